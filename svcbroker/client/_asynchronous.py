@@ -12,10 +12,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 import anyio
 import httpx
 
-from ._core import Core, Options
+from ._core import Core
 from ._driving import Events, iterate, run
 from ._effects import Delay, Effect, HttpRequest, OpenStream, Procedure, ReadStream
 from ._httpx import LIMITS, answerOf, buildRequest, failureOf, makeContext
+from ._options import Options
 
 P = ParamSpec("P")
 T = TypeVar("T")

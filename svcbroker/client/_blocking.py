@@ -12,9 +12,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 import httpx
 
-from ._core import Core, Options
+from ._core import Core
 from ._effects import Delay, Deliver, Effect, HttpRequest, OpenStream, Procedure, ReadStream
 from ._httpx import LIMITS, answerOf, buildRequest, failureOf, makeContext
+from ._options import Options
 from ._records import Event
 
 P = ParamSpec("P")

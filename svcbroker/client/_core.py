@@ -8,17 +8,19 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Final, NoReturn, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import msgspec
 
-from ..errors import BrokerError, TopicNotFound
+from ..errors import BrokerError, EventErased, ParameterInvalid, TopicNotFound
 from ._answers import readAnswer, readDocument
 from ._attempts import Attempts, Brokers, isUncertain
 from ._effects import Deliver, Procedure
 from ._following import Following
+from ._options import Options
 from ._publishing import PublishBatch, batches
 from ._records import (
     CheckpointRecord,
@@ -32,6 +34,7 @@ from ._records import (
     offsetText,
 )
 from ._requests import Fields, Requests, authorization, checkUrl
+from ._signing import AuthorKey
 
 if TYPE_CHECKING:
     from ._trust import Verifier
@@ -46,43 +49,18 @@ MAX_WAIT: Final = 30
 """How long a broker waits for an event, in seconds."""
 _TOPICS: Final = 99
 
+
+class _Chain(msgspec.Struct):
+    chain: str
+
+
 _booleans = msgspec.json.Decoder(bool)
+_chains = msgspec.json.Decoder(_Chain)
 _checkpoints = msgspec.json.Decoder(CheckpointRecord)
 _events = msgspec.json.Decoder(Event)
 _pages = msgspec.json.Decoder(EventPage)
 _topicPages = msgspec.json.Decoder(TopicPage)
 _topicStates = msgspec.json.Decoder(TopicState)
-
-
-class Options(TypedDict, total=False):
-    """
-    The options of all clients.
-
-    @ivar user: the name of an account, with its C{password}.
-    @ivar token: a token of an account, instead.
-    @ivar ca: a PEM file with the authorities that may have signed the brokers' certificates; by
-        default those of the system.
-    @ivar certificate: a PEM file with the client's certificate.
-    @ivar certificateKey: a PEM file with its key, if it is not in the same file.
-    @ivar group: the id of the group; by default the broker's.
-    @ivar timeout: how long a call may take with all its attempts, in seconds; by default 60.
-    @ivar genesis: the genesis of the group's chain, or a file with it: then everything is verified.
-    @ivar checkpoint: a checkpoint of the chain, C{HEIGHT:HASH}, that is trusted: likewise.
-    @ivar checkpointFile: keeps the newest verified checkpoint, so that a fork is refused after a
-        restart, too. Where it exists, neither of the others is needed.
-    """
-
-    user: str | None
-    password: str | None
-    token: str | None
-    ca: str | Path | None
-    certificate: str | Path | None
-    certificateKey: str | Path | None
-    group: str | None
-    timeout: float
-    genesis: bytes | str | Path | None
-    checkpoint: str | None
-    checkpointFile: str | Path | None
 
 
 class Core:
@@ -104,13 +82,16 @@ class Core:
         now: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random.random,
         makeKey: Callable[[], str] = lambda: token_urlsafe(18),
+        wallClock: Callable[[], float] = time.time,
     ) -> None:
         """
         @param urls: the base URLs of brokers of one network.
         @param now: the time in seconds, of a clock that never goes back.
         @param random: a number from 0 to 1.
         @param makeKey: makes an idempotency key.
+        @param wallClock: the time in seconds since the epoch, for signatures.
         @raise ValueError: a URL or an option is malformed.
+        @raise OSError: a file cannot be read.
         """
         if not urls:
             raise ValueError("the URL of a broker is needed")
@@ -121,6 +102,10 @@ class Core:
             options.get("timeout", TIMEOUT),
         )
         self._makeKey = makeKey
+        self._wallClock = wallClock
+        key = options.get("key")
+        self._key = AuthorKey.read(key) if isinstance(key, str | Path) else key
+        self._statedChain: bytes | None = None
         self._verifier = _verifier(self._requests, options)
 
     # Publishing
@@ -133,6 +118,7 @@ class Core:
         *,
         idempotencyKey: str | None = None,
         expectedSequence: int | None = None,
+        author: AuthorKey | None = None,
     ) -> Procedure[Published]:
         """
         Publish an event to an open topic, once: the call is repeated with its idempotency key when
@@ -145,6 +131,7 @@ class Core:
         @param idempotencyKey: at most 64 characters. Give your own to repeat the call after an
             error or a restart of your program; by default one is made.
         @param expectedSequence: the sequence number that the topic must have.
+        @param author: signs the event; by default the client's key, if it has one.
         @return: the event's id. The event is final and on stable storage.
         @raise TopicNotFound: there is no such open topic.
         @raise TransactionTimeout: it is not known whether it was published.
@@ -155,6 +142,7 @@ class Core:
             extensions=extensions or {},
             idempotencyKey=idempotencyKey,
             expectedSequence=expectedSequence,
+            author=author,
         )
         [outcome] = yield from self._publish([publication])
         if isinstance(outcome, BrokerError):
@@ -178,7 +166,11 @@ class Core:
     def _publish(
         self, publications: Sequence[Publication]
     ) -> Procedure[list[Published | BrokerError]]:
-        outcomes = yield from PublishBatch(self._requests, publications, self._makeKey).run()
+        sign = None
+        if self._key is not None or any(each.author is not None for each in publications):
+            sign = partial(self._sign, (yield from self._chain()))
+        batch = PublishBatch(self._requests, publications, self._makeKey, sign)
+        outcomes = yield from batch.run()
         if self._verifier is not None:
             events = [
                 Event(
@@ -194,15 +186,52 @@ class Core:
                 yield from self._verifier.verify(events)
         return outcomes
 
+    def _sign(
+        self, chain: bytes, publication: Publication, idempotencyKey: str
+    ) -> Mapping[str, object]:
+        key = publication.author or self._key
+        if key is None:
+            return {}
+        return key.sign(
+            chain=chain,
+            topic=publication.topic,
+            content=publication.content,
+            extensions=publication.extensions,
+            idempotencyKey=idempotencyKey,
+            signedAt=int(self._wallClock() * 1000),
+        )
+
+    def _chain(self) -> Procedure[bytes]:
+        """The id of the chain that statements are for: the trusted one, if one is trusted."""
+        if self._verifier is not None:
+            return (yield from self._verifier.findChain())
+        if self._statedChain is None:
+            stated = yield from self._read("genesis", _chains)
+            self._statedChain = bytes.fromhex(stated.chain)
+        return self._statedChain
+
     # Topics
 
-    def open(self, topic: str) -> Procedure[bool]:
+    def open(
+        self, topic: str, *, authors: Sequence[bytes] = (), admins: Sequence[bytes] = ()
+    ) -> Procedure[bool]:
         """
         Create a topic, or open it again.
+
+        @param authors: the public keys of those who may publish to it; by default everybody may.
+        @param admins: the public keys of those who may change the authors.
         """
+        fields = {"topic": topic}
+        if authors or admins:
+            fields["authors"] = ",".join(each.hex() for each in authors)
+            fields["admins"] = ",".join(each.hex() for each in admins)
 
         def attempt(url: str) -> Procedure[bool]:
-            response = yield from self._requests.post(url, "open", {"topic": topic})
+            if authors or admins:
+                known = yield from self._requests.parameters(url, "open")
+                if "authors" not in known:
+                    raise ParameterInvalid("this broker knows no authors")
+            response = yield from self._requests.post(url, "open", fields)
             return readAnswer(response, _booleans)
 
         return self._requests.repeat(attempt)
@@ -262,9 +291,11 @@ class Core:
         Read one event.
 
         @raise EventNotFound: there is none.
+        @raise EventErased: its content was erased.
         """
         event = yield from self._read("getEvent", _events, eventId=eventId)
-        yield from self._verify([event])
+        if not (yield from self._verify([event])):
+            raise EventErased()
         return event
 
     def events(
@@ -302,8 +333,7 @@ class Core:
                 "events", fields, lambda response: readAnswer(response, _pages), wait=wait
             )
             if page.events:
-                yield from self._verify(page.events)
-                yield Deliver(page.events)
+                yield Deliver((yield from self._verify(page.events)))
             if page.atEnd and not (wait and page.events):
                 return
             if left is not None:
@@ -369,9 +399,10 @@ class Core:
         """
         return self._requests.read("genesis", {}, readDocument)
 
-    def _verify(self, events: list[Event]) -> Procedure[None]:
+    def _verify(self, events: list[Event]) -> Procedure[list[Event]]:
         if self._verifier is not None:
-            yield from self._verifier.verify(events)
+            return (yield from self._verifier.verify(events))
+        return events
 
     def _read(self, name: str, decoder: msgspec.json.Decoder[T], **fields: str) -> Procedure[T]:
         return self._requests.read(name, fields, lambda response: readAnswer(response, decoder))

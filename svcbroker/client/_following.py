@@ -36,7 +36,7 @@ class Following:
         attempts: Attempts,
         fields: Fields,
         headers: Mapping[str, str],
-        verify: Callable[[list[Event]], Procedure[None]],
+        verify: Callable[[list[Event]], Procedure[list[Event]]],
     ) -> None:
         """
         @param fields: the parameters of the request.
@@ -96,7 +96,7 @@ class Following:
     def _deliver(self, messages: list[Message]) -> Procedure[None]:
         events = [_event(each) for each in messages if each.type == "event"]
         if events:
-            yield from self._verify(events)
+            events = yield from self._verify(events)
         # Nothing may fail between this and the delivery: the stream would resume after the events.
         self._lastId = messages[-1].lastId
         self._attempts.succeeded()

@@ -8,9 +8,9 @@ import ssl
 
 import httpx
 
-from ._core import Options
 from ._effects import HttpRequest, HttpResponse
 from ._errors import Unreachable
+from ._options import Options
 
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=15.0)
 """Streams are connections too, and may be many."""

@@ -4,7 +4,7 @@ Publishing events once, in as many attempts as it takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -49,13 +49,16 @@ class PublishBatch:
         requests: Requests,
         publications: Sequence[Publication],
         makeKey: Callable[[], str],
+        sign: Callable[[Publication, str], Mapping[str, Any]] | None,
     ) -> None:
         """
         @param makeKey: makes idempotency keys.
+        @param sign: makes the parameters of a signed publish, with an idempotency key; C{None}
+            where no event is signed.
         @raise BrokerError: extensions are malformed.
         """
         self._requests = requests
-        self._parameters = [_parameters(each, makeKey) for each in publications]
+        self._parameters = [_parameters(each, makeKey, sign) for each in publications]
         # Parameters without which an event would be another one.
         self._needed = {
             name
@@ -66,6 +69,8 @@ class PublishBatch:
             )
             if value is not None
         }
+        if sign is not None:
+            self._needed.add("author")
         self._outcomes: list[Published | BrokerError] = [AnswerInvalid()] * len(publications)
         self._waiting = list(range(len(publications)))
 
@@ -93,7 +98,7 @@ class PublishBatch:
         @return: why there has to be another one; C{None} where all outcomes are final.
         """
         try:
-            known = yield from self._requests.publishParameters(url)
+            known = yield from self._requests.parameters(url, "publish")
         except BrokerError as error:
             return self._settle([error] * len(self._waiting), isRepeatable=True)
         missing = self._needed - known
@@ -156,15 +161,23 @@ class PublishBatch:
         return Published(topic=answer.topic, eventId=answer.eventId, idempotencyKey=key)
 
 
-def _parameters(publication: Publication, makeKey: Callable[[], str]) -> dict[str, Any]:
+def _parameters(
+    publication: Publication,
+    makeKey: Callable[[], str],
+    sign: Callable[[Publication, str], Mapping[str, Any]] | None,
+) -> dict[str, Any]:
     """The parameters of a publish, by the names of the interface."""
     checkExtensions(publication.extensions)
+    key = publication.idempotencyKey or makeKey()
     parameters: dict[str, Any] = {
         "topic": publication.topic,
         "content": publication.content,
         "extensions": publication.extensions,
-        "idempotencyKey": publication.idempotencyKey or makeKey(),
+        "idempotencyKey": key,
     }
+    if sign is not None:
+        # Once: each attempt is the same event.
+        parameters.update(sign(publication, key))
     if publication.expectedSequence is not None:
         parameters["expectedSequence"] = publication.expectedSequence
     return parameters

@@ -11,6 +11,8 @@ from datetime import datetime
 from attrs import field, frozen
 from msgspec import Struct
 
+from ._signing import AuthorKey
+
 
 class Event(Struct, frozen=True, kw_only=True):
     """
@@ -76,10 +78,15 @@ class TopicState(TopicInfo, frozen=True):
 
     @ivar sequenceNumber: how many events were published to it.
     @ivar blockNumber: the height of the block of the latest event; 0 where there is none.
+    @ivar authors: the public keys of those who may publish to it, in hexadecimal digits; C{None}
+        for everybody.
+    @ivar admins: the public keys of those who may change the authors.
     """
 
     sequenceNumber: int
     blockNumber: int
+    authors: list[str] | None = None
+    admins: list[str] | None = None
 
 
 class TopicPage(Struct, frozen=True):
@@ -135,6 +142,7 @@ class Publication:
     @ivar idempotencyKey: at most 64 characters; a publish of this key is executed once, however
         often it is sent. C{None} has one made.
     @ivar expectedSequence: the sequence number that the topic must have for it; C{None} for any.
+    @ivar author: signs it; C{None} for the client's key, if it has one.
     """
 
     topic: str
@@ -142,6 +150,7 @@ class Publication:
     extensions: Mapping[str, str] = field(factory=dict, kw_only=True)
     idempotencyKey: str | None = field(default=None, kw_only=True)
     expectedSequence: int | None = field(default=None, kw_only=True)
+    author: AuthorKey | None = field(default=None, kw_only=True)
 
 
 def offsetText(offset: str | int | datetime) -> str:

@@ -5,7 +5,7 @@ Requests of a client to the brokers of one network, with credentials and repetit
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -16,7 +16,6 @@ from ..errors import BrokerError
 from ._answers import readAnswer, readBatch
 from ._attempts import Attempts, Brokers, isRefused, isUncertain
 from ._effects import HttpRequest, HttpResponse, Procedure, send
-from ._errors import AnswerInvalid
 
 T = TypeVar("T")
 
@@ -102,7 +101,7 @@ class Requests:
         }
         self.group: Fields = {} if group is None else {"groupId": group}
         self._timeout = timeout
-        self._known: dict[str, frozenset[str]] = {}
+        self._known: dict[str, Mapping[str, Set[str]]] = {}
 
     def attempts(self, timeout: float | None = None) -> Attempts:
         """
@@ -208,10 +207,10 @@ class Requests:
         )
         return readBatch(response, len(calls))
 
-    def publishParameters(self, url: str) -> Procedure[frozenset[str]]:
+    def parameters(self, url: str, name: str) -> Procedure[Set[str]]:
         """
-        The parameters that publishes have at a broker, since it ignores those that it does not
-        know. It is asked once.
+        The parameters of a call at a broker, since it ignores those that it does not know. It is
+        asked once.
         """
         known = self._known.get(url)
         if known is None:
@@ -223,9 +222,8 @@ class Requests:
                     timeout=REQUEST_TIMEOUT,
                 )
             )
-            methods = readAnswer(response, _openRpcs).methods
-            found = next((each for each in methods if each.name == "publish"), None)
-            if found is None:
-                raise AnswerInvalid("the broker has no publish")
-            known = self._known[url] = frozenset(each.name for each in found.params)
-        return known
+            known = self._known[url] = {
+                method.name: {each.name for each in method.params}
+                for method in readAnswer(response, _openRpcs).methods
+            }
+        return known.get(name, set())

@@ -96,20 +96,23 @@ class Verifier:
         self.chain = chain
         return kept
 
-    def verify(self, events: Sequence[Event]) -> Procedure[None]:
+    def verify(self, events: Sequence[Event]) -> Procedure[list[Event]]:
         """
         Verify events of the log.
 
+        @return: the events but for those whose contents were erased since they were read.
         @raise NotVerified: one of them is not in the log as it is here, or the log is another one.
         """
         yield from self._start()
         last = max(events, key=lambda each: each.height)
-        earlier = list(events)
+        proved: dict[str, ProvedEvent] = {}
         if last.height > self.newest.height:
-            _checkSame(last, (yield from self._prove(last.eventId)))
-            earlier.remove(last)
+            proved[last.eventId] = yield from self._prove(last.eventId)
+        earlier = [each.eventId for each in events if each.eventId not in proved]
         for start in range(0, len(earlier), BATCH):
-            yield from self._verifyEarlier(earlier[start : start + BATCH])
+            for each in (yield from self._proveEarlier(earlier[start : start + BATCH])):
+                proved[each.eventId] = each
+        return [each for each in events if _isProved(each, proved.get(each.eventId))]
 
     def prove(self, eventId: str) -> Procedure[bytes]:
         """
@@ -133,6 +136,12 @@ class Verifier:
         with _refusing("the checkpoint is malformed"):
             block = readCheckpoint(text.encode())
         yield from self._compare(self.newest, block)
+
+    def findChain(self) -> Procedure[bytes]:
+        """The id of the chain."""
+        yield from self._start()
+        assert self.chain is not None
+        return self.chain
 
     def _start(self) -> Procedure[None]:
         """Find the chain, and check that everything that is trusted is of one log."""
@@ -190,11 +199,12 @@ class Verifier:
                 self.newest = proved.block
             return True
 
-    def _verifyEarlier(self, events: Sequence[Event]) -> Procedure[None]:
+    def _proveEarlier(self, eventIds: Sequence[str]) -> Procedure[list[ProvedEvent]]:
+        """Prove events of the newest block and those before it."""
         newest = self.newest
 
         def attempt(url: str) -> Procedure[list[ProvedEvent]]:
-            calls = [{"eventId": each.eventId, "trusted": newest.height} for each in events]
+            calls = [{"eventId": each, "trusted": newest.height} for each in eventIds]
             outcomes = yield from self._requests.batch(url, "proof", calls)
             for outcome in outcomes:
                 if isinstance(outcome, BrokerError):
@@ -202,9 +212,7 @@ class Verifier:
             return [self._proved(bytes(each), newest) for each in outcomes]  # type: ignore[arg-type]
 
         with _refusing("an event cannot be proved"):
-            found = yield from self._requests.repeat(attempt, alsoAfter=(HeightUnknown,))
-        for event, proved in zip(events, found, strict=True):
-            _checkSame(event, proved)
+            return (yield from self._requests.repeat(attempt, alsoAfter=(HeightUnknown,)))
 
     def _proved(self, data: bytes, checkpoint: Checkpoint | None = None) -> ProvedEvent:
         with _refusing("a proof does not hold"):
@@ -228,12 +236,17 @@ def _refusing(what: str) -> Iterator[None]:
         raise NotVerified(f"{what}: {error}") from None
 
 
-def _checkSame(event: Event, proved: ProvedEvent) -> None:
+def _isProved(event: Event, proved: ProvedEvent | None) -> bool:
     """
-    @raise NotVerified: an event is not as it was proved.
+    Whether an event is as it was proved; false for one whose content was erased.
+
+    @raise NotVerified: it is not as it was proved.
     """
+    if proved is None:
+        raise NotVerified(f"the proof of event {event.eventId} is one of another event")
+    if proved.content is None:
+        return False
     for name, answered, fact in (
-        ("id", event.eventId, proved.eventId),
         ("topic", event.topic, proved.topic),
         ("content", event.content, proved.content),
         ("extensions", event.extensions, dict(proved.extensions)),
@@ -241,6 +254,7 @@ def _checkSame(event: Event, proved: ProvedEvent) -> None:
     ):
         if answered != fact:
             raise NotVerified(f"event {event.eventId} has another {name} in the log")
+    return True
 
 
 def _save(path: Path, proved: ProvedEvent) -> None:

@@ -39,10 +39,11 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IPolicyForHTTPS
 from zope.interface import implementer
 
-from ._core import Core, Options
+from ._core import Core
 from ._driving import Events, iterate, run
 from ._effects import Delay, Effect, HttpRequest, HttpResponse, OpenStream, Procedure, ReadStream
 from ._errors import Unreachable
+from ._options import Options
 
 P = ParamSpec("P")
 T = TypeVar("T")

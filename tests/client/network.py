@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from svcbroker.client import Event, Unreachable
-from svcbroker.client._core import Core, Options
+from svcbroker.client import Event, Options, Unreachable
+from svcbroker.client._core import Core
 from svcbroker.client._effects import (
     Delay,
     Deliver,

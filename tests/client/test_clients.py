@@ -16,8 +16,15 @@ from urllib.parse import urlsplit
 from twisted.internet.defer import Deferred, DeferredList
 
 from svcbroker.access import hashPassword
-from svcbroker.client import Event, NotVerified, Publication, Published, Unreachable
-from svcbroker.errors import EventNotFound, NotAuthenticated, NotAuthorized, TopicNotFound
+from svcbroker.client import AuthorKey, Event, NotVerified, Publication, Published, Unreachable
+from svcbroker.errors import (
+    AuthorRefused,
+    EventNotFound,
+    NotAuthenticated,
+    NotAuthorized,
+    SequenceConflict,
+    TopicNotFound,
+)
 from svcbroker.proofs import readGenesis, verifyProof
 
 from ..functional.daemon import TIMEOUT, Daemon, reactor
@@ -192,7 +199,32 @@ class ClientTests(CertificatesTestCase):
             await self.assertFailure(each.call("publish", TOPIC, "x"), NotVerified)
             await self.assertFailure(each.call("checkpoint"), NotVerified)
 
-    test_forkIsRefused.skip = "events of version 2 have no proofs yet"  # type: ignore[attr-defined]
+    async def test_signedEventsHaveTheirAuthor(self) -> None:
+        """Events are signed with a key of openssl. A topic of certain authors takes no others."""
+        path = self.root / "author.pem"
+        command = ("genpkey", "-algorithm", "ed25519", "-out", str(path))
+        self.assertEqual((await self.runCommand("openssl", *command))[0], 0)
+        key = AuthorKey.read(path)
+        daemon = await self.start(ledger=LEDGER)
+        face = self.face(daemon.base)
+        genesis = await face.call("genesis")
+        signing = self.face(daemon.base, key=path, genesis=genesis)
+        await face.call("open", TOPIC, authors=[key.public])
+        await self.assertFailure(face.call("publish", TOPIC, "x"), AuthorRefused)
+        extensions = {"svc-b": "z\xfc", "svc-a": ""}
+        published = [
+            await signing.call("publish", TOPIC, bytes(range(256)), extensions),
+            *await signing.call("publishMany", [Publication(TOPIC, str(n)) for n in range(3)]),
+            await face.call("publish", TOPIC, "x", author=key, expectedSequence=4),
+        ]
+        for each in published:
+            proof = await signing.call("proof", each.eventId)
+            proved = verifyProof(proof, chain=readGenesis(genesis).chain)
+            assert proved.author is not None
+            self.assertEqual(proved.author.key, key.public)
+        again = face.call("publish", TOPIC, "y", author=key, expectedSequence=4)
+        error = await self.assertFailure(again, SequenceConflict)
+        self.assertEqual(error.sequence, 5)
 
     async def test_eventsComeOnceAcrossKills(self) -> None:
         """

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.client import AnswerInvalid, BrokerError, Publication, Published, Unreachable
-from svcbroker.client._core import Options
 from svcbroker.client._effects import HttpRequest, HttpResponse
 from svcbroker.client._errors import errorOf
+from svcbroker.client._options import Options
 from svcbroker.errors import (
     TABLE,
     EventNotFound,
@@ -79,7 +79,7 @@ class PublishTests(SynchronousTestCase):
         self.assertEqual([each.eventId for each in outcomes], ids)
         self.assertEqual(contents(network), [str(n).encode() for n in range(count)])
 
-    def test_largeEventsAreSentInSeveralRequests(self) -> None:
+    def test_largeEventsHaveRequestsOfTheirOwn(self) -> None:
         """The contents of one request are bounded, but for a single large event."""
         network = Network()
         sizes = [300_000, 300_000, 900_000, 10, 10]
