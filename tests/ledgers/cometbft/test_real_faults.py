@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import gatherResults
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
@@ -20,9 +21,10 @@ from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity
 from svcbroker.ledgers.cometbft._home import publicKey, readValidatorSeed
 from svcbroker.ledgers.cometbft._identity import attest
 from svcbroker.ledgers.cometbft.provisioning._config import Tuning
-from svcbroker.model import Execution, OpenTopic
+from svcbroker.model import AuthorSet, Authorship, Execution, OpenTopic, PublishEvent
 from svcbroker.storage import StorageFailed
 from svcbroker.testing._kit import RecordingObserver
+from tests.authors import Author
 
 from .load import TOPIC, Load, checkSame, eventsOf, publish
 from .network import TIMEOUT, Network, Node, reactor, until
@@ -301,3 +303,48 @@ class MempoolTests(NetworkTestCase):
             return node.ledger.topicState(TOPIC) is not None
 
         await until(isThere)
+
+
+class ForgeryTests(NetworkTestCase):
+    """
+    Four nodes, of which one runs changed code.
+    """
+
+    async def test_operatorCannotPublishToTopicWithAuthors(self) -> None:
+        """
+        A node that does not check authors cannot get an event that no author has signed, or a
+        forged signature, past the others; they go on without it.
+        """
+        network = await self.begin(4)
+        author = Author()
+        authors = AuthorSet(authors=(author.key,))
+        await submit(network.nodes[0].ledger, OpenTopic(topic=TOPIC, authors=authors))
+        await network.level()
+        good, bad = network.nodes[:3], network.nodes[3]
+        chain = bad.ledger._application.genesis.chain
+        state: Any = bad.ledger._state
+        index = state.topicIndex(TOPIC)
+        state._topics[index] = evolve(state._topics[index], authors=None)
+        forged = Authorship(key=author.key, signedAt=1, signature=bytes(64))
+        for sender, authorship, execution in (
+            (good[1], forged, Execution.REFUSED),
+            (good[1], None, Execution.NO_AUTHOR),
+        ):
+            request = PublishEvent(topic=TOPIC, content=b"forged", author=authorship)
+            receipt = await submit(sender.ledger, request)
+            self.assertIs(receipt.execution, execution)
+        unsigned = submit(bad.ledger, PublishEvent(topic=TOPIC, content=b"forged"))
+        unsigned.addBoth(lambda outcome: None)
+        authorship = author.sign(chain, TOPIC, b"signed", {})
+        request = PublishEvent(topic=TOPIC, content=b"signed", author=authorship)
+        receipt = await submit(good[0].ledger, request)
+        assert receipt.eventId is not None
+        for node in good:
+            await until(partial(self.has, node, receipt.height))
+            self.assertEqual([event.content for event in await eventsOf(node)], [b"signed"])
+            event = await node.ledger.getEvent(receipt.eventId)
+            self.assertEqual(event.author, authorship)
+
+    async def has(self, node: Node, height: int) -> bool:
+        """Whether a node has a block."""
+        return await node.height() >= height
