@@ -44,8 +44,12 @@ class AuthoredChain:
     @ivar tip: the height of the last block.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.chain = chain = SignedChain(directory)
+    def __init__(self, directory: Path, kind: type[SignedChain] = SignedChain) -> None:
+        """
+        @param directory: an empty one.
+        @param kind: who decides its blocks.
+        """
+        self.chain = chain = kind(directory)
         chain.open("a", "b")
         (self.old,) = chain.publish("a", b"of version 1")
         self.switch = chain.head.height

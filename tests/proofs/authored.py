@@ -15,6 +15,7 @@ from msgspec.json import encode
 from svcbroker.chain import Genesis
 from svcbroker.proofs import Checkpoint
 from tools.authoredchain import AuthoredChain
+from tools.signedchain import SignedChain
 
 
 @frozen(kw_only=True)
@@ -40,10 +41,10 @@ class Authored:
 
 
 @cache
-def authored() -> Authored:
-    """The proofs."""
+def authored(kind: type[SignedChain] = SignedChain) -> Authored:
+    """The proofs of a chain of that kind."""
     with tempfile.TemporaryDirectory() as directory:
-        example = AuthoredChain(Path(directory))
+        example = AuthoredChain(Path(directory), kind)
         try:
             return _made(example)
         finally:

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.proofs import Checkpoint, ProofInvalid, verifyProof, verifyTopic
 from tools.enginechain import EngineChain
 
-from .authored import authored
+from .authored import Authored, authored
 from .examples import EXAMPLES, accepts
 from .mutations import mutations
 from .support import proofs
@@ -73,8 +73,15 @@ class AgreementTests(SynchronousTestCase):
 
     def test_authoredProofsAgree(self) -> None:
         """Both say the same of proofs of events of version 2, with and without content."""
-        made, seed = authored(), random.Random(6)
-        chain = made.genesis.chain
+        self.agree(authored())
+
+    def test_authoredEngineProofsAgree(self) -> None:
+        """The same of a chain that an engine decided."""
+        self.agree(authored(EngineChain))
+
+    def agree(self, made: Authored) -> None:
+        """Both say the same of some changes of all proofs of a chain."""
+        seed, chain = random.Random(6), made.genesis.chain
         cases: list[tuple[bytes, Callable[..., object]]] = [
             *((data, verifyProof) for data in made.events.values()),
             *((data, verifyProof) for data in made.erased.values()),
@@ -82,7 +89,7 @@ class AgreementTests(SynchronousTestCase):
         ]
         for data, ours in cases:
             self.assertTrue(accepts(data, chain))
-            for what, changed in seed.sample(list(mutations(json.loads(data))), 200):
+            for what, changed in seed.sample(list(mutations(json.loads(data))), 100):
                 text = written(changed)
                 try:
                     ours(text, chain=chain)
