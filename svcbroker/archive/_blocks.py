@@ -32,6 +32,7 @@ from ..proofs import (
     storedCertificate,
 )
 from ..storage import PRINT_SIZE, Append
+from ._auditkeys import KeyAuditor
 from ._findings import Findings, difference, isSame, show
 from ._replay import Replay
 
@@ -48,6 +49,7 @@ class RawBlock(NamedTuple):
     certificate: Any
     receipts: Any
     body: Any
+    padding: Any
 
 
 class BlockAuditor:
@@ -69,18 +71,23 @@ class BlockAuditor:
         genesis: Genesis,
         sets: Mapping[bytes, ValidatorSet],
         findings: Findings,
+        keys: KeyAuditor,
         *,
         hasEngine: bool = False,
     ) -> None:
         """
         @param sets: validator sets by their hashes. A set is used only where a certified header
             names it.
+        @param keys: is given what the blocks bring of idempotency keys and erasures.
         @param hasEngine: whether an engine decides, so that certificates may be missing.
         """
         header = genesis.header()
         self.height = self.final = 0
         self.hash: bytes | None = header.hash
-        self.replay: Replay | None = Replay(genesis.state(), header)
+        state = genesis.state()
+        state.keys = keys.keys
+        self.replay: Replay | None = Replay(state, header)
+        self._keys = keys
         self._hasEngine = hasEngine
         self._genesis = genesis
         self._previous: Header | None = header
@@ -124,13 +131,17 @@ class BlockAuditor:
         append, reason = None, ""
         if self.replay is not None and isItself and transactions is not None:
             try:
-                append = self.replay.execute(header, transactions, b"")
+                receipts = row.receipts if isinstance(row.receipts, bytes) else b""
+                append = self.replay.execute(header, transactions, b"", receipts)
             except InvalidBlock as error:
                 reason = str(error)
         if self.replay is not None and append is not None:
             validators = self.replay.state.validators
             self._sets[validators.hash] = validators
             self._checkReceipts(row.receipts, append.block.receipts)
+            if transactions is not None:
+                self._checkContents(row, append)
+                self._keys.add(transactions, append)
         else:
             if transactions is not None:
                 self._checkRoot(header, transactions, prints)
@@ -220,7 +231,7 @@ class BlockAuditor:
             self._found.damage("body.body", "it is not stored as bytes", self.height)
             return None
         try:
-            return decodeBody(body)
+            return decodeBody(body, mayBeErased=True)
         except Malformed as error:
             index, problem = _firstMalformed(body)
             self._found.damage("body.body", problem or str(error), self.height, index)
@@ -276,6 +287,17 @@ class BlockAuditor:
                 index = first // RECEIPT_SIZE
             self._found.differ("body.receipts", receipts, stored, self.height, index)
 
+    def _checkContents(self, row: RawBlock, append: Append) -> None:
+        """Compare a body with the one that is to be stored."""
+        if row.body != append.block.body:
+            self._found.damage(
+                "body.body", "it has the content of a publish that was refused", row.height
+            )
+        if row.padding is not None and (
+            not isinstance(row.padding, bytes) or row.padding.strip(b"\0")
+        ):
+            self._found.damage("body.padding", "it is not made of zeros", row.height)
+
     def _endExecution(self, height: int) -> None:
         if self.replay is not None:
             self.replay = None
@@ -301,7 +323,7 @@ def _firstMalformed(body: bytes) -> tuple[int | None, str]:
         return None, ""
     for index in range(len(offsets) - 1):
         try:
-            Transaction.decode(body[offsets[index] : offsets[index + 1]])
+            Transaction.decode(body[offsets[index] : offsets[index + 1]], mayBeErased=True)
         except Malformed as error:
             return index, str(error)
     return None, ""

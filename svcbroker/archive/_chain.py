@@ -5,7 +5,7 @@ Auditing the stored chain of one group.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from ..storage import (
     readTip,
     tipPath,
 )
+from ._auditkeys import KeyAuditor
 from ._blocks import BlockAuditor, RawBlock
 from ._findings import LIMIT, Findings, Report, noReport, show
 from ._layout import KEYS_NAME, STORE_NAME
@@ -43,6 +44,7 @@ class AuditedChain:
     @ivar tip: its last block; C{None} where its hash is unknown.
     @ivar transactions: how many transactions were executed.
     @ivar topics: how many topics there are; C{None} where execution ended before the last block.
+    @ivar erased: how many events were erased.
     @ivar validators: the public keys that decide the next block; C{None} where execution ended
         before the last block.
     @ivar findings: the findings.
@@ -61,6 +63,7 @@ class AuditedChain:
     findings: Findings
     hasEngine: bool = False
     final: int = 0
+    erased: int = 0
 
     @classmethod
     def unread(cls, group: str, findings: Findings) -> AuditedChain:
@@ -109,8 +112,9 @@ def auditChain(
     except StorageRefused as error:
         findings.damage(tipPath(path).name, str(error))
     with Snapshot.ofLedger(path) as snapshot:
-        audit = _ChainAudit(snapshot, group, findings, checkpoints, report, tip)
-        audited = audit.run()
+        with closing(KeyAuditor(snapshot, findings)) as keys:
+            audit = _ChainAudit(snapshot, group, findings, checkpoints, report, tip, keys)
+            audited = audit.run()
         snapshot.checkUnchanged()
         return audited
 
@@ -124,8 +128,10 @@ class _ChainAudit:
         checkpoints: Collection[Checkpoint],
         report: Report,
         tip: Tip | None,
+        keys: KeyAuditor,
     ) -> None:
         self._tip = tip
+        self._keys = keys
         self._snapshot = snapshot
         self._group = group
         self._found = findings
@@ -144,7 +150,11 @@ class _ChainAudit:
         if genesis is None:
             return AuditedChain.unread(self._group, self._found)
         self._blocks = BlockAuditor(
-            genesis, storedSets(self._snapshot), self._found, hasEngine=self._hasEngine
+            genesis,
+            storedSets(self._snapshot),
+            self._found,
+            self._keys,
+            hasEngine=self._hasEngine,
         )
         self._rows = RowAuditor(self._snapshot, self._found)
         self._compareCheckpoint(0)
@@ -176,6 +186,7 @@ class _ChainAudit:
             findings=self._found,
             hasEngine=self._hasEngine,
             final=blocks.final,
+            erased=self._keys.erased,
         )
 
     def _genesis(self) -> Genesis | None:
@@ -231,8 +242,8 @@ class _ChainAudit:
         ((tip,),) = self._snapshot.rows("SELECT max(height) FROM head")
         blocks, size, count = self._blocks, 0, 0
         rows = self._snapshot.rows(
-            "SELECT head.height, transaction_total, hash, header, certificate, receipts, body "
-            "FROM head LEFT JOIN body USING (height) WHERE head.height > ? "
+            "SELECT head.height, transaction_total, hash, header, certificate, receipts, body, "
+            "padding FROM head LEFT JOIN body USING (height) WHERE head.height > ? "
             "ORDER BY head.height LIMIT ?",
             blocks.height,
             BATCH_BLOCKS,
@@ -311,6 +322,8 @@ class _ChainAudit:
                 self._rows.compareCounts()
             with self._reading("topic, account"):
                 compareState(self._snapshot, self._blocks.replay.state, self._found)
+            with self._reading("key_use, erased, erasing"):
+                self._keys.compare()
 
     @contextmanager
     def _reading(self, place: str) -> Iterator[None]:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ..chain import Genesis, Malformed
+from ..chain import OLD_FORMAT, Genesis, Header, Malformed
 from ..proofs import Checkpoint
 from ..storage import Snapshot, StorageDamaged
 from ._findings import Report, noReport
 from ._layout import STORE_NAME
 from ._replay import BATCH_BLOCKS, BATCH_BYTES
-from ._stream import Begin, End, StreamedBlock, StreamWriter
+from ._stream import PLAIN, VERSION, Begin, End, StreamedBlock, StreamWriter
 
 
 class RangeUnknown(Exception):
@@ -44,11 +44,11 @@ def exportChain(
     @raise StorageError: the chain cannot be read.
     """
     with Snapshot.ofLedger(directory / STORE_NAME) as snapshot:
-        genesis, tip = _limits(snapshot)
+        genesis, tip, version = _limits(snapshot)
         last = tip if last is None else last
         if not 1 <= first <= last + 1 or last > tip:
             raise RangeUnknown(f"there are no blocks {first} to {last}: the chain has {tip}")
-        writer = StreamWriter(file)
+        writer = StreamWriter(file, version)
         writer.begin(Begin(genesis=genesis, first=first, last=last))
         end = Checkpoint(0, genesis.header().hash)
         if first > 1:
@@ -63,14 +63,25 @@ def exportChain(
         return end
 
 
-def _limits(snapshot: Snapshot) -> tuple[Genesis, int]:
+def _limits(snapshot: Snapshot) -> tuple[Genesis, int, int]:
+    """
+    The genesis, the height of the last block, and the version of the stream.
+    """
     with snapshot.moment():
         rows = list(snapshot.rows("SELECT genesis FROM chain"))
-        ((tip,),) = snapshot.rows("SELECT max(height) FROM head")
+        heads = list(snapshot.rows("SELECT height, header FROM head ORDER BY height DESC LIMIT 1"))
     try:
-        return Genesis.decode(rows[0][0]), tip or 0
+        genesis = Genesis.decode(rows[0][0])
     except (Malformed, LookupError, TypeError) as error:
         raise _damaged(snapshot, f"its genesis: {error}") from None
+    for height, header in heads:
+        try:
+            # Nothing is erased in a chain of the old format.
+            isOld = Header.decode(header).version == OLD_FORMAT
+        except (Malformed, TypeError) as error:
+            raise _damaged(snapshot, f"block {height}: {error}") from None
+        return genesis, height, PLAIN if isOld else VERSION
+    return genesis, 0, PLAIN
 
 
 def _hashOf(snapshot: Snapshot, height: int) -> bytes:
@@ -92,19 +103,22 @@ def _blocks(
         for height, hash, *parts in batch:
             if height != following or not all(isinstance(each, bytes) for each in (hash, *parts)):
                 raise _damaged(snapshot, f"block {following} is missing or not whole")
-            header, certificate, body = parts
-            yield height, hash, StreamedBlock(header=header, certificate=certificate, body=body)
+            header, certificate, body, receipts = parts
+            block = StreamedBlock(
+                header=header, certificate=certificate, body=body, receipts=receipts
+            )
+            yield height, hash, block
             following += 1
 
 
 def _batch(
     snapshot: Snapshot, first: int, last: int
-) -> list[tuple[int, bytes, bytes, bytes, bytes]]:
-    batch: list[tuple[int, bytes, bytes, bytes, bytes]] = []
+) -> list[tuple[int, bytes, bytes, bytes, bytes, bytes]]:
+    batch: list[tuple[int, bytes, bytes, bytes, bytes, bytes]] = []
     size = 0
     with snapshot.moment():
         rows = snapshot.rows(
-            "SELECT head.height, hash, header, certificate, body FROM head "
+            "SELECT head.height, hash, header, certificate, body, receipts FROM head "
             "LEFT JOIN body USING (height) WHERE head.height BETWEEN ? AND ? "
             "ORDER BY head.height LIMIT ?",
             first,
@@ -112,7 +126,7 @@ def _batch(
             BATCH_BLOCKS,
         )
         for row in rows:
-            batch.append((row[0], row[1], row[2], row[3], row[4]))
+            batch.append((row[0], row[1], row[2], row[3], row[4], row[5]))
             size += len(row[4]) if isinstance(row[4], bytes) else 0
             if size > BATCH_BYTES:
                 rows.close()

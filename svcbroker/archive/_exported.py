@@ -158,7 +158,7 @@ def _certificateOf(block: StreamedBlock) -> AnyCertificate | None:
 def _nodesAfter(header: Header, block: StreamedBlock) -> Sequence[str]:
     """The public keys of the set that decides after a block that changed it."""
     try:
-        for transaction in decodeBody(block.body):
+        for transaction in decodeBody(block.body, mayBeErased=True):
             if transaction.kind is Kind.VALIDATORS:
                 with suppress(Malformed):
                     following = ValidatorChange.decode(transaction.content).following

@@ -217,11 +217,10 @@ class Prover:
         """
         height = eventId.height
         self._row(height)
-        offset, length = self._place(eventId)
+        self._place(eventId)
         block, last, later = self._leading(height, checkpoint, trusted, certificates)
         trees = self._treesOf(height)
-        entry = self._store.bodySlice(height, offset, length)
-        transaction = Transaction.decode(entry, mayBeErased=True)
+        transaction = self._transaction(eventId)
         try:
             # Where it stands twice, the second one was not executed.
             index = trees.hashes.index(transaction.hash)
@@ -351,6 +350,17 @@ class Prover:
             trees = BlockTrees.of(row)
             self._latest = height, trees
         return trees
+
+    def _transaction(self, eventId: EventId) -> Transaction:
+        """The transaction that published an event."""
+        with self._store.moment():
+            offset, length = self._place(eventId)
+            entry = self._store.bodySlice(eventId.height, offset, length)
+        transaction = Transaction.decode(entry, mayBeErased=True)
+        if self._store.isErased(transaction.topic, eventId.sequence):
+            # Its content may be there still.
+            return Transaction.decode(transaction.head, mayBeErased=True)
+        return transaction
 
     def _place(self, eventId: EventId) -> tuple[int, int]:
         places = self._store.eventPlaces(eventId.prefix, eventId.height, eventId.sequence)

@@ -17,13 +17,18 @@ from ..chain import (
     Genesis,
     Header,
     History,
+    InvalidBlock,
     Malformed,
     NodeSource,
     Transaction,
+    TransactionReceipt,
     ValidatorSet,
     checkBlock,
+    decodeReceipts,
     encodeBody,
     leafHash,
+    merkleRoot,
+    receiptLeaves,
 )
 from ..model import Execution
 from ..storage import (
@@ -174,19 +179,48 @@ class Replay:
     head: Header
 
     def execute(
-        self, header: Header, transactions: Sequence[Transaction], certificate: bytes
+        self,
+        header: Header,
+        transactions: Sequence[Transaction],
+        certificate: bytes,
+        receipts: bytes = b"",
     ) -> Append:
         """
         Execute the next block.
 
+        @param transactions: its transactions; contents of publishes may be missing.
         @param certificate: its encoded certificate.
+        @param receipts: its encoded receipts, which are needed where contents are missing. They are
+            compared with the header.
         @return: the rows to store for it.
         @raise svcbroker.chain.InvalidBlock: it cannot follow the last block. Nothing has changed.
         """
-        candidate = checkBlock(self.state, self.head, header, transactions)
+        recorded = None
+        if any(transaction.isErased for transaction in transactions):
+            recorded = _recorded(header, transactions, receipts)
+        candidate = checkBlock(self.state, self.head, header, transactions, recorded)
         self.state.apply(candidate.outcome, candidate.history)
         self.head = header
         return appendOf(candidate, certificate)
+
+
+def _recorded(
+    header: Header, transactions: Sequence[Transaction], receipts: bytes
+) -> Sequence[TransactionReceipt]:
+    """
+    The receipts of a block, compared with its header.
+
+    @raise InvalidBlock: they are not those of the header.
+    """
+    try:
+        leaves = receiptLeaves([transaction.hash for transaction in transactions], receipts)
+        if merkleRoot(leaves) != header.receiptRoot:
+            raise Malformed("they are not those of its header")
+        return decodeReceipts(receipts)
+    except Malformed as error:
+        raise InvalidBlock(
+            f"contents are missing, and without its receipts it cannot be executed: {error}"
+        ) from None
 
 
 def appendOf(candidate: Candidate, certificate: bytes) -> Append:

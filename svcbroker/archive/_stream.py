@@ -15,7 +15,12 @@ from attrs import frozen
 from ..chain import Genesis, Malformed
 
 MAGIC: Final = b"svcbroker/export"
-VERSION: Final = 1
+
+PLAIN: Final = 1
+"""The version of streams whose bodies have all contents."""
+
+VERSION: Final = 2
+"""The version of streams with receipts, so that contents may be missing in bodies."""
 
 MAX_RECORD: Final = 1 << 30
 """Bytes of the longest record."""
@@ -55,11 +60,14 @@ class Begin:
 class StreamedBlock:
     """
     A block in a stream, in its encodings.
+
+    @ivar receipts: its receipts; empty in a stream of version 1.
     """
 
     header: bytes
     certificate: bytes
     body: bytes
+    receipts: bytes = b""
 
 
 @frozen
@@ -80,24 +88,25 @@ class StreamWriter:
     Writes a stream.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, version: int = PLAIN) -> None:
+        """
+        @param version: L{PLAIN} or L{VERSION}. Older releases read the former only.
+        """
         self._file = file
+        self._version = version
 
     def begin(self, begin: Begin) -> None:
         """Write what it begins with."""
-        self._file.write(MAGIC + bytes([VERSION]))
+        self._file.write(MAGIC + bytes([self._version]))
         self._record(_KIND_BEGIN, _RANGE.pack(begin.first, begin.last), begin.genesis.encoded)
 
     def block(self, block: StreamedBlock) -> None:
         """Write a block."""
-        self._record(
-            _KIND_BLOCK,
-            _SIZE.pack(len(block.header)),
-            block.header,
-            _SIZE.pack(len(block.certificate)),
-            block.certificate,
-            block.body,
-        )
+        parts = [block.header, block.certificate]
+        if self._version == VERSION:
+            parts.append(block.receipts)
+        sized = [each for part in parts for each in (_SIZE.pack(len(part)), part)]
+        self._record(_KIND_BLOCK, *sized, block.body)
 
     def end(self, end: End) -> None:
         """Write what it ends with."""
@@ -119,6 +128,7 @@ class StreamReader:
     def __init__(self, file: BinaryIO) -> None:
         self.offset = 0
         self._file = file
+        self._version = VERSION
 
     def begin(self) -> Begin:
         """
@@ -129,9 +139,11 @@ class StreamReader:
         start = self._take(len(MAGIC) + 1, "the stream")
         if not start.startswith(MAGIC):
             raise StreamBroken("this is not a chain that svcbroker has exported")
-        if start[-1] != VERSION:
+        self._version = start[-1]
+        if self._version not in (PLAIN, VERSION):
             raise StreamBroken(
-                f"the stream has version {start[-1]}, and only version {VERSION} is known"
+                f"the stream has version {start[-1]}, and only versions {PLAIN} and {VERSION} are "
+                "known"
             )
         kind, payload = self._record()
         if kind != _KIND_BEGIN or len(payload) < _RANGE.size:
@@ -167,14 +179,20 @@ class StreamReader:
     def _block(self, payload: bytes, start: int) -> StreamedBlock:
         parts = []
         position = 0
-        for _ in range(2):
+        for _ in range(3 if self._version == VERSION else 2):
             stop = position + _SIZE.size
             size = int.from_bytes(payload[position:stop], "big")
             position = stop + size
             if position > len(payload):
                 raise StreamBroken(f"the record at byte {start} is no block")
             parts.append(payload[stop:position])
-        return StreamedBlock(header=parts[0], certificate=parts[1], body=payload[position:])
+        header, certificate, *rest = parts
+        return StreamedBlock(
+            header=header,
+            certificate=certificate,
+            body=payload[position:],
+            receipts=rest[0] if rest else b"",
+        )
 
     def _record(self) -> tuple[int, bytes]:
         start = self.offset

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ..chain import ChainState, Malformed, ValidatorSet
+from ..chain import ChainState, Malformed, ValidatorSet, encodeAuthors
 from ..model import topicPrefix
 from ..storage import POSITION_SIZE, PRINT_SIZE, SEGMENT, Append, Snapshot, StorageError
 from ._findings import Findings, difference, isSame, show
@@ -16,7 +16,10 @@ from ._findings import Findings, difference, isSame, show
 _SEGMENT_SIZE: Final = PRINT_SIZE * SEGMENT
 _SHOWN_PROBLEMS: Final = 20
 
-_TOPIC: Final = ("prefix", "name", "address", "sender", "created", "is_open", "sequence", "height")
+_TOPIC: Final = (
+    *("prefix", "name", "address", "sender", "created", "is_open", "sequence", "height"),
+    "authors",
+)
 _ACCOUNT: Final = ("address", "state")
 
 
@@ -226,6 +229,7 @@ def compareState(snapshot: Snapshot, state: ChainState, findings: Findings) -> N
                 int(topic.isOpen),
                 topic.sequence,
                 topic.height,
+                None if topic.authors is None else encodeAuthors(topic.authors),
             )
             for topic in topics
         ),

@@ -108,10 +108,11 @@ def _summary(chain: AuditedChain) -> str:
     if chain.tip is None:
         return f"group {chain.group}: {verdict}"
     topics = "" if chain.topics is None else f", {counted(chain.topics, 'topic')}"
+    erased = f", {counted(chain.erased, 'event')} erased" if chain.erased else ""
     return (
         f"group {chain.group}: {counted(chain.tip.height, 'block')}, "
         f"{counted(chain.transactions, 'transaction')}"
-        f"{topics}: {verdict}; checkpoint {chain.tip}{_finality(chain)}"
+        f"{topics}{erased}: {verdict}; checkpoint {chain.tip}{_finality(chain)}"
     )
 
 
@@ -145,6 +146,7 @@ def _chainFields(chain: AuditedChain) -> Mapping[str, object]:
         "final": chain.final,
         "transactions": chain.transactions,
         "topics": chain.topics,
+        "erased": chain.erased,
         "damages": chain.findings.damageCount,
         "notes": chain.findings.noteCount,
     }

@@ -9,7 +9,7 @@ another: the two use connections of their own, and a read sees what was synced b
 from ._erasing import ErasableBlock, StrippedBlock
 from ._errors import StorageDamaged, StorageError, StorageFailed, StorageLost, StorageRefused
 from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
-from ._keys import ERASED_COLUMNS, USE_COLUMNS, ScratchKeys
+from ._keys import ScratchKeys, gapsIn
 from ._metadata import MetadataFile, metadataChecksum
 from ._reader import ChainReader
 from ._rows import (
@@ -32,12 +32,10 @@ from ._store import Store
 from ._tip import TIP_SUFFIX, Tip, readTip, tipPath
 
 __all__ = [
-    "ERASED_COLUMNS",
     "POSITION_SIZE",
     "PRINT_SIZE",
     "SEGMENT",
     "TIP_SUFFIX",
-    "USE_COLUMNS",
     "AccountRow",
     "Append",
     "BlockHeadRow",
@@ -62,6 +60,7 @@ __all__ = [
     "TransactionPlace",
     "ValidatorsRow",
     "findItem",
+    "gapsIn",
     "metadataChecksum",
     "packPositions",
     "readTip",

@@ -33,7 +33,7 @@ def findUse(rows: Rows, owner: bytes, key: str) -> KeyUse | None:
     if not found:
         return None
     use = makeUse(found[0])
-    if use.digest is not None and findErasure(rows, use.topic, use.sequence) is not None:
+    if use.digest is not None and findErasures(rows, use.topic, use.sequence, use.sequence):
         return structs.replace(use, digest=None)
     return use
 
@@ -44,19 +44,6 @@ def countUses(rows: Rows, owner: bytes) -> int:
     """
     found = rows("SELECT number FROM key_use WHERE owner = ? ORDER BY number DESC LIMIT 1", owner)
     return found[0][0] if found else 0
-
-
-def findErasure(rows: Rows, topic: int, sequence: int) -> ErasedRange | None:
-    """
-    The erased events of a topic that an event is among; C{None} where it is not erased.
-    """
-    found = rows(
-        f"SELECT {ERASED_COLUMNS} FROM erased WHERE topic = ? AND first <= ? "
-        "ORDER BY first DESC LIMIT 1",
-        topic,
-        sequence,
-    )
-    return makeErased(found[0]) if found and found[0][2] >= sequence else None
 
 
 def findErasures(rows: Rows, topic: int, first: int, last: int) -> Sequence[ErasedRange]:
@@ -120,8 +107,13 @@ def insertErased(writing: sqlite3.Connection, erased: Sequence[ErasedRange]) -> 
     """
     Insert erased events, as far as they were not erased before, and have their contents removed.
     """
+
+    def rows(statement: str, *parameters: Any) -> Sequence[tuple[Any, ...]]:
+        return writing.execute(statement, parameters).fetchall()
+
     for each in erased:
-        gaps = _gaps(writing, each)
+        known = findErasures(rows, each.topic, each.first, each.last)
+        gaps = gapsIn(known, each.first, each.last)
         writing.executemany(
             f"INSERT INTO erased ({ERASED_COLUMNS}) VALUES (?, ?, ?, ?, ?)",
             [(each.topic, first, last, each.height, each.position) for first, last in gaps],
@@ -132,20 +124,19 @@ def insertErased(writing: sqlite3.Connection, erased: Sequence[ErasedRange]) -> 
         )
 
 
-def _gaps(writing: sqlite3.Connection, wanted: ErasedRange) -> Sequence[tuple[int, int]]:
-    """The parts of a range that no earlier one has."""
+def gapsIn(erasures: Sequence[ErasedRange], first: int, last: int) -> Sequence[tuple[int, int]]:
+    """
+    The parts of a range of events that were not erased.
+
+    @param erasures: the erased events that some of them are among, rising.
+    """
     gaps: list[tuple[int, int]] = []
-    following = wanted.first
-
-    def rows(statement: str, *parameters: Any) -> Sequence[tuple[Any, ...]]:
-        return writing.execute(statement, parameters).fetchall()
-
-    for known in findErasures(rows, wanted.topic, wanted.first, wanted.last):
-        if known.first > following:
-            gaps.append((following, known.first - 1))
-        following = known.last + 1
-    if following <= wanted.last:
-        gaps.append((following, wanted.last))
+    for each in erasures:
+        if each.first > first:
+            gaps.append((first, each.first - 1))
+        first = each.last + 1
+    if first <= last:
+        gaps.append((first, last))
     return gaps
 
 
@@ -176,21 +167,23 @@ class ScratchKeys:
         insertErased(self._connection, erased)
         self._connection.execute("COMMIT")
 
-    def uses(self) -> Iterator[tuple[Any, ...]]:
-        """All uses, as rows of the columns L{USE_COLUMNS}, by owner and number."""
-        return self._connection.execute(f"SELECT {USE_COLUMNS} FROM key_use ORDER BY owner, number")
+    def uses(self) -> Iterator[KeyUse]:
+        """All uses, by owner and number."""
+        rows = self._connection.execute(f"SELECT {USE_COLUMNS} FROM key_use ORDER BY owner, number")
+        return map(makeUse, rows)
 
-    def erased(self) -> Iterator[tuple[Any, ...]]:
-        """All erased events, as rows of the columns L{ERASED_COLUMNS}, by topic."""
-        return self._connection.execute(
+    def erased(self) -> Iterator[ErasedRange]:
+        """All erased events, by topic and number."""
+        rows = self._connection.execute(
             f"SELECT {ERASED_COLUMNS} FROM erased ORDER BY topic, first"
         )
+        return map(makeErased, rows)
 
-    def erasure(self, topic: int, sequence: int) -> ErasedRange | None:
+    def erasures(self, topic: int, first: int, last: int) -> Sequence[ErasedRange]:
         """
-        The erased events of a topic that an event is among; C{None} where it is not erased.
+        The erased events of a topic that some of the events from C{first} to C{last} are among.
         """
-        return findErasure(self._rows, topic, sequence)
+        return findErasures(self._rows, topic, first, last)
 
     def close(self) -> None:
         """Remove the file."""

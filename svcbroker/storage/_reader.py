@@ -12,7 +12,7 @@ from ..chain import ErasedRange, KeyUse, Malformed, decodeAuthors
 from ..model import AuthorSet, Topic, topicPrefix
 from ._errors import translated
 from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
-from ._keys import countUses, findErasure, findErasures, findUse
+from ._keys import countUses, findErasures, findUse
 from ._reading import Reading
 from ._rows import (
     POSITION_SIZE,
@@ -299,17 +299,30 @@ class ChainReader(Reading):
 
     def erasure(self, topicIndex: int, sequence: int) -> ErasedRange | None:
         """
-        The erased events that an event is among, with the transaction that erased them; C{None}
-        where it is not erased.
+        The erased events that an event is among; C{None} where it is not erased.
         """
-        return findErasure(self._rows, topicIndex, sequence)
+        return next(iter(self.erasures(topicIndex, sequence, sequence)), None)
+
+    def isErased(self, topic: str, sequence: int) -> bool:
+        """
+        Whether an event is erased.
+
+        @param topic: the name of its topic.
+        """
+        rows = self._rows(
+            "SELECT last FROM topic JOIN erased ON topic = idx WHERE prefix = ? AND name = ? "
+            "AND first <= ? ORDER BY first DESC LIMIT 1",
+            int(topicPrefix(topic), 16),
+            topic,
+            sequence,
+        )
+        return bool(rows) and rows[0][0] >= sequence
 
     def erasures(self, topicIndex: int, first: int, last: int) -> Sequence[ErasedRange]:
         """
         The erased events of a topic that some consecutive events are among, rising.
 
-        @param first: the sequence number of the first of these.
-        @param last: that of the last.
+        @param first: the sequence number of the first of these; C{last}: that of the last.
         """
         return findErasures(self._rows, topicIndex, first, last)
 

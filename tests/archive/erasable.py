@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from svcbroker.archive import loadChain
+from svcbroker.archive import Eraser, Erasing, loadChain
 from svcbroker.chain import (
     Claims,
     Erasure,
@@ -135,6 +135,44 @@ def eventsIn(store: Store) -> dict[tuple[str, int], bytes | None]:
             content = None if found.isErased else found.content
             events[transaction.topic, sequence] = content
     return events
+
+
+def makeErasable(directory: Path, *, isRemoved: bool = True) -> ErasableChain:
+    """
+    A chain that has a bit of everything: both versions, topics with authors, uses of keys,
+    publishes that were refused, and three erased events. It is open.
+
+    @param directory: that of the group.
+    @param isRemoved: whether the contents of the erased events are removed.
+    """
+    directory.mkdir(parents=True, mode=0o700)
+    chain = ErasableChain(directory)
+    chain.open("a", "b")
+    chain.publish("a", canary("old"), b"", canary("old kept"))
+    chain.openFor("by", "ann", "bob")
+    chain.decide(
+        [
+            chain.say("a", canary("gone"), key="one", extensions={"svc-private-note": "x"}),
+            chain.say("b", canary("kept"), key="two"),
+            chain.say("by", canary("gone by"), author="ann", key="one"),
+            chain.say("by", canary("refused"), author="ann", isSigned=False),
+            chain.say("by", canary("refused, too"), author="carol"),
+        ]
+    )
+    chain.decide(
+        [
+            chain.erasure("a", (1, 1), (4, 4)),
+            chain.erasure("by", (1, 1)),
+            # Of a use whose event is erased, and of one whose is not.
+            chain.say("a", canary("another"), key="one"),
+            chain.say("b", canary("kept"), key="two"),
+            chain.say("b", canary("other"), key="two"),
+        ]
+    )
+    chain.publish("a", canary("after"))
+    if isRemoved:
+        assert Eraser(chain.store).run() is Erasing.DONE
+    return chain
 
 
 def reopened(path: Path) -> Store:

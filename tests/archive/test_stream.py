@@ -293,7 +293,7 @@ class BrokenTests(StreamTestCase):
         data = self.export()
         self.broken(b"", "the stream is cut off at byte 0")
         self.broken(b"?" * 100, "this is not a chain that svcbroker has exported")
-        self.broken(data[:16] + b"\x02" + data[17:], "the stream has version 2")
+        self.broken(data[:16] + b"\x03" + data[17:], "the stream has version 3")
         self.broken(data + b"?", "there are bytes behind its end")
         self.broken(data[:17] + b"\x02" + data[18:], "does not begin with a genesis")
         self.broken(data[:17] + b"\x01\xff\xff\xff\xff", "says that it has 4294967295 bytes")
