@@ -320,7 +320,10 @@ class DeclarationTests(SynchronousTestCase):
                     *("author", "signature", "signedAt", "idempotencyKey", "expectedSequence"),
                 ],
                 "getEvent": ["eventId", "groupId"],
-                "events": ["topic", "groupId", "from", "limit", "tag", "wait", "reverse", "format"],
+                "events": [
+                    *("topic", "groupId", "from", "limit", "tag", "wait", "reverse", "format"),
+                    "erased",
+                ],
                 "list": ["pageIndex", "pageSize", "groupId"],
                 "state": ["topic", "groupId"],
                 "authors": [
@@ -330,7 +333,7 @@ class DeclarationTests(SynchronousTestCase):
                 "subscribe": [
                     *("topic", "groupId", "subscriptionId", "url", "offset", "tag"),
                     *("headers", "secret", "batch", "batchSeconds", "maxAttempts", "deadLetter"),
-                    *("format", "certificate"),
+                    *("format", "certificate", "erased"),
                 ],
                 "unSubscribe": ["subscriptionId"],
                 "listWebhooks": ["groupId", "subscriptionId", "after", "limit"],

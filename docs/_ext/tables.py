@@ -191,7 +191,7 @@ def _structs(type: Any) -> Iterator[type[Struct]]:
 def records() -> Sequence[type[Struct]]:
     """Every record of the interface, once."""
     found = [each for call in CALLS for each in _structs(call.result.type)]
-    return list(dict.fromkeys([ErrorRecord, *found]))
+    return list(dict.fromkeys([*_structs(ErrorRecord), *found]))
 
 
 def recordsText() -> str:

@@ -5,11 +5,9 @@ The use cases: topics, publishing, reading events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 
 from ..access import AuditTrail, Principal
 from ..errors import (
@@ -29,7 +27,6 @@ from ..model import (
     Execution,
     Offset,
     OpenTopic,
-    Page,
     Topic,
     checkTopicName,
 )
@@ -39,6 +36,7 @@ from ._admin import Administration
 from ._authors import TopicAuthors, authorSetOf
 from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks
 from ._groups import Groups, Limits
+from ._listing import listVisible
 from ._nodes import Nodes
 from ._operator import Operator
 from ._proving import Proving
@@ -61,9 +59,6 @@ from ._values import (
     pageOffset,
     readable,
 )
-
-_LIST_STEP: Final = 500
-"""How many topics are looked at in one turn of the reactor for a restricted principal."""
 
 
 class Broker:
@@ -340,6 +335,7 @@ class Broker:
         wait: float,
         reverse: bool,
         remote: str,
+        hasTombstones: bool = False,
     ) -> EventPage:
         """
         Events of a topic, or of all topics that a pattern matches, in the order of the log or in
@@ -350,6 +346,7 @@ class Broker:
         @param tag: only events whose extension C{svc-tag} equals it; C{None} for all.
         @param wait: how long to wait where there is no event, in seconds.
         @param remote: the address of the client, of which only so many calls may wait.
+        @param hasTombstones: whether to read erased events too.
         @raise ParameterInvalid: in reverse there is nothing to wait for.
         @raise BrokerError: as L{ISubscriptionDirectory.readEvents} does.
         """
@@ -366,6 +363,7 @@ class Broker:
             wait=wait,
             isReverse=reverse,
             remote=remote,
+            hasTombstones=hasTombstones,
         )
         return await self._subscriptions.readEvents(principal, request)
 
@@ -382,36 +380,13 @@ class Broker:
         """
         size = appliedSize(pageSize)
         offset = pageOffset(pageIndex, 0, size)
-        group, ledger = self.groups.find(principal, groupId)
+        _, ledger = self.groups.find(principal, groupId)
         if principal.isEverything:
             page = await self._timeouts.wait(ledger.listTopics(offset, size))
         else:
-            page = await self._listVisible(principal, group, ledger, offset, size)
+            given = (offset, size, self._timeouts, self.clock)
+            page = await listVisible(principal, ledger, *given)
         return NumberedPage(page=page, index=pageIndex, size=size)
-
-    async def _listVisible(
-        self, principal: Principal, group: str, ledger: ILedger, offset: int, size: int
-    ) -> Page[Topic]:
-        """
-        The page of a principal that may not know of all topics. All of them are looked at, a few
-        in each turn of the reactor.
-        """
-        found: list[Topic] = []
-        visible = position = 0
-        generation = -1
-        while True:
-            part = await self._timeouts.wait(ledger.listTopics(position, _LIST_STEP))
-            if principal.generation != generation:
-                isVisible, generation = principal.visibility(group), principal.generation
-            for topic in part.items:
-                if isVisible(topic.name):
-                    if offset <= visible < offset + size:
-                        found.append(topic)
-                    visible += 1
-            position += _LIST_STEP
-            if position >= part.total:
-                return Page(items=found, total=visible)
-            await deferLater(self.clock, 0)
 
     def state(self, principal: Principal, groupId: str | None, topic: str) -> Deferred[Topic]:
         """

@@ -121,6 +121,7 @@ class IWebhooks(Interface):
         deadLetter: str | None,
         format: EventFormat,
         certificate: str | None,
+        hasTombstones: bool,
     ) -> Deferred[str]:
         """
         Send events to a URL from now on, also after the broker has started again.
@@ -146,6 +147,7 @@ class IWebhooks(Interface):
             webhook's own.
         @param format: how events are written.
         @param certificate: the name of the operator's certificate that is shown to the receiver.
+        @param hasTombstones: whether erased events are sent too.
         @return: the subscription's id. It is on stable storage by then.
         @raise NotAuthorized: the principal may read none of it, or may not publish dead letters
             there.

@@ -179,6 +179,7 @@ class ReadRequest:
     @ivar wait: how long to wait for an event where there is none, in seconds.
     @ivar isReverse: whether the newest events come first: those before the offset, and of an
         offset that is a height, those up to the end of this block.
+    @ivar hasTombstones: whether erased events are read too; otherwise they are left out.
     @ivar remote: the address of the client, as L{peerText<svcbroker.net.addresses.peerText>} gives
         it.
     """
@@ -190,6 +191,7 @@ class ReadRequest:
     tag: str | None = None
     wait: float = 0
     isReverse: bool = False
+    hasTombstones: bool = False
     remote: str = ""
 
 

@@ -145,6 +145,8 @@ class SubscribeRequest:
     @ivar isDurable: whether its position is kept when it goes, so that the same id resumes it.
     @ivar isAcknowledged: whether the subscriber acknowledges what it got; otherwise an event
         counts as notified when it was handed over.
+    @ivar hasTombstones: whether erased events are delivered too, without content; otherwise they
+        are left out.
     """
 
     interfaceType: InterfaceType
@@ -158,6 +160,7 @@ class SubscribeRequest:
     isResumed: bool = False
     isDurable: bool = False
     isAcknowledged: bool = False
+    hasTombstones: bool = False
 
 
 @frozen

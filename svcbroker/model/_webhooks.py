@@ -27,6 +27,7 @@ class WebhookStatus:
     @ivar maxAttempts: how often an event is tried; 0 has no end.
     @ivar deadLetter: the topic of its dead letters; empty where there are none.
     @ivar format: how events are written.
+    @ivar hasTombstones: whether erased events are sent too.
     @ivar isPaused: whether nothing is sent for now.
     @ivar failures: how many requests have failed since the last success.
     @ivar lastError: why the last request failed; empty where none has since the broker started.
@@ -50,6 +51,7 @@ class WebhookStatus:
     maxAttempts: int
     deadLetter: str
     format: EventFormat
+    hasTombstones: bool
     isPaused: bool
     failures: int
     lastError: str

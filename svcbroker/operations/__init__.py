@@ -30,12 +30,19 @@ from ._cloudevents import (
 )
 from ._declarations import OMITTED, Operation, Parameter, Result
 from ._dialects import WEEVENT, WEEVENT_INTERFACE, Dialect, Interface
-from ._failures import COMMON_ERRORS, ErrorRecord, Incidents
+from ._failures import COMMON_ERRORS, Erasure, ErrorRecord, Incidents, erasureOf
 from ._keytypes import IdempotencyKeyType
 from ._operations import OPERATIONS
 from ._operator import OPERATOR_CALLS
+from ._parameters import ERASED
 from ._peeranswers import AnswerInvalid, readSubscriptions
-from ._publishing import IDEMPOTENCY_KEY, PUBLISH_HEADERS, makePublication, readPublishHeaders
+from ._publishing import (
+    IDEMPOTENCY_KEY,
+    PUBLISH_HEADERS,
+    eventHeaders,
+    makePublication,
+    readPublishHeaders,
+)
 from ._queries import QUERIES
 from ._restonly import CLOUD_EVENTS, FOLLOW
 from ._results import (
@@ -58,6 +65,7 @@ __all__ = [
     "CLOUD_EVENT_SCHEMA",
     "CLOUD_EVENT_TYPE",
     "COMMON_ERRORS",
+    "ERASED",
     "EVENT",
     "FOLLOW",
     "IDEMPOTENCY_KEY",
@@ -75,6 +83,7 @@ __all__ = [
     "ContentType",
     "Dialect",
     "Envelope",
+    "Erasure",
     "ErrorRecord",
     "EventPage",
     "EventWriter",
@@ -96,6 +105,8 @@ __all__ = [
     "cloudEvent",
     "cloudEventHeaders",
     "cloudEvents",
+    "erasureOf",
+    "eventHeaders",
     "eventWriter",
     "isAttributeName",
     "isStructured",

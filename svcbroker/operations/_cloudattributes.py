@@ -16,7 +16,11 @@ VERSION: Final = "1.0"
 EVENT_ID: Final = "svceventid"
 SOURCE: Final = "svcsource"
 EXTENSIONS: Final = "svcextensions"
-OURS: Final = frozenset({EVENT_ID, SOURCE, EXTENSIONS})
+AUTHOR: Final = "svcauthor"
+SIGNATURE: Final = "svcsignature"
+SIGNED_AT: Final = "svcsignedat"
+ERASED: Final = "svcerased"
+OURS: Final = frozenset({EVENT_ID, SOURCE, EXTENSIONS, AUTHOR, SIGNATURE, SIGNED_AT, ERASED})
 """The attributes that the broker adds."""
 
 _SHOWN = 100

@@ -27,10 +27,14 @@ from ..errors import ParameterInvalid
 from ..interfaces import Batch
 from ..model import Event
 from ._cloudattributes import (
+    AUTHOR,
     CHARSET,
+    ERASED,
     EVENT_ID,
     EXTENSIONS,
     OURS,
+    SIGNATURE,
+    SIGNED_AT,
     SOURCE,
     UNICODE_CHARSETS,
     VERSION,
@@ -317,6 +321,15 @@ def _attributesOf(event: Event, source: str, timestamp: int | None) -> dict[str,
     if others:
         # In ASCII: an attribute has no control characters.
         made[EXTENSIONS] = json.dumps(others, separators=(",", ":"))
+    author = event.author
+    if author is not None:
+        made[AUTHOR] = author.key.hex()
+        if author.signature:
+            made[SIGNATURE] = author.signature.hex()
+        # An integer has 32 bits there.
+        made[SIGNED_AT] = str(author.signedAt)
+    if event.isErased:
+        made[ERASED] = True
     return made
 
 

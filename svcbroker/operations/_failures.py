@@ -8,12 +8,13 @@ from collections.abc import Callable
 from secrets import token_hex
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ..errors import (
     BrokerError,
+    EventErased,
     GroupUnknown,
     LedgerUnavailable,
     ParameterInvalid,
@@ -31,11 +32,35 @@ COMMON_ERRORS: Final = (
 """The errors that every operation can have."""
 
 
+class Erasure(Struct, frozen=True):
+    """
+    When and why the content of an event was erased: the time of the block, in milliseconds since
+    the epoch, the account of the operator who asked for it, the reason, and the hash of the
+    transaction.
+    """
+
+    timestamp: int
+    account: str
+    reason: str
+    transHash: str
+
+
 class ErrorRecord(Struct, frozen=True):
-    """A failure, as REST and the admin queries answer it."""
+    """
+    A failure, as REST and the admin queries answer it. Where the content of an event was erased, it
+    says when and why.
+    """
 
     code: Annotated[int, Meta(ge=100000, le=299999)]
     message: str
+    erased: Erasure | UnsetType = UNSET
+
+
+def erasureOf(error: BrokerError) -> Erasure | UnsetType:
+    """When and why the content of an event was erased, where the error tells that."""
+    if not isinstance(error, EventErased):
+        return UNSET
+    return Erasure(error.time, error.account, error.reason, f"0x{error.transaction.hex()}")
 
 
 class Incidents:

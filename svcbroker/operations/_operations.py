@@ -22,6 +22,7 @@ from ..errors import (
     AuthorRefused,
     ContentBlank,
     ContentTooLarge,
+    EventErased,
     EventIdBlank,
     EventIdInvalid,
     EventIdTooLong,
@@ -54,6 +55,7 @@ from ._durable import DURABLE_OPERATIONS
 from ._keytypes import KeysType
 from ._parameters import (
     CONTENT,
+    ERASED,
     EXTENSIONS,
     FILTERS,
     FORMAT,
@@ -268,13 +270,13 @@ OPERATIONS: Final = (
         summary="Read one event.",
         parameters=(EVENT_ID, GROUP),
         result=EVENT,
-        errors=_EVENT_ID_ERRORS,
+        errors=(*_EVENT_ID_ERRORS, EventErased),
         method=lambda broker: broker.getEvent,
     ),
     Operation(
         name="events",
         summary="Read the events of a topic, or of all topics that a pattern matches.",
-        parameters=(_FILTER, GROUP, _FROM, _LIMIT, TAG, _WAIT, _REVERSE, FORMAT),
+        parameters=(_FILTER, GROUP, _FROM, _LIMIT, TAG, _WAIT, _REVERSE, FORMAT, ERASED),
         result=EVENT_PAGE,
         errors=(
             TopicBlank,

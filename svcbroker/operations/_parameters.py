@@ -9,9 +9,10 @@ from typing import Final
 from ..broker import DEFAULT_PAGE_SIZE
 from ..errors import ContentBlank, PageSizeInvalid, SubscriptionIdBlank, TopicBlank
 from ..model import EventFormat
-from ._declarations import Parameter
+from ._declarations import OMITTED, Parameter
 from ._types import (
     ContentType,
+    ErasedType,
     ExtensionsType,
     FiltersType,
     FormatType,
@@ -71,6 +72,14 @@ TAG: Final = Parameter(
     type=TagType(),
     default=None,
     description="Only events whose extension svc-tag equals it.",
+)
+ERASED: Final = Parameter(
+    name="erased",
+    argument="hasTombstones",
+    type=ErasedType(),
+    default=OMITTED,
+    description="What becomes of erased events: skip (the default) leaves them out, tombstone has "
+    "them without content.",
 )
 SUBSCRIPTION_ID: Final = Parameter(
     name="subscriptionId",

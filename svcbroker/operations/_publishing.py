@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..broker import Publication, authorshipOf
 from ..errors import ParameterInvalid, SignatureInvalid
-from ..model import AUTHOR_KEY_SIZE, SIGNATURE_SIZE
+from ..model import AUTHOR_KEY_SIZE, SIGNATURE_SIZE, Event
 from ._declarations import OMITTED, Parameter
 from ._keytypes import HexType, IdempotencyKeyType
 from ._types import NumberType
@@ -56,6 +56,22 @@ PUBLISH_HEADERS: Final[Mapping[str, Parameter]] = {
     "svc-expected-sequence": EXPECTED_SEQUENCE,
 }
 """The parameters by their names on STOMP and MQTT 5, where they are not extensions."""
+
+
+def eventHeaders(event: Event) -> dict[str, str]:
+    """
+    Who has signed an event, and whether it was erased, as headers of STOMP and user properties of
+    MQTT 5.
+    """
+    headers = {}
+    if event.author is not None:
+        headers["svc-author"] = event.author.key.hex()
+        if event.author.signature:
+            headers["svc-signature"] = event.author.signature.hex()
+        headers["svc-signed-at"] = str(event.author.signedAt)
+    if event.isErased:
+        headers["svc-erased"] = "true"
+    return headers
 
 
 def readPublishHeaders(headers: Mapping[str, str]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from ..model import Edge, EventFormat, InterfaceType, Offset, SubscribeRequest
 from ..net.deferreds import asDeferred
 from ._declarations import Operation, Parameter
 from ._operations import PUBLISH
-from ._parameters import CONTENT, FILTERS, FORMAT, GROUP, TAG
+from ._parameters import CONTENT, ERASED, FILTERS, FORMAT, GROUP, TAG
 from ._publishing import makePublication
 from ._results import STRING
 from ._types import OffsetType
@@ -46,6 +46,7 @@ def _followRequest(
     offset: Offset,
     tag: str | None,
     format: EventFormat,
+    hasTombstones: bool = False,
 ) -> Deferred[tuple[SubscribeRequest, EventFormat]]:
     """
     The subscription that a call of C{follow} asks for, and the format of its events. Its checks are
@@ -57,6 +58,7 @@ def _followRequest(
         filters=topic,
         offset=offset,
         tag=tag,
+        hasTombstones=hasTombstones,
     )
     return succeed((request, format))
 
@@ -76,6 +78,7 @@ FOLLOW: Final = Operation(
         ),
         TAG,
         FORMAT,
+        ERASED,
     ),
     result=STRING,
     errors=(

@@ -12,6 +12,7 @@ from time import gmtime, strftime
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from .. import broker, model
 from ..interfaces import Batch
@@ -24,18 +25,28 @@ T = TypeVar("T")
 
 
 class Event(Struct, frozen=True):
-    """One published event. The content is Base64 text of the published bytes."""
+    """
+    One published event. The content is Base64 text of the published bytes. Where it was signed,
+    there are the public key and the signature of its author in hexadecimal digits, and the author's
+    own time in milliseconds since the epoch. Of an erased event there are neither content nor
+    signature.
+    """
 
     topic: str
     content: bytes
     extensions: dict[str, str]
     eventId: str
+    author: str | UnsetType = UNSET
+    signature: str | UnsetType = UNSET
+    signedAt: int | UnsetType = UNSET
+    erased: bool | UnsetType = UNSET
 
 
 class LoggedEvent(Struct, frozen=True):
     """
     One published event, and its place in the log: the time of its block in milliseconds since the
-    epoch, the block's height, and its number in its topic, from 1.
+    epoch, the block's height, and its number in its topic, from 1. Its author and its erasure are
+    as in C{Event}.
     """
 
     topic: str
@@ -45,6 +56,10 @@ class LoggedEvent(Struct, frozen=True):
     timestamp: int
     blockNumber: int
     sequenceNumber: int
+    author: str | UnsetType = UNSET
+    signature: str | UnsetType = UNSET
+    signedAt: int | UnsetType = UNSET
+    erased: bool | UnsetType = UNSET
 
 
 class EventPage(Struct, frozen=True):
@@ -221,7 +236,20 @@ EventWriter: TypeAlias = Callable[[Batch], Sequence[Any]]
 
 
 def _event(event: model.Event) -> Event:
-    return Event(event.topic, event.content, dict(event.extensions), str(event.eventId))
+    made = Event(event.topic, event.content, dict(event.extensions), str(event.eventId))
+    isPlain = event.author is None and not event.isErased
+    return made if isPlain else replace(made, **_authorship(event))
+
+
+def _authorship(event: model.Event) -> dict[str, Any]:
+    """The fields of an event that was signed or erased."""
+    author = event.author
+    fields: dict[str, Any] = {"erased": True} if event.isErased else {}
+    if author is not None:
+        fields["author"], fields["signedAt"] = author.key.hex(), author.signedAt
+        if author.signature:
+            fields["signature"] = author.signature.hex()
+    return fields
 
 
 def loggedEvents(batch: Batch) -> list[LoggedEvent]:
@@ -229,7 +257,7 @@ def loggedEvents(batch: Batch) -> list[LoggedEvent]:
     The events of a batch, as C{events} answers them and as streams send them.
     """
     timestamp = batch.timestamp
-    return [
+    made = [
         LoggedEvent(
             event.topic,
             event.content,
@@ -241,6 +269,10 @@ def loggedEvents(batch: Batch) -> list[LoggedEvent]:
         )
         for event in batch.events
     ]
+    for number, event in enumerate(batch.events):
+        if event.author is not None or event.isErased:
+            made[number] = replace(made[number], **_authorship(event))
+    return made
 
 
 def eventWriter(format: model.EventFormat, source: str, group: str) -> EventWriter:

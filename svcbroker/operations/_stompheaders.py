@@ -11,6 +11,7 @@ from typing import Final
 from attrs import evolve, frozen
 
 from ..model import EXTENSION_PREFIX, TAG
+from ._parameters import ERASED
 from ._publishing import PUBLISH_HEADERS
 
 
@@ -86,6 +87,7 @@ STOMP: Final = StompHeaders(
             "A UUID to know the subscription by; absent has one made. With acknowledgement it "
             "resumes where it stopped.",
         ),
+        Header(f"{EXTENSION_PREFIX}{ERASED.name}", ERASED.description),
         Header("ack", "auto, client or client-individual; by default auto."),
         Header(
             "prefetch-count",
@@ -113,6 +115,10 @@ STOMP: Final = StompHeaders(
             "The id for ACK and NACK of STOMP 1.2, where the subscription has acknowledgement.",
         ),
         Header("redelivered", "true where the event was sent before."),
+        Header("svc-author", "The public key of the author who has signed it: 64 hex digits."),
+        Header("svc-signature", "The author's signature: 128 hex digits."),
+        Header("svc-signed-at", "The author's own time, in milliseconds since the epoch."),
+        Header("svc-erased", "true where the content was erased."),
     ),
     receipt=(
         Header("receipt-id", "The receipt that was asked for.", isRequired=True),

@@ -251,6 +251,21 @@ class FlagType(ParameterType):
         return value
 
 
+class ErasedType(ParameterType):
+    """What becomes of erased events: whether there are tombstones, C{tombstone} or C{skip}."""
+
+    schema: Mapping[str, Any] = {"enum": ["skip", "tombstone"]}
+
+    def fromText(self, raw: bytes) -> bool:
+        return self.fromJSON(super().fromText(raw))
+
+    def fromJSON(self, value: object) -> bool:
+        text: str = super().fromJSON(value)
+        if text not in ("skip", "tombstone"):
+            raise ParameterInvalid("is not skip or tombstone")
+        return text == "tombstone"
+
+
 @frozen
 class FormatType(ParameterType):
     """

@@ -6,7 +6,7 @@ the accounts that made them, and as operator calls.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +24,7 @@ from ..errors import (
 )
 from ..model import EventFormat
 from ._declarations import Operation, Parameter, Result
-from ._parameters import AFTER, GROUP, SUBSCRIPTION_ID
+from ._parameters import AFTER, ERASED, GROUP, SUBSCRIPTION_ID
 from ._results import BOOLEAN, envelope, same
 from ._types import (
     EventIdType,
@@ -99,6 +99,7 @@ class Webhook(Struct, frozen=True):
     maxAttempts: int | None
     deadLetter: str | None
     format: str
+    erased: Literal["skip", "tombstone"]
     paused: bool
     failures: int
     lastError: str
@@ -139,6 +140,7 @@ def _webhook(status: model.WebhookStatus) -> Webhook:
         maxAttempts=status.maxAttempts or None,
         deadLetter=status.deadLetter or None,
         format=status.format.value,
+        erased="tombstone" if status.hasTombstones else "skip",
         paused=status.isPaused,
         failures=status.failures,
         lastError=status.lastError,
@@ -200,6 +202,7 @@ SUBSCRIBE_OPTIONS: Final = (
         description="The name of the operator's client certificate that is shown; absent shows "
         "none.",
     ),
+    ERASED,
 )
 """The parameters of C{subscribe} that the published interface does not have."""
 

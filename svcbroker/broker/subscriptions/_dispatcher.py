@@ -25,10 +25,12 @@ class Member(Protocol):
     Somebody who is told of the events of new blocks: of those that its principal may read.
 
     @ivar group: the id of the group whose events these are.
+    @ivar hasTombstones: whether it is told of erased events too.
     """
 
     principal: Principal
     group: str
+    hasTombstones: bool
 
     def offer(self, batches: Sequence[Batch], height: int) -> None:
         """
@@ -45,12 +47,14 @@ class Audience(Generic[M]):
     All who subscribe with the same filter and the same tag. What they get is the same, so it is put
     together once.
 
+    @ivar hasTombstones: whether they get erased events too.
     @ivar members: those that have no other filter.
     @ivar mergers: those that have other filters, too: they get an event once.
     """
 
     filter: str
     tag: str | None
+    hasTombstones: bool
     members: dict[M, None] = Factory(dict)
     mergers: dict[M, None] = Factory(dict)
 
@@ -62,7 +66,7 @@ class Dispatcher(Generic[M]):
 
     def __init__(self) -> None:
         self._trie: FilterTrie[Audience[M]] = FilterTrie()
-        self._audiences: dict[tuple[str, str | None], Audience[M]] = {}
+        self._audiences: dict[tuple[str, str | None, bool], Audience[M]] = {}
         self._remembered: dict[str, set[Audience[M]]] = {}
 
     def add(self, filter: str, tag: str | None, member: M, *, isMerging: bool = False) -> None:
@@ -72,22 +76,24 @@ class Dispatcher(Generic[M]):
         @param isMerging: whether the member has other filters, too. The same holds for all of
             its filters.
         """
-        audience = self._audiences.get((filter, tag))
+        key = (filter, tag, member.hasTombstones)
+        audience = self._audiences.get(key)
         if audience is None:
-            audience = self._audiences[(filter, tag)] = Audience(filter, tag)
+            audience = self._audiences[key] = Audience(*key)
             self._trie.add(filter, audience)
             self._remembered.clear()
         (audience.mergers if isMerging else audience.members)[member] = None
 
     def remove(self, filter: str, tag: str | None, member: M) -> None:
         """Tell a member no more of what matches a filter."""
-        audience = self._audiences.get((filter, tag))
+        key = (filter, tag, member.hasTombstones)
+        audience = self._audiences.get(key)
         if audience is None:
             return
         audience.members.pop(member, None)
         audience.mergers.pop(member, None)
         if not (audience.members or audience.mergers):
-            del self._audiences[(filter, tag)]
+            del self._audiences[key]
             self._trie.remove(filter, audience)
             self._remembered.clear()
 
@@ -125,7 +131,10 @@ class Dispatcher(Generic[M]):
         """
         found: dict[Audience[M], list[Event]] = {}
         for event in events:
+            isErased = event.isErased
             for audience in self._match(event.topic):
+                if isErased and not audience.hasTombstones:
+                    continue
                 if audience.tag is None or event.extensions.get(TAG) == audience.tag:
                     found.setdefault(audience, []).append(event)
         isSmall = size is not None and size <= MAX_BATCH_BYTES

@@ -327,6 +327,7 @@ class EventReading:
                 group=request.group,
                 filters=(request.filter,),
                 tag=request.tag,
+                hasTombstones=request.hasTombstones,
             ),
             subscriber=read,
             follower=follower,
@@ -368,6 +369,7 @@ class EventReading:
                     if event.position < before
                     and filterMatches(filter, event.topic)
                     and (tag is None or event.extensions.get(TAG) == tag)
+                    and (request.hasTombstones or not event.isErased)
                     and (
                         principal.isEverything
                         or principal.may(Action.SUBSCRIBE, group, event.topic)

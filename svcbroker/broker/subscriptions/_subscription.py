@@ -70,6 +70,7 @@ class LogSubscription:
         self.subscriptionId = subscriptionId
         self.principal = principal
         self.group = request.group
+        self.hasTombstones = request.hasTombstones
         self.request = request
         self._subscriber = subscriber
         self._follower = follower
@@ -113,7 +114,8 @@ class LogSubscription:
         )
 
     def _wants(self, event: Event) -> bool:
-        return self._matches(event) and self.mayRead(event)
+        isShown = not event.isErased or self.hasTombstones
+        return isShown and self._matches(event) and self.mayRead(event)
 
     # What is known of it.
 
@@ -143,9 +145,10 @@ class LogSubscription:
 
     async def waiting(self) -> int:
         """
-        How many events wait: those not acknowledged, and those in the log. Where there is a
-        tag, events in the log with other tags are counted too. Events in the log are not counted
-        for a principal that may not read all that patterns match: the number would tell of them.
+        How many events wait: those not acknowledged, and those in the log. Erased events in the log
+        are counted too, and where there is a tag, those with other tags. Events in the log are not
+        counted for a principal that may not read all that patterns match: the number would tell of
+        them.
         """
         if self.isLive:
             return self._unacknowledged

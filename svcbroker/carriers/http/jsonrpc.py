@@ -25,11 +25,13 @@ from ...net.deferreds import asDeferred
 from ...operations import (
     IDEMPOTENCY_KEY,
     Connection,
+    Erasure,
     Incidents,
     Interface,
     Operation,
     bindBatch,
     bindParams,
+    erasureOf,
 )
 from .rest import differentKeys, unquoted
 from .routes import Endpoint, encode
@@ -61,13 +63,15 @@ class Call(Struct):
 class ErrorData(Struct):
     """
     The data of an error. The protocol's own errors have no code of the broker. The sequence number
-    is that of the topic, where another one was expected.
+    is that of the topic, where another one was expected. Where the content of an event was erased,
+    they say when and why.
     """
 
     exceptionTypeName: str
     message: str
     code: int | UnsetType = UNSET
     sequenceNumber: int | UnsetType = UNSET
+    erased: Erasure | UnsetType = UNSET
 
 
 class ErrorObject(Struct):
@@ -115,6 +119,7 @@ def failed(error: BrokerError, id: Raw = _NULL, exceptionName: str | None = None
     data = ErrorData(exceptionName or error.name, error.message, error.code)
     if isinstance(error, SequenceConflict) and error.sequence is not None:
         data.sequenceNumber = error.sequence
+    data.erased = erasureOf(error)
     return Failed("2.0", id, ErrorObject(error.rpcCode, error.message, data))
 
 

@@ -20,7 +20,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from ...access import ANYBODY, Principal
 from ...errors import BrokerError, NoSuchCall, NotAuthenticated, NotAuthorized, QuotaExceeded
-from ...operations import Connection, ErrorRecord, Incidents, Operation
+from ...operations import Connection, ErrorRecord, Incidents, Operation, erasureOf
 from .authentication import CHALLENGES, Credentials
 
 CONTENT_TYPE: Final = b"application/json;charset=UTF-8"
@@ -38,7 +38,7 @@ def encode(value: Any) -> bytes:
 
 def encodeError(error: BrokerError) -> bytes:
     """Encode a failure as REST and the admin queries answer it."""
-    return _encoder.encode(ErrorRecord(error.code, error.message))
+    return _encoder.encode(ErrorRecord(error.code, error.message, erasureOf(error)))
 
 
 def resultEncoder(operation: Operation) -> Callable[[Any], bytes]:

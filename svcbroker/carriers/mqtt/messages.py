@@ -20,6 +20,7 @@ from ...broker import Publication
 from ...model import EXTENSION_PREFIX, RESERVED_NAMES, Event
 from ...operations import (
     CLOUD_EVENT_EXTENSION,
+    eventHeaders,
     makePublication,
     readPublishHeaders,
     storedAttributes,
@@ -296,8 +297,12 @@ def _encodeProperties(event: Event, envelope: Envelope, content: CloudEventConte
     if content is not None:
         indicator, contentType = content.indicator, content.contentType
         userProperties = content.userProperties
-    elif envelope.v or event.extensions:
-        userProperties = (*_userProperties(event, envelope), (EVENT_ID, str(event.eventId)))
+    elif envelope.v or event.extensions or event.author is not None or event.isErased:
+        userProperties = (
+            *_userProperties(event, envelope),
+            *eventHeaders(event).items(),
+            (EVENT_ID, str(event.eventId)),
+        )
     else:
         userProperties = ((EVENT_ID, str(event.eventId)),)
     encoded = encodeProperties(
@@ -325,7 +330,9 @@ def _userProperties(event: Event, envelope: Envelope) -> Iterator[tuple[str, str
         told.add(CLOUD_EVENT_EXTENSION)
     for entry in envelope.u:
         if not isinstance(entry, str):
-            yield entry
+            # Any publisher may write this extension.
+            if entry[0] not in _OURS:
+                yield entry
         elif entry in extensions:
             if entry not in told:
                 told.add(entry)

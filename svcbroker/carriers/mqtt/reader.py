@@ -218,6 +218,7 @@ class Reader:
     async def _open(self, remote: str, offset: Offset | None) -> None:
         session = self._session
         isDurable = session.isPersistent
+        kept = next(iter(self.members.values())).kept
         core = await self._subscriptions.subscribe(
             session.principal,
             SubscribeRequest(
@@ -225,7 +226,8 @@ class Reader:
                 group=session.group,
                 filters=tuple(self.members),
                 offset=self._begin(offset),
-                tag=next(iter(self.members.values())).kept.tag,
+                tag=kept.tag,
+                hasTombstones=kept.hasTombstones,
                 subscriptionId=self.subscriptionId,
                 remote=remote,
                 mustExist=False,

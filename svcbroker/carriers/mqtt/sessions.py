@@ -34,7 +34,7 @@ from .reasons import MqttError, ReasonCode
 from .retained import FOLLOWED, RETAINED
 from .retainers import RETAINERS
 from .session import IClient, Session
-from .subscription import KeptSubscription, SessionSubscription, ShareGroup, ShareKey, parseShare
+from .subscription import KeptSubscription, SessionSubscription, ShareGroup, parseShare, shareKeyOf
 from .wills import Wills
 
 _SIZE_OF_ID = 16
@@ -83,7 +83,7 @@ class Sessions:
         self._context = context
         self._sessions: dict[tuple[str, str], Session] = {}
         self._expiring: dict[Session, IDelayedCall] = {}
-        self._shares: dict[ShareKey, ShareGroup] = {}
+        self._shares: dict[tuple[object, ...], ShareGroup] = {}
         # How many sessions that outlive connections each owner has made.
         self._counts: Counter[str] = Counter()
 
@@ -416,7 +416,7 @@ class Sessions:
                 reader = Reader(session, self._context.subscriptions, kept)
             subscription = SessionSubscription(session, kept, reader=reader)
         else:
-            key = (session.group, session.account, kept.topicFilter, kept.tag)
+            key = shareKeyOf(session, kept)
             group = self._shares.get(key)
             if group is None:
                 group = ShareGroup(session.group, kept, self._context.subscriptions)
@@ -445,6 +445,5 @@ class Sessions:
         group.leave(subscription, ())
         group.sessions -= 1
         if not group.sessions:
-            kept = subscription.kept
-            del self._shares[session.group, session.account, kept.topicFilter, kept.tag]
+            del self._shares[shareKeyOf(session, subscription.kept)]
             group.end()

@@ -32,6 +32,7 @@ from ...errors import (
 )
 from ...interfaces import Action
 from ...model import TAG, Event, EventFormat, Offset, checkFilter, parseOffset
+from ...operations import ERASED
 from .context import Context
 from .delivery import Delivery
 from .frames import RETAIN_FLAG
@@ -44,6 +45,7 @@ from .subscription import KeptSubscription, SessionSubscription, parseShare
 
 OFFSET: Final = "svc-offset"
 FORMAT: Final = "svc-format"
+TOMBSTONES: Final = "svc-erased"
 FILTERS_A_TURN: Final = 32
 """How many filters of a client are handled in one turn of the reactor."""
 STEPS_AT_ONCE: Final = 64
@@ -75,11 +77,13 @@ class _Asked:
 
     @ivar offset: where to begin; C{None} where it is not given.
     @ivar format: the name of the format of events; empty where it is not given.
+    @ivar hasTombstones: whether erased events are delivered too.
     """
 
     offset: Offset | None
     tag: str | None
     format: str
+    hasTombstones: bool
     identifier: int
 
 
@@ -218,12 +222,13 @@ class Subscriber:
         if old is not None and (
             common.offset is not None
             or (common.tag, common.format) != (old.kept.tag, old.kept.format)
+            or common.hasTombstones is not old.kept.hasTombstones
         ):
             self._sessions.removeSubscription(session, old)
             old = None
         isJoined = common.offset is None and common.tag is None and share is None
         # A message has one form, so subscriptions with different ones share no messages.
-        isJoined = isJoined and not common.format
+        isJoined = isJoined and not (common.format or common.hasTombstones)
         if old is not None:
             subscriptionId, isJoined = old.kept.subscriptionId, old.kept.isJoined
         elif isJoined and session.joinable is not None:
@@ -240,6 +245,7 @@ class Subscriber:
             identifier=common.identifier,
             tag=common.tag,
             format=common.format,
+            hasTombstones=common.hasTombstones,
             isJoined=isJoined,
         )
         if old is None:
@@ -382,9 +388,10 @@ def _readAsked(packet: Subscribe) -> _Asked:
     """
     Read the user properties and the subscription identifier.
 
-    @raise BrokerError: the offset is malformed, or the format is not known.
+    @raise BrokerError: one of them is malformed.
     """
     offset = tag = None
+    hasTombstones = False
     format = ""
     for key, value in packet.properties.userProperties:
         if key == OFFSET:
@@ -398,10 +405,16 @@ def _readAsked(packet: Subscribe) -> _Asked:
             if value not in _FORMATS:
                 raise ParameterInvalid(f"{FORMAT}: is not {' or '.join(_FORMATS)}")
             format = "" if value == EventFormat.SVC.value else value
+        elif key == TOMBSTONES:
+            try:
+                hasTombstones = ERASED.type.fromJSON(value)
+            except ParameterInvalid as error:
+                raise ParameterInvalid(f"{TOMBSTONES}: {error.message}") from None
     return _Asked(
         offset=offset,
         tag=tag,
         format=format,
+        hasTombstones=hasTombstones,
         identifier=next(iter(packet.properties.subscriptionIdentifiers), 0),
     )
 

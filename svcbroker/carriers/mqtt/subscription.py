@@ -40,6 +40,7 @@ class KeptSubscription(Struct, frozen=True, kw_only=True):
     @ivar subscriptionId: the id of the subscription of the log.
     @ivar start: the position after which it began; C{None} before it was opened.
     @ivar format: the name of the format of its events; empty where it asks for none.
+    @ivar hasTombstones: whether it gets erased events too.
     @ivar isJoined: whether others of its session have the same subscription of the log.
     """
 
@@ -52,6 +53,7 @@ class KeptSubscription(Struct, frozen=True, kw_only=True):
     identifier: int = 0
     tag: str | None = None
     format: str = ""
+    hasTombstones: bool = False
     isJoined: bool = False
 
 
@@ -190,8 +192,16 @@ class SessionSubscription:
             self.group.storePosition()
 
 
-ShareKey = tuple[str, str, str, str | None]
-"""The key of a share group: the group, the account, the filter with C{$share/}, the tag."""
+ShareKey = tuple[str, str, str, str | None, bool]
+"""
+The key of a share group: the group, the account, the filter with C{$share/}, the tag, and whether
+there are tombstones.
+"""
+
+
+def shareKeyOf(session: Session, kept: KeptSubscription) -> ShareKey:
+    """The key of the share group of a subscription."""
+    return session.group, session.account, kept.topicFilter, kept.tag, kept.hasTombstones
 
 
 @implementer(ISubscriber)
@@ -256,6 +266,7 @@ class ShareGroup:
                 filters=(share.topicFilter,),
                 offset=Edge.LAST if offset is None else offset,
                 tag=self.kept.tag,
+                hasTombstones=self.kept.hasTombstones,
                 subscriptionId=self.kept.subscriptionId,
                 remote=remote,
                 mustExist=False,

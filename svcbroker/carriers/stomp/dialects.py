@@ -14,7 +14,7 @@ from ...errors import ParameterInvalid
 from ...model import EXTENSION_PREFIX, Event, SubscribeRequest
 from ...operations import WEEVENT
 from .frames import Frame, Version, encodeHeader
-from .messages import EncodedEvent, encodeEvent, withUserHeaders
+from .messages import EncodedEvent, encodeEvent, shownHeaders
 from .requests import BROKER_HEADERS, readAckMode, readPublication, readSubscribe
 from .settings import StompSettings
 from .window import AckMode
@@ -100,9 +100,9 @@ def _weeventMessageId(number: int, id: str | None, version: Version) -> str:
 
 
 def _encodeEvent(event: Event, version: Version) -> EncodedEvent:
-    extensions = withUserHeaders(event.extensions).items()
+    shown = shownHeaders(event).items()
     headers = "".join(
-        [encodeHeader(WEEVENT.shownKey(name), value, version) for name, value in extensions]
+        [encodeHeader(WEEVENT.shownKey(name), value, version) for name, value in shown]
     )
     # That client discards binary WebSocket messages.
     content = event.content.decode("utf-8", "replace").encode("utf-8")

@@ -11,8 +11,8 @@ from msgspec import DecodeError
 from msgspec.json import Decoder
 
 from ...interfaces import Batch
-from ...model import Event
-from ...operations import STOMP
+from ...model import RESERVED_NAMES, Event
+from ...operations import STOMP, eventHeaders
 from .frames import Version, encodeHeader
 
 USER_HEADERS: Final = "svc-stomp"
@@ -45,8 +45,8 @@ def encodeEvent(event: Event, version: Version) -> EncodedEvent:
     """
     eventId = str(event.eventId)
     headers = event.extensions
-    if USER_HEADERS in headers:
-        headers = withUserHeaders(headers)
+    if headers or event.author is not None or event.isErased:
+        headers = shownHeaders(event)
     extensions = "".join([encodeHeader(name, value, version) for name, value in headers.items()])
     head = (
         f"{eventId}\n{encodeHeader('destination', event.topic, version)}eventId:{eventId}\n"
@@ -55,10 +55,24 @@ def encodeEvent(event: Event, version: Version) -> EncodedEvent:
     return EncodedEvent(eventId.encode("ascii"), b"%b%b\0" % (head.encode("utf-8"), event.content))
 
 
-def withUserHeaders(extensions: Mapping[str, str]) -> Mapping[str, str]:
+def shownHeaders(event: Event) -> Mapping[str, str]:
+    """
+    The headers that an event brings: its extensions, the user's headers of the SEND, and who has
+    signed it.
+    """
+    headers = event.extensions
+    if USER_HEADERS in headers:
+        headers = _withUserHeaders(headers)
+    if not RESERVED_NAMES.isdisjoint(headers):
+        # A broker of an earlier release has let them in.
+        headers = {k: value for k, value in headers.items() if k not in RESERVED_NAMES}
+    if event.author is not None or event.isErased:
+        headers = {**headers, **eventHeaders(event)}
+    return headers
+
+
+def _withUserHeaders(extensions: Mapping[str, str]) -> Mapping[str, str]:
     """The extensions, with the headers of the SEND in place of the extension that has them."""
-    if USER_HEADERS not in extensions:
-        return extensions
     try:
         user = _userHeaders.decode(extensions[USER_HEADERS])
     except DecodeError:

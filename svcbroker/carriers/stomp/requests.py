@@ -25,7 +25,7 @@ from ...model import (
     extensionKeyError,
     parseOffset,
 )
-from ...operations import PUBLISH_HEADERS, STOMP, makePublication, readPublishHeaders
+from ...operations import ERASED, PUBLISH_HEADERS, STOMP, makePublication, readPublishHeaders
 from .frames import Frame, Version
 from .messages import MESSAGE_HEADERS, USER_HEADERS
 from .settings import StompSettings
@@ -35,6 +35,7 @@ from .window import AckMode
 _COUNT = re.compile(r" *([0-9]{1,9}) *", re.ASCII)
 _MESSAGE_ID = re.compile(r"([0-9]{1,9})-([0-9a-f]{8}-[0-9]{1,19}-[0-9]{1,19})", re.ASCII)
 
+_ERASED: Final = EXTENSION_PREFIX + ERASED.name
 _WEEVENT: Final = WEEVENT_PREFIX.encode("ascii")
 BROKER_HEADERS: Final = MESSAGE_HEADERS | {header.name for header in STOMP.send}
 """Headers of SEND for the broker, and those of MESSAGE itself. All others are user headers."""
@@ -193,7 +194,16 @@ def readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> Subscri
         remote=remote,
         isDurable=isAcknowledged and subscriptionId is not None,
         isAcknowledged=isAcknowledged,
+        hasTombstones=_readErased(headers),
     )
+
+
+def _readErased(headers: Mapping[str, str]) -> bool:
+    text = headers.get(_ERASED)
+    try:
+        return ERASED.type.fromJSON(text) if text else False
+    except ParameterInvalid as error:
+        raise ParameterInvalid(f"{_ERASED}: {error.message}") from None
 
 
 def _readOffset(headers: Mapping[str, str]) -> Offset:

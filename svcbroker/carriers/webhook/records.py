@@ -37,6 +37,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     @ivar maxAttempts: how often an event is tried; 0 has no end.
     @ivar deadLetter: the topic of its dead letters; empty for its own below L{DEAD_LETTERS}.
     @ivar format: how its events are written.
+    @ivar hasTombstones: whether erased events are sent too.
     @ivar isPaused: whether nothing is sent for now.
     @ivar failed: the event that has failed, by the height of its block and the index of its
         transaction, and how often. It means nothing once that event is acknowledged.
@@ -57,6 +58,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     maxAttempts: int = 0
     deadLetter: str = ""
     format: EventFormat = EventFormat.SVC
+    hasTombstones: bool = False
     isPaused: bool = False
     failed: tuple[int, int, int] | None = None
 
@@ -86,6 +88,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
             isResumed=not mustExist,
             isDurable=True,
             isAcknowledged=True,
+            hasTombstones=self.hasTombstones,
         )
 
     def receiver(self, subscriptionId: str, target: Target, base: str) -> Receiver:

@@ -199,6 +199,7 @@ class Webhook:
             batchSeconds=record.batchSeconds,
             maxAttempts=record.maxAttempts,
             format=record.format,
+            hasTombstones=record.hasTombstones,
             deadLetter=record.deadLetterTopic(self.subscriptionId) if isLimited else "",
             isPaused=record.isPaused,
             failures=sender.failures,

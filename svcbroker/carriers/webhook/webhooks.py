@@ -181,6 +181,7 @@ class Webhooks:
         deadLetter: str | None = None,
         format: EventFormat = EventFormat.SVC,
         certificate: str | None = None,
+        hasTombstones: bool = False,
     ) -> Deferred[str]:
         """See L{IWebhooks.subscribe}."""
         if self._access.find(principal.name) is None:
@@ -209,6 +210,7 @@ class Webhooks:
                 maxAttempts=maxAttempts or 0,
                 deadLetter=deadLetter or "",
                 format=format,
+                hasTombstones=hasTombstones,
             )
             checkOptions(record, self._settings.signer.secrets)
             self._checkDeadLetter(principal, subscriptionId, record)

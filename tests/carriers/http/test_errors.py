@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.errors import BrokerError
-from svcbroker.model import Execution, Receipt
+from svcbroker.model import EraseEvents, Execution, Receipt
 from svcbroker.operations import COMMON_ERRORS, OPERATIONS
 from tests.broker.support import TIMEOUT, FailingWebhooks, Fixture, makeFixture
 
@@ -177,6 +177,15 @@ class ErrorTests(SynchronousTestCase):
             self.checkRPC(error, client.rpc("subscribe", {"topic": "t", "url": "http://h/"}))
             self.checkRPC(error, client.rpc("unSubscribe", {"subscriptionId": ID}))
 
+    def test_erasedEvent(self) -> None:
+        eventId = self.client.rest("publish?topic=t&content=x")["eventId"]
+        erasure = EraseEvents(topic="t", ranges=[(1, 1)], account="", reason="asked for")
+        self.client.fixture.ledger.submitMany([erasure])
+        answer = self.client.rest(f"getEvent?eventId={eventId}")
+        del answer["erased"]
+        self.checkREST(errors.EventErased, answer)
+        self.checkRPC(errors.EventErased, self.client.rpc("getEvent", [eventId]))
+
     def test_errorsOfPublishes(self) -> None:
         for error, execution in PUBLISHES.items():
             self.client.fixture.ledger.receipt = Receipt(
@@ -188,6 +197,6 @@ class ErrorTests(SynchronousTestCase):
     def test_everyDeclaredErrorIsTested(self) -> None:
         """No declared error is left out of this module."""
         exercised = {case[0] for case in (*INPUT, *STATE)} | {errors.TransactionTimeout}
-        exercised |= {*WEBHOOKS, *PUBLISHES}
+        exercised |= {*WEBHOOKS, *PUBLISHES, errors.EventErased}
         declared = {*COMMON_ERRORS, *(error for each in OPERATIONS for error in each.errors)}
         self.assertEqual(declared - exercised, set())

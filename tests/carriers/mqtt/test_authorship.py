@@ -1,5 +1,5 @@
 """
-Signatures, idempotency keys and expected sequence numbers of PUBLISH.
+Signatures, idempotency keys and expected sequence numbers of PUBLISH, to the server and from it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,19 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.messages import messageOf
 from svcbroker.carriers.mqtt.packets import MQTT_311, Puback, Publish, Pubrec, Will
 from svcbroker.carriers.mqtt.reasons import ReasonCode
-from svcbroker.model import Authorship, Execution, PublishEvent, Receipt
+from svcbroker.interfaces import submit
+from svcbroker.model import (
+    Authorship,
+    EraseEvents,
+    Event,
+    EventId,
+    Execution,
+    PublishEvent,
+    Receipt,
+)
 
 from ...authors import SIGNED_AT, Author, tellChain
 from .support import Server
@@ -129,3 +139,79 @@ class PublishTests(SynchronousTestCase):
         client = self.server.client()
         client.connect("other", will=Will("t", b"x", 0, False, more))
         self.assertTrue(client.isClosed)
+
+
+class DeliveryTests(SynchronousTestCase):
+    """The first event is plain, the second is signed, the third is signed and erased."""
+
+    def setUp(self) -> None:
+        self.server = Server()
+        self.ledger = self.server.ledger
+        chain = tellChain(self.ledger)
+        self.author = Author().sign(chain, "t", b"x", {"svc-mqtt": '{"v":1}'})
+        publisher = self.server.connected("publisher")
+        publisher.publish("t", b"x", 2)
+        for _ in range(2):
+            publisher.publish("t", b"x", 2, properties=properties(self.author, {}))
+        erasure = EraseEvents(topic="t", ranges=[(3, 3)], account="", reason="asked for")
+        self.successResultOf(submit(self.ledger, erasure))
+        self.claims = {
+            "svc-author": self.author.key.hex(),
+            "svc-signature": self.author.signature.hex(),
+            "svc-signed-at": str(SIGNED_AT),
+        }
+
+    def messages(
+        self, *more: tuple[str, str], topicFilter: str = "t", **connect: Any
+    ) -> list[Publish]:
+        """What a subscriber from the beginning on is sent."""
+        client = self.server.connected("subscriber", **connect)
+        asked = (("svc-offset", "OFFSET_FIRST"), *more)
+        client.subscribe(topicFilter, qos=1, properties=Properties(userProperties=asked))
+        self.server.pump()
+        return client.takeMessages()
+
+    def shown(self, message: Publish) -> dict[str, str]:
+        pairs = dict(message.properties.userProperties)
+        del pairs["svc-eventId"]
+        return pairs
+
+    def test_signedMessageShowsItsAuthor(self) -> None:
+        plain, signed = self.messages()
+        self.assertEqual(self.shown(plain), {})
+        self.assertEqual(self.shown(signed), self.claims)
+
+    def test_tombstonesAreSentWhereAskedFor(self) -> None:
+        for topicFilter in ("t", "$share/s/t"):
+            messages = self.messages(("svc-erased", "tombstone"), topicFilter=topicFilter)
+            self.assertEqual([each.payload for each in messages], [b"x", b"x", b""])
+            del self.claims["svc-signature"]
+            self.assertEqual(self.shown(messages[2]), {**self.claims, "svc-erased": "true"})
+            self.claims["svc-signature"] = self.author.signature.hex()
+        self.assertEqual(len(self.messages(("svc-erased", "skip"))), 2)
+
+    def test_sessionsKeepWhatTheyAskedFor(self) -> None:
+        self.messages(("svc-erased", "tombstone"), expiry=100)
+        self.server.clients[-1].lose()
+        [kept] = [
+            value for (kind, _), value in self.server.file.kept.items() if "subscription" in kind
+        ]
+        self.assertIn(b'"hasTombstones":true', kept)
+
+    def test_otherValuesAreRefused(self) -> None:
+        client = self.server.connected("subscriber")
+        suback = client.subscribe("t", properties=Properties(userProperties=(("svc-erased", "x"),)))
+        self.assertEqual(suback.reasons, (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,))
+
+    def test_extensionsCannotLookLikeASignature(self) -> None:
+        """Neither those of an earlier release, nor an order that any publisher may write."""
+        for extensions in (
+            {"svc-author": "x", "svc-erased": "true"},
+            {"svc-mqtt": '{"v":1,"u":[["svc-author","x"],["a","b"],"svc-erased"]}'},
+        ):
+            event = Event(
+                topic="t", content=b"x", extensions=extensions, eventId=EventId("abcdef01", 2, 3)
+            )
+            message = messageOf(event, hasProperties=True)
+            self.assertNotIn(b"svc-author", message.properties)
+            self.assertNotIn(b"svc-erased", message.properties)

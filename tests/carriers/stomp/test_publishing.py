@@ -1,17 +1,22 @@
 """
-Signatures, idempotency keys and expected sequence numbers of SEND.
+Signatures, idempotency keys and expected sequence numbers of SEND, and what MESSAGE says of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.json import encode
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.stomp.dialects import WEEVENT_1_1
 from svcbroker.errors import ExtensionKeyInvalid, SequenceConflict, SignatureInvalid
-from svcbroker.model import EventId, Execution, PublishEvent, Receipt
+from svcbroker.model import Authorship, Event, EventId, Execution, PublishEvent, Receipt
 
 from ...authors import Author, tellChain
-from .support import Received, Server
+from .support import Received, Server, event
 
 
 class SendTests(SynchronousTestCase):
@@ -100,3 +105,60 @@ class SendTests(SynchronousTestCase):
         )
         [request] = server.published
         self.assertEqual((request.idempotencyKey, request.extensions), ("k", {}))
+
+
+class MessageTests(SynchronousTestCase):
+    """What MESSAGE says of signed and erased events."""
+
+    CLAIMS: Final = {
+        "svc-author": "01" * 32,
+        "svc-signature": "02" * 64,
+        "svc-signed-at": "5",
+        "svc-erased": "true",
+    }
+
+    def message(self, event: Event, version: str = "1.2", **server: Any) -> Mapping[str, str]:
+        """The headers that a subscriber gets."""
+        made = Server(**server)
+        client = made.connect(version)
+        client.send("SUBSCRIBE", {"id": "1", "destination": "a"})
+        made.fixture.clock.advance(1)
+        made.fake.made[-1].publish(event)
+        return client.frames()[-1].headers
+
+    def claims(self, event: Event) -> dict[str, str]:
+        headers = self.message(event)
+        return {name: headers[name] for name in self.CLAIMS if name in headers}
+
+    def test_signedEventShowsItsAuthor(self) -> None:
+        author = Authorship(key=b"\1" * 32, signedAt=5, signature=b"\2" * 64)
+        shown = {name: text for name, text in self.CLAIMS.items() if name != "svc-erased"}
+        self.assertEqual(self.claims(replace(event(1), author=author)), shown)
+        headers = self.message(replace(event(1), author=author), dialect=WEEVENT_1_1)
+        self.assertEqual(headers["weevent-author"], "01" * 32)
+
+    def test_tombstoneHasNoSignature(self) -> None:
+        author = Authorship(key=b"\1" * 32, signedAt=5, signature=b"")
+        shown = {name: text for name, text in self.CLAIMS.items() if name != "svc-signature"}
+        erased = replace(event(1, content=b"", tag="t"), author=author, isErased=True)
+        self.assertEqual(self.claims(erased), shown)
+        self.assertEqual(self.message(erased)["svc-tag"], "t")
+
+    def test_extensionsCannotLookLikeASignature(self) -> None:
+        """Neither those of an earlier release, nor headers that any publisher may write."""
+        kept: dict[str, Any] = {name.removeprefix("svc-"): "x" for name in self.CLAIMS}
+        self.assertEqual(self.claims(event(1, **kept)), {})
+        user = encode({**self.CLAIMS, "x": "y"}).decode()
+        self.assertEqual(self.claims(event(1, stomp=user)), {})
+        self.assertEqual(self.message(event(1, stomp=user))["x"], "y")
+
+    def test_subscribersMayAskForTombstones(self) -> None:
+        server = Server()
+        client = server.connect()
+        for number, (text, expected) in enumerate(
+            (("tombstone", True), ("skip", False), ("", False))
+        ):
+            client.send("SUBSCRIBE", {"id": str(number), "destination": "a", "svc-erased": text})
+            self.assertIs(server.fake.made[-1].request.hasTombstones, expected)
+        answer = client.ask("SUBSCRIBE", {"id": "9", "destination": "a", "svc-erased": "x"})
+        self.assertEqual(answer["message"], "svc-erased: is not skip or tombstone")

@@ -68,6 +68,7 @@ class OptionTests(SynchronousTestCase):
             "maxAttempts": 5,
             "deadLetter": "dead",
             "format": "cloudevents",
+            "erased": "tombstone",
         }
         self.assertEqual(self.ask(**options), ID)
         for _ in range(2):
@@ -78,6 +79,7 @@ class OptionTests(SynchronousTestCase):
             self.assertEqual((status.secret, status.batch, status.batchSeconds), ("mine", 7, 3))
             self.assertEqual((status.maxAttempts, status.deadLetter), (5, "dead"))
             self.assertIs(status.format, EventFormat.CLOUD_EVENTS)
+            self.assertTrue(status.hasTombstones)
             self.harness.kill()
             self.harness.start()
             self.harness.settle()
