@@ -11,7 +11,8 @@ from pathlib import Path
 
 from twisted.python import usage
 
-from ..chain import isIdempotencyKey, statement
+from ..chain import isIdempotencyKey
+from ..client import AuthorKey
 from ..errors import BrokerError
 from ..model import checkExtensions, checkTopicName
 from ._command import CommandError, CommandOptions, Console, Exit, readChain
@@ -90,18 +91,14 @@ def run(options: Options, console: Console) -> int:
         except UnicodeEncodeError:
             raise CommandError("CONTENT is not UTF-8: give it on standard input") from None
     signedAt = int(time.time() * 1000) if options["time"] is None else options["time"]
-    signed = statement(
-        options["chain"],
-        options["topic"],
-        content,
-        signedAt,
-        options["idempotency-key"],
-        options["extensions"],
+    author = AuthorKey(key.public_key().public_bytes_raw(), key)
+    parameters = author.sign(
+        chain=options["chain"],
+        topic=options["topic"],
+        content=content,
+        extensions=options["extensions"],
+        idempotencyKey=options["idempotency-key"],
+        signedAt=signedAt,
     )
-    parameters = {
-        "author": key.public_key().public_bytes_raw().hex(),
-        "signature": key.sign(signed).hex(),
-        "signedAt": signedAt,
-    }
     console.say(json.dumps(parameters))
     return Exit.GOOD

@@ -39,7 +39,7 @@ Names: TypeAlias = Mapping[bytes, str]
 
 _SIGNED = "PROVED: a quorum of this chain's validators has signed it."
 _UNSIGNED = (
-    "PROVED: it is in the trusted checkpoint's block or history. The proof has no signatures."
+    "PROVED: it is in the trusted checkpoint's block or history. No validator's signature is here."
 )
 
 
@@ -291,6 +291,8 @@ def eventLines(proved: ProvedEvent, names: Names | None = None) -> Iterator[str]
     for name, value in sorted(proved.extensions.items()):
         yield _line("extension", f"{quoted(name)}: {quoted(value)}")
     yield from _authorLines(proved, names)
+    if proved.idempotencyKey is not None:
+        yield _line("idempotency", f"key {proved.idempotencyKey}")
     yield _line("submitted", f"{timeText(proved.submitted)} by the broker's clock")
     yield _line("block", f"{proved.block}")
     by = "" if proved.signed is None else ", a time that its validators accepted"
@@ -316,10 +318,8 @@ def _authorLines(proved: ProvedEvent, names: Names | None) -> Iterator[str]:
     if author.signature:
         yield _line("", f"the signature of this key holds; signed {when}")
     else:
-        yield _line("", f"signed {when}; the signature is gone with the content,")
-        yield _line("", "the validators checked it before they executed the event")
-    if proved.idempotencyKey is not None:
-        yield _line("", f"with idempotency key {proved.idempotencyKey}")
+        yield _line("", f"signed {when}")
+        yield _line("", "its signature was removed with the content; the validators had checked it")
 
 
 def _named(key: bytes, names: Names | None) -> str:

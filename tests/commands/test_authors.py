@@ -297,17 +297,21 @@ class VerifyTests(CommandTestCase):
     def test_claimsAreShown(self) -> None:
         """Idempotency key and expected sequence are shown to programs, the key to people."""
         text = self.verify(self.made.events["all"])
-        self.assertIn("idempotency key a!", text)
+        self.assertIn("idempotency  key a!", text)
         self.assertIn("svc-private-name: Ada L\u00f6velace", text)
         found = json.loads(self.verify(self.made.events["all"], "--json"))
         self.assertEqual((found["idempotencyKey"], found["expectedSequence"]), ("a!", 8))
+
+    def test_keyOfUnsignedEventIsShown(self) -> None:
+        """The idempotency key of an event without author is shown, too."""
+        self.assertIn("idempotency  key order-a", self.verify(self.made.events["key"]))
 
     def test_erasedContentIsSaidToBe(self) -> None:
         """Of an erased event the author is shown, and that the signature is gone."""
         text = self.verify(self.made.erased["signed"])
         self.assertIn("content      erased, or left out of this proof", text)
         self.assertIn(f"author       key {ADA.hex()}", text)
-        self.assertIn("the signature is gone with the content", text)
+        self.assertIn("its signature was removed with the content", text)
         found = json.loads(self.verify(self.made.erased["signed"], "--json"))
         self.assertEqual((found["author"], found["signature"]), (ADA.hex(), None))
         self.assertNotIn("content", found)
