@@ -8,15 +8,15 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 from weakref import ReferenceType, WeakValueDictionary, ref
 
 from attrs import evolve, frozen
-from twisted.cred.checkers import ICredentialsChecker
 from twisted.cred.credentials import ICredentials, IUsernamePassword
 from twisted.cred.error import LoginFailed, UnauthorizedLogin
 from twisted.cred.portal import IRealm, Portal
-from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import Interface, implementer
@@ -29,11 +29,11 @@ from ..interfaces import (
     Identity,
     Quotas,
 )
-from ..net.deferreds import asDeferred
+from ..net.deferreds import asDeferred, asLeanDeferred
 from ._audit import HTTP, AuditTrail
 from ._credentials import accountToken
 from ._http import HttpLogins
-from ._logins import LoginLimits, LoginQueue
+from ._logins import Authenticators, LoginLimits, LoginQueue
 from ._principal import ANYBODY, Principal
 from ._usage import UNLIMITED, Usage
 
@@ -60,33 +60,6 @@ class Admission:
 
 class IPrincipal(Interface):
     """What a log-in gives: a L{Principal}."""
-
-
-@implementer(ICredentialsChecker)
-class _Authenticators:
-    """
-    Several authenticators as one checker: the first that knows the credentials counts. Credentials
-    that are not valid are checked by all, so that the time tells nothing.
-    """
-
-    def __init__(self, authenticators: Sequence[IAuthenticator]) -> None:
-        self._authenticators = authenticators
-        self.credentialInterfaces = tuple(
-            {each for one in authenticators for each in one.credentialInterfaces}
-        )
-
-    @asDeferred
-    async def requestAvatarId(self, credentials: Any) -> Any:
-        """See C{ICredentialsChecker}."""
-        for authenticator in self._authenticators:
-            if any(each.providedBy(credentials) for each in authenticator.credentialInterfaces):
-                try:
-                    checked: Any = maybeDeferred(authenticator.requestAvatarId, credentials)
-                    identity: Identity = await checked
-                except UnauthorizedLogin:
-                    continue
-                return identity
-        raise UnauthorizedLogin()
 
 
 @implementer(IRealm)
@@ -131,7 +104,7 @@ class Access:
         self._now = now
         self._quotas = quotas
         self._audit = audit
-        self._portal = Portal(self, [_Authenticators(authenticators)])
+        self._portal = Portal(self, [Authenticators(authenticators)])
         # By the account's name; the client id, or "" where its grants do not depend on it; and the
         # credential, or the identity where that holds for some credentials alone.
         self._principals: WeakValueDictionary[tuple[str, str, Identity | str], Principal]
@@ -173,7 +146,7 @@ class Access:
         for authenticator in self._authenticators:
             authenticator.stop()
 
-    @asDeferred
+    @asLeanDeferred
     async def login(
         self, credentials: ICredentials, address: str, clientId: str = "", carrier: str = HTTP
     ) -> Principal:
@@ -206,14 +179,17 @@ class Access:
 
         try:
             return await self._check(quick, clientId)
-        except LoginFailed:
+        except LoginFailed as error:
+            # See asLeanDeferred.
+            error.__traceback__ = None
             # No one can guess certificates. Passwords have not been looked at yet, and answers to
             # all others may be slowed down.
             if IClientCertificate.providedBy(credentials):
                 raise NotAuthenticated() from None
         try:
             return await self._queue.check(address, check)
-        except LoginFailed:
+        except LoginFailed as error:
+            error.__traceback__ = None
             raise NotAuthenticated() from None
 
     def loggedIn(self, principal: Principal, address: str, carrier: str) -> None:
@@ -236,13 +212,12 @@ class Access:
                 name = ""
         self._audit.loginFailed(name, address, carrier, error)
 
-    @asDeferred
-    async def _check(self, credentials: Any, clientId: str) -> Principal:
-        avatar: Any = await self._portal.login(credentials, clientId, IPrincipal)
-        principal: Principal = avatar[1]
+    def _check(self, credentials: Any, clientId: str) -> Deferred[Principal]:
+        found: Any = self._portal.login(credentials, clientId, IPrincipal)
+        principal: Deferred[Principal] = found.addCallback(itemgetter(1))
         return principal
 
-    @asDeferred
+    @asLeanDeferred
     async def admit(
         self,
         credentials: ICredentials | None,

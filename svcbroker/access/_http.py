@@ -12,14 +12,13 @@ from hashlib import blake2b
 from typing import Final
 
 from twisted.cred.credentials import ICredentials, UsernamePassword
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from ..errors import NotAuthenticated
 from ..interfaces import BearerToken
 from ..net.addresses import networkOf
-from ..net.deferreds import asDeferred
 from ..net.turns import FairTurns
 from ._principal import Principal
 
@@ -65,8 +64,7 @@ class HttpLogins:
             return None
         return known[1]
 
-    @asDeferred
-    async def login(self, authorization: bytes, address: str) -> Principal:
+    def login(self, authorization: bytes, address: str) -> Deferred[Principal]:
         """
         Log in by a value, and remember it.
 
@@ -77,8 +75,11 @@ class HttpLogins:
         """
         principal = self.recall(authorization)
         if principal is not None:
-            return principal
-        credentials = _parse(authorization)
+            return succeed(principal)
+        try:
+            credentials = _parse(authorization)
+        except NotAuthenticated as error:
+            return fail(error.with_traceback(None))
         key = self._hash(authorization)
         waiter: Deferred[Principal] = Deferred()
         if key in self._checks:
@@ -87,7 +88,7 @@ class HttpLogins:
             self._checks[key] = [(networkOf(address), waiter)]
             checking = self._login(credentials, address)
             checking.addCallback(self._remember, key).addBoth(self._answer, key)
-        return await waiter
+        return waiter
 
     def forget(self) -> None:
         """Have every value checked again."""

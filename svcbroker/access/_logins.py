@@ -1,21 +1,24 @@
 """
-Bounds on log-ins: how many are checked at a time, and how fast an address may guess.
+Checking log-ins: by whom, how many at a time, and how fast an address may guess.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from attrs import define, frozen
-from twisted.cred.error import LoginFailed
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.cred.checkers import ICredentialsChecker
+from twisted.cred.error import LoginFailed, UnauthorizedLogin
+from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from ..errors import Overloaded
+from ..interfaces import IAuthenticator
 from ..net.addresses import networkOf
 from ..net.slots import Slots
 from ..net.turns import FairTurns
@@ -139,3 +142,41 @@ class LoginQueue:
             return 0.0
         excess = known.count - self._limits.failures
         return 0.0 if excess < 0 else min(self._limits.maxDelay, 2.0 ** min(excess, 20))
+
+
+@implementer(ICredentialsChecker)
+class Authenticators:
+    """
+    Several authenticators as one checker: the first that knows the credentials counts. Credentials
+    that are not valid are checked by all, so that the time tells nothing.
+    """
+
+    def __init__(self, authenticators: Sequence[IAuthenticator]) -> None:
+        self._authenticators = authenticators
+        self.credentialInterfaces = tuple(
+            {each for one in authenticators for each in one.credentialInterfaces}
+        )
+
+    def requestAvatarId(self, credentials: Any) -> Deferred[Any]:
+        """See C{ICredentialsChecker}."""
+        return self._ask(
+            [
+                each
+                for each in self._authenticators
+                if any(one.providedBy(credentials) for one in each.credentialInterfaces)
+            ],
+            credentials,
+        )
+
+    def _ask(self, authenticators: Sequence[IAuthenticator], credentials: Any) -> Deferred[Any]:
+        # No coroutine; see asLeanDeferred.
+        if not authenticators:
+            return fail(UnauthorizedLogin())
+        first, *others = authenticators
+        asked: Deferred[Any] = maybeDeferred(first.requestAvatarId, credentials)
+
+        def failed(failure: Failure) -> Deferred[Any]:
+            failure.trap(UnauthorizedLogin)
+            return self._ask(others, credentials)
+
+        return asked.addErrback(failed)

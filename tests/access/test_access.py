@@ -5,10 +5,11 @@ Log-ins.
 from __future__ import annotations
 
 import gc
+from base64 import b64encode
 from typing import Any
 
 from twisted.cred.credentials import UsernamePassword
-from twisted.internet.defer import fail, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -69,6 +70,28 @@ class AccessTests(SynchronousTestCase):
     def test_wrongCredentialsAreRefused(self) -> None:
         answer = self.access.login(UsernamePassword(b"ann", b"x"), "127.0.0.1")
         self.failureResultOf(answer, NotAuthenticated)
+
+    def test_refusedLogInsLeaveNoCycles(self) -> None:
+        """
+        Nothing of a refused log-in waits for the garbage collector, which would hold the reactor in
+        a flood of them.
+        """
+        failures: list[Any] = []
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for number in range(20):
+            credentials = UsernamePassword(b"%d" % number, b"x")
+            refused: list[Deferred[Any]] = [
+                self.access.admit(credentials, "127.0.0.1", list, carrier="mqtt"),
+                self.access.loginHttp(b"Basic " + b64encode(b"%d:x" % number), "127.0.0.1"),
+            ]
+            for each in refused:
+                each.addErrback(lambda failure: failures.append(failure.type))
+            self.clock.advance(100)
+        del refused, each, credentials
+        self.assertEqual(gc.collect(), 0)
+        self.assertEqual(failures, [NotAuthenticated] * 40)
 
     def test_connectionsOfAnAccountShareAPrincipal(self) -> None:
         self.assertIs(self.login("ann", "1"), self.login("ann", "2"))
