@@ -4,44 +4,17 @@ Auditing what a chain has of idempotency keys and erased events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from ..chain import RECEIPT_SIZE, Kind, Transaction
-from ..model import Execution
+from ..chain import Transaction
 from ..storage import POSITION_SIZE, Append, ScratchKeys, Snapshot, gapsIn
+from ._erasing import EventRanges, eventsOf
 from ._findings import Findings, isSame, show
 
 _USE: Final = ("key", "topic", "sequence", "height", "digest")
 _ERASED: Final = ("last", "height", "position")
 _END: Final = 2**63 - 1
-
-
-class EventRanges:
-    """
-    Sequence numbers of events, as ranges: most are consecutive.
-    """
-
-    def __init__(self) -> None:
-        self._ranges: dict[int, list[tuple[int, int]]] = {}
-
-    def add(self, topic: int, sequence: int) -> None:
-        """
-        Add an event. The numbers of a topic rise.
-
-        @param topic: the topic's index.
-        """
-        ranges = self._ranges.setdefault(topic, [])
-        if ranges and ranges[-1][1] == sequence - 1:
-            ranges[-1] = ranges[-1][0], sequence
-        else:
-            ranges.append((sequence, sequence))
-
-    def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        """The index of the topic, and the first and the last sequence number, of each range."""
-        for topic, ranges in self._ranges.items():
-            for first, last in ranges:
-                yield topic, first, last
 
 
 class KeyAuditor:
@@ -58,7 +31,6 @@ class KeyAuditor:
         self.erased = 0
         self._snapshot = snapshot
         self._found = findings
-        self._missing = EventRanges()
         self._empty = EventRanges()
 
     def close(self) -> None:
@@ -67,39 +39,28 @@ class KeyAuditor:
 
     def add(self, transactions: Sequence[Transaction], append: Append) -> None:
         """
-        Look for missing contents in a block.
+        Look for events without content in a block.
 
         @param append: the rows that must be stored for it.
         """
-        if all(each.content or each.kind is not Kind.PUBLISH for each in transactions):
+        if all(each.content or each.seal or each.isErased for each in transactions):
             return
-        indexes = {row.topic.name: row.index for row in append.topics}
-        following = {row.topicIndex: row.firstSequence for row in append.topicBlocks}
-        receipts = append.block.receipts
-        for number, transaction in enumerate(transactions):
-            if (
-                transaction.kind is Kind.PUBLISH
-                and receipts[number * RECEIPT_SIZE] == Execution.DONE
-            ):
-                index = indexes[transaction.topic]
-                sequence = following[index]
-                following[index] += 1
-                if transaction.isErased:
-                    self._missing.add(index, sequence)
-                elif not transaction.seal and not transaction.content:
-                    self._empty.add(index, sequence)
+        for topic, sequence, transaction in eventsOf(transactions, append):
+            if not (transaction.content or transaction.seal or transaction.isErased):
+                self._empty.add(topic, sequence)
 
-    def compare(self) -> None:
+    def compare(self, missing: EventRanges) -> None:
         """
         Compare the tables with those after the last block. Called in the read transaction in which
         the last block was read.
 
+        @param missing: the events whose contents are missing.
         @raise StorageError: they cannot be read.
         """
         self._compareUses()
         self._compareErased()
         self._comparePending()
-        self._compareContents()
+        self._compareContents(missing)
 
     def _compareUses(self) -> None:
         count = 0
@@ -156,7 +117,11 @@ class KeyAuditor:
             "SELECT height, topic, first, last FROM erasing"
         ):
             isTyped = all(type(each) is int for each in (height, topic, first, last))
-            if not isTyped or first > last or self._gaps(topic, first, last):
+            if (
+                not isTyped
+                or first > last
+                or gapsIn(self.keys.erasures(topic, first, last), first, last)
+            ):
                 self._found.damage(
                     "erasing", f"events {show(first)} to {show(last)} were not all erased"
                 )
@@ -174,31 +139,24 @@ class KeyAuditor:
                     "erasing", f"event {first} of topic {topic} is not in block {height}"
                 )
 
-    def _compareContents(self) -> None:
+    def _compareContents(self, missing: EventRanges) -> None:
         """Nothing may be missing that was not erased."""
-        gone = 0
-        for topic, first, last in self._missing:
-            gone += last - first + 1
-            for start, end in self._gaps(topic, first, last):
-                gone -= end - start + 1
-                self._found.damage(
-                    "body.body",
-                    f"the contents of events {start} to {end} of topic {topic} are missing, and "
-                    "nothing has erased them",
-                )
-        for topic, first, last in self._empty:
-            gone += last - first + 1
-            gone -= sum(end - start + 1 for start, end in self._gaps(topic, first, last))
+        notErased = list(missing.without(self.keys.erasures))
+        for topic, first, last in notErased:
+            self._found.damage(
+                "body.body",
+                f"the contents of events {first} to {last} of topic {topic} are missing, and "
+                "nothing has erased them",
+            )
+        gone = missing.count + self._empty.count
+        gone -= sum(last - first + 1 for _, first, last in notErased)
+        gone -= sum(last - first + 1 for _, first, last in self._empty.without(self.keys.erasures))
         if gone < self.erased:
             self._found.note(
                 "body.body",
                 f"{self.erased - gone} erased events still have their contents: a broker removes "
                 "them while it runs",
             )
-
-    def _gaps(self, topic: int, first: int, last: int) -> Sequence[tuple[int, int]]:
-        """The parts of a range of events that were not erased."""
-        return gapsIn(self.keys.erasures(topic, first, last), first, last)
 
 
 def _said(table: str, one: object, other: object, column: str = "") -> str:

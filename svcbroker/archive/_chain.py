@@ -323,7 +323,7 @@ class _ChainAudit:
             with self._reading("topic, account"):
                 compareState(self._snapshot, self._blocks.replay.state, self._found)
             with self._reading("key_use, erased, erasing"):
-                self._keys.compare()
+                self._keys.compare(self._blocks.replay.missing)
 
     @contextmanager
     def _reading(self, place: str) -> Iterator[None]:

@@ -4,12 +4,13 @@ Removing the contents of erased events from a stored chain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from msgspec import structs
 
 from ..chain import (
+    ErasedRange,
     Header,
     Kind,
     Malformed,
@@ -22,7 +23,15 @@ from ..chain import (
     receiptLeaves,
 )
 from ..model import Execution
-from ..storage import ErasableBlock, StorageDamaged, Store, StrippedBlock, packPositions
+from ..storage import (
+    Append,
+    ErasableBlock,
+    StorageDamaged,
+    Store,
+    StrippedBlock,
+    gapsIn,
+    packPositions,
+)
 
 
 def withoutContent(transaction: Transaction) -> Transaction:
@@ -31,6 +40,59 @@ def withoutContent(transaction: Transaction) -> Transaction:
     """
     size = transaction.size - len(transaction.seal) - len(transaction.content)
     return structs.replace(transaction, seal=b"", content=b"", size=size, isErased=True)
+
+
+class EventRanges:
+    """
+    Some events, by the ranges of their sequence numbers: most are consecutive.
+
+    @ivar count: how many events there are.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+
+    def add(self, topic: int, sequence: int) -> None:
+        """
+        Add an event. The numbers of a topic rise.
+
+        @param topic: the topic's index.
+        """
+        self.count += 1
+        ranges = self._ranges.setdefault(topic, [])
+        if ranges and ranges[-1][1] == sequence - 1:
+            ranges[-1] = ranges[-1][0], sequence
+        else:
+            ranges.append((sequence, sequence))
+
+    def without(
+        self, erasures: Callable[[int, int, int], Sequence[ErasedRange]]
+    ) -> Iterator[tuple[int, int, int]]:
+        """
+        The events that were not erased: the index of the topic, the first and the last number.
+
+        @param erasures: such as L{ChainReader.erasures<svcbroker.storage.ChainReader.erasures>}.
+        """
+        for topic, ranges in self._ranges.items():
+            for first, last in ranges:
+                for start, end in gapsIn(erasures(topic, first, last), first, last):
+                    yield topic, start, end
+
+
+def eventsOf(
+    transactions: Sequence[Transaction], append: Append
+) -> Iterator[tuple[int, int, Transaction]]:
+    """
+    The events of a block: topic's index, sequence number and transaction of each.
+
+    @param append: the rows to store for the block.
+    """
+    indexes = {row.topic.name: row.index for row in append.topics}
+    receipts = decodeReceipts(append.block.receipts)
+    for transaction, receipt in zip(transactions, receipts, strict=True):
+        if _isEvent(transaction, receipt):
+            yield indexes[transaction.topic], receipt.sequence, transaction
 
 
 class Erasing(Enum):

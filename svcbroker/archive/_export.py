@@ -14,7 +14,7 @@ from ..storage import Snapshot, StorageDamaged
 from ._findings import Report, noReport
 from ._layout import STORE_NAME
 from ._replay import BATCH_BLOCKS, BATCH_BYTES
-from ._stream import PLAIN, VERSION, Begin, End, StreamedBlock, StreamWriter
+from ._stream import Begin, End, StreamedBlock, StreamWriter
 
 
 class RangeUnknown(Exception):
@@ -44,11 +44,11 @@ def exportChain(
     @raise StorageError: the chain cannot be read.
     """
     with Snapshot.ofLedger(directory / STORE_NAME) as snapshot:
-        genesis, tip, version = _limits(snapshot)
+        genesis, tip, hasReceipts = _limits(snapshot)
         last = tip if last is None else last
         if not 1 <= first <= last + 1 or last > tip:
             raise RangeUnknown(f"there are no blocks {first} to {last}: the chain has {tip}")
-        writer = StreamWriter(file, version)
+        writer = StreamWriter(file, hasReceipts=hasReceipts)
         writer.begin(Begin(genesis=genesis, first=first, last=last))
         end = Checkpoint(0, genesis.header().hash)
         if first > 1:
@@ -63,9 +63,9 @@ def exportChain(
         return end
 
 
-def _limits(snapshot: Snapshot) -> tuple[Genesis, int, int]:
+def _limits(snapshot: Snapshot) -> tuple[Genesis, int, bool]:
     """
-    The genesis, the height of the last block, and the version of the stream.
+    The genesis, the height of the last block, and whether contents may be missing.
     """
     with snapshot.moment():
         rows = list(snapshot.rows("SELECT genesis FROM chain"))
@@ -77,11 +77,11 @@ def _limits(snapshot: Snapshot) -> tuple[Genesis, int, int]:
     for height, header in heads:
         try:
             # Nothing is erased in a chain of the old format.
-            isOld = Header.decode(header).version == OLD_FORMAT
+            mayBeErased = Header.decode(header).version != OLD_FORMAT
         except (Malformed, TypeError) as error:
             raise _damaged(snapshot, f"block {height}: {error}") from None
-        return genesis, height, PLAIN if isOld else VERSION
-    return genesis, 0, PLAIN
+        return genesis, height, mayBeErased
+    return genesis, 0, False
 
 
 def _hashOf(snapshot: Snapshot, height: int) -> bytes:

@@ -48,12 +48,15 @@ class Imported:
     @ivar tip: the chain's last block now.
     @ivar known: how many blocks of the stream the chain had already.
     @ivar added: how many were appended.
+    @ivar missing: how many contents the stream lacked of events that nothing in the chain has
+        erased so far.
     """
 
     group: str
     tip: Checkpoint
     known: int
     added: int
+    missing: int = 0
 
 
 def importChain(
@@ -154,6 +157,10 @@ class _Import:
             tip=Checkpoint.of(self._head),
             known=self._known,
             added=self._added,
+            missing=sum(
+                last - first + 1
+                for _, first, last in self._replay.missing.without(self._store.erasures)
+            ),
         )
 
     @property

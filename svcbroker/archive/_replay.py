@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from ..chain import (
     FORMAT,
@@ -44,7 +44,7 @@ from ..storage import (
     ValidatorsRow,
     packPositions,
 )
-from ._erasing import withoutContent
+from ._erasing import EventRanges, eventsOf, withoutContent
 from ._keys import StoredKeys
 
 BATCH_BLOCKS: Final = 256
@@ -173,10 +173,12 @@ class Replay:
 
     @ivar state: the state after the last block.
     @ivar head: the header of the last block.
+    @ivar missing: the events whose contents were missing. A later block has to erase them.
     """
 
     state: ChainState
     head: Header
+    missing: EventRanges = field(factory=EventRanges)
 
     def execute(
         self,
@@ -201,7 +203,12 @@ class Replay:
         candidate = checkBlock(self.state, self.head, header, transactions, recorded)
         self.state.apply(candidate.outcome, candidate.history)
         self.head = header
-        return appendOf(candidate, certificate)
+        append = appendOf(candidate, certificate)
+        if recorded is not None:
+            for topic, sequence, transaction in eventsOf(transactions, append):
+                if transaction.isErased:
+                    self.missing.add(topic, sequence)
+        return append
 
 
 def _recorded(

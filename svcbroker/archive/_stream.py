@@ -16,11 +16,8 @@ from ..chain import Genesis, Malformed
 
 MAGIC: Final = b"svcbroker/export"
 
-PLAIN: Final = 1
-"""The version of streams whose bodies have all contents."""
-
-VERSION: Final = 2
-"""The version of streams with receipts, so that contents may be missing in bodies."""
+_PLAIN: Final = 1
+_WITH_RECEIPTS: Final = 2
 
 MAX_RECORD: Final = 1 << 30
 """Bytes of the longest record."""
@@ -88,12 +85,13 @@ class StreamWriter:
     Writes a stream.
     """
 
-    def __init__(self, file: BinaryIO, version: int = PLAIN) -> None:
+    def __init__(self, file: BinaryIO, *, hasReceipts: bool = False) -> None:
         """
-        @param version: L{PLAIN} or L{VERSION}. Older releases read the former only.
+        @param hasReceipts: whether it has the blocks' receipts, without which contents must not be
+            missing. Older releases do not read it then.
         """
         self._file = file
-        self._version = version
+        self._version = _WITH_RECEIPTS if hasReceipts else _PLAIN
 
     def begin(self, begin: Begin) -> None:
         """Write what it begins with."""
@@ -103,7 +101,7 @@ class StreamWriter:
     def block(self, block: StreamedBlock) -> None:
         """Write a block."""
         parts = [block.header, block.certificate]
-        if self._version == VERSION:
+        if self._version == _WITH_RECEIPTS:
             parts.append(block.receipts)
         sized = [each for part in parts for each in (_SIZE.pack(len(part)), part)]
         self._record(_KIND_BLOCK, *sized, block.body)
@@ -128,7 +126,7 @@ class StreamReader:
     def __init__(self, file: BinaryIO) -> None:
         self.offset = 0
         self._file = file
-        self._version = VERSION
+        self._version = _PLAIN
 
     def begin(self) -> Begin:
         """
@@ -140,10 +138,10 @@ class StreamReader:
         if not start.startswith(MAGIC):
             raise StreamBroken("this is not a chain that svcbroker has exported")
         self._version = start[-1]
-        if self._version not in (PLAIN, VERSION):
+        if self._version not in (_PLAIN, _WITH_RECEIPTS):
             raise StreamBroken(
-                f"the stream has version {start[-1]}, and only versions {PLAIN} and {VERSION} are "
-                "known"
+                f"the stream has version {start[-1]}, and only versions {_PLAIN} and "
+                f"{_WITH_RECEIPTS} are known"
             )
         kind, payload = self._record()
         if kind != _KIND_BEGIN or len(payload) < _RANGE.size:
@@ -179,7 +177,7 @@ class StreamReader:
     def _block(self, payload: bytes, start: int) -> StreamedBlock:
         parts = []
         position = 0
-        for _ in range(3 if self._version == VERSION else 2):
+        for _ in range(3 if self._version == _WITH_RECEIPTS else 2):
             stop = position + _SIZE.size
             size = int.from_bytes(payload[position:stop], "big")
             position = stop + size

@@ -13,6 +13,7 @@ from ..daemon.directory import DataDirectoryError, lockDataDirectory
 from ..storage import StorageError
 from ._command import CommandError, Console, Exit, ProgressOptions
 from ._progress import progressBar
+from ._words import counted
 
 
 class Options(ProgressOptions):
@@ -49,6 +50,13 @@ def run(options: Options, console: Console) -> int:
         f"group {imported.group}: {imported.added} blocks added, {imported.known} were there "
         f"already; the chain ends at block {imported.tip}"
     )
+    if imported.missing:
+        console.say(
+            f"group {imported.group}: {counted(imported.missing, 'event')} came without content, "
+            "and nothing up to this block has erased them: import the blocks after it, or another "
+            "export"
+        )
+        return Exit.BAD
     return Exit.GOOD
 
 

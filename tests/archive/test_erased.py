@@ -25,7 +25,6 @@ from svcbroker.archive import (
     exportChain,
     importChain,
 )
-from svcbroker.archive._stream import PLAIN, VERSION
 from svcbroker.chain import encodeBody
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs import verifyProof
@@ -208,12 +207,23 @@ class StreamTests(ErasedTestCase):
         for same in (self.exported(), stream):
             self.assertEqual(importChain(BytesIO(same), directory.parent).added, 0)
 
+    def test_partBeforeErasureLacksContents(self) -> None:
+        """An import of the blocks before an erasure says how many contents are missing; with the
+        rest none are."""
+        first, rest = BytesIO(), BytesIO()
+        exportChain(self.directory, first, last=4)
+        exportChain(self.directory, rest, first=5)
+        target = Path(self.mktemp()).absolute()
+        target.mkdir()
+        missing = [importChain(BytesIO(each.getvalue()), target).missing for each in (first, rest)]
+        self.assertEqual(missing, [3, 0])
+
     def test_chainOfOldFormatIsReadByOldReleases(self) -> None:
         """It is exported as before."""
         directory = self.dataDir.with_name("old")
         self.makeChain(dataDir=directory).close()
         stream = self.exported(directory / "1")
-        self.assertEqual((stream[16], self.exported()[16]), (PLAIN, VERSION))
+        self.assertEqual((stream[16], self.exported()[16]), (1, 2))
         self.assertEqual(self.exported(self.imported(stream)), stream)
 
     def test_missingReceiptsAreRefused(self) -> None:
@@ -221,7 +231,7 @@ class StreamTests(ErasedTestCase):
         executed."""
         for change in (b"", b"\x00" * 9, None):
             reader, file = StreamReader(BytesIO(self.exported())), BytesIO()
-            writer = StreamWriter(file, PLAIN if change is None else VERSION)
+            writer = StreamWriter(file, hasReceipts=change is not None)
             writer.begin(reader.begin())
             for record in reader.rest():
                 if isinstance(record, StreamedBlock):

@@ -14,7 +14,7 @@ from ...archive import StreamedBlock, storedHistory
 from ...chain import Genesis, Header, ValidatorSet, historyPath
 from ...storage import Snapshot as Reading
 from ...storage import StorageDamaged
-from ._snapshots import FORMAT, ChunkPlan, Manifest, encodeChunk, proofRoom
+from ._snapshots import ChunkPlan, Manifest, encodeChunk, formatOf, proofRoom
 from .abci.messages import Snapshot
 
 OFFERED: Final = 3
@@ -79,10 +79,10 @@ class SnapshotSource:
         @param tip: the height of the last block.
         @raise svcbroker.storage.StorageError: the chain cannot be read.
         """
-        if not self._interval or format != FORMAT or not 1 <= height <= tip - BLOCKS_AFTER:
+        if not self._interval or not 1 <= height <= tip - BLOCKS_AFTER:
             return b""
         await self._planTo(height)
-        chunk: bytes = await self._runInThread(self._load, height, index)
+        chunk: bytes = await self._runInThread(self._load, height, format, index)
         return chunk
 
     async def _planTo(self, height: int) -> None:
@@ -149,7 +149,7 @@ class SnapshotSource:
                 offered.append(
                     Snapshot(
                         height=height,
-                        format=FORMAT,
+                        format=formatOf(header),
                         chunks=len(ends),
                         hash=header.hash,
                         metadata=manifest.encode(),
@@ -157,15 +157,17 @@ class SnapshotSource:
                 )
         return offered
 
-    def _load(self, height: int, index: int) -> bytes:
+    def _load(self, height: int, format: int, index: int) -> bytes:
         ends = self._plan.ends(height)
         if index >= len(ends) or (self._plan.limit is not None and height > self._plan.limit):
             return b""
         first, last = (ends[index - 1] if index else 0) + 1, ends[index]
         with Reading.ofLedger(self._path) as reading:
+            if formatOf(self._header(reading, height)) != format:
+                return b""
             rows = list(
                 reading.rows(
-                    "SELECT header, certificate, body, hash "
+                    "SELECT header, certificate, body, receipts, hash "
                     "FROM head JOIN body USING (height) "
                     "WHERE head.height BETWEEN ? AND ? ORDER BY head.height",
                     first,
@@ -185,10 +187,11 @@ class SnapshotSource:
                 # A certificate larger than its reserved room would make the chunk too large.
                 certificate=proof if len(proof) <= _roomAt(sets, each) else b"",
                 body=body,
+                receipts=receipts,
             )
-            for each, (header, proof, body, _) in enumerate(rows, first)
+            for each, (header, proof, body, receipts, _) in enumerate(rows, first)
         ]
-        return encodeChunk(self._genesis, first, blocks, rows[-1][3], path)
+        return encodeChunk(self._genesis, first, blocks, rows[-1][4], path, format)
 
     def _header(self, reading: Reading, height: int) -> Header:
         row = reading.reader().blockHead(height)

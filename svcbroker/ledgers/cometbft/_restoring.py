@@ -15,7 +15,14 @@ from twisted.logger import Logger
 from ...archive import Replay, loadChain
 from ...chain import Header, InvalidBlock
 from ...storage import TIP_SUFFIX, Append, Snapshot, StorageRefused, Store, syncFile
-from ._snapshots import FORMAT, Manifest, ProvedBlock, SnapshotInvalid, readChunk
+from ._snapshots import (
+    FORMAT,
+    OLD_FORMAT,
+    Manifest,
+    ProvedBlock,
+    SnapshotInvalid,
+    readChunk,
+)
 from .abci import messages
 from .abci.messages import ApplyResult, OfferResult
 
@@ -81,12 +88,21 @@ class Restoring:
 
     def _execute(self, block: ProvedBlock) -> Append:
         try:
-            return self._replay.execute(block.header, block.transactions, block.certificate)
+            return self._replay.execute(
+                block.header, block.transactions, block.certificate, block.receipts
+            )
         except InvalidBlock as error:
             raise RestoreFailed(
                 f"block {block.header.height} of the snapshot is proved, and does not follow by "
                 f"the rules of this version: {error}"
             ) from None
+
+    def countMissing(self) -> int:
+        """
+        How many contents are missing of events that nothing in the snapshot has erased.
+        """
+        missing = self._replay.missing.without(self._store.erasures)
+        return sum(last - first + 1 for _, first, last in missing)
 
     def close(self) -> None:
         """Close the store."""
@@ -187,7 +203,7 @@ class Restorer:
         await self._drop()
         self.progress += 1
         offered = request.snapshot
-        if offered is None or offered.format != FORMAT:
+        if offered is None or offered.format not in (OLD_FORMAT, FORMAT):
             return OfferResult.REJECT_FORMAT
         try:
             manifest = Manifest.decode(offered.metadata)
@@ -244,6 +260,16 @@ class Restorer:
             )
         self.progress += 1
         if restoring.isWhole:
+            missing = await self._runInThread(restoring.countMissing)
+            if missing:
+                self._log.warn(
+                    "the snapshot of block {height} lacks the contents of {count} events that "
+                    "nothing has erased",
+                    height=manifest.header.height,
+                    count=missing,
+                )
+                await self._drop()
+                return messages.ApplySnapshotChunkResponse(result=ApplyResult.REJECT_SNAPSHOT)
             self._restoring = None
             await self._runInThread(restoring.close)
             await self._taker.begin(self._path)

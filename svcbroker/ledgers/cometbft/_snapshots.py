@@ -21,6 +21,7 @@ from typing import Final
 from attrs import frozen
 
 from ...archive import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
+from ...chain import OLD_FORMAT as OLD_CHAIN_FORMAT
 from ...chain import (
     Genesis,
     Header,
@@ -37,8 +38,11 @@ from ...chain import (
 from ...proofs import checkLightBlock
 from ...proofs.cometbft import LightBlock, LightBlockInvalid
 
-FORMAT: Final = 1
-"""The version of the encoding of manifests and chunks."""
+OLD_FORMAT: Final = 1
+"""The version of the encoding of manifests and chunks of chains of the old format."""
+
+FORMAT: Final = 2
+"""The version of those with receipts, so that contents may be missing in bodies."""
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 """
@@ -172,12 +176,22 @@ class ChunkPlan:
         return [*self._ends[: bisect_left(self._ends, height)], height]
 
 
+def formatOf(header: Header) -> int:
+    """
+    The version of the encoding of a snapshot.
+
+    @param header: that of its last block.
+    """
+    return OLD_FORMAT if header.version == OLD_CHAIN_FORMAT else FORMAT
+
+
 def encodeChunk(
     genesis: Genesis,
     first: int,
     blocks: Sequence[StreamedBlock],
     hash: bytes,
     path: Sequence[bytes],
+    format: int = OLD_FORMAT,
 ) -> bytes:
     """
     Encode a chunk.
@@ -186,12 +200,13 @@ def encodeChunk(
     @param hash: the hash of its last block.
     @param path: the path from its last block to the history root of the snapshot's header; empty
         for the last chunk.
+    @param format: what L{formatOf} gave for the snapshot.
     """
     file = BytesIO()
     file.write(bytes([len(path)]))
     file.writelines(path)
     last = first + len(blocks) - 1
-    writer = StreamWriter(file)
+    writer = StreamWriter(file, hasReceipts=format != OLD_FORMAT)
     writer.begin(Begin(genesis=genesis, first=first, last=last))
     for block in blocks:
         writer.block(block)
@@ -204,12 +219,15 @@ class ProvedBlock:
     """
     A block that is proved to be in the snapshot's chain.
 
+    @ivar transactions: its transactions; contents of publishes may be missing.
     @ivar certificate: its certificate, encoded as in a store; empty if the sender had none.
+    @ivar receipts: what the sender says that its receipts are; empty if it did not.
     """
 
     header: Header
     transactions: Sequence[Transaction]
     certificate: bytes
+    receipts: bytes = b""
 
 
 def readChunk(
@@ -252,12 +270,12 @@ def _blocks(reader: StreamReader, first: int, last: int) -> Sequence[ProvedBlock
             end = record
             continue
         header = Header.decode(record.header)
-        transactions = decodeBody(record.body)
+        transactions = decodeBody(record.body, mayBeErased=True)
         if header.height != first + len(blocks):
             raise SnapshotInvalid(f"block {first + len(blocks)} is not where it should be")
         if merkleRoot([each.hash for each in transactions]) != header.transactionRoot:
             raise SnapshotInvalid(f"block {header.height} has other transactions")
-        blocks.append(ProvedBlock(header, transactions, record.certificate))
+        blocks.append(ProvedBlock(header, transactions, record.certificate, record.receipts))
     if len(blocks) != last - first + 1 or end != End(last, blocks[-1].header.hash):
         raise SnapshotInvalid("it does not end where it should")
     return blocks

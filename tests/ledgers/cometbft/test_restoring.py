@@ -175,7 +175,7 @@ class JoiningTests(JoiningTestCase):
         self.assertIs(self.offer(self.here, named, snapshot.hash), OfferResult.REJECT)
         self.assertIs(self.offer(self.here, appHash=bytes(32)), OfferResult.REJECT)
         self.assertIs(self.offer(self.here, appHash=b""), OfferResult.REJECT)
-        other = evolve(snapshot, format=2)
+        other = evolve(snapshot, format=3)
         self.assertIs(self.offer(self.here, other), OfferResult.REJECT_FORMAT)
         request = messages.OfferSnapshotRequest(appHash=snapshot.hash)
         answer = self.ask(self.here.application.offerSnapshot, request)

@@ -21,8 +21,8 @@ from svcbroker.archive import Begin, End, StreamedBlock, StreamReader, StreamWri
 from svcbroker.chain import Genesis, leafHash, merklePath
 from svcbroker.ledgers.cometbft._offering import BLOCKS_AFTER, OFFERED, SnapshotSource
 from svcbroker.ledgers.cometbft._snapshots import (
-    FORMAT,
     MAX_CHUNKS,
+    OLD_FORMAT,
     ChunkPlan,
     Manifest,
     SnapshotInvalid,
@@ -119,7 +119,7 @@ class SourceTestCase(SynchronousTestCase):
         height: int,
         index: int,
         tip: int = COUNT,
-        format: int = FORMAT,
+        format: int = OLD_FORMAT,
     ) -> bytes:
         return self.successResultOf(Deferred.fromCoroutine(source.load(height, format, index, tip)))
 
@@ -173,7 +173,7 @@ class OfferingTests(SourceTestCase):
         self.assertEqual(offered, self.list_(second, COUNT))
         self.assertEqual([each.height for each in offered], [40, 20, 16])
         for each in offered:
-            self.assertEqual((each.hash, each.format), (hashes[each.height], FORMAT))
+            self.assertEqual((each.hash, each.format), (hashes[each.height], OLD_FORMAT))
             manifest = Manifest.decode(each.metadata)
             self.assertEqual(manifest.genesis, GENESIS)
             self.assertEqual(manifest.encode(), each.metadata)
