@@ -8,25 +8,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from svcbroker.chain import Kind, Transaction
-from svcbroker.model import AuthorSet, EventId, topicPrefix
-from tools.signedchain import SignedChain, authorKey
+from svcbroker.model import EventId, topicPrefix
+from tools.signedchain import SignedChain, publicKeyOf
 
-ADA = authorKey("ada").public_key().public_bytes_raw()
-BERT = authorKey("bert").public_key().public_bytes_raw()
-AUTHORS = AuthorSet(authors=tuple(sorted([ADA, BERT])), admins=(ADA,))
+ADA, BERT = map(publicKeyOf, ("ada", "bert"))
 PRIVATE = {"svc-private-name": "Ada L\u00f6velace", "svc-private-": "", "svc-tag": "red"}
 LATER = ("node 0", "node b", "node 2", "node 3")
 """The nodes that decide the last block."""
 
 SENT: Mapping[str, Callable[[SignedChain, str], Transaction]] = {
-    "no author": lambda chain, topic: chain.event(topic, b"plain"),
-    "signed": lambda chain, topic: chain.event(topic, b"signed", author="ada"),
-    "signed, no content": lambda chain, topic: chain.event(topic, b"", author="ada"),
-    "signed, bytes": lambda chain, topic: chain.event(topic, b"\xff\x00", author="bert"),
-    "key": lambda chain, topic: chain.event(topic, b"k", key=f"order-{topic}"),
-    "expected": lambda chain, topic: chain.event(topic, b"e", expected=6),
-    "private": lambda chain, topic: chain.event(topic, b"p", extensions=PRIVATE),
-    "all": lambda chain, topic: chain.event(
+    "no author": lambda chain, topic: chain.say(topic, b"plain"),
+    "signed": lambda chain, topic: chain.say(topic, b"signed", author="ada"),
+    "signed, no content": lambda chain, topic: chain.say(topic, b"", author="ada"),
+    "signed, bytes": lambda chain, topic: chain.say(topic, b"\xff\x00", author="bert"),
+    "key": lambda chain, topic: chain.say(topic, b"k", key=f"order-{topic}"),
+    "expected": lambda chain, topic: chain.say(topic, b"e", expected=6),
+    "private": lambda chain, topic: chain.say(topic, b"p", extensions=PRIVATE),
+    "all": lambda chain, topic: chain.say(
         topic, b"all", author="ada", key=f"{topic}!", expected=8, extensions=PRIVATE
     ),
 }
@@ -59,11 +57,11 @@ class AuthoredChain:
         header = chain.decide([old], erased=[0])
         self.erased = {"of version 1": EventId(topicPrefix("b"), 1, header.height)}
         self.erased |= self._publish("b", isErased=True)
-        chain.openWithAuthors("signed", AUTHORS)
-        header = chain.decide([chain.event("signed", b"x", author="bert")])
+        chain.openFor("signed", "ada", "bert", admins=["ada"])
+        header = chain.decide([chain.say("signed", b"x", author="bert")])
         self.ids["to a topic with authors"] = EventId(topicPrefix("signed"), 1, header.height)
         chain.changeNodes(*LATER)
-        header = chain.decide([chain.event("a", b"later", author="ada")])
+        header = chain.decide([chain.say("a", b"later", author="ada")])
         self.ids["after a change of nodes"] = EventId(topicPrefix("a"), 10, header.height)
         self.tip = header.height
 

@@ -200,7 +200,7 @@ def forged(example: AuthoredChain) -> Json:
     """
     chain, eventId = example.chain, example.ids["after a change of nodes"]
     made = proof(example, eventId)
-    signed = chain.event("a", b"signed", author="ada")
+    signed = chain.say("a", b"signed", author="ada")
     transaction = Transaction.publish(
         signed.sender,
         signed.nonce,

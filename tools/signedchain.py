@@ -46,8 +46,13 @@ def seedOf(name: str) -> bytes:
 
 
 def authorKey(name: str) -> Ed25519PrivateKey:
-    """The key of an author, which everybody can know."""
+    """The private key of an author, which everybody can know."""
     return Ed25519PrivateKey.from_private_bytes(seedOf(name))
+
+
+def publicKeyOf(name: str) -> bytes:
+    """The public key of an author."""
+    return authorKey(name).public_key().public_bytes_raw()
 
 
 class SignedChain:
@@ -56,6 +61,7 @@ class SignedChain:
 
     @ivar head: the header of its last block.
     @ivar prover: makes proofs of it.
+    @ivar owner: the address that owns the idempotency keys of events without author.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class SignedChain:
         self.prover = Prover(self.genesis, self.store)
         self._state = self.genesis.state()
         self._sender = accountAddress(self.genesis.chain, "broker")
+        self.owner = accountAddress(self.genesis.chain, "publisher:")
         self._nonce = 0
 
     @property
@@ -167,7 +174,7 @@ class SignedChain:
             extensions,
         )
 
-    def event(
+    def say(
         self,
         topic: str,
         content: bytes,
@@ -176,25 +183,22 @@ class SignedChain:
         key: str | None = None,
         expected: int | None = None,
         extensions: Mapping[str, str] | None = None,
+        isSigned: bool = True,
     ) -> Transaction:
         """
         The broker's next publish, of version 2.
 
         @param author: the name of the key of its author.
+        @param isSigned: whether the signature is that author's.
         """
         self._nonce += 1
         time = self.head.timestamp + STEP // 2
-        authorship = owner = None
+        authorship = None
         if author is not None:
             signed = statement(self.genesis.chain, topic, content, time, key, extensions or {})
-            pair = authorKey(author)
-            authorship = Authorship(
-                key=pair.public_key().public_bytes_raw(),
-                signedAt=time,
-                signature=pair.sign(signed),
-            )
-        elif key is not None:
-            owner = accountAddress(self.genesis.chain, "publisher:")
+            signature = authorKey(author).sign(signed) if isSigned else bytes(64)
+            authorship = Authorship(key=publicKeyOf(author), signedAt=time, signature=signature)
+        owner = self.owner if key is not None and author is None else None
         claims = Claims(author=authorship, key=key, owner=owner, expected=expected)
         return Transaction.publish(
             self._sender,
@@ -207,17 +211,19 @@ class SignedChain:
             None if claims == Claims() else claims,
         )
 
-    def openWithAuthors(self, topic: str, authors: AuthorSet) -> Header:
-        """Open a topic for some authors."""
+    def make(self, kind: Kind, topic: str, content: bytes = b"") -> Transaction:
+        """The broker's next transaction of version 2 that is not a publish."""
         self._nonce += 1
-        time = self.head.timestamp
-        return self.decide(
-            [
-                Transaction.make(
-                    Kind.OPEN, self._sender, self._nonce, time, topic, encodeAuthors(authors)
-                )
-            ]
+        time = self.head.timestamp + STEP // 2
+        return Transaction.make(kind, self._sender, self._nonce, time, topic, content)
+
+    def openFor(self, topic: str, *authors: str, admins: Sequence[str] = ()) -> Header:
+        """Open a topic for authors, by the names of their keys."""
+        some = AuthorSet(
+            authors=tuple(sorted(map(publicKeyOf, authors))),
+            admins=tuple(sorted(map(publicKeyOf, admins))),
         )
+        return self.decide([self.make(Kind.OPEN, topic, encodeAuthors(some))])
 
     def open(self, *topics: str) -> Header:
         """Open topics, in one block."""

@@ -8,35 +8,18 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from svcbroker.archive import Eraser, Erasing, loadChain
 from svcbroker.chain import (
-    Claims,
     Erasure,
     Header,
     Kind,
     Transaction,
     decodeBody,
     decodeReceipts,
-    encodeAuthors,
-    statement,
 )
-from svcbroker.model import AuthorSet, Authorship, Execution, topicPrefix
+from svcbroker.model import Execution, topicPrefix
 from svcbroker.storage import Store
-from tools.signedchain import STEP, SignedChain, seedOf
-
-OWNER = b"o" * 20
-
-
-def authorKey(name: str) -> Ed25519PrivateKey:
-    """The private key of an author that everybody can know."""
-    return Ed25519PrivateKey.from_private_bytes(seedOf(f"author {name}"))
-
-
-def publicKeyOf(name: str) -> bytes:
-    """The public key of an author."""
-    return authorKey(name).public_key().public_bytes_raw()
+from tools.signedchain import SignedChain
 
 
 def canary(*parts: object) -> bytes:
@@ -46,58 +29,13 @@ def canary(*parts: object) -> bytes:
 
 class ErasableChain(SignedChain):
     """
-    A chain with transactions of version 2.
+    A chain with erasures.
     """
-
-    def say(
-        self,
-        topic: str,
-        content: bytes,
-        *,
-        key: str | None = None,
-        author: str | None = None,
-        expected: int | None = None,
-        extensions: dict[str, str] | None = None,
-        isSigned: bool = True,
-    ) -> Transaction:
-        """
-        A publish of version 2.
-
-        @param author: the name of its author.
-        @param isSigned: whether the signature is that author's.
-        """
-        self._nonce += 1
-        time = self.head.timestamp + STEP // 2
-        claims = None
-        if (key, author, expected) != (None, None, None):
-            authorship = None
-            if author is not None:
-                signed = statement(self.genesis.chain, topic, content, time, key, extensions or {})
-                signature = authorKey(author).sign(signed) if isSigned else bytes(64)
-                authorship = Authorship(key=publicKeyOf(author), signedAt=time, signature=signature)
-            owner = OWNER if key is not None and author is None else None
-            claims = Claims(author=authorship, key=key, owner=owner, expected=expected)
-        salt = canary("salt", self._nonce)[:32]
-        return Transaction.publish(
-            self._sender, self._nonce, time, topic, content, extensions, salt, claims
-        )
 
     def erasure(self, topic: str, *ranges: tuple[int, int]) -> Transaction:
         """An erasure of some events."""
         content = Erasure(account="operator", reason="asked for", ranges=ranges).encode()
         return self.make(Kind.ERASE, topic, content)
-
-    def make(self, kind: Kind, topic: str, content: bytes = b"") -> Transaction:
-        """A transaction of version 2 that is not a publish."""
-        self._nonce += 1
-        time = self.head.timestamp + STEP // 2
-        return Transaction.make(kind, self._sender, self._nonce, time, topic, content)
-
-    def openFor(self, topic: str, *names: str) -> Header:
-        """Open a topic for authors."""
-
-        authors = AuthorSet(authors=tuple(sorted(map(publicKeyOf, names))))
-        return self.decide([self.make(Kind.OPEN, topic, encodeAuthors(authors))])
 
     def erase(self, topic: str, *ranges: tuple[int, int]) -> Header:
         """Erase events, in a block alone."""

@@ -93,7 +93,7 @@ class AuditTests(ErasedTestCase):
         """A change of keys, erased events or missing contents is found and named."""
         original = self.path.read_bytes()
         for statement, words in (
-            ("UPDATE key_use SET key = 'other' WHERE key = 'two'", "key_use.key of owner 6f6f"),
+            ("UPDATE key_use SET key = 'other' WHERE key = 'two'", "key_use.key of owner "),
             ("UPDATE key_use SET topic = 9 WHERE key = 'two'", "key_use.topic of owner"),
             ("UPDATE key_use SET sequence = 9 WHERE key = 'two'", "key_use.sequence of owner"),
             ("UPDATE key_use SET height = 9 WHERE key = 'two'", "key_use.height of owner"),

@@ -19,7 +19,6 @@ from svcbroker.archive import Eraser, Erasing, loadChain
 from svcbroker.chain import Kind, Transaction
 from svcbroker.storage import Store
 from tests.archive.erasable import (
-    OWNER,
     ErasableChain,
     canary,
     eventsIn,
@@ -124,10 +123,10 @@ class ErasingTests(ErasingTestCase):
             rows = dict(connection.execute("SELECT key, digest IS NULL FROM key_use").fetchall())
         self.assertEqual(rows, {"one": 1, "two": 1, "three": 0})
         keys = loadChain(chain.store).state.keys
-        use = keys.find(OWNER, "one")
+        use = keys.find(self.chain.owner, "one")
         assert use is not None
         self.assertEqual((use.sequence, use.digest), (1, None))
-        self.assertIsNotNone(keys.find(OWNER, "three"))
+        self.assertIsNotNone(keys.find(self.chain.owner, "three"))
 
     def test_lateErasuresAreFound(self) -> None:
         """Erasures that come while others are removed are removed, too, and what is erased
