@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from svcbroker.client import AsyncClient, Client, Event, Options
 from svcbroker.client.twisted import TwistedClient
 
-from ..functional.daemon import reactor
+from .daemon import reactor
 
 
 class Face(Protocol):

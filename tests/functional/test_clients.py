@@ -27,9 +27,9 @@ from svcbroker.errors import (
 )
 from svcbroker.proofs import readGenesis, verifyProof
 
-from ..functional.daemon import TIMEOUT, Daemon, reactor
-from ..functional.test_certificates import CertificatesTestCase
-from .faces import Asyncio, Blocking, Face, Twisted
+from .clients import Asyncio, Blocking, Face, Twisted
+from .daemon import TIMEOUT, Daemon, reactor
+from .test_certificates import CertificatesTestCase
 
 LEDGER = "pbft:nodes=1"
 EVENTS = int(os.environ.get("SVCBROKER_CLIENT_EVENTS", "10000"))

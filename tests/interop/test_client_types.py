@@ -1,0 +1,99 @@
+"""
+A program that uses the clients, checked by mypy.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+import svcbroker
+
+ROOT = Path(svcbroker.__file__).parents[1]
+
+CONSUMER = """
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing
+from typing import assert_type
+
+from twisted.internet.defer import Deferred
+
+from svcbroker.client import AsyncClient, BrokerError, Client, Event, Publication, Published
+from svcbroker.client.twisted import TwistedClient
+
+
+def block(client: Client) -> int:
+    assert_type(client.publish("a", b"x", {"svc-tag": "t"}, expectedSequence=3), Published)
+    assert_type(client.publishMany([Publication("a", "x")]), list[Published | BrokerError])
+    assert_type(client.follow("#", after=7), Generator[Event, None, None])
+    for event in client.events("a/#", limit=5):
+        assert_type(event.content, bytes)
+    try:
+        assert_type(client.open("a"), bool)
+    except BrokerError as error:
+        return error.code
+    return client.state("a").sequenceNumber
+
+
+async def wait(client: AsyncClient) -> str:
+    assert_type(client.follow("#"), AsyncGenerator[Event, None])
+    async with aclosing(client.follow("#", after="OFFSET_FIRST")) as events:
+        async for event in events:
+            return event.eventId
+    assert_type(await client.genesis(), bytes)
+    return (await client.publish("a", "x")).eventId
+
+
+def twist(client: TwistedClient) -> Deferred[Published]:
+    assert_type(client.exist("a"), Deferred[bool])
+    return client.publish("a", b"x")
+
+
+block(Client("http://127.0.0.1:8080/svcbroker", token="t", timeout=5.0, checkpointFile="kept"))
+"""
+MISTAKES = """
+from svcbroker.client import Client
+
+client = Client("http://127.0.0.1:8080/svcbroker", tokn="t")
+client.publish("a", 5)
+client.publish("a", b"x", expectedSeq=3)
+client.state("a").sequence
+"""
+
+
+class TypingTests(SynchronousTestCase):
+    """
+    A program that uses the clients, and is checked by mypy.
+    """
+
+    def check(self, program: str) -> tuple[int, str]:
+        """The exit code and the output of C{mypy --strict}."""
+        directory = Path(self.mktemp())
+        directory.mkdir(parents=True)
+        (directory / "consumer.py").write_text(program, "utf-8")
+        # The rest of the package is checked elsewhere.
+        options = ("--strict", "--follow-imports=silent", "--cache-dir=cache", "--no-color-output")
+        done = subprocess.run(
+            [sys.executable, "-m", "mypy", *options, "consumer.py"],
+            cwd=directory,
+            env={**os.environ, "MYPYPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def test_consumerPassesStrictMypy(self) -> None:
+        """Calls have the types that the documentation says."""
+        code, output = self.check(CONSUMER)
+        self.assertEqual((code, output.splitlines()[-1:]), (0, [output.strip()]), output)
+        self.assertIn("no issues", output)
+
+    def test_mistakesAreFound(self) -> None:
+        """Wrong options, arguments and attributes are errors."""
+        code, output = self.check(MISTAKES)
+        self.assertEqual((code, output.count(": error: ")), (1, 4), output)
