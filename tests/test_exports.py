@@ -128,6 +128,7 @@ class FaceTests(SynchronousTestCase):
             "filterMatches",
             "filtersOverlap",
             "isPattern",
+            "isPlain",
             "parseOffset",
             "topicPrefix",
         )

@@ -123,6 +123,11 @@ class ILedger(Interface):
            the ledger is stopped, or a block could not be stored (a full disk). Trying again is
            safe.
 
+        A ledger may not be able to execute everything that is not
+        L{plain<svcbroker.model.isPlain>}: signatures, idempotency keys, expected sequence numbers,
+        sets of authors, erasures. It refuses such a request with an error, C{ParameterInvalid} or
+        C{LedgerUnavailable}, and never executes it as if it was plain.
+
         A ledger has no time-out of its own: the caller sets one. After a caller stopped waiting,
         the requests may still become final.
 

@@ -33,11 +33,11 @@ from ..model import (
     Event,
     EventId,
     Execution,
-    OpenTopic,
     PublishEvent,
     Receipt,
     Request,
     TransactionRecord,
+    isPlain,
     topicPrefix,
 )
 
@@ -154,7 +154,7 @@ class TransactionMaker:
 
         @raise LedgerUnavailable: the request needs one of version 2.
         """
-        if _isNew(request):
+        if not isPlain(request):
             raise LedgerUnavailable(
                 "signatures, idempotency keys, expected numbers and erasures wait until this "
                 "network has format 3"
@@ -171,16 +171,6 @@ class TransactionMaker:
     def _next(self) -> tuple[int, int]:
         self._nonce += 1
         return self._nonce, int(self._now() * 1000)
-
-
-def _isNew(request: Request) -> bool:
-    """Whether a request needs a transaction of version 2."""
-    if isinstance(request, PublishEvent):
-        asked = (request.idempotencyKey, request.author, request.expectedSequence)
-        return asked != (None, None, None)
-    if isinstance(request, OpenTopic):
-        return request.authors is not None
-    return isinstance(request, (ChangeAuthors, EraseEvents))
 
 
 def _encoded(request: Request) -> tuple[Kind, bytes]:

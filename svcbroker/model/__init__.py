@@ -62,6 +62,7 @@ from ._requests import (
     Receipt,
     Request,
     eventSize,
+    isPlain,
 )
 from ._subscriptions import (
     DurablePage,
@@ -145,6 +146,7 @@ __all__ = [
     "filterMatches",
     "filtersOverlap",
     "isPattern",
+    "isPlain",
     "parseOffset",
     "topicPrefix",
 ]

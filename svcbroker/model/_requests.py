@@ -101,6 +101,19 @@ Request: TypeAlias = OpenTopic | CloseTopic | PublishEvent | ChangeAuthors | Era
 """Anything that can be submitted to a ledger."""
 
 
+def isPlain(request: Request) -> bool:
+    """
+    Whether a request opens or closes a topic or publishes an event, and nothing else: without
+    authors, idempotency key and expected sequence number. Every ledger can execute these.
+    """
+    if isinstance(request, PublishEvent):
+        asked = (request.idempotencyKey, request.author, request.expectedSequence)
+        return asked == (None, None, None)
+    if isinstance(request, OpenTopic):
+        return request.authors is None
+    return isinstance(request, CloseTopic)
+
+
 class Execution(IntEnum):
     """How a transaction ended that is final. The numbers are part of the chain's encoding."""
 

@@ -22,6 +22,7 @@ from ..model import (
     Topic,
     topicPrefix,
 )
+from ._authorship import AuthorshipTests
 from ._disk import DiskTests
 from ._fixtures import MAX_CONTENT, LedgerFixture
 from ._kit import FailingObserver, LedgerKit, RecordingObserver
@@ -44,7 +45,7 @@ def makeLedgerTests(makeFixture: Callable[[TestCase], LedgerFixture]) -> type[Te
         C{mktemp}); makes what the ledger under test lives on.
     """
 
-    class LedgerTests(LogTests, QueryTests, DiskTests):
+    class LedgerTests(LogTests, QueryTests, DiskTests, AuthorshipTests):
         def makeFixture(self) -> LedgerFixture:
             return makeFixture(self)
 

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.components import proxyForInterface
 from zope.interface import implementer
 
-from svcbroker.errors import LedgerUnavailable
+from svcbroker.errors import LedgerUnavailable, ParameterInvalid
 from svcbroker.interfaces import (
     ILedger,
     ILedgerFactory,
@@ -28,7 +28,7 @@ from svcbroker.interfaces import (
     Submission,
 )
 from svcbroker.ledgers.memory import MemoryLedger
-from svcbroker.model import CloseTopic, OpenTopic, PublishEvent, Request
+from svcbroker.model import CloseTopic, OpenTopic, PublishEvent, Request, isPlain
 
 KINDS = {kind.__name__: kind for kind in (OpenTopic, CloseTopic, PublishEvent)}
 
@@ -122,6 +122,9 @@ class JournalLedger(proxyForInterface(ILedger, "_memory")):
         """See L{ILedger}."""
         if not self._isRunning:
             return Submission.refused(len(requests), LedgerUnavailable("the ledger is stopped"))
+        if not all(map(isPlain, requests)):
+            error = ParameterInvalid("a journal has no signatures, idempotency keys and erasures")
+            return Submission.refused(len(requests), error)
         submission = Submission(len(requests))
         now = self._context.now()
         lines = b"".join([encodeLine(now, request) for request in requests])
