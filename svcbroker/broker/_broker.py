@@ -35,6 +35,7 @@ from ..version import VersionRecord
 from ._admin import Administration
 from ._authors import TopicAuthors, authorSetOf
 from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks
+from ._erasing import Erasing
 from ._groups import Groups, Limits
 from ._listing import listVisible
 from ._nodes import Nodes
@@ -82,6 +83,7 @@ class Broker:
     @ivar clock: how it measures time.
     @ivar admin: what operators may ask.
     @ivar operator: what operators may change.
+    @ivar erasing: what erases events, for operators.
     @ivar proving: what proves something.
     @ivar authors: what changes the authors of topics.
     @ivar webhooks: who sends events to URLs.
@@ -135,6 +137,9 @@ class Broker:
             ),
         )
         self.operator = Operator(self.groups, self._timeouts, hasFaults=hasFaults)
+        self.erasing = Erasing(
+            self.groups, self._timeouts, clock, subscriptions, limits.reservedTopics
+        )
         self.proving = Proving(self.groups, self._timeouts)
         self.authors = TopicAuthors(self.groups, self._timeouts)
 

@@ -27,6 +27,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("nodes", "Give a running daemon's replicas new keys, or change their number."),
     Command("subscription", "List, reset and delete durable subscriptions and MQTT sessions."),
     Command("webhook", "List, pause, resume, retry and end webhooks, and skip an event of one."),
+    Command("erase", "Erase the content of events, for good and on all nodes."),
     Command("reload", "Have a running daemon read its accounts and certificates again."),
     Command("account", "Make accounts, their passwords and tokens, and say what they may do."),
     Command("certificates", "Make certificates for trying TLS, of an authority of its own."),

@@ -17,6 +17,7 @@ from .. import chain, model
 from ..errors import NotAuthorized, ParameterInvalid
 from ._declarations import Operation, Parameter
 from ._durable import DURABLE_CALLS
+from ._erasing import ERASE
 from ._parameters import GROUP
 from ._results import envelope
 from ._types import NumberType, ParameterType
@@ -331,6 +332,7 @@ OPERATOR_CALLS: Final = (
         result=envelope(Reloaded, reloadedOf),
         method=lambda broker: broker.operator.reload,
     ),
+    ERASE,
     *DURABLE_CALLS,
     *WEBHOOK_CALLS,
 )

@@ -1,0 +1,217 @@
+"""
+Erasing events: removing their content from the storage of all nodes, by transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from ..access import ANYBODY, Principal
+from ..errors import (
+    BrokerError,
+    EventNotFound,
+    ParameterInvalid,
+    TopicNotFound,
+    TransactionFailed,
+)
+from ..interfaces import Action, ILedger, topicOfEvent
+from ..model import (
+    MAX_ERASED,
+    MAX_RANGES,
+    EraseEvents,
+    EventId,
+    Execution,
+    Moment,
+    Position,
+    checkTopicName,
+    topicPrefix,
+)
+from ..net.deferreds import asDeferred
+from ._dependencies import ISubscriptionDirectory
+from ._groups import Groups
+from ._timeouts import TimeoutQueue
+from ._values import ReadRequest
+
+_AT_ONCE: Final = 16
+"""How many erasures are submitted together."""
+_EVENTS_A_TURN: Final = 50
+"""How many events are looked up in one turn of the reactor."""
+
+
+def rangesOf(sequences: Iterable[int]) -> list[tuple[int, int]]:
+    """The ranges that hold some sequence numbers and no others, rising."""
+    ranges: list[tuple[int, int]] = []
+    for sequence in sorted(set(sequences)):
+        if ranges and ranges[-1][1] == sequence - 1:
+            ranges[-1] = (ranges[-1][0], sequence)
+        else:
+            ranges.append((sequence, sequence))
+    return ranges
+
+
+def erasuresOf(
+    topic: str, ranges: Iterable[tuple[int, int]], account: str, reason: str
+) -> Iterator[EraseEvents]:
+    """
+    The erasures of events of one topic, each within the limits of the chain.
+
+    @param ranges: pairs of the first and the last sequence number, rising.
+    """
+    gathered: list[tuple[int, int]] = []
+    room = MAX_ERASED
+    for first, last in ranges:
+        start = first
+        while start <= last:
+            end = min(last, start + room - 1)
+            gathered.append((start, end))
+            room -= end - start + 1
+            start = end + 1
+            if not room or len(gathered) == MAX_RANGES:
+                yield EraseEvents(topic=topic, ranges=gathered, account=account, reason=reason)
+                gathered, room = [], MAX_ERASED
+    if gathered:
+        yield EraseEvents(topic=topic, ranges=gathered, account=account, reason=reason)
+
+
+class Erasing:
+    """
+    The operator call C{erase}.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        timeouts: TimeoutQueue,
+        clock: IReactorTime,
+        subscriptions: ISubscriptionDirectory,
+        reservedTopics: Collection[str],
+    ) -> None:
+        """
+        @param subscriptions: reads events, to find the last one before a time.
+        @param reservedTopics: topics whose events are not erased: the broker's own records.
+        """
+        self._groups = groups
+        self._timeouts = timeouts
+        self._clock = clock
+        self._subscriptions = subscriptions
+        self._reserved = reservedTopics
+
+    @asDeferred
+    async def erase(
+        self,
+        principal: Principal,
+        groupId: str | None,
+        reason: str,
+        events: Sequence[EventId] = (),
+        topic: str | None = None,
+        first: int = 1,
+        last: int | None = None,
+        before: EventId | Moment | None = None,
+    ) -> int:
+        """
+        Erase the content of events: of those with some ids, or of a part of a topic. Erasing an
+        event that was erased is recorded again, and otherwise changes nothing.
+
+        @param reason: why, as the chain keeps it.
+        @param topic: a topic, open or closed, in place of C{events}.
+        @param first: the sequence number of its first event to erase.
+        @param last: that of the last one; or else C{before}.
+        @param before: an event, or a time: the events of the topic before it are erased.
+        @return: fires with how many events were named, when the erasures are final.
+        @raise ParameterInvalid: it is not said which events, or the topic has not so many.
+        @raise EventNotFound, HeightUnknown: there is no such event.
+        @raise TopicNotFound: the topic was never opened.
+        @raise NotAuthorized: the broker's own records are not erased.
+        @raise TransactionFailed: the chain refused. Some may have been erased.
+        """
+        group, ledger = self._groups.find(principal, groupId)
+        principal.require(Action.OPERATE, group)
+        if bool(events) == (topic is not None):
+            raise ParameterInvalid("give either events or a topic")
+        found: dict[str, list[tuple[int, int]]]
+        if topic is None:
+            found = await self._rangesOfEvents(ledger, events)
+        else:
+            found = await self._rangeOfTopic(ledger, group, topic, first, last, before)
+        for each in found:
+            if each in self._reserved:
+                principal.refuse(Action.OPERATE, group, each)
+        erasures = [
+            erasure
+            for each, ranges in found.items()
+            for erasure in erasuresOf(each, ranges, principal.name, reason)
+        ]
+        for start in range(0, len(erasures), _AT_ONCE):
+            await self._submit(ledger, erasures[start : start + _AT_ONCE])
+        return sum(last - first + 1 for ranges in found.values() for first, last in ranges)
+
+    async def _rangesOfEvents(
+        self, ledger: ILedger, events: Sequence[EventId]
+    ) -> dict[str, list[tuple[int, int]]]:
+        sequences: dict[str, set[int]] = {}
+        for number, eventId in enumerate(events, 1):
+            topic = await self._timeouts.wait(topicOfEvent(ledger, eventId))
+            sequences.setdefault(topic, set()).add(eventId.sequence)
+            if number % _EVENTS_A_TURN == 0:
+                await deferLater(self._clock, 0)
+        return {topic: rangesOf(each) for topic, each in sequences.items()}
+
+    async def _rangeOfTopic(
+        self,
+        ledger: ILedger,
+        group: str,
+        topic: str,
+        first: int,
+        last: int | None,
+        before: EventId | Moment | None,
+    ) -> dict[str, list[tuple[int, int]]]:
+        checkTopicName(topic)
+        known = ledger.topicState(topic)
+        if known is None:
+            raise TopicNotFound()
+        if (last is None) == (before is None):
+            raise ParameterInvalid("of a topic, give either last or before")
+        if isinstance(before, EventId):
+            if before.prefix != topicPrefix(topic) or (
+                await self._timeouts.wait(topicOfEvent(ledger, before)) != topic
+            ):
+                raise EventNotFound("before: the topic has no such event")
+            last = before.sequence - 1
+        elif before is not None:
+            last = await self._lastBefore(group, topic, before)
+        assert last is not None
+        if last > known.sequence:
+            raise ParameterInvalid(f"last: the topic has {known.sequence} events")
+        return {topic: [(first, last)]} if first <= last else {}
+
+    async def _lastBefore(self, group: str, topic: str, time: Moment) -> int:
+        """The sequence number of a topic's last event before a time; 0 where there is none."""
+        offset: EventId | Moment | int = time
+        while True:
+            request = ReadRequest(
+                group=group,
+                filter=topic,
+                offset=Position(offset, -1) if isinstance(offset, int) else offset,
+                limit=1,
+                isReverse=True,
+                hasTombstones=True,
+            )
+            page = await self._subscriptions.readEvents(ANYBODY, request)
+            for batch in page.batches:
+                return batch.events[0].eventId.sequence
+            if page.isAtEnd:
+                return 0
+            offset = page.next
+
+    async def _submit(self, ledger: ILedger, erasures: Sequence[EraseEvents]) -> None:
+        submission = await self._timeouts.wait(ledger.submitMany(erasures).done)
+        for outcome in submission.outcomes:
+            if isinstance(outcome, BrokerError):
+                raise outcome
+            assert outcome is not None
+            if outcome.execution is not Execution.DONE:
+                raise TransactionFailed()
