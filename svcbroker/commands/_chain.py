@@ -13,7 +13,8 @@ from ..archive import Prover, groupDirectory, readChain
 from ..chain import Malformed
 from ..errors import BrokerError
 from ..storage import StorageError
-from ._command import CommandError, CommandOptions
+from ._command import CommandError
+from ._options import CommandOptions
 
 
 class ChainOptions(CommandOptions):

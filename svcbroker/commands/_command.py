@@ -1,10 +1,10 @@
 """
-What a command is: its line in the table, its options, its exit codes and where it writes.
+What a command is: its line in the table, its exit codes and where it writes. It imports neither
+click nor Twisted.
 """
 
 from __future__ import annotations
 
-import getopt
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -14,9 +14,6 @@ from importlib import import_module
 from typing import Any, TextIO
 
 from attrs import field, frozen
-from twisted.python import usage
-
-from ..version import readVersion
 
 
 class Exit(IntEnum):
@@ -76,21 +73,6 @@ def didYouMean(word: str, known: Sequence[str], prefix: str = "") -> str:
     return f"; did you mean {prefix}{nearest[0]}?" if nearest else ""
 
 
-class VersionedOptions(usage.Options):
-    """
-    Options that know our version, and borrow no help text from elsewhere.
-    """
-
-    longdesc = ""
-
-    opt_h = usage.Options.opt_help
-
-    def opt_version(self) -> None:
-        """Show the version and exit."""
-        sys.stdout.write(f"svcbroker {readVersion().version}\n")
-        raise SystemExit(0)
-
-
 def readLine(prompt: str, stdin: TextIO | None = None, ask: Callable[[str], str] = getpass) -> str:
     """
     A secret: asked for on a terminal, else the first line of standard input.
@@ -104,65 +86,7 @@ def readLine(prompt: str, stdin: TextIO | None = None, ask: Callable[[str], str]
     return line
 
 
-def readChain(text: str) -> bytes:
-    """
-    The id of a chain, as the option C{--chain} has it.
-
-    @raise usage.UsageError: it is not one.
-    """
-    digits = text.removeprefix("0x")
-    try:
-        value = bytes.fromhex(digits)
-    except ValueError:
-        value = b""
-    if len(value) != 32 or len(digits) != 64:
-        raise usage.UsageError("--chain: a hash has 64 hexadecimal digits")
-    return value
-
-
 _MAX_LINE = 64 * 1024
-_TWISTED_COUNTS = "Wrong number of arguments."
-"""All that C{usage.Options} says of it."""
-
-
-class CommandOptions(VersionedOptions):
-    """
-    The options of a command. Bad values raise C{usage.UsageError} with one line. Options may
-    stand behind arguments, too.
-
-    @cvar synopsis: the arguments, for the help text.
-    """
-
-    synopsis = "[options]"
-
-    def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """See C{usage.Options}."""
-        try:
-            given, arguments = getopt.gnu_getopt(list(options or ()), self.shortOpt, self.longOpt)
-        except getopt.GetoptError as error:
-            names = [name.removesuffix("=") for name in self.longOpt]
-            raise usage.UsageError(error.msg + didYouMean(error.opt, names, "--")) from None
-        sorted = [
-            f"{name}={value}" if f"{name[2:]}=" in self.longOpt else name + value
-            for name, value in given
-        ]
-        try:
-            super().parseOptions([*sorted, "--", *arguments])
-        except usage.UsageError as error:
-            if str(error) != _TWISTED_COUNTS:
-                raise
-            raise usage.UsageError(f"Wrong number of arguments: {self.synopsis}") from None
-
-
-class ProgressOptions(CommandOptions):
-    """
-    Options of a command that shows how far it is; see
-    L{progressBar<svcbroker.commands._progress.progressBar>}.
-    """
-
-    optFlags = [
-        ["progress", None, "Show a progress bar on standard error although it is no terminal."]
-    ]
 
 
 @frozen
@@ -172,8 +96,13 @@ class Command:
 
     @ivar name: its name on the command line.
     @ivar summary: what it does, in a sentence.
-    @ivar module: the module that has its C{Options} and its C{run(options, console)}, which
-        returns the exit code or raises L{CommandError}; by default the one of its name here.
+    @ivar module: the module that has it; by default the one of its name here. It has one of
+
+          - C{command}: a L{click.Command} whose callback takes a L{Console} first and returns the
+            exit code,
+          - C{COMMANDS}: the table of its own commands, and C{HELP}: a text about them,
+          - C{Options}: L{CommandOptions<svcbroker.commands._options.CommandOptions>}, and
+            C{run(options, console)}, which returns the exit code.
     """
 
     name: str

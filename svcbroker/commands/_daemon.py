@@ -25,7 +25,8 @@ from zope.interface import implementer
 from ..daemon.operatorfile import Operating, OperatorFileError, readOperatorFile
 from ..daemon.settings import Seconds
 from ..net.http import HttpClient, HttpError, Problem, makeClient
-from ._command import CommandError, CommandOptions, Exit, readLine
+from ._command import CommandError, Exit, readLine
+from ._options import CommandOptions
 
 T = TypeVar("T")
 

@@ -7,70 +7,129 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
-from twisted.python import usage
+import click
 
-from ._command import (
-    Command,
-    CommandError,
-    CommandOptions,
-    Console,
-    Exit,
-    VersionedOptions,
-    didYouMean,
-)
+from ..version import readVersion
+from ._command import Command, CommandError, Console, Exit, didYouMean
 from ._table import COMMANDS
 
+PROGRAM: Final = "svcbroker"
+COMPLETE: Final = "_SVCBROKER_COMPLETE"
+"""The environment variable by which a shell asks for completions."""
 
-class MainOptions(VersionedOptions):
+_HELP: Final = """\
+Publish, subscribe, and operate brokers.
+
+The daemon is started by: svcbroker run, or as a service by: twistd svcbroker. Exit codes: 0 good,
+1 what was checked is not good, 2 wrong usage.
+"""
+
+
+class CommandGroup(click.Group):
     """
-    C{svcbroker [options] COMMAND ...}.
+    A group of commands from a table. The module of a command is imported when it is used.
     """
 
-    synopsis = "Usage: svcbroker [options] COMMAND [options] ..."
-    longdesc = (
-        "The daemon is started by: svcbroker run, or as a service by: twistd svcbroker. "
-        "Exit codes: 0 good, 1 what was checked is not good, 2 wrong usage."
-    )
-    optFlags = [["traceback", None, "Show where an unforeseen error comes from."]]
+    def __init__(self, name: str, commands: Sequence[Command], **keywords: Any) -> None:
+        super().__init__(
+            name,
+            invoke_without_command=True,
+            no_args_is_help=False,
+            callback=_requireCommand,
+            options_metavar="[options]",
+            subcommand_metavar="COMMAND ...",
+            **keywords,
+        )
+        self._table = {command.name: command for command in commands}
 
-    def __init__(self, commands: Sequence[Command]) -> None:
-        self.commands = {command.name: command for command in commands}
-        self.subCommands = [
-            [command.name, None, _optionsOf(command), command.summary] for command in commands
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See L{click.Group}."""
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """See L{click.Group}."""
+        command = self._table.get(cmd_name)
+        return None if command is None else loadCommand(command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See L{click.Group}."""
+        if args[0] not in self._table and not ctx.resilient_parsing:
+            hint = didYouMean(args[0], list(self._table))
+            raise CommandError(f"Unknown command: {args[0]}{hint}")
+        ctx.meta[PROGRAM] = [*ctx.meta.get(PROGRAM, ()), args[0]]
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See L{click.Group}."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(each.name, each.summary) for each in self._table.values()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """See L{click.Group}."""
+        from click.shell_completion import CompletionItem
+
+        names = [
+            CompletionItem(each.name, help=each.summary)
+            for each in self._table.values()
+            if each.name.startswith(incomplete)
         ]
-        super().__init__()
-
-    def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """See C{usage.Options}."""
-        try:
-            super().parseOptions(options)
-        except usage.UsageError as error:
-            known, colon, name = str(error).partition("Unknown command: ")
-            if known or not colon:
-                raise
-            hint = didYouMean(name, list(self.commands))
-            raise usage.UsageError(f"{error}{hint}") from None
-
-    def getSynopsis(self) -> str:
-        """See C{usage.Options}. It also precedes the usage of each command."""
-        return self.synopsis if self.subCommand is None else "Usage: svcbroker"
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        if self.subCommand is None:
-            raise usage.UsageError("which command? See: svcbroker --help")
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-def _optionsOf(command: Command) -> Callable[[], CommandOptions]:
-    def make() -> CommandOptions:
-        options: CommandOptions = command.load().Options()
-        return options
+def _requireCommand(**options: Any) -> None:
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        raise CommandError(f"which command? See: {context.command_path} --help")
 
-    return make
+
+def loadCommand(command: Command) -> click.Command:
+    """Import a command's module, and make what click runs of it."""
+    module = command.load()
+    found: click.Command | None = getattr(module, "command", None)
+    if found is not None:
+        return found
+    if hasattr(module, "COMMANDS"):
+        help = f"{command.summary}\n\n{module.HELP}"
+        return CommandGroup(command.name, module.COMMANDS, help=help, short_help=command.summary)
+    # Only for these is Twisted imported.
+    from ._options import OptionsCommand
+
+    return OptionsCommand(command.name, command.summary, module)
+
+
+def _showVersion(context: click.Context, option: click.Parameter, isGiven: bool) -> None:
+    if isGiven and not context.resilient_parsing:
+        click.echo(f"{PROGRAM} {readVersion().version}")
+        context.exit()
+
+
+def makeGroup(commands: Sequence[Command] = COMMANDS) -> CommandGroup:
+    """The whole command line."""
+    return CommandGroup(
+        PROGRAM,
+        commands,
+        help=_HELP,
+        params=[
+            click.Option(
+                ["--traceback"], is_flag=True, help="Show where an unforeseen error comes from."
+            ),
+            click.Option(
+                ["--version"],
+                is_flag=True,
+                expose_value=False,
+                is_eager=True,
+                callback=_showVersion,
+                help="Show the version and exit.",
+            ),
+        ],
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
 
 
 def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMANDS) -> int:
@@ -82,47 +141,65 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     @return: the exit code.
     """
     console = Console()
-    options: Any = MainOptions(commands)
+    group = makeGroup(commands)
+    context = click.Context(group, info_name=PROGRAM, obj=console, **group.context_settings)
     try:
-        code = _run(options, sys.argv[1:] if argv is None else argv, console)
+        code = _run(group, context, sys.argv[1:] if argv is None else argv)
         # Flushed here, because the interpreter's own flush at exit cannot report an error.
         console.output.flush()
         return code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except BrokenPipeError:
         return Exit.BROKEN_PIPE
-    except (usage.UsageError, CommandError) as error:
-        return _fail(options, console, str(error), getattr(error, "code", Exit.USAGE))
+    except click.ClickException as error:
+        return _fail(context, console, messageOf(error), Exit.USAGE)
+    except CommandError as error:
+        return _fail(context, console, str(error), error.code)
     except OSError as error:
         path = "" if error.filename is None else f"{error.filename}: "
-        return _fail(options, console, f"{path}{error.strerror or error}", Exit.USAGE)
+        return _fail(context, console, f"{path}{error.strerror or error}", Exit.USAGE)
     except Exception as error:
-        if options["traceback"]:
+        if context.params.get("traceback"):
             console.warn(traceback.format_exc().rstrip())
         text = f"unforeseen error (see --traceback): {type(error).__name__}: {error}"
-        return _fail(options, console, text, Exit.INTERNAL)
+        return _fail(context, console, text, Exit.INTERNAL)
     finally:
         _discardUnwritable(console.output)
         _discardUnwritable(console.errors)
 
 
-def _run(options: Any, argv: Sequence[str], console: Console) -> int:
+def _run(group: CommandGroup, context: click.Context, argv: Sequence[str]) -> int:
+    instruction = os.environ.get(COMPLETE)
+    if instruction is not None:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(group, {}, PROGRAM, COMPLETE, instruction)
     try:
-        options.parseOptions(list(argv))
-        code: int = options.commands[options.subCommand].load().run(options.subOptions, console)
-        return code
-    except SystemExit as ended:
-        # --help and --version end so, after they have written to standard output.
-        return ended.code if isinstance(ended.code, int) else Exit.GOOD
+        with context:
+            group.parse_args(context, list(argv))
+            code: int = group.invoke(context)
+            return code
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
 
 
-def _fail(options: Any, console: Console, message: str, code: int) -> int:
-    name = getattr(options, "subCommand", None)
+def messageOf(error: click.ClickException) -> str:
+    """What is wrong with a command line, in our words."""
+    if isinstance(error, click.NoSuchOption):
+        known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
+        names = [name for each in known for name in each.opts if name.startswith("--")]
+        return f"option {error.option_name} not recognized" + didYouMean(error.option_name, names)
+    text = error.format_message().removesuffix(".")
+    return text[:1].lower() + text[1:]
+
+
+def _fail(context: click.Context, console: Console, message: str, code: int) -> int:
     line = " ".join(message.split())
+    name = " ".join([PROGRAM, *context.meta.get(PROGRAM, ())])
     # A closed or full standard error leaves the exit code to tell of the failure.
     with suppress(OSError):
-        console.warn(f"svcbroker {name}: {line}" if name else f"svcbroker: {line}")
+        console.warn(f"{name}: {line}")
     return code
 
 

@@ -34,13 +34,17 @@ def progressBar(
     if not (options.get("progress") or console.errors.isatty()):
         yield _ignore
         return
-    from tqdm import tqdm
+    from rich.console import Console as Terminal
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
 
-    with tqdm(desc=label, unit=f" {unit}", file=console.errors, dynamic_ncols=True) as bar:
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), Remaining())
+    terminal = Terminal(file=console.errors, force_terminal=True)
+    with Progress(TextColumn("{task.description}"), *columns, console=terminal) as bars:
+        bar = bars.add_task(label, total=None)
 
         def report(done: int, total: int | None) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
+            bars.update(bar, completed=done, total=total)
 
         yield report
 

@@ -34,5 +34,6 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("testnet", "Run a whole CometBFT network on this machine, to try it out."),
     Command("engine", "Found, join and govern a CometBFT network of several organisations."),
     Command("fault", "Stop replicas of a running daemon, and cut or slow down their network."),
+    Command("completion", "Write a script by which bash, zsh or fish completes commands."),
 )
 """Every command, in the order in which the help text shows them."""

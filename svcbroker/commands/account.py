@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date, datetime
 from getpass import getpass
@@ -15,6 +15,7 @@ from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any, Final, TextIO
 
+from attrs import frozen
 from twisted.python import usage
 
 from ..access import (
@@ -27,7 +28,8 @@ from ..access import (
     readAccounts,
 )
 from ..interfaces import Action, InvalidDescription
-from ._command import CommandError, CommandOptions, Console, Exit, didYouMean
+from ._command import Command, CommandError, Console, Exit, didYouMean
+from ._options import CommandOptions
 from ._words import quoted, timeText
 
 TOKEN_PREFIX: Final = "svct_"
@@ -165,61 +167,6 @@ class MayOptions(_FileOptions):
         self["question"] = (name, Action(action), group, topic)
 
 
-class Options(CommandOptions):
-    """
-    The options of C{svcbroker account}: what is to be done.
-    """
-
-    longdesc = (
-        "The daemon is started with --accounts FILE. It reads the file again on SIGHUP and by: "
-        "svcbroker reload."
-    )
-    subCommands = [
-        ["add", None, AddOptions, "Add an account. Its password is asked for, or read."],
-        ["passwd", None, NameOptions, "Give an account another password."],
-        ["token", None, TokenOptions, "Give an account one more token, and show it once."],
-        ["list", None, ListOptions, "List the accounts, without any secret."],
-        ["remove", None, RemoveOptions, "Remove an account, or one of its tokens."],
-        ["may", None, MayOptions, "Say whether an account may do something, and why."],
-    ]
-
-    def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """See C{usage.Options}. What stands behind the name of an action is that one's."""
-        try:
-            super(CommandOptions, self).parseOptions(options)
-        except usage.UsageError as error:
-            known, colon, name = str(error).partition("Unknown command: ")
-            if known or not colon:
-                raise
-            hint = didYouMean(name, list(_ACTIONS))
-            raise usage.UsageError(f"{name!r} is none of: {', '.join(_ACTIONS)}{hint}") from None
-
-    def getSynopsis(self) -> str:
-        """See C{usage.Options}. It also precedes the usage of each action."""
-        own = "ACTION ..." if self.subCommand is None else ""
-        return f"Usage: svcbroker account {own}".rstrip()
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        if self.subCommand is None:
-            raise usage.UsageError("what is to be done? See: svcbroker account --help")
-
-
-def run(options: Options, console: Console) -> int:
-    """
-    Do it.
-
-    @raise CommandError: the file cannot be used, or there is no such account.
-    """
-    chosen: Any = options.subCommand
-    try:
-        return _ACTIONS[chosen](options.subOptions, console)
-    except InvalidDescription as error:
-        raise CommandError(str(error)) from None
-    except CannotEdit as error:
-        raise CommandError(f"{options.subOptions['path']}: {error}") from None
-
-
 def _add(options: AddOptions, console: Console) -> int:
     path, name = options["path"], options["name"]
     if path.exists() and name in readAccounts(path).accounts:
@@ -306,16 +253,6 @@ def _may(options: MayOptions, console: Console) -> int:
     return Exit.GOOD if decision.isGranted else Exit.BAD
 
 
-_ACTIONS: Final[dict[str, Callable[[Any, Console], int]]] = {
-    "add": _add,
-    "passwd": _passwd,
-    "token": _token,
-    "list": _list,
-    "remove": _remove,
-    "may": _may,
-}
-
-
 def readPassword(
     name: str, stdin: TextIO | None = None, ask: Callable[[str], str] = getpass
 ) -> bytes:
@@ -393,3 +330,49 @@ def _change(path: Path, change: Callable[[AccountText], str]) -> None:
         made.replace(path)
     finally:
         made.unlink(missing_ok=True)
+
+
+@frozen(kw_only=True)
+class AccountCommand(Command):
+    """
+    One command of C{svcbroker account}.
+
+    @ivar Options: its options.
+    """
+
+    Options: type[CommandOptions]
+    _run: Callable[[Any, Console], int]
+
+    def load(self) -> Any:
+        """See L{Command}."""
+        return self
+
+    def run(self, options: Any, console: Console) -> int:
+        """
+        Do it.
+
+        @raise CommandError: the file cannot be used, or there is no such account.
+        """
+        try:
+            return self._run(options, console)
+        except InvalidDescription as error:
+            raise CommandError(str(error)) from None
+        except CannotEdit as error:
+            raise CommandError(f"{options['path']}: {error}") from None
+
+
+HELP: Final = (
+    "The daemon is started with --accounts FILE. It reads the file again on SIGHUP and by: "
+    "svcbroker reload."
+)
+COMMANDS: Final = tuple(
+    AccountCommand(name=name, summary=summary, Options=options, run=run)
+    for name, options, run, summary in (
+        ("add", AddOptions, _add, "Add an account. Its password is asked for, or read."),
+        ("passwd", NameOptions, _passwd, "Give an account another password."),
+        ("token", TokenOptions, _token, "Give an account one more token, and show it once."),
+        ("list", ListOptions, _list, "List the accounts, without any secret."),
+        ("remove", RemoveOptions, _remove, "Remove an account, or one of its tokens."),
+        ("may", MayOptions, _may, "Say whether an account may do something, and why."),
+    )
+)

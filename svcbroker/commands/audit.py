@@ -15,7 +15,8 @@ from twisted.python import usage
 from ..archive import Audited, AuditedChain, Finding, Report, audit, groupsIn
 from ..storage import StorageError
 from ._checkpoints import readCheckpoints
-from ._command import CommandError, Console, Exit, ProgressOptions
+from ._command import CommandError, Console, Exit
+from ._options import ProgressOptions
 from ._progress import progressBar
 from ._words import counted
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..archive import BackupRefused, Report, audit, backUp
 from ..storage import StorageError
-from ._command import CommandError, Console, Exit, ProgressOptions
+from ._command import CommandError, Console, Exit
+from ._options import ProgressOptions
 from ._progress import progressBar
 
 

@@ -42,7 +42,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from twisted.internet.endpoints import quoteStringArgument
 from twisted.python import usage
 
-from ._command import CommandError, CommandOptions, Console, Exit
+from ._command import CommandError, Console, Exit
+from ._options import CommandOptions
 
 DAYS: Final = 365
 """How long certificates are good by default, in days. Browsers refuse more than 398."""

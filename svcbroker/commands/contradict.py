@@ -23,7 +23,8 @@ from ..proofs import (
     readStatement,
     verifyContradiction,
 )
-from ._command import CommandError, CommandOptions, Console, Exit
+from ._command import CommandError, Console, Exit
+from ._options import CommandOptions
 from ._words import quoted
 
 

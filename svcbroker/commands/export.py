@@ -13,7 +13,8 @@ from twisted.python import usage
 from ..archive import RangeUnknown, exportChain, groupDirectory, groupsIn
 from ..proofs import Checkpoint
 from ..storage import StorageError
-from ._command import CommandError, Console, Exit, ProgressOptions
+from ._command import CommandError, Console, Exit
+from ._options import ProgressOptions
 from ._progress import progressBar
 
 

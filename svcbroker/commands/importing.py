@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 from ..archive import Imported, ImportRefused, StreamBroken, importChain
 from ..daemon.directory import DataDirectoryError, lockDataDirectory
 from ..storage import StorageError
-from ._command import CommandError, Console, Exit, ProgressOptions
+from ._command import CommandError, Console, Exit
+from ._options import ProgressOptions
 from ._progress import progressBar
 from ._words import counted
 

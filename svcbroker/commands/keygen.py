@@ -10,7 +10,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from ._command import CommandError, CommandOptions, Console, Exit
+from ._command import CommandError, Console, Exit
+from ._options import CommandOptions
 
 
 class Options(CommandOptions):

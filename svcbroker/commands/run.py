@@ -16,7 +16,8 @@ from .. import tap
 from ..daemon.config import Config
 from ..daemon.plan import Plan
 from ..daemon.service import StartError
-from ._command import CommandError, CommandOptions, Console, Exit
+from ._command import CommandError, Console, Exit
+from ._options import CommandOptions
 
 _NAME = "svcbroker"
 

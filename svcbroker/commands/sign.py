@@ -15,8 +15,9 @@ from ..chain import isIdempotencyKey
 from ..client import AuthorKey
 from ..errors import BrokerError
 from ..model import checkExtensions, checkTopicName
-from ._command import CommandError, CommandOptions, Console, Exit, readChain
+from ._command import CommandError, Console, Exit
 from ._keys import readPrivateKey
+from ._options import CommandOptions, readChain
 
 
 class Options(CommandOptions):

@@ -30,8 +30,9 @@ from ..proofs import (
     verifyProof,
     verifyTopic,
 )
-from ._command import CommandError, CommandOptions, Console, Exit, readChain
+from ._command import CommandError, Console, Exit
 from ._keys import readAuthors
+from ._options import CommandOptions, readChain
 from ._words import contentText, counted, quoted, timeText
 
 Names: TypeAlias = Mapping[bytes, str]

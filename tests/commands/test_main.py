@@ -8,26 +8,34 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 from twisted.python import usage
 from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
 from svcbroker import __version__
-from svcbroker.commands import COMMANDS, main
-from svcbroker.commands._command import (
-    Command,
-    CommandError,
-    CommandOptions,
-    Console,
-    Exit,
-    ProgressOptions,
-)
+from svcbroker.commands import main
+from svcbroker.commands._command import Command, CommandError, Console, Exit
+from svcbroker.commands._main import makeGroup
+from svcbroker.commands._options import OptionsCommand, ProgressOptions
 from svcbroker.commands._progress import counted, progressBar
+
+
+def leaves(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands that are no groups, with the words by which they are called."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, *path, name)
+        else:
+            yield (*path, name), command
 
 
 class Terminal(io.StringIO):
@@ -85,6 +93,11 @@ class MainTests(SynchronousTestCase):
             ([], "svcbroker: which command? See: svcbroker --help\n"),
             (["nosuch"], "svcbroker: Unknown command: nosuch\n"),
             (["--nosuch"], "svcbroker: option --nosuch not recognized\n"),
+            (
+                ["--tracebak", "do"],
+                "svcbroker: option --tracebak not recognized; did you mean --traceback?\n",
+            ),
+            (["d"], "svcbroker: Unknown command: d; did you mean do?\n"),
             (["do", "--nosuch"], "svcbroker do: option --nosuch not recognized\n"),
         ]:
             self.errors.truncate(self.errors.seek(0))
@@ -119,7 +132,7 @@ class MainTests(SynchronousTestCase):
         for argv, words in [
             (["--help"], "Do it."),
             (["--version"], f"svcbroker {__version__}\n"),
-            (["do", "--help"], "--number="),
+            (["do", "--help"], "--number VALUE"),
             (["do", "--version"], f"svcbroker {__version__}\n"),
         ]:
             self.output.truncate(self.output.seek(0))
@@ -158,12 +171,13 @@ class TableTests(SynchronousTestCase):
     """
 
     def test_everyCommandIsComplete(self) -> None:
-        """Each has options and can be run; its summary is a sentence."""
-        for command in COMMANDS:
-            module = command.load()
-            self.assertTrue(callable(module.run), command.name)
-            self.assertIsInstance(module.Options(), CommandOptions, command.name)
-            self.assertTrue(command.summary.endswith("."), command.name)
+        """Each has help, and each option of it, too; its summary is a sentence."""
+        for path, command in leaves(makeGroup()):
+            self.assertTrue(command.callback or isinstance(command, OptionsCommand), path)
+            self.assertTrue(command.help and command.get_short_help_str(999).endswith("."), path)
+            for option in command.params:
+                if isinstance(option, click.Option):
+                    self.assertTrue(option.help, (path, option.opts))
 
     def process(
         self, *argv: str, env: Mapping[str, str] = {}, **keywords: Any
@@ -183,13 +197,22 @@ class TableTests(SynchronousTestCase):
         )
 
     def test_helpImportsNoCommand(self) -> None:
-        """The help text imports no command, no progress bar and no reactor."""
+        """The help text imports no command, no progress bar, no client and no Twisted."""
         code = (
             "import sys; from svcbroker.commands import COMMANDS, main; main(['--help']);"
             "names = {f'svcbroker.commands.{each.name}' for each in COMMANDS};"
-            "sys.exit(bool({*names, 'tqdm', 'twisted.internet.reactor'} & set(sys.modules)))"
+            "sys.exit(bool({*names, 'rich', 'httpx', 'twisted'} & set(sys.modules)))"
         )
         with self.process("-c", code, stdout=subprocess.DEVNULL) as process:
+            self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
+
+    def test_daemonImportsNoCommandLine(self) -> None:
+        """C{twistd svcbroker} imports neither click nor rich, nor a client."""
+        code = (
+            "import sys, svcbroker.tap;"
+            "sys.exit(bool({'click', 'rich', 'httpx', 'svcbroker.commands'} & set(sys.modules)))"
+        )
+        with self.process("-c", code) as process:
             self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
 
     def test_brokenPipeOnStandardOutputEndsQuietly(self) -> None:

@@ -147,6 +147,6 @@ class EndingTests(RunTestCase):
                 "Usage: svcbroker run [options]",
                 "--check",
                 "PORT|ENDPOINT",
-                "--pidfile=",
+                "--pidfile VALUE",
             ):
                 self.assertIn(words, " ".join(output.split()))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...ledgers.cometbft.provisioning import ATTESTATION_NAME, GENESIS, attest, encodeAttestation
-from .._command import CommandError, CommandOptions, Console, Exit
+from .._command import CommandError, Console, Exit
+from .._options import CommandOptions
 from ._files import chainOf, hexKey, loadGenesis, loadJoinRequest, seedOf, writeNew
 
 

@@ -18,7 +18,8 @@ from ...ledgers.cometbft.provisioning import (
     layOutJoining,
     ourGenesis,
 )
-from .._command import CommandError, CommandOptions, Console, Exit
+from .._command import CommandError, Console, Exit
+from .._options import CommandOptions
 from ._files import JOIN_REQUEST_NAME, loadJoinRequest, tried
 from .init import address
 

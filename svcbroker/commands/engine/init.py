@@ -23,7 +23,8 @@ from ...ledgers.cometbft.provisioning import (
     makeKeys,
     parseAddress,
 )
-from .._command import CommandError, CommandOptions, Console, Exit
+from .._command import CommandError, Console, Exit
+from .._options import CommandOptions
 from ._files import JOIN_REQUEST_NAME, brokerKey, seedOf, tried, writeNew
 
 TIMEOUTS: Final = [

@@ -10,7 +10,8 @@ from typing import Any
 from twisted.python import usage
 
 from ...ledgers.changing import mergeChanges
-from .._command import CommandOptions, Console, Exit
+from .._command import Console, Exit
+from .._options import CommandOptions
 from ._files import describeChange, loadChange, tried, writeNew
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...ledgers.changing import MAX_DOCUMENT
-from .._command import CommandOptions, Console, Exit
+from .._command import Console, Exit
+from .._options import CommandOptions
 from ._files import describeChange, loadChange, loadJoinRequest, readBounded
 from .init import describeJoinRequest
 

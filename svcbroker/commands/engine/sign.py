@@ -7,7 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...ledgers.cometbft.provisioning import writeFile
-from .._command import CommandError, CommandOptions, Console, Exit
+from .._command import CommandError, Console, Exit
+from .._options import CommandOptions
 from ._files import chainOf, describeChange, loadChange, seedOf, tried
 
 

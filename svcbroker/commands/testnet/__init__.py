@@ -13,8 +13,9 @@ from typing import Any
 from twisted.python import usage
 
 from ...daemon.settings import Seconds, WholeNumber
-from .._command import CommandError, CommandOptions, Console, Exit
+from .._command import CommandError, Console, Exit
 from .._engines import ENGINE_VARIABLE, describeLedger, findEngine
+from .._options import CommandOptions
 from ..engine.init import TIMEOUTS, profile
 from ._plan import MAX_NODES, STRIDE, TestNetwork, checkPorts, holding, layOut, readNetwork
 from ._running import runNetwork

@@ -1,0 +1,37 @@
+"""
+C{svcbroker completion}: completion of commands and options in a shell.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+from ._command import Console, Exit
+from ._main import COMPLETE, PROGRAM
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+@click.command(
+    options_metavar="[options]",
+    help="""\
+    Write a script by which a shell completes commands and options.
+
+    \b
+    bash: svcbroker completion bash > ~/.local/share/bash-completion/completions/svcbroker
+    zsh:  svcbroker completion zsh > "${fpath[1]}/_svcbroker"
+    fish: svcbroker completion fish > ~/.config/fish/completions/svcbroker.fish
+    """,
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_obj
+def command(console: Console, shell: str) -> int:
+    """Write the script of a shell."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = click.get_current_context().find_root().command
+    console.say(kind(root, {}, PROGRAM, COMPLETE).source())
+    return Exit.GOOD
