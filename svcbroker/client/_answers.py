@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import BrokerError
 from ._effects import HttpResponse
-from ._errors import AnswerInvalid, errorOf, statusError
+from ._errors import AnswerInvalid, Erasure, errorOf, statusError
 
 T = TypeVar("T")
 
@@ -18,6 +18,7 @@ T = TypeVar("T")
 class _Failure(msgspec.Struct):
     code: int
     message: str
+    erased: Erasure | None = None
 
 
 class _RpcData(msgspec.Struct):
@@ -48,7 +49,7 @@ def readError(body: bytes, retryAfter: float | None = None) -> BrokerError | Non
         failure = _failures.decode(body)
     except msgspec.MsgspecError:
         return None
-    return errorOf(failure.code, failure.message, retryAfter)
+    return errorOf(failure.code, failure.message, retryAfter, failure.erased)
 
 
 def readDocument(response: HttpResponse) -> bytes:

@@ -33,7 +33,7 @@ from ._records import (
     TopicState,
     offsetText,
 )
-from ._requests import Fields, Requests, authorization, checkUrl
+from ._requests import Requests, authorization, checkUrl
 from ._signing import AuthorKey
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ class Core:
                     content=each.content,
                     extensions=dict(each.extensions),
                     eventId=outcome.eventId,
+                    author=None if (key := self._keyOf(each)) is None else key.public.hex(),
                 )
                 for each, outcome in zip(publications, outcomes, strict=True)
                 if isinstance(outcome, Published)
@@ -186,10 +187,13 @@ class Core:
                 yield from self._verifier.verify(events)
         return outcomes
 
+    def _keyOf(self, publication: Publication) -> AuthorKey | None:
+        return publication.author or self._key
+
     def _sign(
         self, chain: bytes, publication: Publication, idempotencyKey: str
     ) -> Mapping[str, object]:
-        key = publication.author or self._key
+        key = self._keyOf(publication)
         if key is None:
             return {}
         return key.sign(
@@ -305,6 +309,7 @@ class Core:
         after: str | int | datetime = "OFFSET_FIRST",
         limit: int | None = None,
         tag: str | None = None,
+        tombstones: bool = False,
         reverse: bool = False,
         wait: int = 0,
     ) -> Procedure[None]:
@@ -317,12 +322,11 @@ class Core:
             end give C{OFFSET_LAST}.
         @param limit: the most events to read.
         @param tag: only events whose extension C{svc-tag} equals it.
+        @param tombstones: whether to deliver erased events, too, without their contents.
         @param reverse: whether to go backwards.
         @param wait: how long to wait at the end for a further event, 0 to 30 seconds.
         """
-        fields = {"topic": topic, "from": offsetText(after)}
-        if tag is not None:
-            fields["tag"] = tag
+        fields = _eventFields(topic, after, tag, tombstones)
         if reverse:
             fields["reverse"] = "true"
         left = limit
@@ -346,6 +350,7 @@ class Core:
         *,
         after: str | int | datetime = "OFFSET_LAST",
         tag: str | None = None,
+        tombstones: bool = False,
         timeout: float | None = None,
     ) -> Procedure[NoReturn]:
         """
@@ -356,11 +361,10 @@ class Core:
             the C{eventId} of the last event that you have processed to go on after a restart of
             your program.
         @param tag: only events whose extension C{svc-tag} equals it.
+        @param tombstones: whether to deliver erased events, too, without their contents.
         @param timeout: how long there may be no connection, in seconds; by default for ever.
         """
-        fields: Fields = {"topic": topic, "from": offsetText(after), **self._requests.group}
-        if tag is not None:
-            fields = {**fields, "tag": tag}
+        fields = {**_eventFields(topic, after, tag, tombstones), **self._requests.group}
         following = Following(
             Attempts(self._requests.brokers, timeout), fields, self._requests.headers, self._verify
         )
@@ -406,6 +410,17 @@ class Core:
 
     def _read(self, name: str, decoder: msgspec.json.Decoder[T], **fields: str) -> Procedure[T]:
         return self._requests.read(name, fields, lambda response: readAnswer(response, decoder))
+
+
+def _eventFields(
+    topic: str, after: str | int | datetime, tag: str | None, tombstones: bool
+) -> dict[str, str]:
+    fields = {"topic": topic, "from": offsetText(after)}
+    if tag is not None:
+        fields["tag"] = tag
+    if tombstones:
+        fields["erased"] = "tombstone"
+    return fields
 
 
 def _verifier(requests: Requests, options: Options) -> Verifier | None:

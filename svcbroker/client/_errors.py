@@ -9,9 +9,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec import Struct
+
 from ..errors import (
     TABLE,
     BrokerError,
+    EventErased,
     NotAuthenticated,
     Overloaded,
     QuotaExceeded,
@@ -55,13 +58,33 @@ class NotVerified(BrokerError):
     code, text = 300003, "the answer cannot be verified"
 
 
-def errorOf(code: int, message: str, retryAfter: float | None = None) -> BrokerError:
+class Erasure(Struct):
+    """When and why an event was erased, as the interface writes it."""
+
+    timestamp: int
+    account: str
+    reason: str
+    transHash: str
+
+
+def errorOf(
+    code: int, message: str, retryAfter: float | None = None, erasure: Erasure | None = None
+) -> BrokerError:
     """
     The error that a broker answered.
 
     @param code: its code; for one that is not known here, a L{BrokerError} with this code.
     @param retryAfter: the answer's header C{Retry-After}, in seconds.
+    @param erasure: when and why the event was erased, where the answer says so.
     """
+    if code == EventErased.code and erasure is not None:
+        return EventErased(
+            message,
+            time=erasure.timestamp,
+            account=erasure.account,
+            reason=erasure.reason,
+            transaction=bytes.fromhex(erasure.transHash.removeprefix("0x")),
+        )
     if code == Overloaded.code and retryAfter is not None:
         return QuotaExceeded(message, retryAfter)
     if code == SequenceConflict.code:

@@ -24,6 +24,11 @@ class Event(Struct, frozen=True, kw_only=True):
     @ivar eventId: its id, which is the position after it.
     @ivar timestamp: the time of its block in milliseconds since the epoch; C{None} from
         C{getEvent}.
+    @ivar author: the public key of its author in hexadecimal digits; C{None} where it is unsigned.
+    @ivar signature: the author's signature of its statement, in hexadecimal digits.
+    @ivar signedAt: the author's own time in milliseconds since the epoch.
+    @ivar erased: whether its content was erased. Then there are no content, signature and private
+        extensions.
     """
 
     topic: str
@@ -31,6 +36,10 @@ class Event(Struct, frozen=True, kw_only=True):
     extensions: dict[str, str]
     eventId: str
     timestamp: int | None = None
+    author: str | None = None
+    signature: str | None = None
+    signedAt: int | None = None
+    erased: bool = False
 
     @property
     def sequence(self) -> int:

@@ -112,7 +112,7 @@ class Verifier:
         for start in range(0, len(earlier), BATCH):
             for each in (yield from self._proveEarlier(earlier[start : start + BATCH])):
                 proved[each.eventId] = each
-        return [each for each in events if _isProved(each, proved.get(each.eventId))]
+        return [each for each in events if _isProved(each, proved[each.eventId])]
 
     def prove(self, eventId: str) -> Procedure[bytes]:
         """
@@ -122,7 +122,7 @@ class Verifier:
         """
         yield from self._start()
         data: bytes = yield from self._read("proof", eventId=eventId)
-        yield from self._follows(self._proved(data))
+        yield from self._follows(self._proved(data, eventId))
         return data
 
     def compare(self, text: str) -> Procedure[None]:
@@ -169,7 +169,7 @@ class Verifier:
 
     def _prove(self, eventId: str) -> Procedure[ProvedEvent]:
         """Prove an event of a block after the newest one, which it becomes."""
-        proved = self._proved((yield from self._read("proof", eventId=eventId)))
+        proved = self._proved((yield from self._read("proof", eventId=eventId)), eventId)
         yield from self._follows(proved)
         return proved
 
@@ -206,17 +206,27 @@ class Verifier:
         def attempt(url: str) -> Procedure[list[ProvedEvent]]:
             calls = [{"eventId": each, "trusted": newest.height} for each in eventIds]
             outcomes = yield from self._requests.batch(url, "proof", calls)
+            proofs = []
             for outcome in outcomes:
                 if isinstance(outcome, BrokerError):
                     raise outcome
-            return [self._proved(bytes(each), newest) for each in outcomes]  # type: ignore[arg-type]
+                proofs.append(bytes(outcome))
+            return [
+                self._proved(proof, eventId, newest)
+                for proof, eventId in zip(proofs, eventIds, strict=True)
+            ]
 
         with _refusing("an event cannot be proved"):
             return (yield from self._requests.repeat(attempt, alsoAfter=(HeightUnknown,)))
 
-    def _proved(self, data: bytes, checkpoint: Checkpoint | None = None) -> ProvedEvent:
+    def _proved(
+        self, data: bytes, eventId: str, checkpoint: Checkpoint | None = None
+    ) -> ProvedEvent:
         with _refusing("a proof does not hold"):
-            return verifyProof(data, chain=self.chain, checkpoint=checkpoint)
+            proved = verifyProof(data, chain=self.chain, checkpoint=checkpoint)
+        if proved.eventId != eventId:
+            raise NotVerified(f"the proof of event {eventId} is that of another one")
+        return proved
 
     def _read(self, name: str, **fields: str) -> Procedure[bytes]:
         # A broker may be behind the one that was asked before.
@@ -236,21 +246,22 @@ def _refusing(what: str) -> Iterator[None]:
         raise NotVerified(f"{what}: {error}") from None
 
 
-def _isProved(event: Event, proved: ProvedEvent | None) -> bool:
+def _isProved(event: Event, proved: ProvedEvent) -> bool:
     """
-    Whether an event is as it was proved; false for one whose content was erased.
+    Whether an event is as it was proved; false for one whose content was erased since.
 
     @raise NotVerified: it is not as it was proved.
     """
-    if proved is None:
-        raise NotVerified(f"the proof of event {event.eventId} is one of another event")
-    if proved.content is None:
+    if proved.content is None and not event.erased:
         return False
+    content = None if event.erased else event.content
+    author = None if proved.author is None else proved.author.key.hex()
     for name, answered, fact in (
         ("topic", event.topic, proved.topic),
-        ("content", event.content, proved.content),
+        ("content", content, proved.content),
         ("extensions", event.extensions, dict(proved.extensions)),
         ("timestamp", event.timestamp or proved.timestamp, proved.timestamp),
+        ("author", event.author, author),
     ):
         if answered != fact:
             raise NotVerified(f"event {event.eventId} has another {name} in the log")

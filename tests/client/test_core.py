@@ -15,10 +15,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.client import AnswerInvalid, BrokerError, Publication, Published, Unreachable
 from svcbroker.client._effects import HttpRequest, HttpResponse
-from svcbroker.client._errors import errorOf
+from svcbroker.client._errors import Erasure, errorOf
 from svcbroker.client._options import Options
 from svcbroker.errors import (
     TABLE,
+    EventErased,
     EventNotFound,
     ExtensionKeyInvalid,
     HeightUnknown,
@@ -393,6 +394,10 @@ class OptionTests(SynchronousTestCase):
                 (type(error), error.code, error.message), (each, each.code, told.message)
             )
             self.assertEqual(vars(error), vars(told))
+        erasure = Erasure(timestamp=5, account="ann", reason="why", transHash="0x0102")
+        erased = errorOf(EventErased.code, "gone", erasure=erasure)
+        told = EventErased("gone", time=5, account="ann", reason="why", transaction=b"\1\2")
+        self.assertEqual(vars(erased), vars(told))
         unknown = errorOf(100999, "new")
         self.assertEqual((type(unknown), unknown.code), (BrokerError, 100999))
         self.assertEqual(BrokerError.code, 200203)
