@@ -108,6 +108,17 @@ class MetadataStore:
         self._contributors[contribute] = None
         self._schedule(DELAY)
 
+    def writeWith(self, contribute: Callable[[], None]) -> Deferred[None]:
+        """
+        Have the next write, which is not delayed, include what C{contribute} puts and removes, as
+        L{beforeWrite} does. Fires when that is on stable storage; while the disk fails it waits.
+        """
+        self._contributors[contribute] = None
+        written: Deferred[None] = Deferred()
+        self._waiters.append(written)
+        self._schedule(0)
+        return written
+
     def _contribute(self) -> None:
         while self._contributors:
             contribute, _ = self._contributors.popitem()

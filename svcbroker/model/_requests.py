@@ -41,6 +41,8 @@ class PublishEvent(Struct, frozen=True, kw_only=True):
 
     @ivar author: who has signed it; C{None} where nobody has.
     @ivar idempotencyKey: a publish of this key is executed once, however often it is submitted.
+    @ivar isKeyOptional: whether a ledger that has no idempotency keys, or not yet, publishes it
+        without its key.
     @ivar publisher: the name of the account that publishes, which owns the key of a publish that
         has no author; empty where there are no accounts.
     @ivar expectedSequence: the sequence number that the topic must have for it.
@@ -51,6 +53,7 @@ class PublishEvent(Struct, frozen=True, kw_only=True):
     extensions: Mapping[str, str] = field(default_factory=dict)
     author: Authorship | None = None
     idempotencyKey: str | None = None
+    isKeyOptional: bool = False
     publisher: str = ""
     expectedSequence: int | None = None
 
@@ -104,11 +107,12 @@ Request: TypeAlias = OpenTopic | CloseTopic | PublishEvent | ChangeAuthors | Era
 def isPlain(request: Request) -> bool:
     """
     Whether a request opens or closes a topic or publishes an event, and nothing else: without
-    authors, idempotency key and expected sequence number. Every ledger can execute these.
+    authors, expected sequence number and idempotency key, unless the key is optional. Every ledger
+    can execute these.
     """
     if isinstance(request, PublishEvent):
-        asked = (request.idempotencyKey, request.author, request.expectedSequence)
-        return asked == (None, None, None)
+        key = None if request.isKeyOptional else request.idempotencyKey
+        return (key, request.author, request.expectedSequence) == (None, None, None)
     if isinstance(request, OpenTopic):
         return request.authors is None
     return isinstance(request, CloseTopic)

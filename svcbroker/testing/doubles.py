@@ -51,6 +51,11 @@ class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[mis
             self.release()
         return submission
 
+    @property
+    def held(self) -> Sequence[Request]:
+        """What is held back now, in order."""
+        return [request for request, _, _ in self._held]
+
     def release(self) -> None:
         """Carry out what is held back now, in order."""
         for _ in range(len(self._held)):

@@ -23,7 +23,7 @@ from .context import Context
 from .decoder import Decoder
 from .delivery import Delivery
 from .fields import Properties
-from .handshake import Handshake, checkGroup, logIn, negotiate
+from .handshake import Handshake, checkGroup, logIn, negotiate, outOfPlace
 from .output import IWire, Output
 from .packets import (
     MQTT_5,
@@ -148,7 +148,7 @@ class Connection:
         for number, packet in enumerate(packets):
             handler = self._handlers.get(type(packet))
             if handler is None:
-                self._violated(_outOfPlace(packet, self.session is not None))
+                self._violated(outOfPlace(packet, self.session is not None))
                 return
             try:
                 handler(packet)
@@ -249,6 +249,7 @@ class Connection:
             send=self._output.send,
             wire=self._wire,
             refuse=self._violated,
+            overQuota=self._overQuota,
         )
         self._subscriber = Subscriber(
             context,
@@ -298,7 +299,11 @@ class Connection:
         delay = self._receiving.delay()
         if delay:
             self._waitFor(self._wait(delay, packets))
-        elif self._receiving.publish(packets) and not self._isClosed:
+        else:
+            self._receiving.publish(packets)
+
+    def _overQuota(self) -> None:
+        if not self._isClosed and not self._isWaiting:
             self._waitFor(self._wait(REFUSAL_DELAY))
 
     async def _wait(self, delay: float, *packets: Publishes) -> None:
@@ -440,11 +445,3 @@ class Connection:
 
     def _send(self, packet: Packet) -> None:
         self._output.send(encode(packet, self._version))
-
-
-def _outOfPlace(packet: Arrival, isConnected: bool) -> MqttError:
-    """The error of a packet that must not be sent now."""
-    if isinstance(packet, Connect) and isConnected:
-        # [MQTT-3.1.0-2] [MQTT5-3.1.0-2]
-        return ProtocolError("there was a CONNECT already")
-    return ProtocolError(f"a client must not send {type(packet).__name__.upper()}")

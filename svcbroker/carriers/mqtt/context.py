@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import Cooperator
 
 from ...access import Access
-from ...broker import Broker, MetadataStore
+from ...broker import Broker, MetadataStore, PublishPolicy
 from ...broker.subscriptions import Subscriptions
 from ...interfaces import ILedger
 from .retained import RetainedIndex
@@ -79,6 +79,20 @@ class MqttSettings:
     def maximumPacketSize(self) -> int:
         """The most bytes of a packet of a client."""
         return self.maxContent + PACKET_MARGIN
+
+
+def policyOf(settings: MqttSettings, *, stopsAtRefusal: bool) -> PublishPolicy:
+    """
+    The policy of MQTT: a publish is answered when its outcome is known, without a time-out.
+    """
+    return PublishPolicy(
+        hasTimeout=False,
+        opensTopics=settings.openTopics,
+        mayBeEmpty=True,
+        stopsAtRefusal=stopsAtRefusal,
+        wantsResults=False,
+        isPaced=True,
+    )
 
 
 @frozen(kw_only=True)

@@ -22,8 +22,8 @@ from ...errors import (
 from .codec import encode
 from .context import MAX_U16, NEVER, Context
 from .fields import MAX_VARIABLE_BYTE_INTEGER, Properties
-from .packets import MQTT_5, MQTT_311, Connect, Disconnect, Puback, Pubrec, Suback
-from .reasons import MqttError, ReasonCode
+from .packets import MQTT_5, MQTT_311, Arrival, Connect, Disconnect, Puback, Pubrec, Suback
+from .reasons import MqttError, ProtocolError, ReasonCode
 
 if TYPE_CHECKING:
     from .output import IWire
@@ -198,3 +198,11 @@ async def logIn(
         raise MqttError(ReasonCode.QUOTA_EXCEEDED, error.message) from None
     except BrokerError as error:
         raise MqttError(ReasonCode.SERVER_BUSY, error.message) from None
+
+
+def outOfPlace(packet: Arrival, isConnected: bool) -> MqttError:
+    """The error of a packet that must not be sent now."""
+    if isinstance(packet, Connect) and isConnected:
+        # [MQTT-3.1.0-2] [MQTT5-3.1.0-2]
+        return ProtocolError("there was a CONNECT already")
+    return ProtocolError(f"a client must not send {type(packet).__name__.upper()}")

@@ -4,6 +4,8 @@ The forms of sessions on disk.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from .subscription import KeptSubscription, Key
@@ -37,17 +39,22 @@ class KeptSession(Struct, frozen=True, kw_only=True):
     account: str = ""
 
 
-class KeptExchanges(Struct, frozen=True, kw_only=True):
+class KeptExchanges(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     Exchanges with QoS 2 that are not complete, as they stand on disk.
 
     @ivar received: packet identifiers of publishes that are in the log and not released.
+    @ivar keys: the idempotency keys of publishes that may be in the log, by packet identifier.
     @ivar sent: deliveries without PUBREC, by packet identifier.
     @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
     @ivar completed: deliveries with PUBCOMP that the log may hand over once more.
     """
 
     received: list[int] = []
+    keys: dict[int, str] = {}
     sent: dict[int, Key] = {}
     released: dict[int, Key | None] = {}
     completed: list[Key] = []
+
+
+NO_EXCHANGES: Final = KeptExchanges()

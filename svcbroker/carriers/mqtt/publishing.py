@@ -9,98 +9,53 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from attrs import define
+from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ...broker import Answer, Publication, PublishPolicy
-from ...errors import (
-    AuthorRefused,
-    BrokerError,
-    ContentTooLarge,
-    ExtensionsTooLarge,
-    IdempotencyConflict,
-    LedgerUnavailable,
-    NotAuthorized,
-    Overloaded,
-    ParameterInvalid,
-    QuotaExceeded,
-    SequenceConflict,
-    SignatureInvalid,
-    TopicBlank,
-    TopicInvalid,
-    TopicNotFound,
-    TopicTooLong,
-    TransactionFailed,
-)
+from ...broker import Answer, Publication
+from ...errors import BrokerError, IdempotencyConflict, LedgerUnavailable, QuotaExceeded
 from ...interfaces import Action
 from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
-from .context import Context, MqttSettings
+from .context import Context, policyOf
 from .fields import NO_PROPERTIES
 from .handshake import Handshake
 from .messages import publicationOf
 from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, Pubrec, Pubrel
-from .reasons import MqttError, ProtocolError, ReasonCode
+from .reasons import MqttError, ProtocolError, ReasonCode, publishReason
 from .session import Session
 
 if TYPE_CHECKING:
     from .output import IWire
 
 _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
-
-_REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
-    TopicBlank: ReasonCode.TOPIC_NAME_INVALID,
-    TopicTooLong: ReasonCode.TOPIC_NAME_INVALID,
-    TopicInvalid: ReasonCode.TOPIC_NAME_INVALID,
-    TopicNotFound: ReasonCode.TOPIC_NAME_INVALID,
-    ContentTooLarge: ReasonCode.QUOTA_EXCEEDED,
-    ExtensionsTooLarge: ReasonCode.QUOTA_EXCEEDED,
-    Overloaded: ReasonCode.QUOTA_EXCEEDED,
-    QuotaExceeded: ReasonCode.QUOTA_EXCEEDED,
-    NotAuthorized: ReasonCode.NOT_AUTHORIZED,
-    AuthorRefused: ReasonCode.NOT_AUTHORIZED,
-    SignatureInvalid: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
-    IdempotencyConflict: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
-    SequenceConflict: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
-    LedgerUnavailable: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
-    TransactionFailed: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
-    ParameterInvalid: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
-}
-
-
-def publishReason(error: BrokerError) -> ReasonCode:
-    """
-    The reason code of PUBACK and PUBREC for an error. Section 3.4.2.1 of MQTT 5.
-    """
-    return _REASONS.get(type(error), ReasonCode.UNSPECIFIED_ERROR)
-
-
-def policyOf(settings: MqttSettings, *, stopsAtRefusal: bool) -> PublishPolicy:
-    """
-    The policy of MQTT: a publish is answered when its outcome is known, without a time-out.
-    """
-    return PublishPolicy(
-        hasTimeout=False,
-        opensTopics=settings.openTopics,
-        mayBeEmpty=True,
-        stopsAtRefusal=stopsAtRefusal,
-        wantsResults=False,
-        isPaced=True,
-    )
+_RECHECK: Final = 0.01
+"""Seconds until it is looked again whether earlier messages are submitted."""
 
 
 @define(eq=False)
-class _Unanswered:
+class _Run:
     """
-    Publishes of one read whose answers are to come.
+    Publishes of one read.
 
+    @ivar packets: those that are to be answered.
+    @ivar publications: those of them that are to be published.
+    @ivar refused: the errors of the others, by their places in C{packets}.
+    @ivar repeated: packet identifiers of further ones, which were sent before.
+    @ivar last: a message at which the connection ends, and why, if there is one.
+    @ivar needsDisk: whether idempotency keys must be on disk before they are submitted.
     @ivar size: the bytes of their payloads.
     @ivar answers: their outcomes, once they are known.
     """
 
-    packets: Sequence[Publish]
-    size: int
+    packets: list[Publish] = field(factory=list)
+    publications: list[Publication] = field(factory=list)
+    refused: dict[int, BrokerError] = field(factory=dict)
+    repeated: list[int] = field(factory=list)
+    last: tuple[Publish, BrokerError] | None = None
+    needsDisk: bool = False
+    size: int = 0
     answers: Sequence[BrokerError | None] | None = None
 
 
@@ -112,6 +67,9 @@ class Receiving:
     [MQTT5-4.3.3-8], and all are in the order of the messages, refusals included [MQTT-4.6.0-2]
     [MQTT-4.6.0-3] [MQTT5-4.6.0-2] [MQTT5-4.6.0-3]. A client with too many pending publishes is not
     read from until there are fewer.
+
+    Publishes with QoS 2 wait for their idempotency keys to be on disk, see L{Incoming}, and those
+    behind them wait for their turn.
 
     @ivar unanswered: the number of pending publishes.
     @ivar isPaused: whether the client is not read from until there are fewer.
@@ -128,16 +86,19 @@ class Receiving:
         send: Callable[[bytes], None],
         wire: IWire,
         refuse: Callable[[MqttError], None],
+        overQuota: Callable[[], None],
     ) -> None:
         """
         @param send: sends an encoded packet.
         @param refuse: closes the connection.
+        @param overQuota: has the client wait, since its account is over a quota.
         """
         self.unanswered = 0
         self._broker = context.broker
         self._retained = context.retained[session.group]
         self._settings = settings = context.settings
         self._now = context.now
+        self._entropy = context.entropy
         self._session = session
         self._handshake = handshake
         self._version = handshake.version
@@ -146,16 +107,17 @@ class Receiving:
         self._send = send
         self._wire = wire
         self._refuse = refuse
+        self._overQuota = overQuota
         self._aliases: dict[int, str] = {}
         self._bytes = 0
         self._quota = settings.receiveMaximum
         # Exchanges with QoS 2 that were begun on this connection.
         self._open: set[int] = set()
-        # Packet identifiers of messages that were repeated in the same read.
-        self._repeated: list[int] = []
-        self._order: deque[_Unanswered] = deque()
+        # Those that are not submitted yet, and those that are not answered yet.
+        self._unsubmitted: deque[_Run] = deque()
+        self._order: deque[_Run] = deque()
         self.isPaused = False
-        self._hasEnded = self._isOverQuota = False
+        self._hasEnded = False
         self._waiters: list[Deferred[None]] = []
 
     def delay(self) -> float:
@@ -164,43 +126,27 @@ class Receiving:
         the account's rate.
         """
         usage = self._session.principal.usage
-        return usage.delay() if usage.limitsPublishes and self._version != MQTT_5 else 0.0
+        if not usage.limitsPublishes or self._version == MQTT_5:
+            return 0.0
+        # What is not submitted is not counted yet.
+        return _RECHECK if self._unsubmitted else usage.delay()
 
-    def publish(self, arrived: Publishes) -> bool:
+    def publish(self, arrived: Publishes) -> None:
         """
         Publish a run of messages in one call of the broker.
 
-        @return: whether the account is over a quota, so that the client must wait.
         @raise MqttError: one of them violates the protocol. Those before it are published.
         """
-        publications: list[Publication] = []
-        packets: list[Publish] = []
-        refused: dict[int, BrokerError] = {}
-        self._repeated.clear()
-        self._isOverQuota = False
+        run = _Run()
         try:
-            last = self._collect(arrived.packets, publications, packets, refused)
+            self._collect(arrived.packets, run)
         finally:
-            if packets:
-                self._submit(publications, packets, refused)
-        if last is not None:
-            self._refused(*last)
-        return self._isOverQuota
+            if run.packets or run.last is not None:
+                self._add(run)
 
-    def _collect(
-        self,
-        arrived: Sequence[Publish],
-        publications: list[Publication],
-        packets: list[Publish],
-        refused: dict[int, BrokerError],
-    ) -> tuple[Publish, BrokerError] | None:
-        """
-        Make publications of messages.
-
-        @param packets: gets the messages that are to be answered.
-        @param refused: gets the errors of those that are not published, by their places there.
-        @return: the message at which the connection ends, and why, if there is one.
-        """
+    def _collect(self, arrived: Sequence[Publish], run: _Run) -> None:
+        """Make publications of messages, up to one at which the connection ends."""
+        packets, publications = run.packets, run.publications
         session, group, now = self._session, self._session.group, self._now
         # 3.1.1 cannot refuse a message with QoS 0: it is dropped.
         principal = session.principal
@@ -215,30 +161,41 @@ class Receiving:
             if dropsSome and not (qos or principal.may(Action.PUBLISH, group, topic)):
                 principal.recordRefusal(Action.PUBLISH, group, topic)
                 continue
-            if qos and not self._begin(qos, packet.packetId):
+            if qos and not self._begin(qos, packet.packetId, run.repeated):
                 continue
             try:
                 # A client that may not publish learns nothing of the index.
                 if packet.retain and payload and principal.may(Action.PUBLISH, group, topic):
                     self._retained.checkRoom(principal, topic, self._settings.maxRetainedBytes)
-                publications.append(publicationOf(packet, group, now, mark))
+                publication = publicationOf(packet, group, now, mark)
             except BrokerError as error:
                 if self._version != MQTT_5:
-                    return packet, error
-                self._isOverQuota = self._isOverQuota or isinstance(error, QuotaExceeded)
-                refused[len(packets)] = error
+                    run.last = (packet, error)
+                    return
+                run.refused[len(packets)] = error
+            else:
+                if qos == 2 and session.isPersistent:
+                    publication = self._withKey(publication, packet.packetId, run)
+                publications.append(publication)
             packets.append(packet)
-        return None
 
-    def _begin(self, qos: int, packetId: int) -> bool:
+    def _withKey(self, publication: Publication, packetId: int, run: _Run) -> Publication:
+        """Give a publication an idempotency key, unless it has one or cannot have one."""
+        if publication.idempotencyKey is not None or publication.author is not None:
+            return publication
+        run.needsDisk = True
+        key = self._session.incoming.keyOf(packetId, self._entropy)
+        return msgspec.structs.replace(publication, idempotencyKey=key, isKeyOptional=True)
+
+    def _begin(self, qos: int, packetId: int, repeated: list[int]) -> bool:
         """Begin an exchange; return whether its message is to be published."""
-        session = self._session
-        if qos == 2 and (packetId in session.received or packetId in session.receiving):
+        incoming = self._session.incoming
+        if qos == 2 and incoming.isOpen(packetId):
             # [MQTT-4.3.3-2] [MQTT5-4.3.3-10]: it was published before.
-            if packetId in session.received:
+            if packetId in incoming.published:
                 self._send(encodeSuccess(PUBREC, packetId))
             else:
-                self._repeated.append(packetId)
+                repeated.append(packetId)
             return False
         if not self._quota and self._version == MQTT_5:
             # Section 3.3.4; 3.1.1 has no such bound, its clients are paused instead.
@@ -247,46 +204,63 @@ class Receiving:
             )
         self._quota -= 1
         if qos == 2:
-            session.receiving.add(packetId)
+            incoming.submitted.add(packetId)
             self._open.add(packetId)
         return True
 
-    def _submit(
-        self,
-        publications: Sequence[Publication],
-        packets: Sequence[Publish],
-        refused: Mapping[int, BrokerError],
-    ) -> None:
-        size = sum([len(packet.payload) for packet in packets])
-        self.unanswered += len(packets)
-        self._bytes += size
-        batch = self._broker.submit(self._session.principal, publications, self._policy)
-        if batch.hasRefused:
-            self._checkRefused(batch.answers, packets)
-        unanswered = _Unanswered(packets, size)
-        self._order.append(unanswered)
-        batch.done.addErrback(self._failed, len(publications))
-        if refused:
-            batch.done.addCallback(_withRefused, refused)
-        batch.done.addCallback(self._answered, unanswered)
-        for packetId in self._repeated:
-            # Some ledgers need no time: it may be in the log by now.
-            if packetId in self._session.received:
-                self._send(encodeSuccess(PUBREC, packetId))
+    def _add(self, run: _Run) -> None:
+        """Submit messages after those before them."""
+        run.size = sum([len(packet.payload) for packet in run.packets])
+        self.unanswered += len(run.packets)
+        self._bytes += run.size
+        if run.needsDisk:
+            self._unsubmitted.append(run)
+            self._session.storeExchanges().addCallback(self._stored, run)
+        elif self._unsubmitted:
+            self._unsubmitted.append(run)
+        else:
+            self._submit(run)
         if self.unanswered >= self._settings.receiveMaximum or self._bytes > _MAX_WAITING_BYTES:
             self._pause()
 
-    def _checkRefused(self, answers: Sequence[Answer | None], packets: Sequence[Publish]) -> None:
+    def _stored(self, _: object, run: _Run) -> None:
+        """Submit messages whose keys are on disk, and those behind them."""
+        run.needsDisk = False
+        unsubmitted = self._unsubmitted
+        while unsubmitted and not unsubmitted[0].needsDisk:
+            self._submit(unsubmitted.popleft())
+
+    def _submit(self, run: _Run) -> None:
+        principal, publications = self._session.principal, run.publications
+        batch = self._broker.submit(principal, publications, self._policy)
+        isOverQuota = batch.hasRefused and self._checkRefused(batch.answers, run.packets)
+        self._order.append(run)
+        batch.done.addErrback(self._failed, len(publications))
+        if run.refused:
+            batch.done.addCallback(_withRefused, run.refused)
+        batch.done.addCallback(self._answered, run)
+        for packetId in run.repeated:
+            # Some ledgers need no time: it may be in the log by now.
+            if packetId in self._session.incoming.published:
+                self._send(encodeSuccess(PUBREC, packetId))
+        if run.last is not None:
+            self._refused(*run.last)
+        if isOverQuota or (run.refused and any(map(_isQuota, run.refused.values()))):
+            self._overQuota()
+
+    def _checkRefused(self, answers: Sequence[Answer | None], packets: Sequence[Publish]) -> bool:
         """
         Look at what a check has refused. MQTT 5 answers it when its turn comes; a connection of
         3.1.1 ends at once.
+
+        @return: whether the account is over a quota.
         """
-        for number, error in enumerate(answers):
-            if isinstance(error, BrokerError):
-                self._isOverQuota = self._isOverQuota or isinstance(error, QuotaExceeded)
-                if self._version != MQTT_5:
+        if self._version != MQTT_5:
+            for number, error in enumerate(answers):
+                if isinstance(error, BrokerError):
                     self._refused(packets[number], error)
-                    return
+                    break
+        return any(map(_isQuota, answers))
 
     def _resolve(self, packet: Publish) -> Publish:
         """Replace the topic alias of a packet by its topic."""
@@ -319,33 +293,46 @@ class Receiving:
         self._log.failure("Publishes could not be submitted", failure)
         return [LedgerUnavailable()] * count
 
-    def _answered(self, answers: Sequence[BrokerError | None], unanswered: _Unanswered) -> None:
+    def _answered(self, answers: Sequence[BrokerError | None], run: _Run) -> None:
         """Answer messages whose outcomes are known, unless others are before them."""
-        unanswered.answers = answers
+        run.answers = answers
         order = self._order
         while order and (known := order[0].answers) is not None:
-            first = order.popleft()
-            self._answer(first.packets, known, first.size)
+            self._answer(order.popleft(), known)
 
-    def _answer(
-        self, packets: Sequence[Publish], answers: Sequence[BrokerError | None], size: int
-    ) -> None:
+    def _answer(self, run: _Run, answers: Sequence[BrokerError | None]) -> None:
         acknowledged: list[int] = []
-        for packet, error in zip(packets, answers, strict=True):
-            if error is not None:
+        incoming = self._session.incoming
+        for packet, error in zip(run.packets, answers, strict=True):
+            if error is not None and not self._isRepetition(packet, error):
                 self._acknowledge(acknowledged)
                 self._refused(packet, error)
             elif packet.qos == 1:
                 acknowledged.append(packet.packetId)
             elif packet.qos == 2:
                 self._acknowledge(acknowledged)
+                incoming.accepted(packet.packetId)
                 # The session may have another connection by now.
-                self._session.accepted(packet.packetId)
                 if self._session.client is not None:
                     self._session.client.accepted(packet.packetId)
         self._acknowledge(acknowledged)
-        self.unanswered -= len(packets)
-        self._bytes -= size
+        self._settled(run)
+
+    def _isRepetition(self, packet: Publish, error: BrokerError) -> bool:
+        """
+        Whether a message was refused since an earlier one, that the client has not released, is in
+        the log: an exchange publishes once, whatever its repetitions contain.
+        """
+        return (
+            packet.qos == 2
+            and isinstance(error, IdempotencyConflict)
+            and packet.packetId in self._session.incoming.keys
+        )
+
+    def _settled(self, run: _Run) -> None:
+        """Read on from a paused client, once few enough publishes are pending."""
+        self.unanswered -= len(run.packets)
+        self._bytes -= run.size
         hasRoom = (
             2 * self.unanswered <= self._settings.receiveMaximum
             and 2 * self._bytes <= _MAX_WAITING_BYTES
@@ -373,16 +360,23 @@ class Receiving:
     def _refused(self, packet: Publish, error: BrokerError) -> None:
         """Answer a message that was refused, or close the connection."""
         qos, packetId = packet.qos, packet.packetId
-        if qos == 2:
+        incoming = self._session.incoming
+        isFinal = True
+        if qos == 2 and self._version == MQTT_5:
             # [MQTT5-4.3.3-9]
-            self._session.receiving.discard(packetId)
-            self._open.discard(packetId)
+            isFinal = incoming.refused(packetId, error)
+        elif qos == 2:
+            incoming.interrupted(packetId)
         if qos:
+            self._open.discard(packetId)
             self._quota += 1
+        if self._version != MQTT_5:
+            # Nothing behind it is published.
+            self._drop()
         reason = publishReason(error)
         if self._hasEnded:
             pass  # there is no connection to answer on
-        elif self._version != MQTT_5:
+        elif self._version != MQTT_5 or not isFinal:
             # [MQTT-3.3.5-2]
             self._refuse(MqttError(reason, error.message))
         elif qos:
@@ -393,6 +387,15 @@ class Receiving:
                 refusal = self._handshake.explain(Pubrec(packetId, reason), error.message)
             self._send(encode(refusal, MQTT_5))
 
+    def _drop(self) -> None:
+        """Forget the messages that are not submitted yet. The client will send them again."""
+        while self._unsubmitted:
+            run = self._unsubmitted.popleft()
+            for packet in run.packets:
+                if packet.qos == 2:
+                    self._session.incoming.interrupted(packet.packetId)
+            self._settled(run)
+
     def pubrel(self, packet: Pubrel) -> None:
         """
         Complete an exchange: the client has our PUBREC.
@@ -401,7 +404,7 @@ class Receiving:
         if packetId in self._open:
             self._open.discard(packetId)
             self._quota += 1
-        isKnown = self._session.forgetReceived(packetId)
+        isKnown = self._session.incoming.release(packetId)
         if isKnown or self._version != MQTT_5:
             # [MQTT-4.3.3-2] [MQTT5-4.3.3-11]
             self._send(encodeSuccess(PUBCOMP, packetId))
@@ -420,6 +423,10 @@ class Receiving:
     def end(self) -> None:
         """End: the connection is closed. Pending publishes still enter the log."""
         self._hasEnded = True
+
+
+def _isQuota(answer: Answer | None) -> bool:
+    return isinstance(answer, QuotaExceeded)
 
 
 def _withRefused(

@@ -5,6 +5,27 @@ The reason codes of MQTT 5, the return codes of 3.1.1, and the errors that close
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+from ...errors import (
+    AuthorRefused,
+    BrokerError,
+    ContentTooLarge,
+    ExtensionsTooLarge,
+    IdempotencyConflict,
+    LedgerUnavailable,
+    NotAuthorized,
+    Overloaded,
+    ParameterInvalid,
+    QuotaExceeded,
+    SequenceConflict,
+    SignatureInvalid,
+    TopicBlank,
+    TopicInvalid,
+    TopicNotFound,
+    TopicTooLong,
+    TransactionFailed,
+)
 
 
 class ReasonCode(IntEnum):
@@ -111,3 +132,30 @@ class ProtocolError(MqttError):
 
     def __init__(self, text: str) -> None:
         super().__init__(ReasonCode.PROTOCOL_ERROR, text)
+
+
+_REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
+    TopicBlank: ReasonCode.TOPIC_NAME_INVALID,
+    TopicTooLong: ReasonCode.TOPIC_NAME_INVALID,
+    TopicInvalid: ReasonCode.TOPIC_NAME_INVALID,
+    TopicNotFound: ReasonCode.TOPIC_NAME_INVALID,
+    ContentTooLarge: ReasonCode.QUOTA_EXCEEDED,
+    ExtensionsTooLarge: ReasonCode.QUOTA_EXCEEDED,
+    Overloaded: ReasonCode.QUOTA_EXCEEDED,
+    QuotaExceeded: ReasonCode.QUOTA_EXCEEDED,
+    NotAuthorized: ReasonCode.NOT_AUTHORIZED,
+    AuthorRefused: ReasonCode.NOT_AUTHORIZED,
+    SignatureInvalid: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    IdempotencyConflict: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    SequenceConflict: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    LedgerUnavailable: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    TransactionFailed: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    ParameterInvalid: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+}
+
+
+def publishReason(error: BrokerError) -> ReasonCode:
+    """
+    The reason code of PUBACK and PUBREC for an error. Section 3.4.2.1 of MQTT 5.
+    """
+    return _REASONS.get(type(error), ReasonCode.UNSPECIFIED_ERROR)

@@ -8,13 +8,15 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from twisted.internet.defer import Deferred
 
 from ...access import Principal
 from ...broker import MetadataStore
 from ...errors import BrokerError
 from ...model import Owner, Position
 from .context import NEVER
-from .kept import QOS_2, SESSION, SUBSCRIPTION, KeptExchanges, KeptSession
+from .incoming import Incoming
+from .kept import NO_EXCHANGES, QOS_2, SESSION, SUBSCRIPTION, KeptExchanges, KeptSession
 from .messages import publisherMark
 from .packetids import KeptPacketIds
 from .reader import Reader, Source
@@ -57,8 +59,7 @@ class Session:
     @ivar filterBytes: the bytes of all topic filters.
     @ivar client: its connection; C{None} while the client is absent.
     @ivar delivery: sends to the client; C{None} while it is absent.
-    @ivar receiving: packet identifiers of publishes with QoS 2 that are on their way to the log.
-    @ivar received: packet identifiers of those that are in the log and not released.
+    @ivar incoming: exchanges with QoS 2 in which the client publishes.
     @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
     """
 
@@ -82,8 +83,7 @@ class Session:
         self.client: IClient | None = None
         self.delivery: Delivery | None = None
         self.absentSince: float | None = None
-        self.receiving: set[int] = set()
-        self.received: set[int] = set()
+        self.incoming = Incoming(self._exchangesChanged, self._storeSoon)
         self.released: dict[int, Key | None] = {}
         self._sent: dict[int, Key] = {}
         self._unacknowledged: dict[Key, int] = {}
@@ -103,6 +103,7 @@ class Session:
         self._changed: set[str] = set()
         self._hasChanged = False
         self._wantsDisk = False
+        self._isOver = False
 
     @property
     def isExpiring(self) -> bool:
@@ -322,18 +323,12 @@ class Session:
     def _isShared(self, key: Key) -> bool:
         return any(each.isShared and each.subscriptionId == key[0] for each in self._sources)
 
-    def accepted(self, packetId: int) -> None:
-        """Record that a publish of the client is in the log."""
-        self.receiving.discard(packetId)
-        self.received.add(packetId)
+    def _exchangesChanged(self) -> None:
         self._hasChanged = True
 
-    def forgetReceived(self, packetId: int) -> bool:
-        """Record a PUBREL; return whether the publish was known."""
-        isKnown = packetId in self.received
-        self.received.discard(packetId)
-        self._hasChanged = True
-        return isKnown
+    def _storeSoon(self) -> None:
+        if self.isPersistent:
+            self._store.beforeWrite(self._storeExchanges)
 
     # On disk.
 
@@ -347,19 +342,29 @@ class Session:
         if not (self._hasChanged and self.isPersistent):
             return wantsDisk
         self._hasChanged = False
+        self._storeExchanges()
+        return True
+
+    def storeExchanges(self) -> Deferred[None]:
+        """Store the exchanges with QoS 2; fires when they are on disk."""
+        return self._store.writeWith(self._storeExchanges)
+
+    def _storeExchanges(self) -> None:
+        if self._isOver:
+            return
         if self._advanced:
             self._storePositions()
-        if self.received or self._sent or self.released or self._completed:
-            kept = KeptExchanges(
-                received=sorted(self.received),
-                sent=self._sent,
-                released=self.released,
-                completed=sorted(self._completed),
-            )
-            self._store.put(QOS_2, self.name, msgspec.json.encode(kept))
-        else:
+        kept = KeptExchanges(
+            received=sorted(self.incoming.published),
+            keys=self.incoming.keys,
+            sent=self._sent,
+            released=self.released,
+            completed=sorted(self._completed),
+        )
+        if kept == NO_EXCHANGES:
             self._store.remove(QOS_2, self.name)
-        return True
+        else:
+            self._store.put(QOS_2, self.name, msgspec.json.encode(kept))
 
     def _storePositions(self) -> None:
         if self.delivery is not None:
@@ -407,6 +412,7 @@ class Session:
 
     def discard(self) -> None:
         """Remove it from the disk. Its subscriptions were removed before."""
+        self._isOver = True
         self._keepSubscriptions()
         self._store.remove(SESSION, self.name)
         self._store.remove(QOS_2, self.name)
@@ -428,7 +434,8 @@ class Session:
             if key[0] in known and packetId not in kept.sent and packetId not in kept.released:
                 self._unacknowledged[key] = packetId
                 self._reserved[packetId] = key
-        self.received = set(kept.received)
+        self.incoming.published = set(kept.received)
+        self.incoming.keys = kept.keys
         self.released = kept.released
         self._completed = set(kept.completed)
         self._sent = kept.sent

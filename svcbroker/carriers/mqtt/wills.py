@@ -21,12 +21,11 @@ from ...interfaces import Action
 from ...model import checkExtensions, checkTopicName
 from ...net.deferreds import asDeferred
 from .codec import encode
-from .context import Context
+from .context import Context, policyOf
 from .decoder import Decoder
 from .messages import publicationOf
 from .packets import MQTT_5, Publish, Will
-from .publishing import policyOf, publishReason
-from .reasons import MqttError
+from .reasons import MqttError, publishReason
 from .session import Session
 
 WILL: Final = "mqtt-will"

@@ -53,6 +53,8 @@ class MetadataFile:
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], bytes] = {}
+        # Of what is unguessable: none comes twice, restarts or not.
+        self.numbers = itertools.count(1)
 
     def load(self) -> dict[tuple[str, str], bytes]:
         return dict(self.kept)
@@ -284,8 +286,7 @@ class Server:
             ledgers = {group: ScriptedLedger(memoryLedger(clock, group)) for group in ("1", "2")}
         self.ledgers = ledgers
         self.ledger = ledgers["1"]
-        numbers = itertools.count(len(self.file.kept) * 1000 + 1)
-        entropy = lambda size: next(numbers).to_bytes(size, "big")  # noqa: E731
+        entropy = lambda size: next(self.file.numbers).to_bytes(size, "big")  # noqa: E731
         self.store = MetadataStore(self.file, clock, maybeDeferred)
         self.subscriptions = Subscriptions(
             ledgers, clock, clock.seconds, entropy, KeptPositions(self.store)

@@ -1,0 +1,122 @@
+"""
+Publishes of a session's client with QoS 2: exactly once, through crashes of the broker.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from typing import Final
+
+from ...errors import BrokerError, LedgerUnavailable, Overloaded, TransactionTimeout
+
+_KEY_BYTES: Final = 16
+
+
+class Incoming:
+    """
+    The exchanges with QoS 2 in which the client is the sender (section 4.3.3).
+
+    In a session that outlives its connections each publish has an I{idempotency key}, of which the
+    chain executes one publish only. The key is random, and is on disk by packet identifier before
+    the publish is submitted. It is removed with the exchange: before PUBCOMP, or the PUBREC of a
+    refusal, is sent. So a crash of the broker at any point leaves one event:
+
+     1. Before the key is on disk: nothing was submitted. What the client sends again is new.
+     2. Before the block is on disk: the publish was not executed, or will be (a CometBFT network
+        has it). What the client sends again has the same key.
+     3. Before PUBREC is sent: the same, and the chain answers with the first event.
+     4. Before the release is on disk: the client sends PUBREL again (it has PUBREC), or the PUBLISH
+        (it has not): then this is case 3.
+     5. Before PUBCOMP is sent: the client sends PUBREL again, which is answered as an unknown one.
+     6. After that: the client may use the packet identifier for another message, which gets another
+        key: the disk has none for this packet identifier.
+
+    That a publish is in the log is on disk too, soon after PUBREC (25 ms): from then on the
+    publish is not submitted again, however many keys the account has used since.
+
+    There is no key of the broker's where the client gives one of its own, nor where the author has
+    signed, because the key is in the signed statement. There that the publish is in the log is on
+    disk before PUBREC is sent, and what is submitted again after a crash in between has the
+    client's key, or is published twice.
+
+    @ivar submitted: packet identifiers of publishes that are on their way to the log.
+    @ivar published: packet identifiers of those that are in the log and not released.
+    @ivar keys: the keys of those that are not known to be in the log, by packet identifier.
+    """
+
+    def __init__(self, storeNow: Callable[[], None], storeSoon: Callable[[], None]) -> None:
+        """
+        @param storeNow: has this on disk before the client is sent anything more.
+        @param storeSoon: has this on disk a little later.
+        """
+        self.submitted: set[int] = set()
+        self.published: set[int] = set()
+        self.keys: dict[int, str] = {}
+        # Those that may be in the log by an earlier submission.
+        self._resubmitted: set[int] = set()
+        self._storeNow = storeNow
+        self._storeSoon = storeSoon
+
+    def isOpen(self, packetId: int) -> bool:
+        """Whether a PUBLISH is a repetition, which is not submitted."""
+        return packetId in self.published or packetId in self.submitted
+
+    def keyOf(self, packetId: int, entropy: Callable[[int], bytes]) -> str:
+        """
+        The idempotency key of a PUBLISH, a new one unless it was sent before. The caller stores
+        the session before it submits the publish.
+        """
+        key = self.keys.get(packetId)
+        if key is not None:
+            self._resubmitted.add(packetId)
+            return key
+        key = urlsafe_b64encode(entropy(_KEY_BYTES)).rstrip(b"=").decode("ascii")
+        self.keys[packetId] = key
+        return key
+
+    def _forgetKey(self, packetId: int) -> None:
+        self._resubmitted.discard(packetId)
+        if self.keys.pop(packetId, None) is not None:
+            self._storeNow()
+
+    def accepted(self, packetId: int) -> None:
+        """Record that a publish is in the log. The caller sends PUBREC."""
+        self.submitted.discard(packetId)
+        self.published.add(packetId)
+        self._resubmitted.discard(packetId)
+        if self.keys.pop(packetId, None) is None:
+            self._storeNow()
+        else:
+            self._storeSoon()
+
+    def refused(self, packetId: int, error: BrokerError) -> bool:
+        """
+        Record that a publish was refused.
+
+        @return: whether it is not in the log, so that the caller sends PUBREC with the reason.
+            Otherwise the caller closes the connection, and the client sends the publish again.
+        """
+        self.submitted.discard(packetId)
+        isTemporary = isinstance(error, (Overloaded, LedgerUnavailable))
+        if packetId in self.keys and (
+            isinstance(error, TransactionTimeout) or (isTemporary and packetId in self._resubmitted)
+        ):
+            return False
+        self._forgetKey(packetId)
+        return True
+
+    def interrupted(self, packetId: int) -> None:
+        """Record that a publish is not answered: the connection ends, the client sends it again."""
+        self.submitted.discard(packetId)
+
+    def release(self, packetId: int) -> bool:
+        """Record a PUBREL; return whether the publish was known. The caller sends PUBCOMP."""
+        isKnown = packetId in self.published
+        self.published.discard(packetId)
+        if packetId not in self.submitted:
+            isKnown = isKnown or packetId in self.keys
+            self._forgetKey(packetId)
+        # Also for an unknown one: that of an earlier connection may not be on disk yet.
+        self._storeNow()
+        return isKnown
