@@ -21,6 +21,7 @@ from ._operator import Operator
 from ._proving import CheckpointAnswer, Proving
 from ._publication import Publication, PublishBatch, PublishPolicy, authorshipOf
 from ._publishing import REFUSAL_DELAY
+from ._retention import RETENTION, Retention, RetentionRule, retentionGroup
 from ._timeouts import TimeoutQueue
 from ._values import (
     DEFAULT_PAGE_SIZE,
@@ -46,6 +47,7 @@ __all__ = [
     "MAX_READ",
     "MAX_WAIT",
     "REFUSAL_DELAY",
+    "RETENTION",
     "Administration",
     "Answer",
     "Broker",
@@ -67,9 +69,12 @@ __all__ = [
     "PublishBatch",
     "PublishPolicy",
     "ReadRequest",
+    "Retention",
+    "RetentionRule",
     "SendResult",
     "SendStatus",
     "TimeoutQueue",
     "authorshipOf",
     "bindToChains",
+    "retentionGroup",
 ]

@@ -14,7 +14,16 @@ from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succee
 from twisted.logger import Logger
 
 from ..access import Access, AuditTrail
-from ..broker import Broker, GroupOf, Limits, MetadataStore, bindToChains
+from ..broker import (
+    RETENTION,
+    Broker,
+    GroupOf,
+    Limits,
+    MetadataStore,
+    Retention,
+    bindToChains,
+    retentionGroup,
+)
 from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
 from ..carriers.http import Following, HttpSettings, makeSite
@@ -59,6 +68,7 @@ ENTRY_GROUPS: Mapping[str, GroupOf] = {
     "position": positionGroup,
     "webhook": webhookGroup,
     "mqtt": mqtt.entryGroup,
+    RETENTION: retentionGroup,
 }
 """How the group of each entry of the metadata store is found."""
 
@@ -353,6 +363,10 @@ def makeCarriers(
         dialects=dialects,
     )
 
+    retentions = [
+        Retention(ledger, config.retain, metadata, reactor, now) for ledger in ledgers.values()
+    ]
+
     def readSecrets() -> Callable[[], None]:
         secrets, credentials = readWebhookSecrets(config), readPeerCredentials(config)
 
@@ -378,6 +392,7 @@ def makeCarriers(
             Lifecycle(start=mqttCarrier.start, drain=mqttCarrier.drain),
             Lifecycle(start=webhooks.start, drain=webhooks.stop),
             Lifecycle(start=operatorFile.start, drain=operatorFile.drain),
+            *(Lifecycle(start=each.start, drain=each.stop) for each in retentions),
         ],
         broker=broker,
         subscriptions=subscriptions,

@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
+from ..broker import RetentionRule
 from ..operations import WEEVENT
 from .settings import (
     Choice,
@@ -27,6 +28,7 @@ from .settings import (
     PeerUrl,
     Seconds,
     SettingType,
+    Table,
     Text,
     WholeNumber,
     advertised,
@@ -36,12 +38,14 @@ from .settings import (
     dialect,
     distinctGroups,
     distinctPeers,
+    distinctRules,
     filePath,
     grantLines,
     groupSetting,
     hostName,
     origin,
     peerUrl,
+    retentionRule,
     someText,
     topicName,
 )
@@ -225,6 +229,17 @@ class Config:
         30,
         "how long the position of a durable subscription, or an MQTT session, is kept that no "
         "client uses; 0 for ever",
+    )
+    retain: tuple[RetentionRule, ...] = _setting(
+        "retain",
+        Table(
+            of=Text(metavar="PATTERN=AGE", normalise=retentionRule, type=RetentionRule),
+            finish=distinctRules,
+        ),
+        (),
+        "how long the contents of events are kept, by the pattern of their topics, such as "
+        "telemetry/#=90d; older ones are erased; may be given more than once",
+        shown="for ever",
     )
     chainTimeout: float = _setting(
         "chain-timeout",

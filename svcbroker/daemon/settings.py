@@ -7,7 +7,7 @@ Every reader raises C{ValueError} with words that go after the setting's name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from ..access import BUILT_IN_ROLES, grantsOf
+from ..broker import RetentionRule
 from ..errors import BrokerError
 from ..interfaces import Action
-from ..model import checkTopicName
+from ..model import checkFilter, checkTopicName
 from ..net.policy import parseAllowed
 from ..operations import WEEVENT
 
@@ -161,6 +162,22 @@ class List:
         return self.finish(tuple(self.of.check(item) for item in value))
 
 
+@frozen(kw_only=True)
+class Table(List):
+    """
+    A setting whose values are C{NAME=VALUE}, such as a L{List}; in TOML it may also be a table of
+    names and values.
+    """
+
+    def check(self, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, Mapping):
+            for name, text in value.items():
+                if not isinstance(text, str):
+                    raise ValueError(f"has a value that is not text, of {name!r}")
+            value = [f"{name}={text}" for name, text in value.items()]
+        return super().check(value)
+
+
 _NUMBER = re.compile(r"-?[0-9]+")
 
 
@@ -285,6 +302,38 @@ def distinctGroups(groups: tuple[GroupSetting, ...]) -> tuple[GroupSetting, ...]
         if ids.count(group.id.lower()) > 1:
             raise ValueError(f"has {group.id!r} twice (upper and lower case count as one)")
     return groups
+
+
+_AGE = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_MAX_AGE: Final = 100 * 365 * 86400
+
+
+def retentionRule(text: str) -> RetentionRule:
+    """A pattern of topics, and how long their events are kept."""
+    pattern, equals, age = text.rpartition("=")
+    found = _AGE.fullmatch(age)
+    if not equals or found is None:
+        raise ValueError(
+            f"is not PATTERN=AGE such as telemetry/#=90d (units s, m, h, d, w): {text!r}"
+        )
+    seconds = int(found[1]) * _UNITS[found[2]]
+    if seconds > _MAX_AGE:
+        raise ValueError(f"has an age of more than 100 years: {text!r}")
+    try:
+        checkFilter(pattern)
+    except BrokerError as error:
+        raise ValueError(f"has a pattern that cannot be used ({error.message}): {text!r}") from None
+    return RetentionRule(pattern, seconds)
+
+
+def distinctRules(rules: tuple[RetentionRule, ...]) -> tuple[RetentionRule, ...]:
+    """Rules of retention, each pattern once."""
+    patterns = [rule.pattern for rule in rules]
+    for pattern in patterns:
+        if patterns.count(pattern) > 1:
+            raise ValueError(f"has {pattern!r} twice")
+    return rules
 
 
 def hostName(text: str) -> str:

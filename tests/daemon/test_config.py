@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.broker import RetentionRule
 from svcbroker.daemon.config import (
     MAX_FILE_SIZE,
     SETTINGS,
@@ -50,6 +51,7 @@ class DefaultTests(SynchronousTestCase):
                 "maxLevels": 128,
                 "maxPositions": 10_000,
                 "positionExpiry": 30,
+                "retain": (),
                 "chainTimeout": 10.0,
                 "followTimeout": 60.0,
                 "logFormat": "text",
@@ -237,6 +239,27 @@ class ValueTests(SynchronousTestCase):
             self.refused("advertise", text)
         for text in ("", "a.example:8080", "10.0.0.1:1", "[::1]:65535"):
             self.assertEqual(makeConfig({"advertise": text}).advertise, text)
+
+    def test_retainIsATableOrAList(self) -> None:
+        """Patterns with ages, in a table of TOML, in a list, or as options."""
+        rules = (RetentionRule("telemetry/#", 90 * 86400), RetentionRule("a=b", 30))
+        for value in (
+            {"telemetry/#": "90d", "a=b": "30s"},
+            ["telemetry/#=90d", "a=b=30s"],
+            rules,
+        ):
+            self.assertEqual(makeConfig({"retain": value}).retain, rules)
+        ages = {"1s": 1, "2m": 120, "3h": 10800, "4d": 345600, "5w": 3024000}
+        found = makeConfig({"retain": [f"t/{age}={age}" for age in ages]}).retain
+        self.assertEqual([rule.age for rule in found], list(ages.values()))
+        for text in (
+            *("", "a", "a=", "a=5", "a=0d", "a=-1d", "a=1.5d", "a=1y", "a=1d ", "a=101w1"),
+            *("=1d", "a/#/b=1d", "a=36501d", "a=1000000000d", "a+=1d"),
+        ):
+            self.refused("retain", [text])
+        self.refused("retain", ["a=1d", "a=2d"])
+        self.refused("retain", {"a": 5})
+        self.refused("retain", "a=1d")
 
     def test_peersAreNamesAndBaseUrls(self) -> None:
         """HOST:PORT, and a URL of a scheme, a host, perhaps a port and a path, no more."""

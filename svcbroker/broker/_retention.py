@@ -1,0 +1,260 @@
+"""
+Retention: erasing events by their age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final
+
+from attrs import frozen
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from ..errors import BrokerError, LedgerUnavailable
+from ..interfaces import ILedger
+from ..model import (
+    MAX_ERASED,
+    MAX_RANGES,
+    Block,
+    EraseEvents,
+    Execution,
+    filterMatches,
+)
+from ..net.deferreds import asDeferred
+from ._metadata import MetadataStore
+
+RETENTION: Final = "retention"
+"""The kind of how far the log of a group was erased. Its name is C{GROUP/RULE}."""
+
+LONGEST_PERIOD: Final = 3600.0
+"""The longest time, in seconds, between two searches for old events."""
+
+SHORTEST_PERIOD: Final = 1.0
+"""The shortest one. In between it is a hundredth of the age."""
+
+PAUSE: Final = 1.0
+"""Seconds between two erasures of a search that finds more than one may name."""
+
+RETRY: Final = 30.0
+"""Seconds after which a search that has failed is made again."""
+
+TURN: Final = 0.005
+"""After how many seconds of reading blocks the reactor gets its turn."""
+
+REST: Final = 2.0
+"""How long no block is read then, in units of the time that reading took."""
+
+REQUESTS_AT_ONCE: Final = 100
+"""How many erasures are submitted together."""
+
+
+@frozen
+class RetentionRule:
+    """
+    How long events are kept.
+
+    @ivar pattern: the filter of their topics. Topics that begin with C{$} are matched only where it
+        begins so, too.
+    @ivar age: how many seconds they are kept.
+    """
+
+    pattern: str
+    age: int
+
+
+def retentionGroup(kind: str, name: str, value: bytes) -> str:
+    """The group of an entry of the metadata store."""
+    return name.partition("/")[0]
+
+
+class Retention:
+    """
+    Erases the old events of a group.
+
+    Blocks are read from the oldest one on, each once; how far that was done is kept, so that a
+    restart does not begin anew. Events that are erased already are left out, whoever has erased
+    them.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        ledger: ILedger,
+        rules: Sequence[RetentionRule],
+        store: MetadataStore,
+        reactor: IReactorTime,
+        now: Callable[[], float],
+    ) -> None:
+        """
+        @param now: the wall clock: seconds since the epoch.
+        """
+        self._ledger = ledger
+        self._store = store
+        self._reactor = reactor
+        self._now = now
+        self._searches = [
+            _Search(age, sorted({rule.pattern for rule in rules if rule.age == age}))
+            for age in sorted({rule.age for rule in rules})
+        ]
+        self._running: list[Deferred[None]] = []
+
+    def start(self) -> Deferred[None]:
+        """Begin. The ledger has started."""
+        names = {self._name(search) for search in self._searches}
+        for name, _ in self._store.items(RETENTION):
+            isOurs = retentionGroup(RETENTION, name, b"") == self._ledger.group
+            if isOurs and name not in names:
+                self._store.remove(RETENTION, name)
+        self._running = [self._repeat(search) for search in self._searches]
+        return succeed(None)
+
+    def stop(self) -> Deferred[None]:
+        """End. Erasures that are submitted are executed."""
+        for each in self._running:
+            each.addErrback(lambda failure: failure.trap(CancelledError))
+            each.cancel()
+        return succeed(None)
+
+    def _name(self, search: _Search) -> str:
+        return f"{self._ledger.group}/{search.name}"
+
+    @asDeferred
+    async def _repeat(self, search: _Search) -> None:
+        hasFailed = False
+        while True:
+            try:
+                delay = search.period if await self._search(search) else PAUSE
+                hasFailed = False
+            except BrokerError as error:
+                if not hasFailed:
+                    self._log.error(
+                        "old events of group {group} cannot be erased, it is tried again: {reason}",
+                        group=self._ledger.group,
+                        reason=error.message,
+                    )
+                hasFailed, delay = True, RETRY
+            await self._sleep(delay)
+
+    async def _search(self, search: _Search) -> bool:
+        """
+        Erase some old events, at most as many as one erasure may name.
+
+        @return: whether there are no more for now.
+        @raise BrokerError: the ledger did not do it.
+        """
+        name = self._name(search)
+        height = int(self._store.get(RETENTION, name) or 0)
+        first, last = height, (await self._ledger.getStatistics()).height
+        cutoff = int(self._now() * 1000) - search.age * 1000
+        found = _Found(search)
+        began = self._reactor.seconds()
+        isDone = True
+        while height < last:
+            block = await self._ledger.readBlock(height + 1)
+            if block.timestamp > cutoff:
+                break
+            found.add(block)
+            height = block.height
+            if found.count >= MAX_ERASED:
+                isDone = False
+                break
+            took = self._reactor.seconds() - began
+            if took > TURN:
+                await self._sleep(REST * took)
+                began = self._reactor.seconds()
+        await self._erase(found.requests())
+        if height > first:
+            self._store.put(RETENTION, name, b"%d" % height)
+        return isDone
+
+    async def _erase(self, requests: Sequence[EraseEvents]) -> None:
+        for start in range(0, len(requests), REQUESTS_AT_ONCE):
+            batch = requests[start : start + REQUESTS_AT_ONCE]
+            submission = await self._ledger.submitMany(batch).done
+            for outcome in submission.outcomes:
+                if isinstance(outcome, BrokerError):
+                    raise outcome
+                if outcome is not None and outcome.execution is not Execution.DONE:
+                    raise LedgerUnavailable(f"an erasure was refused: {outcome.execution.name}")
+
+    async def _sleep(self, seconds: float) -> None:
+        await deferLater(self._reactor, seconds)
+
+
+class _Search:
+    """
+    The rules of one age.
+
+    @ivar name: names it in the metadata store: other rules begin from the first block.
+    @ivar period: the seconds between two searches.
+    """
+
+    def __init__(self, age: int, patterns: Sequence[str]) -> None:
+        self.age = age
+        self.name = f"{age}:{' '.join(patterns)}"
+        self.period = min(max(age / 100, SHORTEST_PERIOD), LONGEST_PERIOD)
+
+        @lru_cache(maxsize=4096)
+        def matches(topic: str) -> bool:
+            return any(filterMatches(pattern, topic) for pattern in patterns)
+
+        self.matches = matches
+
+
+class _Found:
+    """
+    Old events.
+
+    @ivar count: how many there are.
+    """
+
+    def __init__(self, search: _Search) -> None:
+        self.count = 0
+        self._search = search
+        self._ranges: dict[str, list[tuple[int, int]]] = {}
+
+    def add(self, block: Block) -> None:
+        """Add the events of a block."""
+        for event in block.events:
+            if not event.isErased and self._search.matches(event.topic):
+                self.count += 1
+                sequence = event.eventId.sequence
+                ranges = self._ranges.setdefault(event.topic, [])
+                if ranges and ranges[-1][1] == sequence - 1:
+                    ranges[-1] = ranges[-1][0], sequence
+                else:
+                    ranges.append((sequence, sequence))
+
+    def requests(self) -> Sequence[EraseEvents]:
+        """What erases them."""
+        return [
+            EraseEvents(
+                topic=topic,
+                ranges=part,
+                account="",
+                reason=f"retain: older than {self._search.age} s",
+            )
+            for topic, ranges in self._ranges.items()
+            for part in _parts(ranges)
+        ]
+
+
+def _parts(ranges: Sequence[tuple[int, int]]) -> Sequence[Sequence[tuple[int, int]]]:
+    """Ranges in parts that one erasure may name."""
+    parts: list[list[tuple[int, int]]] = [[]]
+    room = MAX_ERASED
+    for first, last in ranges:
+        while first <= last:
+            if not room or len(parts[-1]) == MAX_RANGES:
+                parts.append([])
+                room = MAX_ERASED
+            end = min(last, first + room - 1)
+            parts[-1].append((first, end))
+            room -= end - first + 1
+            first = end + 1
+    return parts
