@@ -24,11 +24,10 @@ def encodeBody(transactions: Sequence[Transaction]) -> tuple[bytes, Sequence[int
     """
     count = len(transactions)
     parts: list[bytes] = []
-    sizes: list[int] = []
     for transaction in transactions:
-        head, seal, content = transaction.head, transaction.seal, transaction.content
-        parts += (head, seal, content)
-        sizes.append(len(head) + len(seal) + len(content))
+        parts += (transaction.head, transaction.seal, transaction.content)
+    # Their sizes in the body count the entries of the table, too.
+    sizes = [transaction.size - U32.size for transaction in transactions]
     table = struct.pack(f">I{count}I", count, *sizes)
     return table + b"".join(parts), list(accumulate(sizes, initial=len(table)))
 
