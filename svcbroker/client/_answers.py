@@ -40,6 +40,7 @@ class RpcAnswer(msgspec.Struct):
 
 
 _failures = msgspec.json.Decoder(_Failure)
+_rpcAnswer = msgspec.json.Decoder(RpcAnswer)
 _rpcAnswers = msgspec.json.Decoder(list[RpcAnswer])
 
 
@@ -102,7 +103,7 @@ def readBatch(response: HttpResponse, count: int) -> list[msgspec.Raw | BrokerEr
         answers = _rpcAnswers.decode(response.body)
     except msgspec.MsgspecError:
         checkResponse(response, response.body)
-        raise AnswerInvalid() from None
+        raise _refusalOf(response.body) from None
     outcomes: list[Any] = [None] * count
     for answer in answers:
         if answer.id is not None and 0 <= answer.id < count:
@@ -115,3 +116,12 @@ def readBatch(response: HttpResponse, count: int) -> list[msgspec.Raw | BrokerEr
 def _outcomeOf(answer: RpcAnswer) -> msgspec.Raw | BrokerError:
     error = answer.error
     return answer.result if error is None else errorOf(error.data.code, error.message)
+
+
+def _refusalOf(body: bytes) -> BrokerError:
+    """Why all of a batch was refused: one answer instead of a list."""
+    try:
+        outcome = _outcomeOf(_rpcAnswer.decode(body))
+    except msgspec.MsgspecError:
+        return AnswerInvalid()
+    return outcome if isinstance(outcome, BrokerError) else AnswerInvalid()

@@ -22,6 +22,7 @@ from ._errors import Unreachable
 FIRST_DELAY: Final = 0.1
 MAX_DELAY: Final = 10.0
 """The back-off doubles from the first to this, in seconds."""
+_SHORTEST: Final = 0.01
 
 
 def isRefused(error: BrokerError) -> bool:
@@ -77,13 +78,19 @@ class Attempts:
         """
         self._brokers = brokers
         self._timeout = timeout
+        self.url = brokers.current
         self.succeeded()
 
     def succeeded(self) -> None:
         """Start anew: an attempt of a call that goes on, such as a stream, was successful."""
         self._count = 0
         self._end = None if self._timeout is None else self._brokers.now() + self._timeout
-        self.url = self._brokers.current
+
+    def limit(self, seconds: float) -> float:
+        """How long a request of this attempt may take that may take so long by itself."""
+        if self._end is None:
+            return seconds
+        return min(seconds, max(_SHORTEST, self._end - self._brokers.now()))
 
     def failed(self, error: BrokerError) -> Procedure[None]:
         """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import msgspec
 
-from ..errors import BrokerError, EventErased, ParameterInvalid, TopicNotFound
+from ..errors import BrokerError, EventErased, HeightUnknown, ParameterInvalid, TopicNotFound
 from ._answers import readAnswer, readDocument
 from ._attempts import Attempts, Brokers, isUncertain
 from ._effects import Deliver, Procedure
@@ -45,8 +45,6 @@ TIMEOUT: Final = 60.0
 """How long a call may take by default with all its attempts, in seconds."""
 MAX_PAGE: Final = 1000
 """The most events of one request."""
-MAX_WAIT: Final = 30
-"""How long a broker waits for an event, in seconds."""
 _TOPICS: Final = 99
 
 
@@ -230,12 +228,12 @@ class Core:
             fields["authors"] = ",".join(each.hex() for each in authors)
             fields["admins"] = ",".join(each.hex() for each in admins)
 
-        def attempt(url: str) -> Procedure[bool]:
+        def attempt(attempts: Attempts) -> Procedure[bool]:
             if authors or admins:
-                known = yield from self._requests.parameters(url, "open")
+                known = yield from self._requests.parameters(attempts, "open")
                 if "authors" not in known:
                     raise ParameterInvalid("this broker knows no authors")
-            response = yield from self._requests.post(url, "open", fields)
+            response = yield from self._requests.post(attempts, "open", fields)
             return readAnswer(response, _booleans)
 
         return self._requests.repeat(attempt)
@@ -248,10 +246,10 @@ class Core:
         """
         mayBeClosed = False
 
-        def attempt(url: str) -> Procedure[bool]:
+        def attempt(attempts: Attempts) -> Procedure[bool]:
             nonlocal mayBeClosed
             try:
-                response = yield from self._requests.post(url, "close", {"topic": topic})
+                response = yield from self._requests.post(attempts, "close", {"topic": topic})
                 return readAnswer(response, _booleans)
             except TopicNotFound:
                 if mayBeClosed:
@@ -330,12 +328,19 @@ class Core:
         if reverse:
             fields["reverse"] = "true"
         left = limit
+        # A position that a broker gave may be ahead of another broker's chain.
+        mayBeBehind: tuple[type[BrokerError], ...] = ()
         while left is None or left > 0:
             fields["limit"] = str(MAX_PAGE if left is None else min(left, MAX_PAGE))
             fields["wait"] = str(wait)
             page = yield from self._requests.read(
-                "events", fields, lambda response: readAnswer(response, _pages), wait=wait
+                "events",
+                fields,
+                lambda response: readAnswer(response, _pages),
+                wait=wait,
+                alsoAfter=mayBeBehind,
             )
+            mayBeBehind = (HeightUnknown,)
             if page.events:
                 yield Deliver((yield from self._verify(page.events)))
             if page.atEnd and not (wait and page.events):

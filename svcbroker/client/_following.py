@@ -74,7 +74,7 @@ class Following:
                 method="GET",
                 url=f"{self._attempts.url}/rest/follow?{self._query}",
                 headers=headers,
-                timeout=IDLE,
+                timeout=self._attempts.limit(IDLE),
             )
         )
         kind = response.headers.get("content-type", "")
@@ -89,6 +89,8 @@ class Following:
             piece = yield from readStream(IDLE)
             if not piece:
                 raise Unreachable("the stream has ended")
+            # Also comments: the time without a connection begins when it is lost.
+            self._attempts.succeeded()
             messages = parser.receive(piece)
             if messages:
                 yield from self._deliver(messages)
@@ -99,7 +101,6 @@ class Following:
             events = yield from self._verify(events)
         # Nothing may fail between this and the delivery: the stream would resume after the events.
         self._lastId = messages[-1].lastId
-        self._attempts.succeeded()
         if events:
             yield Deliver(events)
         for message in messages:

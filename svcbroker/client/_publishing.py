@@ -9,18 +9,24 @@ from typing import Any, Final
 
 import msgspec
 
-from ..errors import BrokerError, ParameterInvalid, TopicNotFound, TransactionTimeout
+from ..errors import (
+    BrokerError,
+    ContentTooLarge,
+    ParameterInvalid,
+    TopicNotFound,
+    TransactionTimeout,
+)
 from ..model import checkExtensions
 from ._answers import readAnswer
-from ._attempts import isRefused, isUncertain
+from ._attempts import Attempts, isRefused, isUncertain
 from ._effects import Procedure
-from ._errors import AnswerInvalid
+from ._errors import AnswerInvalid, Unreachable
 from ._records import Publication, Published, SendResult
 from ._requests import Requests
 
 MAX_BATCH: Final = 500
 MAX_BATCH_SIZE: Final = 512 * 1024
-"""The most events and the most bytes of content of one request with several events."""
+"""The most events and bytes, of contents and extensions, of one request with several events."""
 
 _sendResults = msgspec.json.Decoder(SendResult)
 
@@ -30,10 +36,11 @@ def batches(publications: Iterable[Publication]) -> Iterator[list[Publication]]:
     batch: list[Publication] = []
     size = 0
     for each in publications:
-        size += len(each.content)
+        own = len(each.content) + sum(len(k) + len(v) for k, v in each.extensions.items())
+        size += own
         if batch and (len(batch) == MAX_BATCH or size > MAX_BATCH_SIZE):
             yield batch
-            batch, size = [], len(each.content)
+            batch, size = [], own
         batch.append(each)
     if batch:
         yield batch
@@ -82,7 +89,7 @@ class PublishBatch:
         """
         attempts = self._requests.attempts()
         while True:
-            error = yield from self._attempt(attempts.url)
+            error = yield from self._attempt(attempts)
             if error is None:
                 return self._outcomes
             self._requests.forget(attempts.url)
@@ -91,14 +98,14 @@ class PublishBatch:
             except BrokerError:
                 return self._outcomes
 
-    def _attempt(self, url: str) -> Procedure[BrokerError | None]:
+    def _attempt(self, attempts: Attempts) -> Procedure[BrokerError | None]:
         """
         Make one attempt.
 
         @return: why there has to be another one; C{None} where all outcomes are final.
         """
         try:
-            known = yield from self._requests.parameters(url, "publish")
+            known = yield from self._requests.parameters(attempts, "publish")
         except BrokerError as error:
             return self._settle([error] * len(self._waiting), isRepeatable=True)
         missing = self._needed - known
@@ -108,26 +115,48 @@ class PublishBatch:
         answers: Sequence[SendResult | BrokerError]
         try:
             if len(self._waiting) == 1:
-                answers = [(yield from self._sendOne(url))]
+                answers = [(yield from self._sendOne(attempts, self._waiting[0]))]
             else:
-                answers = yield from self._sendMany(url)
+                answers = yield from self._sendMany(attempts)
         except BrokerError as error:
             answers = [error] * len(self._waiting)
         return self._settle(answers, isRepeatable="idempotencyKey" in known)
 
-    def _sendOne(self, url: str) -> Procedure[SendResult]:
-        fields = dict(self._parameters[self._waiting[0]])
+    def _sendOne(self, attempts: Attempts, place: int) -> Procedure[SendResult]:
+        fields = dict(self._parameters[place])
         # REST tells when to try again, which JSON-RPC does not.
         fields.update(fields.pop("extensions"))
-        return readAnswer((yield from self._requests.post(url, "publish", fields)), _sendResults)
+        return readAnswer(
+            (yield from self._requests.post(attempts, "publish", fields)), _sendResults
+        )
 
-    def _sendMany(self, url: str) -> Procedure[list[SendResult | BrokerError]]:
+    def _sendMany(self, attempts: Attempts) -> Procedure[list[SendResult | BrokerError]]:
         calls = [self._parameters[place] for place in self._waiting]
-        outcomes = yield from self._requests.batch(url, "publish", calls)
+        try:
+            outcomes = yield from self._requests.batch(attempts, "publish", calls)
+        except ContentTooLarge:
+            return (yield from self._sendEach(attempts))
         return [
             each if isinstance(each, BrokerError) else _sendResults.decode(each)
             for each in outcomes
         ]
+
+    def _sendEach(self, attempts: Attempts) -> Procedure[list[SendResult | BrokerError]]:
+        """Send events one by one, to a broker that takes small requests only."""
+        answers: list[SendResult | BrokerError] = []
+        for place in self._waiting:
+            answer: SendResult | BrokerError
+            try:
+                answer = yield from self._sendOne(attempts, place)
+            except BrokerError as error:
+                answer = error
+            answers.append(answer)
+            outcome = self._outcomeOf(place, answer)
+            if isinstance(outcome, BrokerError) and (isRefused(outcome) or isUncertain(outcome)):
+                # The others come after it.
+                rest = len(self._waiting) - len(answers)
+                return answers + [Unreachable("not sent", isSent=False)] * rest
+        return answers
 
     def _settle(
         self, answers: Sequence[SendResult | BrokerError], *, isRepeatable: bool

@@ -103,36 +103,36 @@ class Requests:
         self._timeout = timeout
         self._known: dict[str, Mapping[str, Set[str]]] = {}
 
-    def attempts(self, timeout: float | None = None) -> Attempts:
+    def attempts(self, wait: float = 0.0) -> Attempts:
         """
         The attempts of one call.
 
-        @param timeout: how long they may take together; C{None} for as long as any call.
+        @param wait: how long the broker may take in addition, in seconds.
         """
-        return Attempts(self.brokers, self._timeout if timeout is None else timeout)
+        return Attempts(self.brokers, self._timeout + wait)
 
     def repeat(
         self,
-        attempt: Callable[[str], Procedure[T]],
+        attempt: Callable[[Attempts], Procedure[T]],
         *,
-        isRepeatable: bool = True,
+        wait: float = 0.0,
         alsoAfter: tuple[type[BrokerError], ...] = (),
     ) -> Procedure[T]:
         """
-        Attempt a call until it succeeds, fails for good, or its time is over.
+        Attempt a call that may be executed twice until it succeeds, fails for good, or its time is
+        over.
 
-        @param attempt: makes one attempt, with the broker of this base URL.
-        @param isRepeatable: whether it may be repeated when it may have been executed.
+        @param attempt: makes one attempt.
+        @param wait: how long the broker may take in addition, in seconds.
         @param alsoAfter: other errors after which it is repeated.
         @raise BrokerError: that of the last attempt.
         """
-        attempts = self.attempts()
+        attempts = self.attempts(wait)
         while True:
             try:
-                return (yield from attempt(attempts.url))
+                return (yield from attempt(attempts))
             except BrokerError as error:
-                mayRepeat = isRefused(error) or (isRepeatable and isUncertain(error))
-                if not mayRepeat and not isinstance(error, alsoAfter):
+                if not (isRefused(error) or isUncertain(error) or isinstance(error, alsoAfter)):
                     raise
                 self.forget(attempts.url)
                 yield from attempts.failed(error)
@@ -157,34 +157,34 @@ class Requests:
         @param wait: how long the broker may take in addition, in seconds.
         """
 
-        def attempt(url: str) -> Procedure[T]:
+        def attempt(attempts: Attempts) -> Procedure[T]:
             query = urlencode({**fields, **self.group})
             response = yield from send(
                 HttpRequest(
                     method="GET",
-                    url=f"{url}/rest/{name}?{query}",
+                    url=f"{attempts.url}/rest/{name}?{query}",
                     headers=self.headers,
-                    timeout=REQUEST_TIMEOUT + wait,
+                    timeout=attempts.limit(REQUEST_TIMEOUT + wait),
                 )
             )
             return read(response)
 
-        return self.repeat(attempt, alsoAfter=alsoAfter)
+        return self.repeat(attempt, wait=wait, alsoAfter=alsoAfter)
 
-    def post(self, url: str, name: str, fields: Fields) -> Procedure[HttpResponse]:
+    def post(self, attempts: Attempts, name: str, fields: Fields) -> Procedure[HttpResponse]:
         """Make one attempt of a call by REST that changes something."""
         return send(
             HttpRequest(
                 method="POST",
-                url=f"{url}/rest/{name}",
+                url=f"{attempts.url}/rest/{name}",
                 headers={**self.headers, "Content-Type": "application/x-www-form-urlencoded"},
                 body=urlencode({**fields, **self.group}).encode("ascii"),
-                timeout=REQUEST_TIMEOUT,
+                timeout=attempts.limit(REQUEST_TIMEOUT),
             )
         )
 
     def batch(
-        self, url: str, name: str, calls: Sequence[Mapping[str, Any]]
+        self, attempts: Attempts, name: str, calls: Sequence[Mapping[str, Any]]
     ) -> Procedure[list[msgspec.Raw | BrokerError]]:
         """
         Make one attempt of many calls in one request of JSON-RPC.
@@ -199,30 +199,30 @@ class Requests:
         response = yield from send(
             HttpRequest(
                 method="POST",
-                url=f"{url}/jsonrpc",
+                url=f"{attempts.url}/jsonrpc",
                 headers={**self.headers, "Content-Type": "application/json"},
                 body=msgspec.json.encode(body),
-                timeout=REQUEST_TIMEOUT,
+                timeout=attempts.limit(REQUEST_TIMEOUT),
             )
         )
         return readBatch(response, len(calls))
 
-    def parameters(self, url: str, name: str) -> Procedure[Set[str]]:
+    def parameters(self, attempts: Attempts, name: str) -> Procedure[Set[str]]:
         """
         The parameters of a call at a broker, since it ignores those that it does not know. It is
         asked once.
         """
-        known = self._known.get(url)
+        known = self._known.get(attempts.url)
         if known is None:
             response = yield from send(
                 HttpRequest(
                     method="GET",
-                    url=f"{url}/openrpc.json",
+                    url=f"{attempts.url}/openrpc.json",
                     headers=self.headers,
-                    timeout=REQUEST_TIMEOUT,
+                    timeout=attempts.limit(REQUEST_TIMEOUT),
                 )
             )
-            known = self._known[url] = {
+            known = self._known[attempts.url] = {
                 method.name: {each.name for each in method.params}
                 for method in readAnswer(response, _openRpcs).methods
             }

@@ -25,6 +25,7 @@ from ..proofs import (
     verifyProof,
 )
 from ._answers import readDocument
+from ._attempts import Attempts
 from ._effects import Procedure
 from ._errors import NotVerified
 from ._records import CheckpointRecord, Event
@@ -146,7 +147,9 @@ class Verifier:
     def _start(self) -> Procedure[None]:
         """Find the chain, and check that everything that is trusted is of one log."""
         if self.chain is None:
-            genesis = readGenesis((yield from self._read("genesis")))
+            data = yield from self._read("genesis")
+            with _refusing("the genesis is malformed"):
+                genesis = readGenesis(data)
             yield from self._compare(Checkpoint.of(genesis.header()), self.newest)
             self.chain = genesis.chain
         while self._unchecked:
@@ -203,9 +206,9 @@ class Verifier:
         """Prove events of the newest block and those before it."""
         newest = self.newest
 
-        def attempt(url: str) -> Procedure[list[ProvedEvent]]:
+        def attempt(attempts: Attempts) -> Procedure[list[ProvedEvent]]:
             calls = [{"eventId": each, "trusted": newest.height} for each in eventIds]
-            outcomes = yield from self._requests.batch(url, "proof", calls)
+            outcomes = yield from self._requests.batch(attempts, "proof", calls)
             proofs = []
             for outcome in outcomes:
                 if isinstance(outcome, BrokerError):
@@ -255,13 +258,15 @@ def _isProved(event: Event, proved: ProvedEvent) -> bool:
     if proved.content is None and not event.erased:
         return False
     content = None if event.erased else event.content
-    author = None if proved.author is None else proved.author.key.hex()
+    author = proved.author
     for name, answered, fact in (
         ("topic", event.topic, proved.topic),
         ("content", content, proved.content),
         ("extensions", event.extensions, dict(proved.extensions)),
         ("timestamp", event.timestamp or proved.timestamp, proved.timestamp),
-        ("author", event.author, author),
+        ("author", event.author, None if author is None else author.key.hex()),
+        ("signature", event.signature, event.signature and author and author.signature.hex()),
+        ("time of signing", event.signedAt, event.signedAt and author and author.signedAt),
     ):
         if answered != fact:
             raise NotVerified(f"event {event.eventId} has another {name} in the log")

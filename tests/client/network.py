@@ -22,13 +22,19 @@ from svcbroker.client._effects import (
     Procedure,
     ReadStream,
 )
-from svcbroker.errors import BrokerError, EventNotFound, IdempotencyConflict, TopicNotFound
+from svcbroker.errors import (
+    BrokerError,
+    ContentTooLarge,
+    EventNotFound,
+    IdempotencyConflict,
+    TopicNotFound,
+)
 
 URL = "http://broker.example/svcbroker"
 OTHER = "https://other.example:8443/svcbroker"
 
 LOST = ("not sent", "lost before", "lost after", "timeout before", "timeout after")
-REFUSED = ("overloaded", "status 429", "status 503", "status 502 after")
+REFUSED = ("overloaded", "too large", "status 429", "status 503", "status 502 after")
 FATES = ("answered", *LOST, *REFUSED)
 """What can become of a request. Before and after its execution."""
 
@@ -91,6 +97,8 @@ class Broker:
             return Unreachable()
         if fate == "overloaded":
             return self._failed(given, 200101)
+        if fate == "too large" and isinstance(given, list):
+            return self._failed([{}], ContentTooLarge.code)
         if fate in ("status 429", "status 503"):
             headers = {"retry-after": "7"}
             return HttpResponse(status=int(fate[-3:]), headers=headers, body=b"busy")
@@ -106,6 +114,9 @@ class Broker:
     def _failed(self, given: Any, code: int) -> HttpResponse:
         if isinstance(given, list):
             error = {"code": -32050, "message": "busy", "data": {"message": "", "code": code}}
+            if len(given) % 2:
+                # Of all the request.
+                return json200({"jsonrpc": "2.0", "id": None, "error": error})
             return json200([{"jsonrpc": "2.0", "id": each["id"], "error": error} for each in given])
         return json200({"code": code, "message": "busy"})
 

@@ -4,17 +4,18 @@ Tests for the calls of the clients, without I/O.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.client import AnswerInvalid, BrokerError, Publication, Published, Unreachable
-from svcbroker.client._effects import HttpRequest, HttpResponse
+from svcbroker.client._effects import Delay, HttpRequest, HttpResponse
 from svcbroker.client._errors import Erasure, errorOf
 from svcbroker.client._options import Options
 from svcbroker.errors import (
@@ -35,6 +36,8 @@ from svcbroker.errors import (
 from .network import FATES, OTHER, URL, Network
 
 TOPIC = "orders/new"
+
+examples = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 
 
 def contents(network: Network) -> list[bytes]:
@@ -57,6 +60,7 @@ class PublishTests(SynchronousTestCase):
         [event] = network.broker.log
         self.assertEqual((event.content, event.extensions), ("Z\xfc".encode(), {"svc-a": "&"}))
 
+    @examples
     @given(st.lists(st.lists(st.sampled_from(FATES), max_size=5), min_size=1, max_size=4))
     def test_everyEventIsPublishedOnce(self, fates: list[list[str]]) -> None:
         """Whatever becomes of the requests, each event is in the log once."""
@@ -68,6 +72,7 @@ class PublishTests(SynchronousTestCase):
             self.assertEqual(published.eventId, network.broker.log[-1].eventId)
         self.assertEqual(contents(network), [str(n).encode() for n in range(len(fates))])
 
+    @examples
     @given(st.integers(1, 1300), st.lists(st.sampled_from(FATES), max_size=6))
     def test_everyEventOfManyIsPublishedOnce(self, count: int, fates: list[str]) -> None:
         """Whatever becomes of the requests, each of many events is in the log once, in order."""
@@ -216,6 +221,7 @@ class FollowTests(SynchronousTestCase):
     C{follow}.
     """
 
+    @examples
     @given(
         st.integers(0, 12),
         st.lists(st.lists(st.integers(1, 300), max_size=12), max_size=12),
@@ -279,6 +285,24 @@ class FollowTests(SynchronousTestCase):
             network.take(network.core().follow("#", timeout=20.0), 1)
         self.assertGreater(len(network.delays), 5)
 
+    def test_quietStreamMayLastLongerThanTheTimeout(self) -> None:
+        """The time without a connection begins when the connection is lost."""
+        network = Network()
+        following = network.core().follow("#", timeout=20.0)
+        network.perform(next(following))
+        following.send(HttpResponse(status=200, headers={"content-type": "text/event-stream"}))
+        for _ in range(10):
+            network.time += 15
+            following.send(b":\n\n")
+        network.time += 15
+        effect = following.send(Unreachable())
+        self.assertEqual(effect, Delay(0.1))
+        network.broker.isReachable = False
+        network.perform(effect)
+        with self.assertRaises(Unreachable):
+            network.take(following)
+        self.assertLess(network.time, 100 + 11 * 15 + 21)
+
     def test_parametersAreSent(self) -> None:
         """Position, tag and group are those that the caller gives."""
         network = Network()
@@ -318,6 +342,19 @@ class EventsTests(SynchronousTestCase):
         """A walk with a limit reads no more, over several pages."""
         self.assertEqual(self.read(limit=7), contents(self.network)[:7])
         self.assertEqual(self.read(limit=0), [])
+
+    def test_walkWaitsForABrokerThatIsBehind(self) -> None:
+        """A position that one broker gave is asked for again where another does not know it yet."""
+        walking = self.network.core().events("#")
+        self.network.perform(first := next(walking))
+        walking.send(self.network.perform(first))
+        walking.send(None)
+        behind = json.dumps({"code": HeightUnknown.code, "message": "no such block"}).encode()
+        delay = walking.send(HttpResponse(status=200, headers={}, body=behind))
+        self.assertEqual(delay, Delay(0.1))
+        self.network.perform(delay)
+        rest = self.network.take(walking)
+        self.assertEqual([each.content for each in rest], contents(self.network)[3:])
 
     def test_timesAreOffsets(self) -> None:
         """A time is sent with its zone."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.client import AnswerInvalid, _sse
 from svcbroker.client._sse import Message, MessageParser
+
+examples = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 
 _lines = st.sampled_from(
     (
@@ -67,6 +69,7 @@ class MessageParserTests(SynchronousTestCase):
     L{MessageParser}.
     """
 
+    @examples
     @given(_streams, st.lists(st.integers(0, 300), max_size=30))
     def test_piecesMakeNoDifference(self, stream: bytes, places: Sequence[int]) -> None:
         """The messages are the same, wherever the stream is cut."""
@@ -76,6 +79,7 @@ class MessageParserTests(SynchronousTestCase):
         got = [message for piece in cut(stream, places) for message in parser.receive(piece)]
         self.assertEqual(got, reference(stream))
 
+    @examples
     @given(_streams, st.integers(0, 300))
     def test_incompleteMessagesAreNotDelivered(self, stream: bytes, length: int) -> None:
         """A stream that is cut off has the messages before the cut, and no other ones."""

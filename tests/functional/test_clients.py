@@ -54,7 +54,7 @@ class ClientTests(CertificatesTestCase):
     Tests of the blocking client, and those that the others inherit.
     """
 
-    timeout = 3 * TIMEOUT
+    timeout = 3 * TIMEOUT + EVENTS / 100
     makeFace: Callable[..., Face] = Blocking
 
     def face(self, *urls: str, **options: Any) -> Face:
