@@ -265,6 +265,25 @@ class MetadataStoreTests(SynchronousTestCase):
         self.successResultOf(self.metadata.stop())
         self.assertEqual(self.file.writes[1:], [{("k", "a"): b"4", ("k", "b"): b"5"}])
 
+    def test_writeWithWaitsForTheDisk(self) -> None:
+        """For the next write, at once, also while another is under way."""
+        thread = HeldThread()
+        metadata = MetadataStore(self.file, self.clock, thread)
+        state = [b"1"]
+        contribute = lambda: metadata.put("k", "a", state[0])  # noqa: E731
+        for value in (b"2", b"3"):
+            written = metadata.writeWith(contribute)
+            self.clock.advance(0)
+            state[0] = value
+            following = metadata.writeWith(contribute)
+            thread.run()
+            self.successResultOf(written)
+            self.assertNoResult(following)
+            self.clock.advance(0)
+            thread.run()
+            self.successResultOf(following)
+            self.assertEqual(self.file.kept[("k", "a")], value)
+
     def test_contributionsDuringAWriteAreWrittenNext(self) -> None:
         thread = HeldThread()
         metadata = MetadataStore(self.file, self.clock, thread)

@@ -193,6 +193,26 @@ class PublishTests(AccessTestCase):
         self.server.wait(0.6)
         client.takeOne(Puback)
 
+    def test_ratesCountWhatWaitsForTheDisk(self) -> None:
+        """3.1.1 waits, MQTT 5 is refused and then waits."""
+        old = self.client("slow", version=MQTT_311, cleanStart=False)
+        for number in (1, 2):
+            packet = Publish("a", b"x", 2, False, False, number)
+            old.protocol.dataReceived(encode(packet, MQTT_311))
+        self.assertEqual(old.takeOne(Pubrec), Pubrec(1))
+        self.server.wait(1.1)
+        self.assertEqual(old.takeOne(Pubrec), Pubrec(2))
+        new = self.client("slow", "new", expiry=100)
+        for number in (1, 2, 3):
+            packet = Publish("a", b"x", 2, False, False, number)
+            new.protocol.dataReceived(encode(packet, MQTT_5))
+        self.server.pump()
+        self.assertEqual({each.reason for each in new.take()}, {ReasonCode.QUOTA_EXCEEDED})
+        self.assertEqual(new.transport.producerState, "paused")
+        self.server.wait(2)
+        self.assertEqual(new.transport.producerState, "producing")
+        new.publish("a", b"x", 2)
+
     def test_publishesOf311WaitForThoseInFlight(self) -> None:
         client = self.client("one", version=MQTT_311)
         client.publish("a", qos=1)

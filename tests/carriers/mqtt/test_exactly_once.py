@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.fields import NO_PROPERTIES, Properties
+from svcbroker.carriers.mqtt.kept import QOS_2
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -23,9 +24,15 @@ from svcbroker.carriers.mqtt.packets import (
     Pubrec,
     Pubrel,
 )
+from svcbroker.carriers.mqtt.reasons import publishReason
+from svcbroker.errors import LedgerUnavailable, Overloaded, TopicNotFound, TransactionTimeout
+from svcbroker.interfaces import submit
+from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from tests.authors import Author, tellChain
 
-from .support import MetadataFile, Server
+from .support import Client, MetadataFile, Server
+from .test_authorship import properties
 
 VERSIONS = (MQTT_311, MQTT_5)
 MESSAGES = ((7, b"first"), (7, b"another with the same packet id"), (8, b"last"))
@@ -218,3 +225,203 @@ class CrashTests(SynchronousTestCase):
                 while self.publish(MQTT_5, [first, second], areLost=areLost):
                     self.assertEqual(self.contents(), CONTENTS, (areLost, first, second))
                     second += 1
+
+
+class ExchangeTests(SynchronousTestCase):
+    """
+    What becomes of the keys of exchanges.
+    """
+
+    def setUp(self) -> None:
+        clock = Clock()
+        clock.advance(1_700_000_000)
+        self.chain = memoryLedger(clock)
+        submit(self.chain, OpenTopic(topic="t"))
+        self.server = Server(None, MetadataFile(), {"1": ScriptedLedger(self.chain)}, clock)
+        self.client = self.connected()
+
+    def connected(self, version: int = MQTT_5) -> Client:
+        """The client, with a session that outlives its connections."""
+        expiry = {"expiry": EXPIRY} if version == MQTT_5 else {}
+        return self.server.connected("c", version, cleanStart=False, **expiry)
+
+    def restart(self, version: int = MQTT_5) -> Client:
+        """
+        The client, at the broker that is started after a crash. What was on its way into the log
+        gets there.
+        """
+        before = self.server
+        before.crash()
+        ledgers = {"1": ScriptedLedger(self.chain)}
+        self.server = Server(None, before.file, ledgers, before.clock)
+        for request in before.ledger.held:
+            self.chain.submitMany((request,))
+        return self.connected(version)
+
+    def keys(self) -> list[str | None]:
+        """The keys of what was submitted."""
+        submitted = self.server.ledger.submitted
+        return [each.idempotencyKey for each in submitted if isinstance(each, PublishEvent)]
+
+    def send(self, content: bytes, client: Client | None = None) -> None:
+        """Publish with the packet identifier 1, without the rest of the exchange."""
+        (client or self.client).send(Publish("t", content, 2, packetId=1))
+
+    def contents(self) -> list[bytes]:
+        """The events of the log, by a subscription to all of it."""
+        reader = self.server.connected("reader")
+        properties = Properties(userProperties=(("svc-offset", "OFFSET_FIRST"),))
+        reader.subscribe("t", 0, properties)
+        return reader.payloads()
+
+    def test_onlyQos2OfKeptSessionsHasKeys(self) -> None:
+        self.client.publish("t", b"x", 0)
+        self.client.publish("t", b"x", 1)
+        self.server.connected("other").publish("t", b"x", 2)
+        self.assertEqual(self.keys(), [None] * 3)
+        self.client.publish("t", b"x", 2)
+        old = self.connected(MQTT_311)
+        old.publish("t", b"x", 2)
+        *_, first, second = self.keys()
+        assert first is not None
+        assert second is not None
+        self.assertNotEqual(first, second)
+        self.assertEqual(self.contents(), [b"x"] * 5)
+
+    def test_clientsOwnKeyIsKept(self) -> None:
+        key = Properties(userProperties=(("svc-idempotency-key", "k"),))
+        self.client.publish("t", b"x", 2, properties=key)
+        self.client.publish("t", b"x", 2, properties=key)
+        self.assertEqual(self.keys(), ["k", "k"])
+        self.assertEqual(self.contents(), [b"x"])
+
+    def test_signedPublishGetsNoKey(self) -> None:
+        """Its author would have had to sign it."""
+        chain = tellChain(self.server.ledger)
+        author = Author().sign(chain, "t", b"x", {"svc-mqtt": '{"v":1}'})
+        self.client.publish("t", b"x", 2, properties=properties(author, {}))
+        self.assertEqual(self.keys(), [None])
+
+    def test_completeExchangesLeaveNothingOnDisk(self) -> None:
+        for _ in range(3):
+            self.client.publish("t", b"x", 2)
+        self.server.wait(1)
+        self.assertEqual([kind for kind, _ in self.server.file.kept if kind == QOS_2], [])
+
+    def test_endedSessionLeavesNothingOnDisk(self) -> None:
+        """Also where its publish comes into the log afterwards."""
+        self.server.ledger.isHolding = True
+        self.send(b"x")
+        self.server.connected("c").disconnect()
+        self.server.ledger.release()
+        self.server.wait(1)
+        self.assertEqual([kind for kind, _ in self.server.file.kept if kind == QOS_2], [])
+        self.assertEqual(self.contents(), [b"x"])
+
+    def test_publishesBehindKeepTheirOrder(self) -> None:
+        """Of any QoS, in the same read and in later ones, and if the connection is lost."""
+        numbers = iter(range(1, 100))
+        for qos in (2, 0, 1, 2, 1):
+            payload = b"%d" % next(numbers)
+            packet = Publish("t", payload, qos, packetId=int(payload) if qos else 0)
+            self.client.protocol.dataReceived(encode(packet, MQTT_5))
+        self.client.lose()
+        self.assertEqual(self.contents(), [b"1", b"2", b"3", b"4", b"5"])
+
+    def test_contentOfTheFirstAttemptCounts(self) -> None:
+        """A packet identifier that is in use is acknowledged, after a crash as before it."""
+        self.send(b"first")
+        self.client.take()
+        for client in (self.client, self.restart()):
+            self.send(b"other", client)
+            self.assertEqual(client.takeOne(Pubrec), Pubrec(1))
+        client.send(Pubrel(1))
+        self.assertEqual(client.takeOne(Pubcomp), Pubcomp(1))
+        self.assertEqual(self.contents(), [b"first"])
+
+    def test_contentOfTheFirstAttemptCountsBeforePUBREC(self) -> None:
+        """Where the broker does not know whether the first attempt was published."""
+        self.server.ledger.isHolding = True
+        self.send(b"first")
+        client = self.restart()
+        self.send(b"other", client)
+        self.assertEqual(client.takeOne(Pubrec), Pubrec(1))
+        self.assertEqual(self.contents(), [b"first"])
+
+    def test_refusalEndsTheExchange(self) -> None:
+        """With PUBREC: the packet identifier is free for another message."""
+        self.server.ledger.error = Overloaded()
+        self.send(b"x")
+        self.assertEqual(self.client.takeOne(Pubrec).reason, 0x97)
+        self.server.ledger.error = None
+        self.send(b"y")
+        self.assertEqual(self.client.takeOne(Pubrec), Pubrec(1))
+        client = self.restart()
+        client.send(Pubrel(1))
+        self.assertEqual(client.takeOne(Pubcomp), Pubcomp(1))
+        self.assertEqual(self.contents(), [b"y"])
+
+    def test_repetitionIsNotRefusedForNow(self) -> None:
+        """It may be in the log; the client is disconnected, and repeats it later."""
+        for error in (Overloaded(), LedgerUnavailable()):
+            self.server.ledger.isHolding = True
+            self.send(b"x")
+            client = self.restart()
+            self.server.ledger.error = error
+            self.send(b"x", client)
+            self.assertEqual(client.reasonOfEnd(), publishReason(error))
+            self.server.ledger.error = None
+            self.client = self.restart()
+            self.client.publish("t", b"x", 2, packetId=1)
+        self.assertEqual(self.contents(), [b"x", b"x"])
+
+    def test_repetitionIsRefusedForGood(self) -> None:
+        self.server.ledger.isHolding = True
+        self.send(b"x")
+        client = self.restart()
+        self.server.ledger.error = TopicNotFound()
+        self.send(b"x", client)
+        self.assertEqual(client.takeOne(Pubrec).reason, 0x90)
+
+    def test_unknownOutcomeIsNotAnswered(self) -> None:
+        """The ledger was stopped before it knew."""
+        self.server.ledger.error = TransactionTimeout()
+        self.send(b"x")
+        self.assertEqual(self.client.reasonOfEnd(), 0x80)
+        [key] = self.server.file.kept[QOS_2, '["1","c"]'].split(b'"')[5:6]
+        client = self.restart()
+        self.send(b"x", client)
+        self.assertEqual(self.keys(), [key.decode()])
+        self.assertEqual(client.takeOne(Pubrec), Pubrec(1))
+
+    def test_refused311KeepsItsKey(self) -> None:
+        """The client sends the message again, which may be in the log."""
+        self.client = self.connected(MQTT_311)
+        self.server.ledger.isHolding = True
+        self.send(b"x")
+        for _ in range(2):
+            client = self.restart(MQTT_311)
+            self.server.ledger.error = Overloaded()
+            self.send(b"x", client)
+            self.assertTrue(client.isClosed)
+            self.server.ledger.error = None
+        client = self.restart(MQTT_311)
+        client.publish("t", b"x", 2, packetId=1)
+        self.assertEqual(self.contents(), [b"x"])
+
+    def test_nothingBehindARefused311PublishIsPublished(self) -> None:
+        """Whatever waits for the disk."""
+        client = self.connected(MQTT_311)
+        self.server.ledger.error = Overloaded()
+        for content in (b"x", b"y"):
+            packet = Publish("t", content, 2, packetId=content[0])
+            client.protocol.dataReceived(encode(packet, MQTT_311))
+        while not client.transport.disconnecting:
+            self.server.turn()
+        self.server.ledger.error = None
+        self.server.pump()
+        self.assertEqual(self.contents(), [])
+        client = self.connected(MQTT_311)
+        client.publish("t", b"x", 2, packetId=ord("x"))
+        client.publish("t", b"y", 2, packetId=ord("y"))
+        self.assertEqual(self.contents(), [b"x", b"y"])

@@ -143,9 +143,11 @@ class FormatTests(LedgerTestCase):
         keyed = PublishEvent(topic="t", content=b"x", idempotencyKey="k")
         error = self.failureResultOf(submit(self.ledger, keyed), LedgerUnavailable).value
         self.assertIn("format 3", str(error))
-        answer = self.publish()
+        optional = PublishEvent(topic="t", content=b"x", idempotencyKey="k", isKeyOptional=True)
+        answers = [self.publish(), submit(self.ledger, optional), submit(self.ledger, optional)]
         self.node.decide()
-        self.done(answer)
+        for answer in answers:
+            self.done(answer)
         self.assertEqual(machine.head.version, 2)
 
     def test_repeatedKeyAnswersTheFirstEvent(self) -> None:
