@@ -87,6 +87,7 @@ class AuthorTests(CommandTestCase):
         )
         self.assertEqual(found["extensions"], extensions)
         await self.attributeMore(daemon, chain, trusted)
+        await self.attributeErased(daemon, sent["eventId"], proof, trusted)
         self.assertEqual(await daemon.stop(signal.SIGTERM), 0)
 
     async def attributeMore(self, daemon: Daemon, chain: str, trusted: tuple[object, ...]) -> None:
@@ -101,6 +102,21 @@ class AuthorTests(CommandTestCase):
         text = await self.done("verify", await self.proof(daemon, sent["eventId"]), *trusted)
         self.assertIn("author       unsigned: no author has signed this event", text)
 
+    async def attributeErased(
+        self, daemon: Daemon, eventId: str, before: Path, trusted: tuple[object, ...]
+    ) -> None:
+        """An event that is erased: its proof from before holds, and a new one has its author."""
+        known = await self.proved(before, *trusted)
+        kept = before.rename(self.root / "before.json")
+        await self.done("erase", self.dataDir, "--reason", "asked for", eventId)
+        self.assertEqual(await self.proved(kept, *trusted), known)
+        found = await self.proved(await self.proof(daemon, eventId), *trusted)
+        self.assertNotIn("content", found)
+        self.assertEqual(found["signature"], None)
+        self.assertEqual(found["extensions"], {"svc-tag": "red"})
+        for name in ("author", "authorName", "signedAt", "idempotencyKey", "eventId", "block"):
+            self.assertEqual(found[name], known[name])
+
     async def proof(self, daemon: Daemon, eventId: str) -> Path:
         """The saved proof of an event."""
-        return self.save("proof.json", await daemon.call("/rest/proof", eventId=eventId))
+        return self.save(f"{eventId}.json", await daemon.call("/rest/proof", eventId=eventId))
