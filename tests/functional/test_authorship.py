@@ -1,0 +1,84 @@
+"""
+Signed events of a real daemon: keys and signatures are made by the script of the documentation.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from twisted.internet.threads import deferToThread
+
+import svcbroker
+
+from .daemon import Daemon, DaemonTestCase
+
+SCRIPT = Path(svcbroker.__file__).parent.parent / "docs" / "examples" / "sign.sh"
+
+
+class AuthorshipTests(DaemonTestCase):
+    if shutil.which("openssl") is None or not SCRIPT.exists():
+        skip = "needs openssl, and the documentation"
+
+    async def start_(self) -> Daemon:
+        daemon = await self.start(ledger="pbft:nodes=4")
+        self.chain = (await daemon.call("/rest/genesis"))["chain"]
+        return daemon
+
+    def makeKey(self, name: str) -> None:
+        command = ("openssl", "genpkey", "-algorithm", "ed25519", "-out", str(self.root / name))
+        subprocess.run(command, check=True, capture_output=True)
+
+    async def sign(
+        self, name: str, topic: str, content: bytes, key: str | None = None
+    ) -> dict[str, str]:
+        """What the script writes."""
+        (self.root / "content").write_bytes(content)
+        words = [self.chain, self.root / name, topic, self.root / "content", key or ""]
+        command = ("sh", str(SCRIPT), *map(str, words))
+        done = await deferToThread(subprocess.run, command, check=True, capture_output=True)
+        return dict(parse_qsl(done.stdout.decode().strip()))
+
+    async def publish(self, daemon: Daemon, content: bytes, **more: str) -> str:
+        """Publish by POST; the event's id, or the code of the error."""
+        form = {"topic": "t", "content": content, **more}
+        answer = await daemon.call("/rest/publish", "POST", form)
+        return str(answer.get("eventId") or answer["code"])
+
+    async def test_scriptSignsWhatTheChainTakes(self) -> None:
+        daemon = await self.start_()
+        for name in ("ann", "eve"):
+            self.makeKey(name)
+        content = b'{"total": 12}\n\0\xff'
+        signed = await self.sign("ann", "t", content, "order-1")
+        await daemon.call("/rest/open", topic="t", authors=signed["author"])
+        eventId = await self.publish(daemon, content, idempotencyKey="order-1", **signed)
+        again = await self.publish(daemon, content, idempotencyKey="order-1", **signed)
+        self.assertEqual(again, eventId)
+        event = await daemon.call("/rest/getEvent", eventId=eventId)
+        self.assertEqual(
+            (event["author"], event["signature"], str(event["signedAt"])),
+            (signed["author"], signed["signature"], signed["signedAt"]),
+        )
+        self.assertEqual(await self.publish(daemon, content), "100211")
+        other = await self.sign("eve", "t", content)
+        self.assertEqual(await self.publish(daemon, content, **other), "100211")
+        self.assertEqual(await self.publish(daemon, b"x", **signed), "100210")
+        state = await daemon.call("/rest/state", topic="t")
+        self.assertEqual((state["sequenceNumber"], state["authors"]), (1, [signed["author"]]))
+
+    async def test_commandSignsTheSame(self) -> None:
+        self.chain = "ab" * 32
+        self.makeKey("ann")
+        signed = await self.sign("ann", "t", b"x", "k")
+        command = (
+            *(sys.executable, "-m", "svcbroker.commands", "sign", "--key", self.root / "ann"),
+            *("--chain", self.chain, "--topic", "t", "--time", signed["signedAt"]),
+            *("--idempotency-key", "k", "x"),
+        )
+        signing = self.spawn(*command)
+        self.assertEqual(await signing.exits(), 0)
+        self.assertIn(signed["signature"], signing.protocol.output)
