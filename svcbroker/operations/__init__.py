@@ -54,7 +54,14 @@ from ._results import (
     eventWriter,
     loggedEvents,
 )
-from ._stompheaders import STOMP, Header, StompHeaders
+from ._stompheaders import (
+    ERASED_HEADER,
+    EVENT_HEADERS,
+    SEND_HEADERS,
+    STOMP,
+    Header,
+    StompHeaders,
+)
 from ._types import ContentType, ExtensionsType
 
 __all__ = [
@@ -66,7 +73,9 @@ __all__ = [
     "CLOUD_EVENT_TYPE",
     "COMMON_ERRORS",
     "ERASED",
+    "ERASED_HEADER",
     "EVENT",
+    "EVENT_HEADERS",
     "FOLLOW",
     "IDEMPOTENCY_KEY",
     "OMITTED",
@@ -74,6 +83,7 @@ __all__ = [
     "OPERATOR_CALLS",
     "PUBLISH_HEADERS",
     "QUERIES",
+    "SEND_HEADERS",
     "STOMP",
     "WEEVENT",
     "WEEVENT_INTERFACE",

@@ -57,6 +57,20 @@ _GROUP: Final = Header("groupId", "The group; absent means 1.")
 _OWN_ID: Final = f"{EXTENSION_PREFIX}subscriptionId"
 _RECEIPT: Final = Header("receipt", "Asks for a RECEIPT.")
 
+EVENT_HEADERS: Final = (
+    Header("svc-author", "The public key of the author who has signed the event: 64 hex digits."),
+    Header("svc-signature", "The author's signature: 128 hex digits."),
+    Header("svc-signed-at", "The author's own time, in milliseconds since the epoch."),
+    Header("svc-erased", "true where the content was erased."),
+)
+"""Who has signed an event, and whether it was erased: of MESSAGE, and of PUBLISH of MQTT 5."""
+SEND_HEADERS: Final = tuple(
+    Header(name, each.description) for name, each in PUBLISH_HEADERS.items()
+)
+"""The parameters of a publish that are headers of SEND, and user properties of MQTT 5."""
+ERASED_HEADER: Final = Header(f"{EXTENSION_PREFIX}{ERASED.name}", ERASED.description)
+"""What becomes of erased events: of SUBSCRIBE of STOMP and MQTT 5."""
+
 STOMP: Final = StompHeaders(
     send=(
         Header("destination", "The topic. It must be open.", isRequired=True),
@@ -66,7 +80,7 @@ STOMP: Final = StompHeaders(
         Header(
             "content-length", "The size of the body. Without it the body ends at the first NUL."
         ),
-        *(Header(name, each.description) for name, each in PUBLISH_HEADERS.items()),
+        *SEND_HEADERS,
     ),
     subscribe=(
         Header("id", "What the client calls the subscription. STOMP 1.0 can do without."),
@@ -87,7 +101,7 @@ STOMP: Final = StompHeaders(
             "A UUID to know the subscription by; absent has one made. With acknowledgement it "
             "resumes where it stopped.",
         ),
-        Header(f"{EXTENSION_PREFIX}{ERASED.name}", ERASED.description),
+        ERASED_HEADER,
         Header("ack", "auto, client or client-individual; by default auto."),
         Header(
             "prefetch-count",
@@ -115,10 +129,7 @@ STOMP: Final = StompHeaders(
             "The id for ACK and NACK of STOMP 1.2, where the subscription has acknowledgement.",
         ),
         Header("redelivered", "true where the event was sent before."),
-        Header("svc-author", "The public key of the author who has signed it: 64 hex digits."),
-        Header("svc-signature", "The author's signature: 128 hex digits."),
-        Header("svc-signed-at", "The author's own time, in milliseconds since the epoch."),
-        Header("svc-erased", "true where the content was erased."),
+        *EVENT_HEADERS,
     ),
     receipt=(
         Header("receipt-id", "The receipt that was asked for.", isRequired=True),

@@ -16,13 +16,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.carriers.mqtt.fields import _TABLE, Place, Properties
 from svcbroker.carriers.mqtt.messages import EVENT_ID
-from svcbroker.carriers.mqtt.subscribing import FORMAT, OFFSET
+from svcbroker.carriers.mqtt.subscribing import FORMAT, OFFSET, TOMBSTONES
 from svcbroker.carriers.stomp import WEEVENT_1_1
 from svcbroker.carriers.stomp.dialects import LISTENER_DELAY, PLAIN, StompDialect
 from svcbroker.carriers.stomp.frames import Frame
 from svcbroker.carriers.webhook.messages import encodeBody, encodeEvents
 from svcbroker.model import TAG, Authorship, Event, EventFormat, EventId, InterfaceType
-from svcbroker.operations import FOLLOW, PUBLISH_HEADERS, WEEVENT_INTERFACE
+from svcbroker.operations import FOLLOW, PUBLISH_HEADERS, WEEVENT_INTERFACE, eventHeaders
 from tests.carriers.mqtt.support import Server as MqttServer
 from tests.carriers.stomp.support import Client as StompClient
 from tests.carriers.stomp.support import Server as StompServer
@@ -273,10 +273,16 @@ class MqttPropertiesTests(HeadersTestCase):
         self.assertEqual(found - {"userProperties"}, self.properties("mqttMessage"))
         user = dict(message.properties.userProperties)
         self.assertEqual(set(user), {TAG, EVENT_ID})
-        self.assertEqual(set(self.messages["mqttMessage"]["headers"]["properties"]), {EVENT_ID})
-        self.assertEqual(
-            set(self.messages["mqttSubscribe"]["headers"]["properties"]), {OFFSET, TAG, FORMAT}
-        )
+
+    def test_userPropertiesAreDescribed(self) -> None:
+        author = Authorship(key=bytes(32), signedAt=1, signature=bytes(64))
+        event = replace(eventOf(1), author=author, isErased=True)
+        for name, expected in (
+            ("mqttPublish", set(PUBLISH_HEADERS)),
+            ("mqttSubscribe", {OFFSET, TAG, FORMAT, TOMBSTONES}),
+            ("mqttMessage", {EVENT_ID, *eventHeaders(event)}),
+        ):
+            self.assertEqual(set(self.messages[name]["headers"]["properties"]), expected)
 
 
 class WebhookHeadersTests(HeadersTestCase):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .....model import EXTENSION_PREFIX, TAG
-from .....operations import Header
+from .....operations import ERASED_HEADER, EVENT_HEADERS, SEND_HEADERS, Header
 from ._parts import (
     BY_PASSWORD,
     BYTES,
@@ -90,9 +90,9 @@ def mqttPart(base: str) -> CarrierSection:
         messages={
             publish: _packet(
                 "PUBLISH from a client",
-                "User properties that begin with svc- become extensions. A CloudEvent is kept as "
-                "one, in binary and in structured mode.",
-                headersSchema((), EXTENSION_PREFIX),
+                "Other user properties that begin with svc- become extensions. A CloudEvent is "
+                "kept as one, in binary and in structured mode.",
+                headersSchema(SEND_HEADERS, EXTENSION_PREFIX),
                 {
                     **_PROPERTIES,
                     "topicAlias": {
@@ -118,6 +118,7 @@ def mqttPart(base: str) -> CarrierSection:
                             "svc (the default), or cloudevents or cloudevents-binary: all events "
                             "are CloudEvents.",
                         ),
+                        ERASED_HEADER,
                     )
                 ),
                 _identifiers("A number that PUBLISH has then."),
@@ -132,6 +133,7 @@ def mqttPart(base: str) -> CarrierSection:
                             "The event's id. Only in MQTT 5, neither where CONNECT has the user "
                             "property svc-plain with the value 1, nor in CloudEvents.",
                         ),
+                        *EVENT_HEADERS,
                     ),
                     EXTENSION_PREFIX,
                 ),
