@@ -68,7 +68,7 @@ class ErasingTests(FollowTestCase):
                 gone.append(number)
         return gone
 
-    def test_eventsOfSeveralTopicsAreErased(self) -> None:
+    def test_eventsOfTwoTopicsAreErased(self) -> None:
         events = [self.ids[number] for number in (4, 0, 1, 5, 0)]
         self.assertEqual(self.erased(events=events), 4)
         self.assertEqual(self.gone(), [0, 1, 4, 5])

@@ -47,7 +47,7 @@ class EraseCommandTests(SynchronousTestCase):
     def test_eventsAreErased(self) -> None:
         self.assertEqual(self.ask("a-1-2", "b-3-4"), (2, [{"events": ["a-1-2", "b-3-4"]}]))
 
-    def test_manyEventsTakeSeveralCalls(self) -> None:
+    def test_manyEventsNeedMoreCalls(self) -> None:
         count, calls = self.ask(*(f"a-{number}-1" for number in range(1201)))
         self.assertEqual(count, 1201)
         self.assertEqual([len(call["events"]) for call in calls], [500, 500, 201])

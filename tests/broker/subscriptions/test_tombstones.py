@@ -76,7 +76,7 @@ class TombstoneTests(SynchronousTestCase):
             self.check(events, hasTombstones=True)
         self.assertEqual(events[0].extensions, {"svc-tag": "even"})
 
-    def test_bothKindsReadTogether(self) -> None:
+    def test_subscribersWithAndWithoutReadTogether(self) -> None:
         """By one walk through history."""
         readers = [self.fixture.subscribe("#", offset=Edge.FIRST, flow=False) for _ in range(2)]
         tombstones = [Reader(), Reader()]

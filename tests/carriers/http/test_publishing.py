@@ -110,7 +110,7 @@ class ParameterTests(PublishTestCase):
             self.assertTrue(told["message"].startswith(f"{name}: "), answer)
         self.assertEqual(self.ledger.submitted, [])
 
-    def test_longestKeyIsTaken(self) -> None:
+    def test_longestKeyIsAccepted(self) -> None:
         self.rest(idempotencyKey="!" * 32 + "~" * 32)
         self.assertEqual(self.keys(), ["!" * 32 + "~" * 32])
 
@@ -200,7 +200,7 @@ class HeaderTests(PublishTestCase):
             self.assertEqual(self.rpc(key)["error"]["code"], -32602)
         self.assertEqual(self.keys(), [])
 
-    def test_severalHeadersAreRefused(self) -> None:
+    def test_repeatedHeadersAreRefused(self) -> None:
         connection = self.client.connect()
         connection.send(
             f"GET {BASE}/rest/publish?topic=t&content=x HTTP/1.1\r\nHost: broker\r\n"
