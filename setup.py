@@ -64,6 +64,7 @@ setup(
     packages=[*find_packages(include=["svcbroker", "svcbroker.*"]), "twisted.plugins"],
     package_data={
         "svcbroker": ["py.typed", "*.sql", "*/*.sql", "*/*/*.sql"],
+        "svcbroker.console": ["page/*", "vendor/*"],
     },
     include_package_data=False,
     cmdclass={"build_py": BuildWithMetadata},

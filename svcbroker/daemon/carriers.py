@@ -26,7 +26,7 @@ from ..broker import (
 )
 from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
-from ..carriers.http import Following, HttpSettings, makeSite
+from ..carriers.http import Following, HttpSettings, Sessions, makeSite
 from ..carriers.peers import makePeers, parsePeerCredentials
 from ..carriers.stomp import (
     WEEVENT_1_1,
@@ -44,6 +44,7 @@ from ..carriers.webhook import (
     parseSecrets,
     webhookGroup,
 )
+from ..console import Console
 from ..interfaces import ILedger
 from ..model import InterfaceType
 from ..net.deferreds import asDeferred
@@ -350,6 +351,7 @@ def makeCarriers(
         followTimeout=config.followTimeout,
     )
     following = Following(broker, subscriptions, httpSettings)
+    sessions = Sessions(reactor, entropy, config.basePath)
     site = makeSite(
         broker,
         httpSettings,
@@ -358,9 +360,11 @@ def makeCarriers(
             following.route,
             *(webSocketRoute(factory, path) for path, factory in webSockets.items()),
             mqtt.webSocketRoute(mqttFactory, config.basePath),
+            *Console(config.basePath, access, sessions).routes(),
         ],
         operatorToken=operatorFile.token,
         dialects=dialects,
+        sessions=sessions,
     )
 
     retentions = [

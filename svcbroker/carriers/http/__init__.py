@@ -11,7 +11,8 @@ C{plain} is its half that knows no transport.
 from .follow import Following
 from .routes import Route
 from .server import BrokerSite
+from .sessions import Sessions
 from .settings import HttpSettings
 from .site import makeSite
 
-__all__ = ["BrokerSite", "Following", "HttpSettings", "Route", "makeSite"]
+__all__ = ["BrokerSite", "Following", "HttpSettings", "Route", "Sessions", "makeSite"]

@@ -16,6 +16,8 @@ from ...net.tls import peerCertificate
 
 CHALLENGES: Final = (b'Basic realm="svcbroker", charset="UTF-8"', b'Bearer realm="svcbroker"')
 """The values of C{WWW-Authenticate}."""
+SESSION_CHALLENGE: Final = b'Session realm="svcbroker"'
+"""That of requests with the cookie of a session. Browsers show no dialog for it."""
 
 
 class Credentials(Enum):

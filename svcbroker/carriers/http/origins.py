@@ -33,6 +33,20 @@ def hostName(host: bytes) -> str:
         return ""
 
 
+def isOwnOrigin(origin: str, host: str) -> bool:
+    """
+    Whether a page is of the server that its request was sent to.
+
+    @param origin: the page's origin, or its whole URL.
+    @param host: the header C{Host}.
+    """
+    try:
+        scheme, own, *_ = urlsplit(origin.lower())
+    except ValueError:
+        return False
+    return bool(own) and host.lower() in (own, own + _DEFAULT_PORTS.get(scheme, ""))
+
+
 class OriginPolicy:
     """
     Decides which requests are refused because of the page that sends them. One serves a whole
@@ -46,13 +60,19 @@ class OriginPolicy:
         self._origins = settings.corsOrigins
         self._hostNames = settings.hostNames
 
-    def refusal(self, headers: Headers, isOnLoopback: bool) -> str | None:
+    def refusal(self, headers: Headers, isOnLoopback: bool, isLinked: bool = False) -> str | None:
         """
         Why a request with these headers is refused. Each reason is logged, once.
+
+        @param isLinked: whether pages of other sites may link to what is asked for.
         """
-        values = (headers.getRawHeaders(name) for name in (b"host", b"origin", b"sec-fetch-site"))
+        names = (b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode")
         # Repeated headers are joined, and so match nothing.
-        host, origin, site = (None if each is None else b", ".join(each) for each in values)
+        host, origin, site, mode = (
+            None if each is None else b", ".join(each) for each in map(headers.getRawHeaders, names)
+        )
+        if isLinked and mode == b"navigate":
+            site = None
         reason = self.reason(host, origin, site, isOnLoopback)
         if reason is not None and reason not in self._logged and len(self._logged) < MAX_LOGGED:
             self._logged.add(reason)
@@ -83,13 +103,7 @@ class OriginPolicy:
         return None
 
     def _isAllowed(self, origin: str, host: str) -> bool:
-        if "*" in self._origins or origin in self._origins:
-            return True
-        try:
-            scheme, own, *_ = urlsplit(origin.lower())
-        except ValueError:
-            return False
-        return bool(own) and host.lower() in (own, own + _DEFAULT_PORTS.get(scheme, ""))
+        return "*" in self._origins or origin in self._origins or isOwnOrigin(origin, host)
 
 
 def _show(header: bytes) -> str:

@@ -40,7 +40,8 @@ _USED = frozenset(
         *(b"sec-fetch-site", b"authorization", b"idempotency-key"),
     }
 )
-_UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
+# A cookie may be a session, which only twisted.web looks for.
+_UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"cookie"})
 _OK: Final = b"HTTP/1.1 200 OK"
 _NO_CONTENT: Final = b"HTTP/1.1 204 No Content"
 _CLOSE: Final = b"\r\nConnection: close"

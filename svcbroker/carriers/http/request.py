@@ -7,6 +7,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.web import http
@@ -14,9 +15,10 @@ from twisted.web.server import Request
 
 from ...access import ANYBODY, Principal
 from ...errors import BrokerError, ContentTooLarge, NotAuthorized, QuotaExceeded
-from .authentication import Credentials
+from .authentication import SESSION_CHALLENGE, Credentials
 from .bodies import IncompleteBody
 from .routes import Refusal, encodeError, refuse, respond
+from .sessions import isOfOwnPage, portOf
 
 if TYPE_CHECKING:
     from .server import BrokerChannel, BrokerSite
@@ -31,12 +33,15 @@ class BrokerRequest(Request):
 
     @ivar principal: who makes the request; C{None} where its path requires no credentials and it
         has none.
+    @ivar sessionToken: the token in the cookie of a session, which may have ended; C{None} where
+        there is none.
     """
 
     site: BrokerSite
     channel: BrokerChannel
     content: BytesIO
     principal: Principal | None = None
+    sessionToken: bytes | None = None
     _body: IncompleteBody | None = None
     _reason: str | None = None
     _refusal: BrokerError | None = None
@@ -51,7 +56,14 @@ class BrokerRequest(Request):
         channel = self.channel
         bodies = channel.site.bodies
         self.content = BytesIO()
-        self._reason = channel.site.origins.refusal(self.requestHeaders, channel.isOnLoopback())
+        site = channel.site
+        self._reason = site.origins.refusal(
+            self.requestHeaders,
+            channel.isOnLoopback(),
+            site.routes.isLinked(*channel.requestLine()),
+        )
+        if site.userSessions is not None:
+            self.sessionToken = site.userSessions.tokenOf(self.requestHeaders, portOf(channel))
         if length != 0:
             self._body = IncompleteBody(bodies, channel.bodyTimedOut)
             self.content = self._body.content
@@ -76,7 +88,9 @@ class BrokerRequest(Request):
         if site.authorizer is not None and site.authorizer.knows(path, authorization):
             self.principal = ANYBODY
             return
-        principal = channel.authenticator.recall(authorization)
+        principal = self.sessionPrincipal() if authorization is None else None
+        if principal is None:
+            principal = channel.authenticator.recall(authorization)
         if principal is not None:
             self._admit(principal)
             if self._refusal is not None:
@@ -87,6 +101,13 @@ class BrokerRequest(Request):
         if self._loggingIn is not None and self._body is not None:
             self._expectsContinue = self._forgetExpectation()
             channel.pauseForLogin()
+
+    def sessionPrincipal(self) -> Principal | None:
+        """The principal of its session; C{None} where it has none, or is of another page."""
+        sessions = self.channel.site.userSessions
+        if sessions is None or not self.sessionToken or not isOfOwnPage(self.requestHeaders):
+            return None
+        return sessions.find(self.sessionToken)
 
     def _admit(self, principal: Principal) -> None:
         """Let a principal make the request, if it may have this connection."""
@@ -151,6 +172,8 @@ class BrokerRequest(Request):
             if refusal is None or isinstance(error, QuotaExceeded):
                 headers = () if refusal is None else refusal.headers
                 refusal = Refusal(*routes.encodeError(self.path, error, code), headers)
+            elif self.sessionToken is not None and refusal.code == http.UNAUTHORIZED:
+                refusal = evolve(refusal, headers=((b"WWW-Authenticate", SESSION_CHALLENGE),))
             self.answer(refusal)
         elif self._reason is not None:
             _, body = routes.encodeError(self.path, NotAuthorized(self._reason), http.FORBIDDEN)

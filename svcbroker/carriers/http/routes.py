@@ -221,6 +221,7 @@ class Route:
         C{IResource} that takes over (a WebSocket).
     @ivar isBranch: whether all paths below belong to it too.
     @ivar credentials: what it makes of credentials.
+    @ivar isLinked: whether pages of other sites may link to it.
     """
 
     path: str
@@ -228,6 +229,7 @@ class Route:
     handler: Callable[..., Any]
     isBranch: bool = False
     credentials: Credentials = Credentials.REQUIRED
+    isLinked: bool = False
 
 
 @frozen(kw_only=True)
@@ -279,6 +281,7 @@ class Routes:
         self._others = tuple(others)
         self._areas = tuple(areas)
         self._credentials = {each.path.encode("ascii"): each.credentials for each in self._others}
+        self._linked = {each.path.encode("ascii") for each in self._others if each.isLinked}
 
     def credentials(self, method: bytes, path: bytes) -> Credentials:
         """What a request makes of credentials. Also paths that there are not require them."""
@@ -286,6 +289,10 @@ class Routes:
             # Browsers send none in a preflight request.
             return Credentials.IGNORED
         return self._credentials.get(path, Credentials.REQUIRED)
+
+    def isLinked(self, method: bytes, path: bytes) -> bool:
+        """Whether pages of other sites may link to what a request asks for."""
+        return method == b"GET" and path in self._linked
 
     def resource(self) -> IResource:
         """The whole site as twisted.web serves it: every answer in JSON."""

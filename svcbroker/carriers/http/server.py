@@ -26,6 +26,7 @@ from .operator import Authorizer
 from .origins import OriginPolicy
 from .request import BrokerRequest
 from .routes import CONTENT_TYPE, Routes, encodeError
+from .sessions import Sessions
 from .settings import HttpSettings
 
 MAX_HEADERS: Final = 64 * 1024
@@ -73,8 +74,7 @@ class BrokerChannel(http.HTTPChannel):
         self.authenticator = ClientAuthenticator(self.site.access, self)
         self.site.channels.add(self)
 
-    # Addresses and TLS do not change, but every request asks. The first request is late enough to
-    # ask: a PROXY header stands before it and names the client.
+    # Every request asks for these. By the first one a PROXY header has named the client.
 
     def getHost(self) -> IAddress:
         """The server's end of the connection."""
@@ -324,6 +324,7 @@ class BrokerSite(Site):
 
     @ivar routes: the route table.
     @ivar access: who may use the site.
+    @ivar userSessions: the log-ins of the console's users; C{None} where there is no console.
     @ivar authorizer: decides which requests are operator calls of this machine.
     @ivar bodies: the bodies that are being received, and their bounds.
     @ivar hasAccessLog: whether answers are logged.
@@ -344,6 +345,7 @@ class BrokerSite(Site):
         maxBody: int,
         makeChannel: Callable[[], BrokerChannel] = BrokerChannel,
         authorizer: Authorizer | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
         """
         @param maxBody: the largest body of a request, in bytes.
@@ -359,6 +361,7 @@ class BrokerSite(Site):
         self.routes = routes
         self.access = access
         self.authorizer = authorizer
+        self.userSessions = sessions
         self.bodies = IncompleteBodies(reactor, maxBody)
         self.hasAccessLog = settings.accessLog
         self.channels: set[BrokerChannel] = set()

@@ -22,6 +22,7 @@ from .plain import Answers
 from .rest import queryEndpoints, restEndpoints
 from .routes import Area, Endpoint, Route, Routes
 from .server import BrokerChannel, BrokerSite
+from .sessions import Sessions
 from .settings import HttpSettings
 
 BODY_MARGIN: Final = 64 * 1024
@@ -39,6 +40,7 @@ def makeSite(
     operatorToken: str | None = None,
     hasFastPath: bool = True,
     dialects: Mapping[str, Interface] | None = None,
+    sessions: Sessions | None = None,
 ) -> BrokerSite:
     """
     The site of a broker.
@@ -52,6 +54,7 @@ def makeSite(
         both ways.
     @param dialects: more interfaces by their context paths. One at the path of the settings takes
         the place of the published interface.
+    @param sessions: the log-ins of the console's users, where there is a console.
     """
     authorizer = None
     if operatorToken is not None:
@@ -69,7 +72,9 @@ def makeSite(
         )
         makeChannel = partial(FastChannel, fastPath)
     maxBody = _PERCENT_ENCODED * broker.limits.maxContent + BODY_MARGIN
-    return BrokerSite(table, settings, access, broker.clock, maxBody, makeChannel, authorizer)
+    return BrokerSite(
+        *(table, settings, access, broker.clock, maxBody, makeChannel, authorizer, sessions)
+    )
 
 
 def _makeRoutes(

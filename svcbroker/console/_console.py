@@ -1,0 +1,174 @@
+"""
+The routes of the console: its files, and the sessions of its users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from twisted.cred.credentials import ICredentials, UsernamePassword
+from twisted.web import http
+from twisted.web.server import Request
+
+from ..access import ANYBODY, Access
+from ..carriers.http import Route, Sessions
+from ..carriers.http.authentication import Credentials
+from ..carriers.http.routes import encode, encodeError, respond
+from ..carriers.http.sessions import portOf
+from ..errors import BrokerError, NoSuchCall, NotAuthenticated, ParameterInvalid
+from ..interfaces import BearerToken
+from ..net.deferreds import asDeferred
+from ._files import INDEX, readFiles
+
+_JSON = b"application/json"
+
+
+class LogIn(Struct, forbid_unknown_fields=True):
+    """
+    What the form sends: the name and the password of an account, or a token alone.
+    """
+
+    name: str
+    password: str
+
+
+class User(Struct, frozen=True):
+    """
+    By whom the page makes its calls.
+
+    @ivar account: the name of the account; empty for anonymous clients; C{None} where calls are
+        refused without a log-in.
+    @ivar hasAccounts: whether the broker has accounts, so that one can log in.
+    @ivar hasSession: whether the user has logged in by the form, and so can log out.
+    """
+
+    account: str | None
+    hasAccounts: bool
+    hasSession: bool
+
+
+class Console:
+    """
+    The page and its sessions at C{{base}/console}.
+
+    The files are sent to everybody: they are the same for each broker, and show nothing but what
+    the calls of the page are answered. Those need a principal and its grants, as everywhere.
+    """
+
+    def __init__(self, basePath: str, access: Access, sessions: Sessions) -> None:
+        """
+        @param access: who may log in.
+        """
+        self._path = f"{basePath}/console"
+        self._access = access
+        self._sessions = sessions
+
+    def routes(self) -> Iterator[Route]:
+        """The routes, for the table of the site."""
+        files = readFiles()
+        yield self._route("", files[INDEX].respond, isLinked=True)
+        yield self._route("/", _withoutSlash, isLinked=True)
+        for name, file in files.items():
+            if name != INDEX:
+                yield self._route(f"/{name}", file.respond)
+        yield self._route("/session", self._session, methods=("GET", "POST", "DELETE"))
+
+    def _route(
+        self,
+        path: str,
+        handler: Any,
+        methods: tuple[str, ...] = ("GET",),
+        isLinked: bool = False,
+    ) -> Route:
+        return Route(
+            path=self._path + path,
+            methods=methods,
+            handler=handler,
+            credentials=Credentials.IGNORED,
+            isLinked=isLinked,
+        )
+
+    @asDeferred
+    async def _session(self, request: Any) -> bytes:
+        """Tell of the session of a user, begin it, or end it."""
+        request.setHeader("Cache-Control", "no-store")
+        try:
+            if request.method == b"POST":
+                return respond(request, encode(await self._logIn(request)))
+            if request.method == b"DELETE":
+                self._logOut(request)
+                return respond(request, None)
+            return respond(request, encode(await self._show(request)))
+        except NotAuthenticated as error:
+            # Not 401, which would need a challenge. This is no call, but a form.
+            return respond(request, encodeError(error), http.FORBIDDEN)
+        except NoSuchCall as error:
+            return respond(request, encodeError(error), http.NOT_FOUND)
+        except ParameterInvalid as error:
+            return respond(request, encodeError(error), http.BAD_REQUEST)
+        except BrokerError as error:
+            return respond(request, encodeError(error), http.SERVICE_UNAVAILABLE)
+
+    async def _logIn(self, request: Any) -> User:
+        if self._access.isOpen:
+            raise NoSuchCall("this broker has no accounts")
+        credentials = _readForm(request)
+        address = getattr(request.channel.getPeer(), "host", "")
+        principal = await self._access.login(credentials, address)
+        # The session that the browser had is over.
+        self._sessions.end(request.sessionToken or b"")
+        self._setCookie(request, self._sessions.begin(principal))
+        return User(principal.name, hasAccounts=True, hasSession=True)
+
+    def _logOut(self, request: Any) -> None:
+        if request.sessionToken is not None:
+            self._sessions.end(request.sessionToken)
+            self._setCookie(request, b"")
+
+    async def _show(self, request: Any) -> User:
+        principal = request.sessionPrincipal()
+        if principal is not None:
+            return User(principal.name, hasAccounts=True, hasSession=True)
+        if self._access.isOpen:
+            return User(ANYBODY.name, hasAccounts=False, hasSession=False)
+        try:
+            # By a certificate, or as an anonymous client.
+            principal = await request.channel.authenticator.logIn(None)
+        except NotAuthenticated:
+            # From now on, calls are refused without the browser's own dialog.
+            self._setCookie(request, b"")
+            return User(None, hasAccounts=True, hasSession=False)
+        return User(principal.name, hasAccounts=True, hasSession=False)
+
+    def _setCookie(self, request: Any, token: bytes) -> None:
+        cookie = self._sessions.cookie(token, portOf(request.channel), request.isSecure())
+        request.setHeader("Set-Cookie", cookie)
+
+
+def _readForm(request: Any) -> ICredentials:
+    """
+    Read the form of a log-in.
+
+    @raise ParameterInvalid: it is malformed.
+    """
+    contentType = request.getHeader(b"content-type") or b""
+    if contentType.partition(b";")[0].strip().lower() != _JSON:
+        raise ParameterInvalid("the content type must be application/json")
+    try:
+        form = msgspec.json.decode(request.content.read(), type=LogIn)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ParameterInvalid("this is no log-in") from None
+    if form.name:
+        return UsernamePassword(form.name.encode("utf-8"), form.password.encode("utf-8"))
+    return BearerToken(form.password)
+
+
+def _withoutSlash(request: Request) -> bytes:
+    """Send browsers to the page. Relative, since a proxy may serve it under another path."""
+    request.setResponseCode(http.PERMANENT_REDIRECT)
+    request.setHeader("Location", "../console")
+    request.setHeader("Content-Length", "0")
+    return b""

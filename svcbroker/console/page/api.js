@@ -1,0 +1,80 @@
+// The calls of the broker: REST, the admin queries, and the session of the page.
+
+// The base path of the broker, with a slash at its end.
+const BASE = new URL("..", import.meta.url);
+
+export const NOT_AUTHENTICATED = 101015;
+export const NOT_AUTHORIZED = 101016;
+
+/** A call that the broker has refused, or that has not reached it. */
+export class CallError extends Error {
+  /** @param {number} code of the error table; 0 where there was no answer. */
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** The address of a call; parameters that are undefined are left out. */
+export function urlOf(path, parameters = {}) {
+  const url = new URL(path, BASE);
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== undefined && value !== "") url.searchParams.set(name, value);
+  }
+  return url;
+}
+
+async function send(url, options) {
+  let response, answer;
+  try {
+    response = await fetch(url, { cache: "no-store", ...options });
+    answer = response.status === 204 ? null : await response.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new CallError(0, error.message);
+  }
+  // The published interface answers failures with status 200.
+  if (answer !== null && typeof answer === "object" && answer.code) {
+    if (answer.code === NOT_AUTHENTICATED && response.status === 401) {
+      window.dispatchEvent(new Event("loginneeded"));
+    }
+    throw new CallError(answer.code, answer.message);
+  }
+  if (!response.ok) throw new CallError(0, `HTTP ${response.status}`);
+  return answer;
+}
+
+/** A call that changes nothing; of admin queries the data alone. */
+export async function ask(path, parameters, signal) {
+  const answer = await send(urlOf(path, parameters), { signal });
+  return path.startsWith("admin/") ? answer.data : answer;
+}
+
+/** A call that changes something. Its parameters are in the body: no proxy logs them. */
+export function act(path, parameters) {
+  return send(urlOf(path), { method: "POST", body: urlOf(path, parameters).searchParams });
+}
+
+/** Every item of a list that is answered in pages, but no more than so many. */
+export async function askAll(askPage, limit) {
+  const items = [];
+  let total = Infinity;
+  for (let page = 0; items.length < Math.min(total, limit); page++) {
+    const answer = await askPage(page);
+    total = answer.total;
+    if (!answer.items.length) break;
+    items.push(...answer.items);
+  }
+  return { total, items };
+}
+
+export const session = {
+  show: () => send(urlOf("console/session")),
+  logIn: (name, password) =>
+    send(urlOf("console/session"), {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ name, password }),
+    }),
+  logOut: () => send(urlOf("console/session"), { method: "DELETE" }),
+};

@@ -1,0 +1,182 @@
+// The frame of the console: log-in, navigation, and the page that the address names.
+
+import { html, render, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { ask, session } from "./api.js";
+import { ErrorText, explain, useCall } from "./parts.js";
+import { language, setLanguage, t } from "./texts.js";
+
+// In the order of the navigation. A page is loaded when it is first shown.
+const PAGES = {
+  overview: () => import("./overview.js"),
+};
+
+/** The page and the parameters in the address. */
+function readAddress() {
+  const [name, query] = location.hash.slice(1).split("?");
+  return { name: name in PAGES ? name : "overview", parameters: new URLSearchParams(query) };
+}
+
+function useAddress() {
+  const [address, setAddress] = useState(readAddress);
+  useEffect(() => {
+    const change = () => setAddress(readAddress());
+    addEventListener("hashchange", change);
+    return () => removeEventListener("hashchange", change);
+  }, []);
+  return address;
+}
+
+function LanguageButton({ onChange }) {
+  const other = language === "en" ? "zh" : "en";
+  const name = { en: "English", zh: "中文" }[other];
+  const press = () => {
+    setLanguage(other);
+    onChange(other);
+  };
+  return html`<button type="button" class="plain" lang=${other === "zh" ? "zh-CN" : "en"} onClick=${press}>${name}</button>`;
+}
+
+function Login({ onDone, language }) {
+  const [error, setError] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const first = useRef(null);
+  useEffect(() => first.current.focus(), []);
+  const submit = async (event) => {
+    event.preventDefault();
+    const { name, password } = event.target.elements;
+    setBusy(true);
+    setError(null);
+    try {
+      onDone(await session.logIn(name.value.trim(), password.value));
+    } catch (failure) {
+      setError(failure);
+      setBusy(false);
+      password.focus();
+      password.select();
+    }
+  };
+  return html`<main class="login">
+    <form class="panel" onSubmit=${submit}>
+      <h1>${t("login.title")}</h1>
+      <label>${t("login.name")}
+        <input name="name" autocomplete="username" autocapitalize="none" spellcheck=${false} ref=${first}
+          aria-describedby="login-hint" />
+      </label>
+      <p id="login-hint" class="hint">${t("login.hint")}</p>
+      <label>${t("login.password")}
+        <input name="password" type="password" autocomplete="current-password" required />
+      </label>
+      ${error && html`<p class="error" role="alert">${error.code === 101015 ? t("login.wrong") : explain(error)}</p>`}
+      <button class="main" disabled=${isBusy}>${t("login.submit")}</button>
+    </form>
+  </main>`;
+}
+
+/** The page that the address names, once it is loaded. */
+function Page({ address, group }) {
+  const [loaded, setLoaded] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    let isCurrent = true;
+    PAGES[address.name]().then(
+      (module) => isCurrent && setLoaded({ name: address.name, Show: module.default }),
+      (failure) => isCurrent && setError(failure),
+    );
+    return () => (isCurrent = false);
+  }, [address.name]);
+  const heading = useRef(null);
+  const isFirst = useRef(true);
+  const title = t(`page.${address.name}`);
+  useEffect(() => {
+    document.title = `${title} · svcbroker`;
+    // A reader who has followed a link goes on at the beginning of the new page.
+    if (!isFirst.current) heading.current.focus();
+    isFirst.current = false;
+  }, [address.name]);
+  const isReady = loaded?.name === address.name;
+  return html`<main id="main">
+    <h1 ref=${heading} tabindex="-1">${title}</h1>
+    ${error && html`<p class="error" role="alert">${t("error.noAnswer", { reason: error.message })}</p>`}
+    ${isReady && html`<${loaded.Show} key=${group} group=${group} parameters=${address.parameters} />`}
+  </main>`;
+}
+
+function GroupField({ groups, group, onChange }) {
+  if (groups.length < 2) return null;
+  return html`<label class="inline">${t("group")}
+    <select value=${group} onChange=${(event) => onChange(event.target.value)}>
+      ${groups.map((each) => html`<option value=${each}>${each}</option>`)}
+    </select>
+  </label>`;
+}
+
+function Frame({ user, onLogOut, onLanguage }) {
+  const address = useAddress();
+  const groups = useCall((signal) => ask("admin/listGroup", {}, signal), []);
+  const [chosen, setChosen] = useState(null);
+  const group = chosen ?? groups.data?.[0];
+  const skip = (event) => {
+    event.preventDefault();
+    document.getElementById("main").querySelector("h1").focus();
+  };
+  return html`
+    <a class="skip" href="#main" onClick=${skip}>${t("skip")}</a>
+    <header>
+      <div class="bar">
+        <strong class="brand">svcbroker</strong>
+        <${GroupField} groups=${groups.data ?? []} group=${group} onChange=${setChosen} />
+        <span class="account">
+          ${user.account && html`<span>${user.account}</span>`}
+          ${user.hasSession && html`<button type="button" class="plain" onClick=${onLogOut}>${t("logout")}</button>`}
+          ${user.hasAccounts && !user.hasSession &&
+            html`<button type="button" class="plain" onClick=${onLogOut}>${t("login.submit")}</button>`}
+          <${LanguageButton} onChange=${onLanguage} />
+        </span>
+      </div>
+      <nav aria-label=${t("navigation")}>
+        ${Object.keys(PAGES).map((name) => html`
+          <a href=${`#${name}`} aria-current=${name === address.name ? "page" : undefined}>${t(`page.${name}`)}</a>`)}
+      </nav>
+    </header>
+    ${group === undefined
+      ? html`<main id="main"><h1 tabindex="-1">${t(`page.${address.name}`)}</h1><${ErrorText} error=${groups.error} /></main>`
+      : html`<${Page} address=${address} group=${group} />`}`;
+}
+
+function App() {
+  const [user, setUser] = useState(null);
+  const [isLoggingIn, setLoggingIn] = useState(false);
+  const [chosen, setChosen] = useState(language);
+  const [error, setError] = useState(null);
+  const show = () => session.show().then((each) => (setUser(each), setError(null)), setError);
+  useEffect(() => {
+    show();
+    // The session has ended, by time or with its account.
+    const end = () => setUser((before) => before && { ...before, account: null, hasSession: false });
+    addEventListener("loginneeded", end);
+    return () => removeEventListener("loginneeded", end);
+  }, []);
+  const logOut = async () => {
+    if (user.hasSession) await session.logOut().catch(() => {});
+    setLoggingIn(true);
+    await show();
+  };
+  const logIn = (each) => {
+    setLoggingIn(false);
+    setUser(each);
+  };
+  let body = null;
+  if (error && !user) {
+    body = html`<main><h1>svcbroker</h1><${ErrorText} error=${error} /></main>`;
+  } else if (user && (user.account === null || isLoggingIn)) {
+    body = html`<header><div class="bar"><strong class="brand">svcbroker</strong>
+      <span class="account"><${LanguageButton} onChange=${setChosen} /></span></div></header>
+      <${Login} onDone=${logIn} />`;
+  } else if (user) {
+    body = html`<${Frame} user=${user} onLogOut=${logOut} onLanguage=${setChosen} />`;
+  }
+  return html`<div key=${chosen}>${body}</div>
+    <div id="announcements" class="hidden" role="status" aria-live="polite"></div>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,78 @@
+// A chart of a rate over time, by uPlot, which is loaded with the first one.
+
+import { html, useEffect, useRef } from "./vendor/preact-htm.js";
+import { formatClock } from "./texts.js";
+
+const HEIGHT = 200;
+// The shortest time that is shown, in seconds.
+const SHORTEST = 120;
+let loading = null;
+
+/** Load uPlot: a script, since it is no module. */
+function load() {
+  loading ??= new Promise((resolve, reject) => {
+    const style = document.createElement("link");
+    style.rel = "stylesheet";
+    style.href = new URL("vendor/uplot.css", import.meta.url);
+    const script = document.createElement("script");
+    script.src = new URL("vendor/uplot.js", import.meta.url);
+    script.onload = () => resolve(window.uPlot);
+    script.onerror = reject;
+    document.head.append(style, script);
+  });
+  return loading;
+}
+
+function optionsOf(element, title) {
+  const style = getComputedStyle(element);
+  const [text, line, accent] = ["--quiet", "--line", "--accent"].map((name) =>
+    style.getPropertyValue(name).trim());
+  const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+  return {
+    width: element.clientWidth,
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: { drag: { x: false, y: false } },
+    scales: {
+      x: { range: (_, low, high) => [Math.min(low, high - SHORTEST), high] },
+      y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] },
+    },
+    axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(formatClock) }, { ...axis, size: 56 }],
+    series: [{}, { label: title, stroke: accent, width: 2, fill: `${accent}22`, points: { show: false } }],
+  };
+}
+
+/**
+ * @param label what it shows, for those who do not see it.
+ * @param times in seconds since the epoch.
+ * @param values as many, or null where there is none.
+ */
+export function Chart({ label, times, values }) {
+  const element = useRef(null);
+  const plot = useRef(null);
+  const latest = useRef([times, values]);
+  latest.current = [times, values];
+  useEffect(() => {
+    let isGone = false;
+    const draw = async () => {
+      const uPlot = await load();
+      if (isGone) return;
+      plot.current?.destroy();
+      plot.current = new uPlot(optionsOf(element.current, label), latest.current, element.current);
+    };
+    draw().catch(() => {});
+    const resizing = new ResizeObserver(() =>
+      plot.current?.setSize({ width: element.current.clientWidth, height: HEIGHT }));
+    resizing.observe(element.current);
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    dark.addEventListener("change", draw);
+    return () => {
+      isGone = true;
+      resizing.disconnect();
+      dark.removeEventListener("change", draw);
+      plot.current?.destroy();
+    };
+  }, []);
+  useEffect(() => plot.current?.setData([times, values]), [times, values]);
+  return html`<div class="chart" role="img" aria-label=${label} ref=${element}></div>`;
+}

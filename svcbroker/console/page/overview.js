@@ -1,0 +1,101 @@
+// The overview: how the chain, its nodes and those who wait for events are now.
+
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { ask } from "./api.js";
+import { Chart } from "./chart.js";
+import { Badge, ErrorText, Section, Short, Table, useCall } from "./parts.js";
+import { formatNumber, formatSeconds, t } from "./texts.js";
+
+const FAST = 2000;
+const SLOW = 10000;
+const KEPT = 300;
+
+// What was seen of each group, so that the chart is there again when the reader comes back.
+const seen = {};
+
+/** The samples of a group with one more: the rate since the one before. */
+function withSample(samples, statistics) {
+  const sample = {
+    at: Date.now() / 1000,
+    transactions: Number(statistics.transactionCount),
+    rate: null,
+  };
+  const before = samples.at(-1);
+  if (before && sample.transactions >= before.transactions) {
+    sample.rate = (sample.transactions - before.transactions) / (sample.at - before.at);
+  }
+  return [...samples, sample].slice(-KEPT);
+}
+
+function Figure({ label, value, note }) {
+  return html`<div class="figure">
+    <dt>${label}</dt>
+    <dd><span class="value">${value}</span>${note && html`<span class="note">${note}</span>`}</dd>
+  </div>`;
+}
+
+/** A number; a dash where it is not known, with why for those who point at it. */
+function numberOf(call, make) {
+  if (call.data !== undefined) return make(call.data);
+  return call.error ? html`<span title=${call.error.message}>–</span>` : "…";
+}
+
+/** The oldest event that a webhook waits to deliver. */
+function oldestOf(webhooks) {
+  const ages = webhooks.map((each) => each.oldestEventAge).filter((age) => age !== null);
+  return ages.length ? formatSeconds(Math.max(...ages)) : t("overview.nothingWaits");
+}
+
+function countLive(nodes) {
+  return Object.values(nodes).reduce((sum, each) => sum + Object.keys(each).length, 0);
+}
+
+export default function Overview({ group }) {
+  const groupId = group;
+  const general = useCall((signal) => ask("admin/group/general", { groupId }, signal), [group], FAST);
+  const nodes = useCall(
+    (signal) => ask("admin/node/nodeList", { groupId, pageSize: 99 }, signal), [group], SLOW);
+  const topics = useCall((signal) => ask("rest/list", { groupId, pageSize: 1 }, signal), [group], SLOW);
+  const live = useCall((signal) => ask("admin/listSubscription", { groupId }, signal), [group], SLOW);
+  const webhooks = useCall((signal) => ask("rest/listWebhooks", { groupId, limit: 1000 }, signal), [group], SLOW);
+  const version = useCall((signal) => ask("admin/getVersion", {}, signal), []);
+  const [samples, setSamples] = useState(seen[group] ?? []);
+  useEffect(() => {
+    if (general.data) setSamples((before) => (seen[group] = withSample(before, general.data)));
+  }, [general.data]);
+  const rate = samples.at(-1)?.rate ?? null;
+  const active = (page) => page.pageData.filter((each) => each.nodeActive).length;
+  return html`
+    <${ErrorText} error=${general.error} />
+    <dl class="figures">
+      <${Figure} label=${t("overview.height")} value=${numberOf(general, (data) => formatNumber(data.latestBlock))} />
+      <${Figure} label=${t("overview.transactions")}
+        value=${numberOf(general, (data) => formatNumber(data.transactionCount))} />
+      <${Figure} label=${t("overview.rate")} value=${rate === null ? "…" : formatNumber(rate, rate < 10 ? 1 : 0)} />
+      <${Figure} label=${t("overview.nodes")}
+        value=${numberOf(nodes, (data) => `${active(data)} / ${data.total}`)} note=${t("overview.nodesNote")} />
+      <${Figure} label=${t("overview.topics")} value=${numberOf(topics, (data) => formatNumber(data.total))} />
+      <${Figure} label=${t("overview.live")} value=${numberOf(live, (data) => formatNumber(countLive(data)))} />
+      <${Figure} label=${t("overview.webhooks")}
+        value=${numberOf(webhooks, (data) => formatNumber(data.webhooks.length) + (data.next ? "+" : ""))} />
+      <${Figure} label=${t("overview.oldest")} value=${numberOf(webhooks, (data) => oldestOf(data.webhooks))} />
+    </dl>
+    <${Section} title=${t("overview.rateChart")}>
+      <${Chart} label=${t("overview.rateNow", { rate: rate === null ? "–" : formatNumber(rate, 1) })}
+        times=${samples.map((each) => each.at)} values=${samples.map((each) => each.rate)} />
+    <//>
+    <${Section} title=${t("overview.nodes")}>
+      <${ErrorText} error=${nodes.error} />
+      ${nodes.data && html`<${Table} label=${t("overview.nodes")} rows=${nodes.data.pageData}
+        keyOf=${(row) => row.nodeId} empty=${t("overview.noNodes")} columns=${[
+          { title: t("node.id"), cell: (row) => html`<${Short} text=${row.nodeName ?? row.nodeId} />` },
+          { title: t("node.state"), cell: (row) => row.nodeActive
+            ? html`<${Badge} kind="good">${t("node.active")}<//>`
+            : html`<${Badge} kind="bad">${t("node.inactive")}<//>` },
+          { title: t("node.kind"), cell: (row) => t(`node.${row.nodeType}`) },
+          { title: t("node.height"), isNumber: true, cell: (row) => formatNumber(row.blockNumber) },
+          { title: t("node.view"), isNumber: true, cell: (row) => formatNumber(row.pbftView) },
+        ]} />`}
+    <//>
+    ${version.data && html`<p class="quiet">svcbroker ${version.data.svcVersion}</p>`}`;
+}

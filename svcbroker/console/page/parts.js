@@ -1,0 +1,133 @@
+// What the pages are made of: calls that keep themselves current, tables, and messages.
+
+import { html, useCallback, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { NOT_AUTHORIZED } from "./api.js";
+import { formatTime, t } from "./texts.js";
+
+/**
+ * Have a call made, and again when what it depends on changes.
+ *
+ * @param call makes the call; it is given a signal that aborts it.
+ * @param inputs what the call depends on.
+ * @param every milliseconds after which it is made again while the page can be seen; 0 for never.
+ * @returns data of the last success; the error of the last call, or null; reload makes it now.
+ */
+export function useCall(call, inputs, every = 0) {
+  const [state, setState] = useState({ data: undefined, error: null });
+  const [count, setCount] = useState(0);
+  const current = useRef(inputs);
+  useEffect(() => {
+    const isOther = current.current.some((each, index) => each !== inputs[index]);
+    current.current = inputs;
+    if (isOther) setState({ data: undefined, error: null });
+    const abortion = new AbortController();
+    let timer;
+    const run = async () => {
+      if (!document.hidden) {
+        try {
+          const data = await call(abortion.signal);
+          if (!abortion.signal.aborted) setState({ data, error: null });
+        } catch (error) {
+          if (abortion.signal.aborted) return;
+          setState(({ data }) => ({ data, error }));
+        }
+      }
+      if (every && !abortion.signal.aborted) timer = setTimeout(run, every);
+    };
+    run();
+    return () => {
+      clearTimeout(timer);
+      abortion.abort();
+    };
+  }, [...inputs, count, every]);
+  const reload = useCallback(() => setCount((before) => before + 1), []);
+  return { ...state, reload };
+}
+
+/** Tell a screen reader of something that has changed elsewhere on the page. */
+export function announce(text) {
+  const region = document.getElementById("announcements");
+  // The same text twice is told twice only if it changes in between.
+  region.textContent = "";
+  setTimeout(() => (region.textContent = text), 50);
+}
+
+/** Why a call has failed, for people. */
+export function explain(error) {
+  if (error.code === NOT_AUTHORIZED) return t("error.notGranted", { reason: error.message });
+  if (error.code === 0) return t("error.noAnswer", { reason: error.message });
+  return t("error.refused", { code: error.code, reason: error.message });
+}
+
+export function ErrorText({ error }) {
+  return error && html`<p class="error" role="alert">${explain(error)}</p>`;
+}
+
+/** A heading with what belongs to it. */
+export function Section({ title, actions, children }) {
+  return html`<section class="panel">
+    <div class="panel-head"><h2>${title}</h2>${actions}</div>
+    ${children}
+  </section>`;
+}
+
+/**
+ * A table that scrolls in its frame where the window is narrow.
+ *
+ * @param columns of each its title, what makes a cell of a row, and whether it holds numbers.
+ * @param keyOf what a row is told apart by.
+ */
+export function Table({ label, columns, rows, keyOf, empty }) {
+  if (!rows.length) return html`<p class="quiet">${empty}</p>`;
+  return html`<div class="frame" tabindex="0" role="region" aria-label=${label}>
+    <table>
+      <thead>
+        <tr>
+          ${columns.map(({ title, isNumber }) => html`<th scope="col" class=${isNumber ? "number" : ""}>${title}</th>`)}
+        </tr>
+      </thead>
+      <tbody>
+        ${rows.map((row) => html`<tr key=${keyOf(row)}>
+          ${columns.map(({ cell, isNumber }) => html`<td class=${isNumber ? "number" : ""}>${cell(row)}</td>`)}
+        </tr>`)}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+/** A state as a word; its colour only repeats what the word says. */
+export function Badge({ kind, children }) {
+  return html`<span class=${`badge ${kind}`}>${children}</span>`;
+}
+
+export function Time({ at }) {
+  return html`<time datetime=${new Date(at).toISOString()}>${formatTime(at)}</time>`;
+}
+
+/** A text that is too long for its place: shortened, with the whole of it for those who need it. */
+export function Short({ text, length = 18 }) {
+  if (text.length <= length) return html`<code>${text}</code>`;
+  return html`<code title=${text}>${text.slice(0, length - 1)}…</code>`;
+}
+
+/** A button that does something, and cannot be pressed again before that is done. */
+export function ActionButton({ run, kind = "", label, children }) {
+  const [isBusy, setBusy] = useState(false);
+  const press = async () => {
+    setBusy(true);
+    try {
+      await run();
+    } finally {
+      setBusy(false);
+    }
+  };
+  return html`<button
+    type="button" class=${kind} disabled=${isBusy} aria-label=${label} onClick=${press}
+  >${children}</button>`;
+}
+
+/** An address of a page of this console. */
+export function linkTo(page, parameters = {}) {
+  const query = new URLSearchParams(parameters).toString();
+  return query ? `#${page}?${query}` : `#${page}`;
+}

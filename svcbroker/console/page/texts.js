@@ -1,0 +1,57 @@
+// The texts of the page in the language of its reader, and how numbers and times are written in it.
+
+import en from "./texts.en.js";
+import zh from "./texts.zh.js";
+
+const TABLES = { en, zh };
+const KEY = "svcbroker-language";
+
+function preferred() {
+  const kept = localStorage.getItem(KEY);
+  if (kept in TABLES) return kept;
+  return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
+}
+
+export let language = preferred();
+document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
+
+export function setLanguage(chosen) {
+  language = chosen;
+  localStorage.setItem(KEY, chosen);
+  document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
+}
+
+/** A text, with each {name} in it replaced by the value of that name. */
+export function t(key, values = {}) {
+  return TABLES[language][key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+}
+
+export function formatNumber(value, digits = 0) {
+  return new Intl.NumberFormat(language, { maximumFractionDigits: digits }).format(value);
+}
+
+/** A time in milliseconds since the epoch, in the reader's zone. */
+export function formatTime(milliseconds) {
+  return new Intl.DateTimeFormat(language, { dateStyle: "short", timeStyle: "medium" }).format(
+    milliseconds,
+  );
+}
+
+/** The time of day of seconds since the epoch. */
+export function formatClock(seconds) {
+  return new Intl.DateTimeFormat(language, { timeStyle: "medium" }).format(seconds * 1000);
+}
+
+/** A duration, by its largest unit. */
+export function formatSeconds(seconds) {
+  const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+  const [unit, size] = units.find(([, each]) => seconds >= each) ?? units.at(-1);
+  return new Intl.NumberFormat(language, { style: "unit", unit, maximumFractionDigits: 0 }).format(
+    Math.floor(seconds / size),
+  );
+}
+
+/** Milliseconds of a time as admin queries write it: UTC. */
+export function parseUtc(text) {
+  return Date.parse(`${text.replace(" ", "T")}Z`);
+}

@@ -1,0 +1,111 @@
+"""
+The console on a site, asked as browsers ask.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.access import Access
+from svcbroker.carriers.http import HttpSettings, Sessions, makeSite
+from svcbroker.console import Console
+from tests.access.support import MANY, account, openAccess
+from tests.broker.support import makeFixture
+from tests.carriers.http.accounts import Accounts
+from tests.carriers.http.support import BASE, Answer, Connection, requestBytes
+
+CONSOLE = f"{BASE}/console"
+OWN = {"Origin": "http://broker"}
+"""The header of requests that the page makes by POST."""
+
+
+class Entropy:
+    """Bytes that are different each time."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self, size: int) -> bytes:
+        self._count += 1
+        return self._count.to_bytes(size, "big")
+
+
+class ConsoleTestCase(SynchronousTestCase):
+    """
+    A site with the console, and the accounts C{ann}, who may publish to the topic C{t} and read
+    it; C{bob}, who may do nothing; and C{root}.
+    """
+
+    def make(self, *, isOpen: bool = False, anonymous: tuple[str, ...] | None = None) -> None:
+        """
+        Begin.
+
+        @param isOpen: whether there are no accounts.
+        @param anonymous: the grants of clients without credentials.
+        """
+        self.fixture = makeFixture()
+        self.clock = clock = self.fixture.clock
+        self.accounts = Accounts(
+            account("ann", "publish 1 t", "subscribe 1 t"), account("bob"), account("root", "* * #")
+        )
+        self.access = openAccess(clock)
+        if not isOpen:
+            self.access = Access(
+                [self.accounts],
+                clock,
+                clock.seconds,
+                anonymous=None if anonymous is None else account("", *anonymous),
+                limits=MANY,
+            )
+        self.addCleanup(self.access.stop)
+        settings = HttpSettings()
+        self.sessions = Sessions(clock, Entropy(), BASE)
+        console = Console(BASE, self.access, self.sessions)
+        self.site = makeSite(
+            self.fixture.broker,
+            settings,
+            self.access,
+            console.routes(),
+            sessions=self.sessions,
+        )
+
+    def ask(
+        self,
+        path: str,
+        method: str = "GET",
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Ask on a new connection."""
+        connection = Connection(self.site)
+        connection.send(requestBytes(method, path, body, headers))
+        [answer] = connection.answers(isHead=method == "HEAD")
+        return answer
+
+    def logIn(self, name: str, password: str | None = None, **headers: str) -> Answer:
+        """Send the form."""
+        body = {"name": name, "password": name if password is None else password}
+        given = {"Content-Type": "application/json", **OWN, **headers}
+        return self.ask(f"{CONSOLE}/session", "POST", json.dumps(body).encode(), given)
+
+    def cookieOf(self, answer: Answer) -> str:
+        """The cookie that a browser sends from now on."""
+        return answer.headers["set-cookie"].partition(";")[0]
+
+    def cookie(self, name: str) -> str:
+        """Log in; the cookie."""
+        return self.cookieOf(self.logIn(name))
+
+    def user(self, cookie: str = "") -> Any:
+        """What the page is told of its user."""
+        headers = {"Cookie": cookie, "Sec-Fetch-Site": "same-origin"} if cookie else {}
+        return self.ask(f"{CONSOLE}/session", headers=headers).json()
+
+    def rest(self, call: str, cookie: str, **headers: str) -> Answer:
+        """A call that the page makes by GET."""
+        given = {"Cookie": cookie, "Sec-Fetch-Site": "same-origin", **headers}
+        return self.ask(f"{BASE}/rest/{call}", headers=given)

@@ -1,0 +1,164 @@
+"""
+The files of the console, as they are served.
+"""
+
+from __future__ import annotations
+
+import re
+
+from twisted.python.filepath import FilePath
+
+import svcbroker.console
+from svcbroker.console._files import CONTENT_SECURITY_POLICY, readFiles
+
+from .support import BASE, CONSOLE, ConsoleTestCase
+
+FOLDER = FilePath(svcbroker.console.__file__).parent()
+MAX_PAGE = 150_000
+"""The most that a page and all that it loads have, in bytes."""
+_KEY = re.compile(r'^  "([^"]+)": "((?:[^"\\]|\\.)*)",$', re.MULTILINE)
+_IMPORT = re.compile(r'(?:from|import\() ?"(\./[^"]+)"')
+
+
+class ServingTests(ConsoleTestCase):
+    """
+    The page and what it loads.
+    """
+
+    def setUp(self) -> None:
+        self.make()
+
+    def test_pageNeedsNoCredentials(self) -> None:
+        """The log-in is a part of it."""
+        answer = self.ask(CONSOLE)
+        self.assertEqual(answer.status, 200)
+        self.assertEqual(answer.headers["content-type"], "text/html;charset=UTF-8")
+        self.assertTrue(answer.body.startswith(b"<!doctype html>"))
+
+    def test_allFilesAreServedByType(self) -> None:
+        """Each file has its type and the headers that restrict it."""
+        files = readFiles()
+        self.assertIn("vendor/preact-htm.js", files)
+        for name, file in files.items():
+            answer = self.ask(CONSOLE if name == "index.html" else f"{CONSOLE}/{name}")
+            self.assertEqual((answer.status, answer.body), (200, file.body), name)
+            self.assertEqual(answer.headers["content-type"], file.type)
+            self.assertEqual(answer.headers["content-security-policy"], CONTENT_SECURITY_POLICY)
+            self.assertEqual(answer.headers["x-content-type-options"], "nosniff")
+            self.assertEqual(answer.headers["cache-control"], "no-cache")
+
+    def test_policyAllowsNothingOfOthers(self) -> None:
+        """Neither inline scripts nor other servers are allowed."""
+        self.assertEqual(
+            CONTENT_SECURITY_POLICY,
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+            "img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+        )
+
+    def test_keptFilesAreNotSentAgain(self) -> None:
+        """A browser that has the file gets 304."""
+        tag = self.ask(f"{CONSOLE}/app.js").headers["etag"]
+        answer = self.ask(f"{CONSOLE}/app.js", headers={"If-None-Match": tag})
+        self.assertEqual((answer.status, answer.body), (304, b""))
+        self.assertEqual(answer.headers["etag"], tag)
+        answer = self.ask(f"{CONSOLE}/app.js", headers={"If-None-Match": '"other"'})
+        self.assertEqual(answer.status, 200)
+
+    def test_headHasNoBody(self) -> None:
+        """HEAD tells the length."""
+        answer = self.ask(CONSOLE, "HEAD")
+        self.assertEqual((answer.status, answer.body), (200, b""))
+        self.assertEqual(int(answer.headers["content-length"]), len(self.ask(CONSOLE).body))
+
+    def test_slashLeadsToPage(self) -> None:
+        """The links of the page are relative to it."""
+        answer = self.ask(f"{CONSOLE}/")
+        self.assertEqual((answer.status, answer.headers["location"]), (308, "../console"))
+
+    def test_nothingElseIsServed(self) -> None:
+        """No other file of the machine has a path."""
+        for path in ("x.js", "../_files.py", "vendor/", "vendor/LICENSE-htm", "%2e%2e/setup.py"):
+            answer = self.ask(f"{CONSOLE}/{path}")
+            self.assertIn(answer.status, (401, 404), path)
+
+    def test_linksOfOtherSitesOpenThePage(self) -> None:
+        """Following a link is no use of the interface, but loading files or asking is."""
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+        self.assertEqual(self.ask(CONSOLE, headers=link).status, 200)
+        script = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+        self.assertEqual(self.ask(CONSOLE, headers=script).status, 403)
+        self.assertEqual(self.ask(f"{CONSOLE}/app.js", headers=script).status, 403)
+        self.assertEqual(self.ask(f"{CONSOLE}/session", headers=link).status, 403)
+        self.assertEqual(self.ask(f"{BASE}/rest/list", headers=link).status, 403)
+
+
+class SourceTests(ConsoleTestCase):
+    """
+    What the files are.
+    """
+
+    def source(self, name: str) -> str:
+        content: bytes = FOLDER.preauthChild(f"page/{name}").getContent()
+        return content.decode("utf-8")
+
+    def loaded(self, name: str) -> set[str]:
+        """The files that a module loads, itself included."""
+        found, waiting = {name}, [name]
+        while waiting:
+            each = waiting.pop()
+            if each.startswith("vendor/"):
+                continue
+            new = {path[2:] for path in _IMPORT.findall(self.source(each))} - found
+            # A page is loaded when it is shown.
+            new -= {f"{path}.js" for path in self.pages()} if each == "app.js" else set()
+            found |= new
+            waiting += new
+        return found
+
+    def pages(self) -> list[str]:
+        """The names of the pages."""
+        return re.findall(r'^  (\w+): \(\) => import\("\./\1\.js"\),$', self.source("app.js"), re.M)
+
+    def test_pagesAreSmall(self) -> None:
+        """Each page is small with everything that it loads."""
+        files = readFiles()
+        self.assertIn("overview", self.pages())
+        common = {"index.html", "style.css", "icon.svg", *self.loaded("app.js")}
+        for page in self.pages():
+            names = common | self.loaded(f"{page}.js")
+            if "chart.js" in names:
+                names |= {"vendor/uplot.js", "vendor/uplot.css"}
+            size = sum(len(files[name].body) for name in names)
+            self.assertLess(size, MAX_PAGE, page)
+
+    def test_languagesHaveTheSameTexts(self) -> None:
+        """Each text is there in each language, with the same values in it."""
+        english, chinese = (
+            dict(_KEY.findall(self.source(f"texts.{language}.js"))) for language in ("en", "zh")
+        )
+        self.assertGreater(len(english), 20)
+        self.assertEqual(list(english), list(chinese))
+        for key, text in english.items():
+            values = [sorted(re.findall(r"\{(\w+)\}", each)) for each in (text, chinese[key])]
+            self.assertEqual(values[0], values[1], key)
+
+    def test_textsAreThereAndUsed(self) -> None:
+        """Each key in a page is a text, and each text is in a page."""
+        keys = {key for key, _ in _KEY.findall(self.source("texts.en.js"))}
+        names = [each.basename() for each in FOLDER.child("page").children()]
+        code = "".join(
+            self.source(name)
+            for name in names
+            if name.endswith(".js") and not name.startswith("texts.")
+        )
+        used = set(re.findall(r'\bt\("([^"]+)"', code))
+        self.assertEqual(used - keys, set())
+        families = set(re.findall(r"\bt\(`([\w.]+\.)\$", code))
+        unused = {key for key in keys - used if not any(key.startswith(each) for each in families)}
+        self.assertEqual({each for each in unused if f'"{each}"' not in code}, set())
+
+    def test_licencesAreThere(self) -> None:
+        """What others have written comes with its licence."""
+        for name in ("preact", "htm", "uplot"):
+            licence = FOLDER.preauthChild(f"vendor/LICENSE-{name}").getContent()
+            self.assertIn(b"opyright", licence + b"copyright" * (name == "htm"))

@@ -1,0 +1,87 @@
+"""
+The console in Chromium, against the daemon: walked by keyboard, judged by axe-core.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.functional.daemon import TIMEOUT, Daemon, DaemonTestCase
+
+from .chromium import Chromium
+from .node import nodeModules
+
+WIDTHS = (390, 1280, 1920)
+
+ACCOUNTS = """
+[accounts.ann]
+password = "{password}"
+roles = ["everything"]
+"""
+
+
+class ConsoleTestCase(DaemonTestCase):
+    """
+    A daemon and a browser.
+    """
+
+    timeout = 3 * TIMEOUT
+
+    async def open(self, *arguments: str, page: str = "") -> None:
+        """Start both, and open the console."""
+        self.daemon: Daemon = await self.start(*arguments)
+        self.browser = Chromium()
+        await self.browser.start(self.root / "profile")
+        self.addCleanup(self.browser.stop)
+        await self.browser.open(f"{self.daemon.base}/console{page}")
+
+    async def publish(self, topic: str, count: int) -> None:
+        """Open a topic and publish events to it."""
+        await self.daemon.call("/rest/open", topic=topic)
+        for number in range(count):
+            fields: dict[str, Any] = {"topic": topic, "content": f'{{"number": {number}}}'}
+            await self.daemon.call("/rest/publish", **fields)
+
+    async def judge(self, name: str) -> None:
+        """
+        axe-core finds nothing at any width, in light and dark, and nothing is wider than the
+        window. Pictures are kept where the environment says so.
+        """
+        axe = Path(nodeModules("axe-core"), "axe-core", "axe.min.js").read_text("utf-8")
+        browser = self.browser
+        for width in WIDTHS:
+            await browser.resize(width)
+            for scheme in ("light", "dark"):
+                await browser.emulate(prefers_color_scheme=scheme)
+                if folder := os.environ.get("SVCBROKER_SCREENSHOTS"):
+                    await browser.screenshot(Path(folder, f"{name}-{width}-{scheme}.png"))
+                await browser.evaluate(axe)
+                found = await browser.evaluate(
+                    "axe.run().then(({ violations }) => violations.map(({ id, nodes }) =>"
+                    "  `${id}: ${nodes.map((each) => each.html).join(' ')}`))"
+                )
+                self.assertEqual(found, [], f"{name} {width} {scheme}")
+            wide = await browser.evaluate("document.documentElement.scrollWidth - innerWidth")
+            self.assertLessEqual(wide, 0, f"{name} {width}")
+        await browser.resize(WIDTHS[1])
+        self.assertEqual(browser.problems, [])
+
+
+class PagesTests(ConsoleTestCase):
+    """
+    The pages where there are no accounts.
+    """
+
+    async def test_overviewShowsTheChain(self) -> None:
+        """The height, the nodes and a rate are there, and change while events are published."""
+        await self.open()
+        await self.browser.waitForText("Transactions a second")
+        await self.publish("orders/zurich", 5)
+        await self.browser.waitFor(
+            "[...document.querySelectorAll('.figure')].some((each) =>"
+            " each.innerText.startsWith('Transactions\\n6'))"
+        )
+        await self.browser.waitForText("active")
+        await self.judge("overview")
