@@ -45,6 +45,7 @@ class Chromium(ProcessProtocol):
         self._waiting: dict[int, Deferred[Any]] = {}
         self._session = ""
         self._loaded: Deferred[None] = Deferred()
+        self._dialog: Deferred[None] = Deferred()
 
     async def start(self, profile: Path) -> None:
         """
@@ -101,6 +102,8 @@ class Chromium(ProcessProtocol):
         elif message["method"] == "Page.loadEventFired":
             if not self._loaded.called:
                 self._loaded.callback(None)
+        elif message["method"] == "Page.javascriptDialogOpening":
+            self._dialog.callback(None)
         elif message["method"] == "Runtime.exceptionThrown":
             details = message["params"]["exceptionDetails"]
             thrown = details.get("exception", {}).get("description", "")
@@ -172,17 +175,30 @@ class Chromium(ProcessProtocol):
         """Wait until the page shows a text."""
         await self.waitFor(f"document.body.innerText.includes({json.dumps(text)})")
 
-    async def press(self, key: str, shift: bool = False) -> None:
-        """Press a key: Tab, Enter or Space."""
+    async def press(self, key: str, waits: bool = True) -> None:
+        """
+        Press a key: Tab, Enter or Space.
+
+        @param waits: whether to wait until the page has handled it. A dialog holds it up.
+        """
         name, code, text = _KEYS[key]
         pressed = {
             "key": name,
             "code": key,
             "windowsVirtualKeyCode": code,
-            "modifiers": 8 if shift else 0,
         }
-        await self.command("Input.dispatchKeyEvent", type="keyDown", text=text, **pressed)
-        await self.command("Input.dispatchKeyEvent", type="keyUp", **pressed)
+        for type, more in (("keyDown", {"text": text}), ("keyUp", {})):
+            pressing = self.command("Input.dispatchKeyEvent", type=type, **pressed, **more)
+            if waits:
+                await pressing
+            else:
+                Deferred.fromCoroutine(pressing)
+
+    async def accept(self) -> None:
+        """Say yes to the dialog that is open, or opens now."""
+        await self._dialog.addTimeout(TIMEOUT, reactor)
+        self._dialog = Deferred()
+        await self.command("Page.handleJavaScriptDialog", accept=True)
 
     async def type(self, text: str) -> None:
         """Type a text where the focus is."""

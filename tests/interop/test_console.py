@@ -85,3 +85,69 @@ class PagesTests(ConsoleTestCase):
         )
         await self.browser.waitForText("active")
         await self.judge("overview")
+
+    async def test_topicsAreOpenedByKeyboard(self) -> None:
+        """A topic is opened, found, published to and closed without a pointer."""
+        await self.open()
+        browser = self.browser
+        await self.publish("orders/geneva", 1)
+        await browser.waitForText("Transactions a second")
+        await browser.tabTo("Topics")
+        await browser.press("Enter")
+        await browser.waitForText("orders/geneva")
+        self.assertEqual(await browser.evaluate("document.activeElement.tagName"), "H1")
+        await browser.tabTo("Name")
+        await browser.type("orders/zurich")
+        await browser.press("Enter")
+        await browser.waitForText("2 of 2 topics")
+        await browser.tabTo("Search")
+        await browser.type("zur")
+        await browser.waitForText("1 of 2 topics")
+        await self.judge("topics")
+        await browser.tabTo("orders/zurich")
+        await browser.press("Enter")
+        await browser.waitForText("Address")
+        await browser.tabTo("Content")
+        await browser.type('{"amount": 5}')
+        await browser.tabTo("Publish")
+        await browser.press("Enter")
+        await browser.waitForText("final")
+        await browser.evaluate("history.back()")
+        await browser.waitForText("2 of 2 topics")
+        await browser.tabTo("Close orders/zurich")
+        await browser.press("Enter", waits=False)
+        await browser.accept()
+        await browser.waitForText("1 of 1 topics")
+
+    async def test_topicShowsEventsAsTheyCome(self) -> None:
+        """The log is read page by page, from an id on, in each format; new events are followed."""
+        await self.open()
+        browser = self.browser
+        await self.publish("orders/zurich", 60)
+        await browser.evaluate("location.hash = '#topic?name=orders%2Fzurich'")
+        await browser.waitForText('"number":59')
+        count = "document.querySelectorAll('.event').length"
+        self.assertEqual(await browser.evaluate(count), 50)
+        await browser.tabTo("More events")
+        await browser.press("Enter")
+        await browser.waitFor(f"{count} === 60")
+        await browser.tabTo("Follow")
+        await browser.press("Enter")
+        await browser.waitForText("connected")
+        await self.daemon.call(
+            "/rest/publish", topic="orders/zurich", content="\u00e9", **{"svc-unit": "C"}
+        )
+        await browser.waitForText("1 events have come.")
+        await browser.waitForText("svc-unit C")
+        await self.judge("topic")
+        choose = (
+            "(name, value) => { const field = document.querySelector(name); field.value = value;"
+            " field.dispatchEvent(new Event('change', { bubbles: true })); }"
+        )
+        await browser.evaluate(f"({choose})('.title select', 'hex')")
+        await browser.waitForText("000000  c3 a9")
+        await browser.evaluate(f"({choose})('[name=kind]', 'id')")
+        await browser.tabTo("Event id or height")
+        await browser.type("60")
+        await browser.press("Enter")
+        await browser.waitFor(f"{count} === 4")

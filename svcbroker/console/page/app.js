@@ -8,7 +8,11 @@ import { language, setLanguage, t } from "./texts.js";
 // In the order of the navigation. A page is loaded when it is first shown.
 const PAGES = {
   overview: () => import("./overview.js"),
+  topics: () => import("./topics.js"),
+  topic: () => import("./topic.js"),
 };
+// Pages that are reached from another one, and that one.
+const BELOW = { topic: "topics" };
 
 /** The page and the parameters in the address. */
 function readAddress() {
@@ -110,6 +114,12 @@ function GroupField({ groups, group, onChange }) {
   </label>`;
 }
 
+/** How the navigation marks a page. */
+function currentOf(name, shown) {
+  if (name === shown) return "page";
+  return BELOW[shown] === name ? "true" : undefined;
+}
+
 function Frame({ user, onLogOut, onLanguage }) {
   const address = useAddress();
   const groups = useCall((signal) => ask("admin/listGroup", {}, signal), []);
@@ -134,8 +144,8 @@ function Frame({ user, onLogOut, onLanguage }) {
         </span>
       </div>
       <nav aria-label=${t("navigation")}>
-        ${Object.keys(PAGES).map((name) => html`
-          <a href=${`#${name}`} aria-current=${name === address.name ? "page" : undefined}>${t(`page.${name}`)}</a>`)}
+        ${Object.keys(PAGES).filter((name) => !(name in BELOW)).map((name) => html`
+          <a href=${`#${name}`} aria-current=${currentOf(name, address.name)}>${t(`page.${name}`)}</a>`)}
       </nav>
     </header>
     ${group === undefined

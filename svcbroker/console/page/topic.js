@@ -1,0 +1,239 @@
+// A topic, or all topics of a pattern: its events by time or id, the newest as they come, and publishing.
+
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { act, ask, urlOf } from "./api.js";
+import { Content, FORMATS } from "./content.js";
+import { announce, Badge, ErrorText, linkTo, Section, Time, useCall } from "./parts.js";
+import { formatNumber, formatTime, t } from "./texts.js";
+
+const PAGE = 50;
+// How many events are kept of those that come.
+const MOST_LIVE = 200;
+
+function isPattern(topic) {
+  return /(^|\/)(\+|#)(\/|$)/.test(topic);
+}
+
+function EventItem({ event, format, isAlone }) {
+  const extensions = Object.entries(event.extensions);
+  return html`<li class="event">
+    <div class="event-head">
+      <code>${event.eventId}</code>
+      <${Time} at=${event.timestamp} />
+      ${!isAlone && html`<a class="name" href=${linkTo("topic", { name: event.topic })}>${event.topic}</a>`}
+      ${event.author && html`<span>${t("event.author")} <code title=${event.author}>${event.author.slice(0, 12)}…</code></span>`}
+      ${extensions.map(([key, value]) => html`<span class="extension"><code>${key}</code> ${value}</span>`)}
+    </div>
+    ${event.erased ? html`<p><${Badge} kind="warn">${t("event.erased")}<//></p>`
+      : html`<${Content} base64=${event.content} format=${format} />`}
+  </li>`;
+}
+
+function EventList({ events, format, isAlone, label }) {
+  return html`<ol class="events" aria-label=${label}>
+    ${events.map((each) => html`<${EventItem} key=${each.eventId} event=${each} format=${format} isAlone=${isAlone} />`)}
+  </ol>`;
+}
+
+/** Where reading begins, as a call takes it: from and whether it goes backwards. */
+function startOf(kind, value) {
+  if (kind === "newest") return { reverse: true };
+  if (kind === "oldest") return {};
+  if (kind === "time") return { from: `OFFSET_TIME:${new Date(value).getTime()}` };
+  return { from: value.trim() };
+}
+
+function FormatField({ format, onChange }) {
+  return html`<label>${t("event.format")}
+    <select value=${format} onChange=${(event) => onChange(event.target.value)}>
+      ${FORMATS.map((each) => html`<option value=${each}>${t(`event.format.${each}`)}</option>`)}
+    </select>
+  </label>`;
+}
+
+/** The events of the log, page after page. */
+function History({ topic, groupId, format, isAlone }) {
+  const [kind, setKind] = useState("newest");
+  const [state, setState] = useState({ events: [], next: null, atEnd: false, error: null });
+  const start = useRef({});
+  const abortion = useRef(null);
+  const read = async (given, before) => {
+    abortion.current?.abort();
+    const current = (abortion.current = new AbortController());
+    try {
+      const page = await ask("rest/events", { topic, groupId, limit: PAGE, ...given }, current.signal);
+      const events = [...before, ...page.events];
+      setState({ events, next: page.next, atEnd: page.atEnd, error: null });
+      announce(t("topic.read", { count: formatNumber(events.length) }));
+    } catch (error) {
+      if (!current.signal.aborted) setState({ events: before, next: null, atEnd: false, error });
+    }
+  };
+  const begin = (given) => {
+    start.current = given;
+    return read(given, []);
+  };
+  useEffect(() => {
+    begin({ reverse: true });
+    return () => abortion.current.abort();
+  }, [topic, groupId]);
+  const submit = (event) => {
+    event.preventDefault();
+    begin(startOf(kind, event.target.elements.value?.value));
+  };
+  const more = () => read({ ...start.current, from: state.next }, state.events);
+  return html`<${Section} title=${t("topic.events")}>
+    <form class="row" onSubmit=${submit}>
+      <label>${t("topic.from")}
+        <select name="kind" value=${kind} onChange=${(event) => setKind(event.target.value)}>
+          ${["newest", "oldest", "time", "id"].map((each) =>
+            html`<option value=${each}>${t(`topic.from.${each}`)}</option>`)}
+        </select>
+      </label>
+      ${kind === "time" && html`<label>${t("topic.time")}
+        <input name="value" type="datetime-local" step="1" required /></label>`}
+      ${kind === "id" && html`<label>${t("topic.id")}
+        <input name="value" required autocapitalize="none" spellcheck=${false} /></label>`}
+      <button class="main">${t("topic.readButton")}</button>
+    </form>
+    <${ErrorText} error=${state.error} />
+    ${!state.error && !state.events.length && state.next !== null && html`<p class="quiet">${t("topic.noEvents")}</p>`}
+    <${EventList} events=${state.events} format=${format} isAlone=${isAlone} label=${t("topic.events")} />
+    ${state.next !== null && !state.atEnd && html`<button type="button" onClick=${more}>${t("topic.more")}</button>`}
+  <//>`;
+}
+
+/** The events that are published from now on. */
+function Live({ topic, groupId, format, isAlone }) {
+  const [isOn, setOn] = useState(false);
+  const [isConnected, setConnected] = useState(false);
+  const [events, setEvents] = useState([]);
+  const [count, setCount] = useState(0);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    if (!isOn) return undefined;
+    setError(null);
+    const stream = new EventSource(urlOf("rest/follow", { topic, groupId }));
+    stream.addEventListener("open", () => setConnected(true));
+    stream.addEventListener("event", ({ data }) => {
+      const event = JSON.parse(data);
+      setEvents((before) => [event, ...before].slice(0, MOST_LIVE));
+      setCount((before) => before + 1);
+    });
+    stream.addEventListener("end", ({ data }) => {
+      setError(JSON.parse(data));
+      setOn(false);
+    });
+    stream.addEventListener("error", () => {
+      setConnected(false);
+      // Otherwise the browser connects again by itself, and resumes.
+      if (stream.readyState === EventSource.CLOSED) {
+        setOn(false);
+        // An EventSource does not tell why. Reading is refused for the same reason.
+        ask("rest/events", { topic, groupId, limit: 1 }).catch(setError);
+      }
+    });
+    return () => {
+      stream.close();
+      setConnected(false);
+    };
+  }, [isOn, topic, groupId]);
+  const toggle = () => {
+    announce(isOn ? t("live.stopped") : t("live.started"));
+    setOn(!isOn);
+  };
+  const actions = html`<button type="button" class=${isOn ? "" : "main"} onClick=${toggle}>
+    ${isOn ? t("live.stop") : t("live.start")}</button>`;
+  return html`<${Section} title=${t("live.title")} actions=${actions}>
+    <${ErrorText} error=${error} />
+    <p class="quiet">
+      ${isOn && (isConnected
+        ? html`<${Badge} kind="good">${t("live.connected")}<//> `
+        : html`<${Badge} kind="warn">${t("live.connecting")}<//> `)}
+      ${count > 0 ? t("live.count", { count: formatNumber(count) }) : t(isOn ? "live.waiting" : "live.hint")}
+    </p>
+    <${EventList} events=${events} format=${format} isAlone=${isAlone} label=${t("live.title")} />
+  <//>`;
+}
+
+/** Extensions from lines of name=value. All names begin with svc-. */
+function readExtensions(text) {
+  const lines = text.split("\n").map((each) => each.trim()).filter(Boolean);
+  return Object.fromEntries(lines.map((line) => {
+    const [name, ...rest] = line.split("=");
+    return [`svc-${name.trim().replace(/^svc-/, "")}`, rest.join("=").trim()];
+  }));
+}
+
+function PublishForm({ topic, groupId, onPublished }) {
+  const [error, setError] = useState(null);
+  const [result, setResult] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    const { content, extensions } = event.target.elements;
+    setError(null);
+    setBusy(true);
+    try {
+      const answer = await act("rest/publish", {
+        ...readExtensions(extensions.value), topic, groupId, content: content.value,
+      });
+      setResult(answer);
+      if (answer.status === "SUCCESS") {
+        content.value = "";
+        onPublished();
+      }
+    } catch (failure) {
+      setResult(null);
+      setError(failure);
+    }
+    setBusy(false);
+  };
+  return html`<form onSubmit=${submit}>
+    <label>${t("publish.content")}<textarea class="code" name="content" rows="4" required spellcheck=${false}></textarea></label>
+    <details>
+      <summary>${t("publish.extensions")}</summary>
+      <label>${t("publish.extensionsLabel")}
+        <textarea class="code" name="extensions" rows="2" spellcheck=${false} placeholder="svc-name=value"></textarea></label>
+    </details>
+    <button class="main" disabled=${isBusy}>${t("publish.submit")}</button>
+    <div role="status">
+      ${result && (result.status === "SUCCESS"
+        ? html`<p><${Badge} kind="good">${t("publish.final")}<//> <code>${result.eventId}</code></p>`
+        : html`<p><${Badge} kind="warn">${result.status}<//> ${t("publish.unknown")}</p>`)}
+    </div>
+    <${ErrorText} error=${error} />
+  </form>`;
+}
+
+function Facts({ state }) {
+  const facts = [
+    [t("topic.count"), formatNumber(state.sequenceNumber)],
+    [t("topic.block"), formatNumber(state.blockNumber)],
+    [t("topics.created"), formatTime(state.createdTimestamp)],
+    [t("topic.address"), html`<code>${state.topicAddress}</code>`],
+    ...(state.authors ? [[t("topic.authors"), state.authors.map((key) => html`<code class="key">${key}</code>`)]] : []),
+  ];
+  return html`<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+export default function Topic({ group, parameters }) {
+  const topic = parameters.get("name") ?? "";
+  const groupId = group;
+  const isAlone = !isPattern(topic);
+  const [format, setFormat] = useState("auto");
+  const state = useCall(
+    (signal) => (isAlone ? ask("rest/state", { topic, groupId }, signal) : Promise.resolve(null)), [topic, group]);
+  return html`
+    <div class="title"><p class="name">${topic}</p><${FormatField} format=${format} onChange=${setFormat} /></div>
+    ${isAlone && html`<${ErrorText} error=${state.error} />`}
+    ${state.data && html`
+      <div class="columns">
+        <${Section} title=${t("topic.state")}><${Facts} state=${state.data} /><//>
+        <${Section} title=${t("publish.title")}>
+          <${PublishForm} key=${topic} topic=${topic} groupId=${groupId} onPublished=${state.reload} />
+        <//>
+      </div>`}
+    <${Live} key=${`live ${topic}`} topic=${topic} groupId=${groupId} format=${format} isAlone=${isAlone} />
+    <${History} key=${`events ${topic}`} topic=${topic} groupId=${groupId} format=${format} isAlone=${isAlone} />`;
+}
