@@ -10,8 +10,9 @@ from twisted.python.filepath import FilePath
 
 import svcbroker.console
 from svcbroker.console._files import CONTENT_SECURITY_POLICY, readFiles
+from tests.carriers.http.support import BASE
 
-from .support import BASE, CONSOLE, ConsoleTestCase
+from .support import CONSOLE, ConsoleTestCase
 
 FOLDER = FilePath(svcbroker.console.__file__).parent()
 MAX_PAGE = 150_000

@@ -10,9 +10,9 @@ from svcbroker.carriers.http import sessions
 from svcbroker.carriers.http.sessions import LIFETIME, MAX_OF_ONE
 from tests.access.support import principalOf
 from tests.carriers.http.accounts import TOKEN
-from tests.carriers.http.support import Connection, requestBytes
+from tests.carriers.http.support import BASE, Connection, requestBytes
 
-from .support import BASE, CONSOLE, OWN, ConsoleTestCase
+from .support import CONSOLE, OWN, ConsoleTestCase
 
 
 class LogInTests(ConsoleTestCase):

@@ -5,10 +5,13 @@ The console in Chromium, against the daemon: walked by keyboard, judged by axe-c
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
-from tests.functional.daemon import TIMEOUT, Daemon, DaemonTestCase
+from twisted.internet.threads import deferToThread
+
+from tests.functional.daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase
 
 from .chromium import Chromium
 from .node import nodeModules
@@ -29,9 +32,9 @@ class ConsoleTestCase(DaemonTestCase):
 
     timeout = 3 * TIMEOUT
 
-    async def open(self, *arguments: str, page: str = "") -> None:
+    async def open(self, *arguments: str, page: str = "", ledger: str = "memory") -> None:
         """Start both, and open the console."""
-        self.daemon: Daemon = await self.start(*arguments)
+        self.daemon: Daemon = await self.start(*arguments, ledger=ledger)
         self.browser = Chromium()
         await self.browser.start(self.root / "profile")
         self.addCleanup(self.browser.stop)
@@ -134,9 +137,8 @@ class PagesTests(ConsoleTestCase):
         await browser.tabTo("Follow")
         await browser.press("Enter")
         await browser.waitForText("connected")
-        await self.daemon.call(
-            "/rest/publish", topic="orders/zurich", content="\u00e9", **{"svc-unit": "C"}
-        )
+        fields: dict[str, Any] = {"topic": "orders/zurich", "content": "\u00e9", "svc-unit": "C"}
+        await self.daemon.call("/rest/publish", **fields)
         await browser.waitForText("1 events have come.")
         await browser.waitForText("svc-unit C")
         await self.judge("topic")
@@ -151,3 +153,75 @@ class PagesTests(ConsoleTestCase):
         await browser.type("60")
         await browser.press("Enter")
         await browser.waitFor(f"{count} === 4")
+
+    async def test_blockShowsWhoSignedIt(self) -> None:
+        """A block is found in the list, with its signers, its events and its transactions."""
+        await self.open(ledger="pbft:nodes=4", page="#blocks")
+        browser = self.browser
+        await self.publish("orders/zurich", 3)
+        await browser.waitForText("Page 1 of 1")
+        await browser.tabTo("Height, or hash of a block or a transaction")
+        await browser.type("2")
+        await browser.press("Enter")
+        await browser.waitForText("nodes have signed in round")
+        await browser.waitForText("3 are a quorum")
+        await browser.waitForText("orders/zurich")
+        signed = "document.body.innerText.match(/\\nsigned|\\tsigned/g)?.length >= 3"
+        await browser.waitFor(signed)
+        await self.judge("block")
+        await browser.evaluate("location.hash = '#blocks'")
+        await browser.waitForText("Page 1 of 1")
+        await self.judge("blocks")
+        await browser.tabTo("Height, or hash of a block or a transaction")
+        await browser.type("nothing")
+        await browser.press("Enter")
+        await browser.waitForText("This is neither a height nor a hash.")
+
+    async def test_subscriptionsAreManaged(self) -> None:
+        """A webhook is paused and skips an event; the position of a session is reset."""
+        await self.open("--webhook-allow=127.0.0.0/8", f"--mqtt={LOCAL}")
+        browser = self.browser
+        port = int((await self.daemon.protocol.waitFor(r"MQTT on 127\.0\.0\.1:(\d+)"))[1])
+        await deferToThread(leaveSession, port, b"reader", b"orders/#")
+        # No one listens there.
+        gone = "http://127.0.0.1:1/hook"
+        await self.daemon.call("/rest/open", topic="orders/zurich")
+        await self.daemon.call("/rest/subscribe", topic="orders/#", url=gone)
+        await self.publish("orders/zurich", 3)
+        await browser.evaluate("location.hash = '#subscriptions'")
+        await browser.waitForText("127.0.0.1:1")
+        await browser.waitForText("failures")
+        await browser.waitForText("blocks behind")
+        await browser.waitFor("document.querySelectorAll('table').length === 3")
+        await self.judge("subscriptions")
+        await browser.tabTo("Skip event 127.0.0.1:1")
+        first = await browser.evaluate("document.querySelector('td:nth-child(5) code').textContent")
+        await browser.press("Enter", waits=False)
+        await browser.accept()
+        await browser.waitForText("Done.")
+        await browser.waitFor(f"!document.body.innerText.includes({first!r})")
+        await browser.tabTo("Pause 127.0.0.1:1")
+        await browser.press("Enter")
+        await browser.waitForText("paused")
+        await browser.tabTo("Reset reader")
+        await browser.press("Enter")
+        await browser.waitForText("Resume at")
+        await self.judge("reset")
+        await browser.tabTo("Reset")
+        await browser.press("Enter")
+        await browser.waitForText("at the end")
+        await browser.tabTo("Delete reader")
+        await browser.press("Enter", waits=False)
+        await browser.accept()
+        await browser.waitForText("There are none.")
+
+
+def leaveSession(port: int, clientId: bytes, filter: bytes) -> None:
+    """Leave a session of MQTT 3.1.1 with a subscription behind."""
+    with socket.create_connection(("127.0.0.1", port), TIMEOUT) as connection:
+        name, topic = (len(each).to_bytes(2, "big") + each for each in (clientId, filter))
+        connect = b"\x00\x04MQTT\x04\x00\x00\x3c" + name
+        subscribe = b"\x00\x01" + topic + b"\x01"
+        for kind, packet, answer in ((0x10, connect, 4), (0x82, subscribe, 5)):
+            connection.sendall(bytes([kind, len(packet)]) + packet)
+            connection.recv(answer, socket.MSG_WAITALL)

@@ -10,9 +10,12 @@ const PAGES = {
   overview: () => import("./overview.js"),
   topics: () => import("./topics.js"),
   topic: () => import("./topic.js"),
+  blocks: () => import("./blocks.js"),
+  block: () => import("./block.js"),
+  subscriptions: () => import("./subscriptions.js"),
 };
 // Pages that are reached from another one, and that one.
-const BELOW = { topic: "topics" };
+const BELOW = { topic: "topics", block: "blocks" };
 
 /** The page and the parameters in the address. */
 function readAddress() {

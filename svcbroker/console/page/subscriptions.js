@@ -1,0 +1,174 @@
+// Those who get events: webhooks, durable subscriptions and where they stand, and live subscriptions.
+
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { act, ask } from "./api.js";
+import { ActionButton, announce, Badge, ErrorText, Section, Short, Table, Time, useCall } from "./parts.js";
+import { formatNumber, formatSeconds, formatTime, parseUtc, t } from "./texts.js";
+
+const EVERY = 5000;
+const MOST = 1000;
+
+/** Have a call made that changes something, and the list read again. */
+function useActing(reload) {
+  const [error, setError] = useState(null);
+  const run = async (path, parameters, done) => {
+    setError(null);
+    try {
+      await act(path, parameters);
+      announce(done);
+    } catch (failure) {
+      setError(failure);
+    }
+    reload();
+  };
+  return [error, run];
+}
+
+function WebhookState({ webhook }) {
+  if (webhook.paused) return html`<${Badge} kind="warn">${t("webhook.paused")}<//>`;
+  if (webhook.failures) {
+    return html`<${Badge} kind="bad">${t("webhook.failing", { count: formatNumber(webhook.failures) })}<//>`;
+  }
+  return html`<${Badge} kind="good">${t("webhook.well")}<//>`;
+}
+
+function WebhookActions({ webhook, run }) {
+  const { subscriptionId, oldestEventId: eventId, receiver } = webhook;
+  const button = (call, parameters, confirmation, kind) => html`<${ActionButton}
+    kind=${kind} label=${`${t(`webhook.${call}`)} ${receiver}`}
+    run=${async () => {
+      if (confirmation && !confirm(confirmation)) return;
+      await run(`rest/${call}`, { subscriptionId, ...parameters }, t("done"));
+    }}>${t(`webhook.${call}`)}<//>`;
+  return html`<span class="buttons">
+    ${webhook.paused ? button("resumeWebhook") : button("pauseWebhook")}
+    ${webhook.failures > 0 && !webhook.paused && button("retryWebhook")}
+    ${eventId && button("skipEvent", { eventId }, t("webhook.skipConfirm", { eventId }), "danger")}
+    ${button("unSubscribe", {}, t("webhook.deleteConfirm", { receiver }), "danger")}
+  </span>`;
+}
+
+function Webhooks({ groupId }) {
+  const webhooks = useCall((signal) => ask("rest/listWebhooks", { groupId, limit: MOST }, signal), [groupId], EVERY);
+  const [error, run] = useActing(webhooks.reload);
+  return html`<${Section} title=${t("overview.webhooks")}>
+    <${ErrorText} error=${webhooks.error ?? error} />
+    ${webhooks.data && html`<${Table} label=${t("overview.webhooks")} rows=${webhooks.data.webhooks}
+      keyOf=${(row) => row.subscriptionId} empty=${t("webhook.none")} columns=${[
+        { title: t("webhook.receiver"), cell: (row) => html`${row.receiver}<br /><${Short} text=${row.subscriptionId} />` },
+        { title: t("page.topics"), cell: (row) => row.topics.join(", ") },
+        { title: t("node.state"), cell: (row) => html`<${WebhookState} webhook=${row} />` },
+        { title: t("webhook.lastError"), cell: (row) => row.lastError
+          ? html`${row.lastError}<br /><span class="quiet"><${Time} at=${row.lastErrorTimestamp} /></span>` : "–" },
+        { title: t("overview.oldest"), cell: (row) => row.oldestEventId
+          ? html`${formatSeconds(row.oldestEventAge)}<br /><code>${row.oldestEventId}</code>` : t("overview.nothingWaits") },
+        { title: t("actions"), cell: (row) => html`<${WebhookActions} webhook=${row} run=${run} />` },
+      ]} />`}
+  <//>`;
+}
+
+/** The form that says where a durable subscription resumes. */
+function ResetDialog({ subscription, onClose, onReset }) {
+  const dialog = useRef(null);
+  const [kind, setKind] = useState("OFFSET_LAST");
+  useEffect(() => dialog.current.showModal(), []);
+  const submit = (event) => {
+    event.preventDefault();
+    const value = event.target.elements.value?.value.trim();
+    onReset({ OFFSET_TIME: `OFFSET_TIME:${new Date(value).getTime()}`, id: value }[kind] ?? kind);
+    dialog.current.close();
+  };
+  return html`<dialog ref=${dialog} onClose=${onClose} aria-labelledby="reset-title">
+    <form onSubmit=${submit}>
+      <h2 id="reset-title">${t("durable.resetTitle", { id: subscription.id })}</h2>
+      <label>${t("durable.where")}
+        <select value=${kind} onChange=${(event) => setKind(event.target.value)}>
+          ${["OFFSET_LAST", "OFFSET_FIRST", "OFFSET_TIME"].map((each) =>
+            html`<option value=${each}>${t(`durable.${each}`)}</option>`)}
+          <option value="id">${t("topic.from.id")}</option>
+        </select>
+      </label>
+      ${kind === "OFFSET_TIME" && html`<label>${t("topic.time")}<input name="value" type="datetime-local" step="1" required /></label>`}
+      ${kind === "id" && html`<label>${t("topic.id")}<input name="value" required spellcheck=${false} /></label>`}
+      <span class="buttons">
+        <button class="main">${t("durable.reset")}</button>
+        <button type="button" onClick=${() => dialog.current.close()}>${t("cancel")}</button>
+      </span>
+    </form>
+  </dialog>`;
+}
+
+/**
+ * Where a subscription stands between the first block and the latest one.
+ *
+ * @param head the height of the latest; undefined where the account may not know it.
+ */
+function Place({ height, head }) {
+  if (height === null) return "–";
+  if (head === undefined) return formatNumber(height);
+  const behind = Math.max(0, head - height);
+  const text = behind ? t("durable.behind", { height: formatNumber(height), behind: formatNumber(behind) })
+    : t("durable.atHead", { height: formatNumber(height) });
+  return html`<meter min="0" max=${Math.max(1, head)} value=${Math.min(height, head)} aria-label=${text}></meter>
+    <br /><span class="quiet">${text}</span>`;
+}
+
+async function askDurable(groupId, signal) {
+  const asked = ["STOMP", "MQTT"].map((interfaceType) =>
+    ask("rest/listDurableSubscriptions", { groupId, interfaceType, limit: MOST }, signal));
+  return (await Promise.all(asked)).flatMap((page) => page.subscriptions);
+}
+
+function Durable({ groupId }) {
+  const durable = useCall((signal) => askDurable(groupId, signal), [groupId], EVERY);
+  const general = useCall((signal) => ask("admin/group/general", { groupId }, signal), [groupId], EVERY);
+  const [error, run] = useActing(durable.reload);
+  const [chosen, setChosen] = useState(null);
+  const remove = (row) => confirm(t("durable.deleteConfirm", { id: row.id }))
+    && run("rest/deleteDurableSubscription", keyOf(row), t("done"));
+  const keyOf = ({ id, interfaceType }) => ({ groupId, interfaceType, id });
+  return html`<${Section} title=${t("durable.title")}>
+    <${ErrorText} error=${durable.error ?? error} />
+    ${chosen && html`<${ResetDialog} subscription=${chosen} onClose=${() => setChosen(null)}
+      onReset=${(offset) => run("rest/resetDurableSubscription", { ...keyOf(chosen), offset }, t("done"))} />`}
+    ${durable.data && html`<${Table} label=${t("durable.title")} rows=${durable.data}
+      keyOf=${(row) => `${row.interfaceType} ${row.id}`} empty=${t("durable.none")} columns=${[
+        { title: t("durable.id"), cell: (row) => html`<span class="name">${row.id}</span>` },
+        { title: t("live.protocol"), cell: (row) => row.interfaceType },
+        { title: t("durable.owner"), cell: (row) => row.owner },
+        { title: t("node.state"), cell: (row) => row.live ? html`<${Badge} kind="good">${t("durable.live")}<//>`
+          : html`<${Badge} kind="warn">${t("durable.away")}<//><br /><span class="quiet">${formatTime(parseUtc(row.usedTimeStamp))}</span>` },
+        { title: t("durable.place"), cell: (row) =>
+          html`<${Place} height=${row.blockNumber} head=${general.data && Number(general.data.latestBlock)} />` },
+        { title: t("actions"), cell: (row) => row.live ? html`<span class="quiet">${t("durable.inUse")}</span>`
+          : html`<span class="buttons">
+              <button type="button" aria-label=${`${t("durable.reset")} ${row.id}`} onClick=${() => setChosen(row)}>${t("durable.reset")}</button>
+              <${ActionButton} kind="danger" label=${`${t("durable.delete")} ${row.id}`} run=${() => remove(row)}>${t("durable.delete")}<//>
+            </span>` },
+      ]} />`}
+  <//>`;
+}
+
+function Live({ groupId }) {
+  const live = useCall((signal) => ask("admin/listSubscription", { groupId }, signal), [groupId], EVERY);
+  const rows = Object.values(live.data ?? {}).flatMap((each) => Object.values(each));
+  return html`<${Section} title=${t("overview.live")}>
+    <${ErrorText} error=${live.error} />
+    ${live.data && html`<${Table} label=${t("overview.live")} rows=${rows.slice(0, MOST)}
+      keyOf=${(row) => `${row.interfaceType} ${row.subscribeId}`} empty=${t("live.none")} columns=${[
+        { title: t("live.protocol"), cell: (row) => row.interfaceType },
+        { title: t("page.topics"), cell: (row) => html`<span class="name">${row.topicName}</span>` },
+        { title: t("live.remote"), cell: (row) => row.remoteIp },
+        { title: t("live.delivered"), isNumber: true, cell: (row) => formatNumber(row.notifiedEventCount) },
+        { title: t("live.pending"), isNumber: true, cell: (row) => formatNumber(row.notifyingEventCount) },
+        { title: t("live.since"), cell: (row) => html`<${Time} at=${parseUtc(row.createTimeStamp)} />` },
+      ]} />`}
+  <//>`;
+}
+
+export default function Subscriptions({ group }) {
+  return html`
+    <${Webhooks} groupId=${group} />
+    <${Durable} groupId=${group} />
+    <${Live} groupId=${group} />`;
+}
