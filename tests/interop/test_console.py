@@ -11,18 +11,13 @@ from typing import Any
 
 from twisted.internet.threads import deferToThread
 
+from svcbroker.access import hashPassword
 from tests.functional.daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase
 
 from .chromium import Chromium
 from .node import nodeModules
 
 WIDTHS = (390, 1280, 1920)
-
-ACCOUNTS = """
-[accounts.ann]
-password = "{password}"
-roles = ["everything"]
-"""
 
 
 class ConsoleTestCase(DaemonTestCase):
@@ -177,6 +172,37 @@ class PagesTests(ConsoleTestCase):
         await browser.press("Enter")
         await browser.waitForText("This is neither a height nor a hash.")
 
+    async def test_proofIsVerifiedInThePage(self) -> None:
+        """Each step is shown; what is not trusted is not proved; a checkpoint proves, too."""
+        await self.open(ledger="pbft:nodes=4")
+        browser = self.browser
+        await self.publish("orders/zurich", 3)
+        await browser.evaluate("location.hash = '#topic?name=orders%2Fzurich'")
+        await browser.waitForText('"number":2')
+        eventId = await browser.evaluate("document.querySelector('.event code').textContent")
+        await browser.tabTo(eventId)
+        await browser.press("Enter")
+        await browser.waitForText("This is what this broker says its genesis is.")
+        await browser.tabTo("Verify")
+        await browser.press("Enter")
+        await browser.waitForText("All of it leads to")
+        self.assertEqual(
+            await browser.evaluate("document.querySelectorAll('.steps .good').length"), 4
+        )
+        await self.judge("proof")
+        field = "What you trust: the hash of the genesis, or a checkpoint, HEIGHT:HASH"
+        checkpoint = (await self.daemon.call("/rest/checkpoint"))["checkpoint"]
+        for trusted, text in (
+            ("00" * 32, "it does not lead to"),
+            (checkpoint, "leads to " + checkpoint),
+        ):
+            await browser.tabTo(field)
+            await browser.evaluate("document.activeElement.select()")
+            await browser.type(trusted)
+            await browser.press("Enter")
+            await browser.waitForText(text)
+        self.assertEqual(browser.problems, [])
+
     async def test_subscriptionsAreManaged(self) -> None:
         """A webhook is paused and skips an event; the position of a session is reset."""
         await self.open("--webhook-allow=127.0.0.0/8", f"--mqtt={LOCAL}")
@@ -214,6 +240,55 @@ class PagesTests(ConsoleTestCase):
         await browser.press("Enter", waits=False)
         await browser.accept()
         await browser.waitForText("There are none.")
+
+
+class AccountTests(ConsoleTestCase):
+    """
+    The log-in.
+    """
+
+    async def test_accountLogsInByKeyboard(self) -> None:
+        """It sees what it may see, and is asked to log in again when the session has ended."""
+        accounts = self.root / "accounts.toml"
+        accounts.write_text(
+            f"""
+            [accounts.ann]
+            password = "{hashPassword(b"secret of ann")}"
+            roles = ["orders"]
+            [roles.orders]
+            grants = ["open 1 orders/#", "publish 1 orders/#", "subscribe 1 orders/#"]
+            """
+        )
+        await self.open(f"--accounts={accounts}")
+        browser = self.browser
+        await browser.waitFor("document.activeElement.name === 'name'")
+        await self.judge("login")
+        await browser.type("ann")
+        await browser.press("Tab")
+        await browser.type("wrong")
+        await browser.press("Enter")
+        await browser.waitForText("The account or the password is wrong.")
+        await browser.type("secret of ann")
+        await browser.press("Enter")
+        await browser.waitForText("Log out")
+        await browser.waitForText("Not granted")
+        await browser.evaluate("location.hash = '#topics'")
+        await browser.waitForText("0 of 0 topics")
+        await browser.tabTo("Name")
+        await browser.type("orders/zurich")
+        await browser.press("Enter")
+        await browser.waitForText("1 of 1 topics")
+        await browser.evaluate("location.hash = '#topic?name=orders%2Fzurich'")
+        await browser.waitForText("Address")
+        await browser.tabTo("Follow")
+        await browser.press("Enter")
+        await browser.waitForText("connected")
+        browser.problems.clear()
+        await self.judge("granted")
+        # The session ends elsewhere.
+        await browser.evaluate("fetch('console/session', { method: 'DELETE' })")
+        await browser.evaluate("location.hash = '#topics'")
+        await browser.waitForText("Password or token")
 
 
 def leaveSession(port: int, clientId: bytes, filter: bytes) -> None:

@@ -100,16 +100,18 @@ class JudgeTestCase(SynchronousTestCase):
 _JUDGE = """
 import { readFileSync } from "node:fs";
 const { verify } = await import(process.env.EXAMPLE);
-console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(([proof, trusted]) => {
+const said = [];
+for (const [proof, trusted] of JSON.parse(readFileSync(0, "utf8"))) {
   try {
-    verify(Buffer.from(proof, "base64"), trusted);
-    return "";
+    await verify(Buffer.from(proof, "base64"), trusted);
+    said.push("");
   } catch (error) {
     // A bug is not a judgement.
-    return error instanceof TypeError && error.code !== "ERR_ENCODING_INVALID_ENCODED_DATA"
-      ? `BUG: ${error.stack}` : error.message;
+    said.push(error instanceof TypeError && error.code !== "ERR_ENCODING_INVALID_ENCODED_DATA"
+      ? `BUG: ${error.stack}` : error.message);
   }
-})));
+}
+console.log(JSON.stringify(said));
 """
 
 

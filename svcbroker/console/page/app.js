@@ -13,6 +13,7 @@ const PAGES = {
   blocks: () => import("./blocks.js"),
   block: () => import("./block.js"),
   subscriptions: () => import("./subscriptions.js"),
+  proof: () => import("./proof.js"),
 };
 // Pages that are reached from another one, and that one.
 const BELOW = { topic: "topics", block: "blocks" };

@@ -86,7 +86,8 @@ export default function Block({ group, parameters }) {
         <${ErrorText} error=${events.error} />
         ${events.data && html`<${Table} label=${t("block.events")} rows=${events.data} keyOf=${(row) => row.eventId}
           empty=${t("topic.noEvents")} columns=${[
-            { title: t("block.eventId"), cell: (row) => html`<code>${row.eventId}</code>` },
+            { title: t("block.eventId"), cell: (row) =>
+              html`<a href=${linkTo("proof", { event: row.eventId })}><code>${row.eventId}</code></a>` },
             { title: t("page.topic"), cell: (row) =>
               html`<a class="name" href=${linkTo("topic", { name: row.topic })}>${row.topic}</a>` },
           ]} />`}

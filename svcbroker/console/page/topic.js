@@ -18,7 +18,7 @@ function EventItem({ event, format, isAlone }) {
   const extensions = Object.entries(event.extensions);
   return html`<li class="event">
     <div class="event-head">
-      <code>${event.eventId}</code>
+      <a href=${linkTo("proof", { event: event.eventId })}><code>${event.eventId}</code></a>
       <${Time} at=${event.timestamp} />
       ${!isAlone && html`<a class="name" href=${linkTo("topic", { name: event.topic })}>${event.topic}</a>`}
       ${event.author && html`<span>${t("event.author")} <code title=${event.author}>${event.author.slice(0, 12)}…</code></span>`}
