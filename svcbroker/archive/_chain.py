@@ -28,7 +28,14 @@ from ._blocks import BlockAuditor, RawBlock
 from ._findings import LIMIT, Findings, Report, noReport, show
 from ._layout import KEYS_NAME, STORE_NAME
 from ._replay import BATCH_BLOCKS, BATCH_BYTES
-from ._tables import RowAuditor, auditStructure, compareReservation, compareState, storedSets
+from ._tables import (
+    RowAuditor,
+    auditStructure,
+    compareCompacted,
+    compareReservation,
+    compareState,
+    storedSets,
+)
 
 _MAX_FAILURES: Final = 20
 """Failed reads after which the audit ends: each may take seconds on a dying disk."""
@@ -317,6 +324,8 @@ class _ChainAudit:
                 self._found.damage("body", "the row belongs to no block", height)
         with self._reading("reservation"):
             compareReservation(self._snapshot, self._blocks.height, self._found)
+        with self._reading("compacted"):
+            compareCompacted(self._snapshot, self._blocks.height, self._found)
         if self._blocks.replay is not None:
             with self._reading("ledger.sqlite"):
                 self._rows.compareCounts()

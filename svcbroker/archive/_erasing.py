@@ -130,7 +130,9 @@ class Eraser:
             return Erasing.MORE
         if not self._store.endErasing():
             return Erasing.WAITING
-        return Erasing.MORE if self._store.vacuum() else Erasing.DONE
+        if self._store.compactSome(isBare) or self._store.vacuum():
+            return Erasing.MORE
+        return Erasing.DONE
 
     def run(self) -> Erasing:
         """
@@ -151,6 +153,19 @@ class Eraser:
                 f"{self._store.path} is damaged (block {block.height}: {error}), so the contents "
                 "that were erased cannot be removed from it: restore it from a backup"
             ) from None
+
+
+def isBare(body: bytes) -> bool:
+    """
+    Whether a body has no content that could be erased.
+    """
+    try:
+        transactions = decodeBody(body, mayBeErased=True)
+    except Malformed:
+        return False
+    return not any(
+        each.kind is Kind.PUBLISH and (each.seal or each.content) for each in transactions
+    )
 
 
 def stripBlock(block: ErasableBlock, chain: bytes) -> StrippedBlock | None:

@@ -308,6 +308,22 @@ def compareReservation(snapshot: Snapshot, height: int, findings: Findings) -> N
         )
 
 
+def compareCompacted(snapshot: Snapshot, height: int, findings: Findings) -> None:
+    """
+    Check up to where rows were written close together.
+
+    @param height: the height of the last block.
+    @raise StorageError: it cannot be read.
+    """
+    rows = list(snapshot.rows("SELECT id, height, again FROM compacted"))
+    if len(rows) != 1 or rows[0][0] != 0:
+        findings.damage("compacted", f"has {len(rows)} rows instead of one")
+    elif type(rows[0][1]) is not int or not 0 <= rows[0][1] <= height:
+        findings.damage("compacted.height", f"{show(rows[0][1])} is no height of the chain")
+    elif rows[0][2] != str(rows[0][1]):
+        findings.differ("compacted.again", str(rows[0][1]), rows[0][2])
+
+
 def storedSets(snapshot: Snapshot) -> Mapping[bytes, ValidatorSet]:
     """
     The stored validator sets by their hashes, unchecked.

@@ -3,13 +3,14 @@ The SQL that removes erased contents from the bodies of blocks.
 
 SQLite overwrites what is deleted (C{secure_delete}), but not what it moves: where rows change
 pages, copies of them may stay in the free space of the old ones. So no row with a body ever takes
-more of its page than before, and none is deleted: then SQLite moves none.
+more of its page than before, and none is deleted: then SQLite moves none. Only where no block has
+contents any more, in many rows around, rows are deleted and inserted again, which frees pages.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from attrs import frozen
@@ -17,8 +18,23 @@ from attrs import frozen
 from ..model import topicPrefix
 from ._files import PAGE_SIZE
 
+BLOCKS_AT_ONCE: Final = 64
+"""From how many blocks at most contents are removed in one transaction."""
+
+BYTES_AT_ONCE: Final = 256 * 1024
+"""The size of bodies after which such a transaction ends."""
+
 LOCATED_AT_ONCE: Final = 256
 """How many ranges are located in one step: each takes some 30 small reads."""
+
+COMPACTED_AT_ONCE: Final = 256
+"""How many rows are written close together in one step."""
+
+MARGIN: Final = 300
+"""
+How many rows without contents have to follow one that is moved. SQLite moves rows of the page
+beside, too, and no page has more than 292.
+"""
 
 _UNLOCATED: Final = 0
 _DONE: Final = 2**63 - 1
@@ -63,6 +79,39 @@ class StrippedBlock:
     body: bytes
     positions: Mapping[str, bytes]
     keys: Collection[tuple[bytes, str]]
+
+
+def eraseBlocks(
+    writing: sqlite3.Connection,
+    height: int,
+    strip: Callable[[ErasableBlock], StrippedBlock | None],
+) -> int | None:
+    """
+    Remove contents from some blocks. Called in a transaction.
+
+    @param height: the height of the last block.
+    @param strip: makes a block without the contents that were erased; C{None} where it has none.
+    @return: the height of a block whose index is not that of its events; C{None} where all is well.
+    """
+    locate(writing, height)
+    size = 0
+    for number in range(BLOCKS_AT_ONCE):
+        block = nextErasable(writing)
+        if block is None:
+            break
+        try:
+            stripped = strip(block)
+        except Exception:
+            if number:
+                break  # and keep what is done; it comes up again
+            raise
+        if stripped is not None and not replaceBody(writing, block, stripped):
+            return block.height
+        advance(writing, block.height)
+        size += len(block.body)
+        if size > BYTES_AT_ONCE:
+            break
+    return None
 
 
 def locate(writing: sqlite3.Connection, height: int) -> bool:
@@ -199,6 +248,58 @@ def forgetCopies(writing: sqlite3.Connection) -> None:
     The copies are removed, too. Called in a transaction.
     """
     writing.execute(f"DELETE FROM erasing WHERE height = {_DONE}")
+
+
+def compactedHeight(writing: sqlite3.Connection) -> int:
+    """
+    The height up to which rows were written close together.
+    """
+    height: int = writing.execute("SELECT height FROM compacted").fetchone()[0]
+    return height
+
+
+def findBare(
+    writing: sqlite3.Connection, height: int, last: int, isBare: Callable[[bytes], bool]
+) -> tuple[int, bool]:
+    """
+    How far blocks have no contents.
+
+    @param height: the height up to which that is known.
+    @param last: the height up to which it is of interest.
+    @param isBare: whether a body has none.
+    @return: the height up to which it is known now, and whether there may be more.
+    """
+    size = 0
+    while height < last:
+        row = writing.execute("SELECT body FROM body WHERE height = ?", (height + 1,)).fetchone()
+        if row is None or not isBare(row[0]):
+            break
+        height, size = height + 1, size + len(row[0])
+        if size > BYTES_AT_ONCE:
+            return height, True
+    return height, False
+
+
+def compactRows(writing: sqlite3.Connection, first: int, last: int) -> None:
+    """
+    Write rows of blocks without contents close together. Called in a transaction.
+
+    @param first: the height of the first block.
+    @param last: that of the last one to be written.
+    """
+    rows: list[tuple[int, bytes, bytes]] = []
+    size = 0
+    for height in range(first, last + 1):
+        rows += writing.execute(
+            "SELECT height, receipts, body FROM body WHERE height = ?", (height,)
+        ).fetchall()
+        size += len(rows[-1][2]) if rows else 0
+        if size > BYTES_AT_ONCE:
+            break
+    writing.executemany("DELETE FROM body WHERE height = ?", [(row[0],) for row in rows])
+    writing.executemany("INSERT INTO body (height, receipts, body) VALUES (?, ?, ?)", rows)
+    height = rows[-1][0] if rows else last
+    writing.execute("UPDATE compacted SET height = ?, again = ?", (height, str(height)))
 
 
 def rowSize(receipts: int, body: int, padding: int) -> int:

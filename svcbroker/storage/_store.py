@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Final, Self
 
 from ._erasing import (
+    COMPACTED_AT_ONCE,
+    MARGIN,
     ErasableBlock,
     StrippedBlock,
-    advance,
+    compactedHeight,
+    compactRows,
+    eraseBlocks,
+    findBare,
     forgetCopies,
     hasCopies,
     hasErasable,
-    locate,
-    nextErasable,
-    replaceBody,
 )
 from ._errors import (
     StorageError,
@@ -38,12 +40,6 @@ from ._schema import removeBackups, schemaSteps
 from ._snapshot import Snapshot
 from ._tip import Tip, TipFile, findLoss, logLoss, readTip
 from ._transactions import Transactions
-
-BLOCKS_AT_ONCE: Final = 64
-"""From how many blocks at most contents are removed in one transaction."""
-
-BYTES_AT_ONCE: Final = 256 * 1024
-"""The size of bodies after which such a transaction ends."""
 
 PAGES_AT_ONCE: Final = 256
 """How many pages are given back to the file system in one transaction."""
@@ -81,6 +77,8 @@ class Store(ChainReader):
         self._hash = b""
         self._total = 0
         self._reserved = (0, 0)
+        # Up to here blocks are known to have no contents.
+        self._bareHeight = 0
         self._tipFile = TipFile(path)
         # The fingerprints of the last segment, where that is not full.
         self._tail = b""
@@ -310,24 +308,9 @@ class Store(ChainReader):
             return False
 
         def erase() -> None:
-            locate(self._writing, self._height)
-            size = 0
-            for number in range(BLOCKS_AT_ONCE):
-                block = nextErasable(self._writing)
-                if block is None:
-                    break
-                try:
-                    stripped = strip(block)
-                except Exception:
-                    if number:
-                        break  # and keep what is done; it comes up again
-                    raise
-                if stripped is not None and not replaceBody(self._writing, block, stripped):
-                    raise self._damage(f"the index of block {block.height} is not its events'")
-                advance(self._writing, block.height)
-                size += len(block.body)
-                if size > BYTES_AT_ONCE:
-                    break
+            damaged = eraseBlocks(self._writing, self._height, strip)
+            if damaged is not None:
+                raise self._damage(f"the index of block {damaged} is not that of its events")
 
         self._transactions.run(erase)
         return True
@@ -353,6 +336,26 @@ class Store(ChainReader):
             raise StorageFailed(f"{error.filename} cannot be removed: {error.strerror}") from error
         self._transactions.run(lambda: forgetCopies(self._writing))
         return True
+
+    def compactSome(self, isBare: Callable[[bytes], bool]) -> bool:
+        """
+        Write some rows of blocks without contents close together: blocks up to the first one that
+        has some.
+
+        @param isBare: whether a body has no content that could be erased.
+        @return: whether there may be more.
+        @raise StorageFailed: as for L{append}.
+        @raise StorageDamaged: as for L{append}.
+        """
+        done = compactedHeight(self._writing)
+        end = min(done + COMPACTED_AT_ONCE + MARGIN, self._height)
+        known = max(done, self._bareHeight)
+        self._bareHeight, hasMore = findBare(self._writing, known, end, isBare)
+        last = min(done + COMPACTED_AT_ONCE, self._bareHeight - MARGIN)
+        if last > done:
+            self._transactions.run(lambda: compactRows(self._writing, done + 1, last))
+            return True
+        return hasMore
 
     def vacuum(self) -> bool:
         """

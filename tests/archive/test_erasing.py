@@ -165,6 +165,32 @@ class ErasingTests(ErasingTestCase):
         self.assertLess(chain.store.size(), before / 2)
         self.assertEqual(len([text for text in eventsIn(chain.store).values() if text]), 5)
 
+    def test_spaceOfSmallBlocksComesBack(self) -> None:
+        """Blocks that share pages are written close together where none has contents any more; what
+        is left, and what comes later, can be erased without a trace."""
+        chain = self.chain
+        chain.open("a")
+        for number in range(1500):
+            chain.decide([chain.say("a", canary(number) * (number % 40))])
+        chain.store.foldLog()
+        before = chain.store.size()
+        for first in range(1, 1100, 100):
+            chain.erase("a", (first, first + 99))
+            self.erase()
+        chain.store.foldLog()
+        self.assertLess(chain.store.size(), before * 0.65)
+        chain.erase("a", (1101, 1400))
+        self.erase()
+        events = eventsIn(chain.store)
+        self.assertEqual([number for (_, number), text in events.items() if text is None][-1], 1400)
+        self.assertEqual(events["a", 1500], canary(1499) * 19)
+        data = b"".join(path.read_bytes() for path in self.directory.iterdir())
+        for number in range(1400):
+            self.assertNotIn(canary(number)[:32], data)
+        chain.store.close()
+        with closing(reopened(self.path)) as store:
+            self.assertEqual(eventsIn(store), events)
+
     def test_readerDelaysTheEnd(self) -> None:
         """While another process reads the file, its log may still have the content; afterwards it
         is removed."""
