@@ -5,6 +5,7 @@ Signatures, idempotency keys and expected sequence numbers over REST and JSON-RP
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
@@ -12,6 +13,8 @@ from urllib.parse import urlencode
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
+from svcbroker.carriers.http import jsonrpc
+from svcbroker.interfaces import Submission
 from svcbroker.model import EventId, Execution, PublishEvent, Receipt
 
 from ...authors import Author, tellChain
@@ -135,6 +138,26 @@ class ParameterTests(PublishTestCase):
         self.assertEqual(["error" in each for each in answers], [False, False, True, False])
         self.assertEqual(answers[2]["error"]["code"], errors.SignatureInvalid.rpcCode)
         self.assertEqual(self.keys(), [None, "a", None])
+
+    def test_manySignedCallsAreSubmittedInParts(self) -> None:
+        """None takes long to verify."""
+        sizes: list[int] = []
+        submitMany = self.ledger.submitMany
+
+        def count(requests: Sequence[Any]) -> Submission:
+            sizes.append(len(requests))
+            return submitMany(requests)
+
+        self.patch(self.ledger, "submitMany", count)
+        self.patch(jsonrpc, "MAX_SIGNED", 3)
+        params = {"topic": "t", "content": "eA==", "extensions": {"svc-a": "b"}}
+        one = {"jsonrpc": "2.0", "id": 1, "method": "publish"}
+        plain, signed = ({**one, "params": {**params, **more}} for more in ({}, self.signed))
+        calls = [*[plain] * 5, *[signed] * 7]
+        answers = self.post(f"{BASE}/jsonrpc", json.dumps(calls).encode(), "application/json")
+        self.assertEqual({each["result"]["status"] for each in answers}, {"SUCCESS"})
+        self.assertEqual(len(answers), len(calls))
+        self.assertEqual(sizes, [8, 3, 1])
 
 
 class OutcomeTests(PublishTestCase):
