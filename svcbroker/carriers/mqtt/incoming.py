@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Final
 
 from ...errors import BrokerError, LedgerUnavailable, Overloaded, TransactionTimeout
 
 _KEY_BYTES: Final = 16
+_SECRET_BYTES: Final = 32
 
 
 class Incoming:
@@ -18,9 +20,9 @@ class Incoming:
     The exchanges with QoS 2 in which the client is the sender (section 4.3.3).
 
     In a session that outlives its connections each publish has an I{idempotency key}, of which the
-    chain executes one publish only. The key is random, and is on disk by packet identifier before
-    the publish is submitted. It is removed with the exchange: before PUBCOMP, or the PUBREC of a
-    refusal, is sent. So a crash of the broker at any point leaves one event:
+    chain executes one publish only. The key is unguessable, and is on disk by packet identifier
+    before the publish is submitted. It is removed with the exchange: before PUBCOMP, or the PUBREC
+    of a refusal, is sent. So a crash of the broker at any point leaves one event:
 
      1. Before the key is on disk: nothing was submitted. What the client sends again is new.
      2. Before the block is on disk: the publish was not executed, or will be (a CometBFT network
@@ -53,6 +55,9 @@ class Incoming:
         self.submitted: set[int] = set()
         self.published: set[int] = set()
         self.keys: dict[int, str] = {}
+        # All keys are digests of a secret: readers of the chain cannot tell which belong together.
+        self._secret = b""
+        self._count = 0
         # Those that may be in the log by an earlier submission.
         self._resubmitted: set[int] = set()
         self._storeNow = storeNow
@@ -71,8 +76,12 @@ class Incoming:
         if key is not None:
             self._resubmitted.add(packetId)
             return key
-        key = urlsafe_b64encode(entropy(_KEY_BYTES)).rstrip(b"=").decode("ascii")
-        self.keys[packetId] = key
+        if not self._secret:
+            self._secret = entropy(_SECRET_BYTES)
+        # One call of the system for each key would cost more than the digest.
+        self._count += 1
+        digest = sha256(self._secret + self._count.to_bytes(8, "big")).digest()[:_KEY_BYTES]
+        key = self.keys[packetId] = urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
         return key
 
     def _forgetKey(self, packetId: int) -> None:
