@@ -189,7 +189,7 @@ class CrashTests(SynchronousTestCase):
         for steps in crashes:
             for _ in range(steps):
                 self.step(client)
-            isEarly = not client.isDone
+            wasCut = not client.isDone
             late = () if areLost else self.ledger.held
             self.server.crash()
             self.file = self.file.crash(isWritten=not areLost)
@@ -200,7 +200,7 @@ class CrashTests(SynchronousTestCase):
         for _ in range(200):
             self.step(client)
         self.assertTrue(client.isDone)
-        return isEarly
+        return wasCut
 
     def contents(self) -> list[bytes]:
         """The events of the log."""
