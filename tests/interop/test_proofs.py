@@ -15,8 +15,9 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from svcbroker.proofs import ProofInvalid, verifyProof
 from tests.proofs.authored import authored
-from tests.proofs.mutations import randomlyChanged
+from tests.proofs.mutations import mutations, randomlyChanged
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
@@ -56,6 +57,20 @@ def mutated() -> Iterator[Case]:
             yield changed.decode("utf-8", "replace"), changed, made.genesis.chain.hex()
 
 
+def judgedChanges() -> Iterator[tuple[Case, bool]]:
+    """Changes of members of some proofs, and whether the package takes the proof then."""
+    made, seed = authored(), Random(17)
+    for data in (made.events["all"], made.events["key"], made.erased["all"]):
+        for what, changed in seed.sample(list(mutations(json.loads(data))), 700):
+            text = json.dumps(changed).encode("ascii")
+            try:
+                verifyProof(text, chain=made.genesis.chain)
+                isGood = True
+            except ProofInvalid:
+                isGood = False
+            yield (what, text, made.genesis.chain.hex()), isGood
+
+
 def program(name: str) -> str:
     """The path of a program, which must be installed."""
     found = shutil.which(name)
@@ -83,6 +98,12 @@ class JudgeTestCase(SynchronousTestCase):
         for (name, _, _), said in zip(proofs, self.judge(proofs), strict=True):
             self.assertTrue(said, name)
             self.assertNotIn("BUG", said, name)
+
+    def checkChanges(self) -> None:
+        """The example takes what the package takes."""
+        changes = [*judgedChanges()]
+        self.allAreAccepted([case for case, isGood in changes if isGood])
+        self.allAreRefused([case for case, isGood in changes if not isGood])
 
     def checkScript(self, *command: str) -> None:
         """As a script the example says what came of it."""
@@ -149,6 +170,10 @@ class NodeTests(JudgeTestCase):
         """It refuses random changes of proofs of signed events."""
         self.allAreRefused([*mutated()])
 
+    def test_changesAreJudgedAlike(self) -> None:
+        """It takes and refuses the same changes of members as the package."""
+        self.checkChanges()
+
     def test_scriptJudgesProofs(self) -> None:
         """As a script it says what came of it."""
         self.checkScript(self.node, str(EXAMPLES / "verify.mjs"))
@@ -187,6 +212,10 @@ class GoTests(JudgeTestCase):
     def test_mutationsAreRefused(self) -> None:
         """It refuses random changes of proofs of signed events."""
         self.allAreRefused([*mutated()])
+
+    def test_changesAreJudgedAlike(self) -> None:
+        """It takes and refuses the same changes of members as the package."""
+        self.checkChanges()
 
     def test_halvesOfSurrogatePairsAreRefused(self) -> None:
         """A text that no UTF-8 stands for is refused, and a whole pair is not."""

@@ -74,12 +74,16 @@ func parse(data []byte) any {
 func members(value any, names string, optional string) object {
 	found, isObject := value.(object)
 	need(isObject, "an object is missing")
+	known := map[string]bool{}
+	for _, name := range strings.Fields(names + " " + optional) {
+		known[name] = true
+	}
 	for _, name := range strings.Fields(names) {
 		_, isThere := found[name]
 		need(isThere, name+" is missing")
 	}
 	for name := range found {
-		need(strings.Contains(" "+names+" "+optional+" ", " "+name+" "), "a member is not known")
+		need(known[name], "a member is not known")
 	}
 	return found
 }
