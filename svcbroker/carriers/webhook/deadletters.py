@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...broker import Publication
-from ...model import MAX_EXTENSIONS_SIZE, TAG, Event
+from ...model import MAX_EXTENSIONS_SIZE, RESERVED_NAMES, TAG, Event
 
 MAX_REASON: Final = 256
 """The longest reason, in characters."""
@@ -54,7 +54,9 @@ def makeDeadLetter(
         "svc-subscription-id": subscriptionId,
         GIVEN_UP_BY: ",".join([*_webhooksOf(event), subscriptionId]),
     }
-    extensions = {**event.extensions, **why}
+    # An earlier release has let names in that are reserved now.
+    kept = {key: text for key, text in event.extensions.items() if key not in RESERVED_NAMES}
+    extensions = {**kept, **why}
     if _size(extensions) > MAX_EXTENSIONS_SIZE:
         tag = {TAG: event.extensions[TAG]} if TAG in event.extensions else {}
         extensions = {**tag, **why}

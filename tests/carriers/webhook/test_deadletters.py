@@ -258,6 +258,16 @@ class DeadLetterTests(SynchronousTestCase):
         self.harness.clock.pump([1.0] * 30)
         self.assertEqual(len(self.published()), 3)
 
+    def test_reservedNamesAreLeftOut(self) -> None:
+        """An earlier release has let them in."""
+        extensions = {"svc-author": "x", "svc-a": "b"}
+        event = Event(
+            topic="a", content=b"x", extensions=extensions, eventId=EventId("0123abcd", 1, 1)
+        )
+        made = makeDeadLetter(event, "1", "d", ID, 3, "why").extensions
+        checkExtensions(made)
+        self.assertEqual((made.get("svc-author"), made["svc-a"]), (None, "b"))
+
     def test_anyEventFitsIntoDeadLetter(self) -> None:
         """Where extensions are too large, the tag is kept, if it fits."""
         name = "t" * 256
