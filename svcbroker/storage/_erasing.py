@@ -302,6 +302,14 @@ def compactRows(writing: sqlite3.Connection, first: int, last: int) -> None:
     writing.execute("UPDATE compacted SET height = ?, again = ?", (height, str(height)))
 
 
+def countFreePages(writing: sqlite3.Connection) -> tuple[int, bool]:
+    """
+    How many pages are free, and whether they can be given back.
+    """
+    free = writing.execute("PRAGMA freelist_count").fetchone()[0]
+    return free, bool(writing.execute("PRAGMA auto_vacuum").fetchone()[0])
+
+
 def rowSize(receipts: int, body: int, padding: int) -> int:
     """
     The size of a row of the table C{body}, from those of its columns.

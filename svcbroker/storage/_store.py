@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from ._erasing import (
     COMPACTED_AT_ONCE,
@@ -17,6 +17,7 @@ from ._erasing import (
     StrippedBlock,
     compactedHeight,
     compactRows,
+    countFreePages,
     eraseBlocks,
     findBare,
     forgetCopies,
@@ -40,6 +41,8 @@ from ._schema import removeBackups, schemaSteps
 from ._snapshot import Snapshot
 from ._tip import Tip, TipFile, findLoss, logLoss, readTip
 from ._transactions import Transactions
+
+T = TypeVar("T")
 
 PAGES_AT_ONCE: Final = 256
 """How many pages are given back to the file system in one transaction."""
@@ -304,7 +307,7 @@ class Store(ChainReader):
         @raise StorageFailed: as for L{append}.
         @raise StorageDamaged: as for L{append}; or the block is damaged.
         """
-        if not hasErasable(self._writing):
+        if not self._read(lambda: hasErasable(self._writing)):
             return False
 
         def erase() -> None:
@@ -324,7 +327,7 @@ class Store(ChainReader):
         @raise StorageFailed: as for L{append}.
         @raise StorageDamaged: as for L{append}.
         """
-        if not hasCopies(self._writing):
+        if not self._read(lambda: hasCopies(self._writing)):
             return True
         try:
             if not self._transactions.foldLog():
@@ -347,10 +350,10 @@ class Store(ChainReader):
         @raise StorageFailed: as for L{append}.
         @raise StorageDamaged: as for L{append}.
         """
-        done = compactedHeight(self._writing)
+        done = self._read(lambda: compactedHeight(self._writing))
         end = min(done + COMPACTED_AT_ONCE + MARGIN, self._height)
         known = max(done, self._bareHeight)
-        self._bareHeight, hasMore = findBare(self._writing, known, end, isBare)
+        self._bareHeight, hasMore = self._read(lambda: findBare(self._writing, known, end, isBare))
         last = min(done + COMPACTED_AT_ONCE, self._bareHeight - MARGIN)
         if last > done:
             self._transactions.run(lambda: compactRows(self._writing, done + 1, last))
@@ -366,8 +369,8 @@ class Store(ChainReader):
         @raise StorageFailed: as for L{append}.
         @raise StorageDamaged: as for L{append}.
         """
-        free: int = self._writing.execute("PRAGMA freelist_count").fetchone()[0]
-        if not free or not self._writing.execute("PRAGMA auto_vacuum").fetchone()[0]:
+        free, canShrink = self._read(lambda: countFreePages(self._writing))
+        if not free or not canShrink:
             return False
 
         def vacuum() -> None:
@@ -403,6 +406,13 @@ class Store(ChainReader):
         self._reading.close()
         self._writing.close()
         self._tipFile.close()
+
+    def _read(self, read: Callable[[], T]) -> T:
+        """Read by the writing connection."""
+        try:
+            return read()
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
 
     def _catchUp(self, missing: Tip, appends: Sequence[Append]) -> None:
         """Look whether what was missing has come back."""

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import Eraser, Erasing, loadChain
 from svcbroker.chain import Kind, Transaction
-from svcbroker.storage import Store
+from svcbroker.storage import StorageDamaged, Store
 from tests.archive.erasable import (
     ErasableChain,
     canary,
@@ -219,6 +219,13 @@ class ErasingTests(ErasingTestCase):
         self.erase()
         self.assertFalse(copy.exists())
         self.assertEqual(list(self.directory.glob("*backup*")), [])
+
+    def test_damagedFileIsReported(self) -> None:
+        """An eraser tells a damaged file as such, whichever step comes to it."""
+        self.chain.open("a")
+        for table in ("compacted", "erasing"):
+            self.chain.store._writing.execute(f"DROP TABLE {table}")
+            self.assertRaises(StorageDamaged, Eraser(self.chain.store).run)
 
     def test_nothingToDo(self) -> None:
         """A chain without erasures has its upgrade copy afterwards."""
