@@ -138,8 +138,10 @@ class Console:
             # By a certificate, or as an anonymous client.
             principal = await request.channel.authenticator.logIn(None)
         except NotAuthenticated:
-            # From now on, calls are refused without the browser's own dialog.
-            self._setCookie(request, b"")
+            # From now on, calls are refused without the browser's own dialog. A cookie that is
+            # there stays: another page may have asked.
+            if request.sessionToken is None:
+                self._setCookie(request, b"")
             return User(None, hasAccounts=True, hasSession=False)
         return User(principal.name, hasAccounts=True, hasSession=False)
 

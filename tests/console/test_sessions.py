@@ -7,6 +7,7 @@ from __future__ import annotations
 from twisted.internet.address import IPv4Address
 
 from svcbroker.carriers.http import sessions
+from svcbroker.carriers.http.plain import readFields
 from svcbroker.carriers.http.sessions import LIFETIME, MAX_OF_ONE
 from tests.access.support import principalOf
 from tests.carriers.http.accounts import TOKEN
@@ -159,6 +160,11 @@ class SessionTests(ConsoleTestCase):
             [answer] = connection.answers()
             self.assertEqual(answer.status, status)
 
+    def test_onlyTheSessionLeavesTheFastPath(self) -> None:
+        """Cookies of others, such as those of load balancers, cost clients nothing."""
+        self.assertIsNone(readFields(b"Cookie: a=b; svcbroker-session-80=c\r\n"))
+        self.assertIsNotNone(readFields(b"Cookie: a=b; c=d\r\n"))
+
     def test_logOutEndsTheSession(self) -> None:
         """For every copy of the cookie."""
         cookie = self.cookie("ann")
@@ -196,6 +202,13 @@ class SessionTests(ConsoleTestCase):
         answer = self.ask(f"{CONSOLE}/session")
         self.assertIsNone(answer.json()["account"])
         self.assertEnded(self.cookieOf(answer))
+
+    def test_otherPagesCannotEndTheSession(self) -> None:
+        """Asking for the user from elsewhere leaves the cookie as it is."""
+        cookie = self.cookie("ann")
+        answer = self.ask(f"{CONSOLE}/session", headers={"Cookie": cookie})
+        self.assertIsNone(answer.json()["account"])
+        self.assertNotIn("set-cookie", answer.headers)
 
 
 class BoundTests(ConsoleTestCase):

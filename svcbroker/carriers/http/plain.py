@@ -17,6 +17,7 @@ from twisted.web.http import OK, RESPONSES, datetimeToString
 from twisted.web.server import version
 
 from .routes import CONTENT_TYPE, Answer, Endpoint, Refusal
+from .sessions import COOKIE
 from .settings import HttpSettings
 
 MAX_HEAD: Final = 8 * 1024
@@ -40,8 +41,7 @@ _USED = frozenset(
         *(b"sec-fetch-site", b"authorization", b"idempotency-key"),
     }
 )
-# A cookie may be a session, which only twisted.web looks for.
-_UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"cookie"})
+_UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
 _OK: Final = b"HTTP/1.1 200 OK"
 _NO_CONTENT: Final = b"HTTP/1.1 204 No Content"
 _CLOSE: Final = b"\r\nConnection: close"
@@ -117,7 +117,8 @@ def readFields(block: bytes) -> Fields | None:
             if name in used:
                 return None
             used[name] = value.strip(b" \t")
-        elif name in _UNUSUAL:
+        elif name in _UNUSUAL or (name == b"cookie" and COOKIE in value):
+            # Sessions are looked for on the way through twisted.web only.
             return None
     if used.get(b"connection", b"keep-alive").lower() != b"keep-alive":
         return None

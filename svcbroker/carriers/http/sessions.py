@@ -25,6 +25,9 @@ MAX_SESSIONS: Final = 10_000
 MAX_OF_ONE: Final = 20
 """How many sessions an account may have; its oldest end first."""
 
+COOKIE: Final = b"svcbroker-session"
+"""What the names of cookies with a token begin with."""
+
 _TOKEN_BYTES: Final = 32
 
 
@@ -97,7 +100,7 @@ class Sessions:
         @param port: of the server's end of the connection; see L{cookie}.
         @return: empty where the session was ended; C{None} where there is no cookie.
         """
-        name = _nameOf(port).encode("ascii")
+        name = _nameOf(port)
         for header in headers.getRawHeaders(b"cookie", []):
             for each in header.split(b";"):
                 key, equals, value = each.strip(b" \t").partition(b"=")
@@ -117,7 +120,7 @@ class Sessions:
         attributes = f"; Path={self._path}; HttpOnly; SameSite=Strict"
         if isSecure:
             attributes += "; Secure"
-        return b"%b=%b%b" % (_nameOf(port).encode("ascii"), token, attributes.encode("ascii"))
+        return b"%b=%b%b" % (_nameOf(port), token, attributes.encode("ascii"))
 
     def _endOldest(self, name: str) -> None:
         """Make room for one more session of an account."""
@@ -162,8 +165,8 @@ def portOf(channel: Any) -> int | None:
     return getattr(channel.getHost(), "port", None)
 
 
-def _nameOf(port: int | None) -> str:
-    return "svcbroker-session" if port is None else f"svcbroker-session-{port}"
+def _nameOf(port: int | None) -> bytes:
+    return COOKIE if port is None else b"%b-%d" % (COOKIE, port)
 
 
 def _hash(token: bytes) -> bytes:
