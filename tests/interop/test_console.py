@@ -84,6 +84,23 @@ class PagesTests(ConsoleTestCase):
         await self.browser.waitForText("active")
         await self.judge("overview")
 
+    async def test_languageIsKept(self) -> None:
+        """The reader chooses it, and finds it again with the page."""
+        await self.open(page="#subscriptions")
+        browser = self.browser
+        await browser.waitForText("There are no webhooks.")
+        await browser.tabTo("中文")
+        await browser.press("Enter")
+        await browser.waitForText("没有 Webhook。")
+        await self.judge("chinese")
+        await browser.open("about:blank")
+        await browser.open(f"{self.daemon.base}/console#subscriptions")
+        await browser.waitForText("没有 Webhook。")
+        self.assertEqual(await browser.evaluate("document.documentElement.lang"), "zh-CN")
+        await browser.tabTo("English")
+        await browser.press("Enter")
+        await browser.waitForText("There are no webhooks.")
+
     async def test_topicsAreOpenedByKeyboard(self) -> None:
         """A topic is opened, found, published to and closed without a pointer."""
         await self.open()
