@@ -96,7 +96,8 @@ class Command:
 
     @ivar name: its name on the command line.
     @ivar summary: what it does, in a sentence.
-    @ivar module: the module that has it; by default the one of its name here. It has one of
+    @ivar command: a L{click.Command} that is it.
+    @ivar module: else the module that has it; by default the one of its name here. It has one of
 
           - C{command}: a L{click.Command} whose callback takes a L{Console} first and returns the
             exit code,
@@ -108,7 +109,10 @@ class Command:
     name: str
     summary: str
     module: str = field(default="", kw_only=True)
+    command: Any = field(default=None, kw_only=True)
 
     def load(self) -> Any:
-        """Import its module."""
+        """Import its module, if it has one."""
+        if self.command is not None:
+            return self
         return import_module(self.module or f"{__package__}.{self.name}")

@@ -20,7 +20,12 @@ Report: TypeAlias = Callable[[int, int | None], None]
 
 @contextmanager
 def progressBar(
-    console: Console, options: Mapping[str, Any], label: str, unit: str = "blocks"
+    console: Console,
+    options: Mapping[str, Any],
+    label: str,
+    unit: str = "blocks",
+    *,
+    isResultShown: bool = False,
 ) -> Iterator[Report]:
     """
     While the context lasts, show how far a command is: on standard error, where that is a
@@ -29,9 +34,11 @@ def progressBar(
     @param options: the command's
         L{ProgressOptions<svcbroker.commands._command.ProgressOptions>}.
     @param label: what is going on, in a word or two.
+    @param isResultShown: whether results that go to a terminal show how far the command is.
     @return: what is to be called, as often as one likes: drawing is bounded.
     """
-    if not (options.get("progress") or console.errors.isatty()):
+    isSeen = isResultShown and console.output.isatty()
+    if not options.get("progress") and (isSeen or not console.errors.isatty()):
         yield _ignore
         return
     from rich.console import Console as Terminal

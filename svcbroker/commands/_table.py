@@ -10,6 +10,15 @@ from ._command import Command
 
 COMMANDS: Final[tuple[Command, ...]] = (
     Command("run", "Run the daemon, until Ctrl-C."),
+    Command("pub", "Publish an event, or each line of standard input."),
+    Command("sub", "Show events as they are published."),
+    Command("tail", "Show the last events, and then those that follow."),
+    Command("events", "Show stored events."),
+    Command("replay", "Show stored events at the pace at which they were published."),
+    Command("get", "Show one event."),
+    Command("prove", "Get the proof of an event, and check it."),
+    Command("topic", "List, open, close and describe topics."),
+    Command("context", "Keep where brokers are, with which credentials, under names."),
     Command("verify", "Check a proof offline, against a trusted genesis or checkpoint."),
     Command("keygen", "Make a key with which an author signs events."),
     Command("sign", "Sign an event as its author, offline."),

@@ -1,0 +1,110 @@
+"""
+C{svcbroker context}: where brokers are, and with which credentials, under names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ..client._requests import checkUrl
+from ._command import Command, CommandError, Console, Exit
+from ._connection import FIELD_OPTIONS
+from ._contexts import FIELDS, Contexts, contextsPath
+from ._events import options
+from ._words import quoted
+
+_FILES: Final = ("password-file", "token-file", "ca", "cert", "cert-key")
+_NAME: Final = click.argument("name")
+
+
+def _read() -> Contexts:
+    return Contexts.read(contextsPath(os.environ))
+
+
+def _make(help: str) -> Any:
+    return click.command(help=help, options_metavar="[options]")
+
+
+@_make("Add a context, or replace it. The first one is used from then on.")
+@options(
+    _NAME,
+    click.option("--url", metavar="URL", required=True, help="The broker's URL."),
+    *FIELD_OPTIONS,
+    click.pass_obj,
+)
+def _add(console: Console, name: str, **given: str | None) -> int:
+    contexts = _read()
+    values = {each: given[each.replace("-", "_")] for each in FIELDS}
+    fields = {each: value for each, value in values.items() if value is not None}
+    try:
+        fields["url"] = checkUrl(fields["url"])
+    except ValueError as error:
+        raise CommandError(f"--url: {error}") from None
+    if "password-file" in fields and "user" not in fields:
+        raise CommandError("--password-file needs --user")
+    for each in _FILES:
+        if each in fields:
+            fields[each] = str(Path(fields[each]).absolute())
+    contexts.contexts[name] = fields
+    contexts.current = contexts.current or name
+    contexts.write()
+    used = ", and is used" if contexts.current == name else ""
+    console.warn(f"{contexts.path}: the context {name} is there{used}")
+    return Exit.GOOD
+
+
+@_make("Use a context wherever neither --url, --context nor SVCBROKER_URL says otherwise.")
+@options(_NAME, click.pass_obj)
+def _use(console: Console, name: str) -> int:
+    contexts = _read()
+    contexts.find(name)
+    contexts.current = name
+    contexts.write()
+    console.warn(f"{contexts.path}: the context {name} is used")
+    return Exit.GOOD
+
+
+@_make("List the contexts. A * is before the one in use.")
+@options(
+    click.option("--json", "asJson", is_flag=True, help="Show each context as a line of JSON."),
+    click.pass_obj,
+)
+def _list(console: Console, asJson: bool) -> int:
+    contexts = _read()
+    for name, fields in contexts.contexts.items():
+        isUsed = name == contexts.current
+        if asJson:
+            console.say(json.dumps({"name": name, "used": isUsed, **fields}))
+            continue
+        words = [f"{key} {quoted(value)}" for key, value in fields.items() if key != "url"]
+        console.say("  ".join([f"{'*' if isUsed else ' '} {name}", fields["url"], *words]))
+    return Exit.GOOD
+
+
+@_make("Remove a context. Its files of secrets stay.")
+@options(_NAME, click.pass_obj)
+def _remove(console: Console, name: str) -> int:
+    contexts = _read()
+    contexts.find(name)
+    del contexts.contexts[name]
+    contexts.current = None if contexts.current == name else contexts.current
+    contexts.write()
+    console.warn(f"{contexts.path}: removed the context {name}")
+    return Exit.GOOD
+
+
+HELP: Final = (
+    "They are in svcbroker/contexts.toml, in XDG_CONFIG_HOME or ~/.config. Secrets are not in it, "
+    "but in the files that it names."
+)
+COMMANDS: Final = (
+    Command("add", "Add a context, or replace it.", command=_add),
+    Command("use", "Use a context from now on.", command=_use),
+    Command("list", "List the contexts.", command=_list),
+    Command("remove", "Remove a context.", command=_remove),
+)

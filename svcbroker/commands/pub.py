@@ -1,0 +1,181 @@
+"""
+C{svcbroker pub}: publish events.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import click
+
+from ..errors import BrokerError
+from ._command import CommandError, Console, Exit
+from ._connection import clientCommand
+from ._events import options
+from ._progress import progressBar
+
+if TYPE_CHECKING:
+    from ..client import AuthorKey, Client, Published
+
+PREFIX: Final = "svc-"
+_PIECE: Final = 256 * 1024
+
+
+@clientCommand(
+    """\
+    Publish an event to an open topic.
+
+    It returns when the event is final and on disk, and writes the event's id. Without CONTENT
+    standard input is read: all of it is one event, or with --lines each line is one. The call is
+    repeated with its idempotency key until its outcome is known, so that the event is published
+    once.
+
+    \b
+    svcbroker pub weather/zurich 21.5 --ext unit=C
+    tail -f readings.log | svcbroker pub weather/zurich --lines
+    """
+)
+@options(
+    click.argument("topic"),
+    click.argument("content", required=False),
+    click.option("--lines", is_flag=True, help="Publish each line of standard input."),
+    click.option(
+        "--ext",
+        "extensions",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="An extension; svc- is put before its name.",
+    ),
+    click.option("--sign", metavar="FILE", help="Sign with the author's key in this PEM file."),
+    click.option(
+        "--idempotency-key",
+        "key",
+        metavar="KEY",
+        help="Publish once, however often this command is run; with --lines KEY-1 is that of "
+        "the first line, and so on.",
+    ),
+    click.option(
+        "--expect",
+        type=click.IntRange(min=0),
+        metavar="NUMBER",
+        help="Publish only if the topic has this many events.",
+    ),
+    click.option("--json", "asJson", is_flag=True, help="Show what was published as JSON."),
+)
+def command(
+    console: Console,
+    client: Client,
+    topic: str,
+    content: str | None,
+    lines: bool,
+    extensions: tuple[str, ...],
+    sign: str | None,
+    key: str | None,
+    expect: int | None,
+    asJson: bool,
+) -> int:
+    """Publish, and write the ids."""
+    given: dict[str, Any] = {"extensions": _extensions(extensions), "author": _author(sign)}
+    if lines:
+        if content is not None or expect is not None:
+            raise CommandError("--lines goes with neither CONTENT nor --expect")
+        return _publishLines(console, client, topic, key, given, asJson)
+    published = client.publish(
+        topic, _content(content), idempotencyKey=key, expectedSequence=expect, **given
+    )
+    console.say(_describe(published, asJson))
+    return Exit.GOOD
+
+
+def _publishLines(
+    console: Console,
+    client: Client,
+    topic: str,
+    key: str | None,
+    given: Mapping[str, Any],
+    asJson: bool,
+) -> int:
+    from ..client import Publication
+
+    number = 0
+    with progressBar(console, {}, "publishing", "events", isResultShown=True) as report:
+        for those in _pieces(sys.stdin.buffer):
+            publications = [
+                Publication(
+                    topic,
+                    line,
+                    idempotencyKey=None if key is None else f"{key}-{each}",
+                    **given,
+                )
+                for each, line in enumerate(those, number + 1)
+            ]
+            outcomes = client.publishMany(publications)
+            for each, outcome in enumerate(outcomes, number + 1):
+                if isinstance(outcome, BrokerError):
+                    console.warn(f"line {each} was not published")
+                    raise outcome
+                console.say(_describe(outcome, asJson))
+            console.output.flush()
+            number += len(publications)
+            report(number, None)
+    return Exit.GOOD
+
+
+def _pieces(source: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines of a stream as they come: those that are there together are published together."""
+    rest = b""
+    while piece := source.read1(_PIECE):  # type: ignore[attr-defined]
+        *lines, rest = (rest + piece).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+def _content(content: str | None) -> bytes:
+    if content is None:
+        if sys.stdin.isatty():
+            raise CommandError("CONTENT is missing: give it, or pipe it in")
+        return sys.stdin.buffer.read()
+    try:
+        return content.encode("utf-8")
+    except UnicodeEncodeError:
+        raise CommandError("CONTENT is not UTF-8: give it on standard input") from None
+
+
+def _extensions(given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        name = name if name.startswith(PREFIX) else PREFIX + name
+        if not equals or name in found:
+            raise CommandError(f"--ext: {each!r} is not NAME=VALUE, or comes again")
+        found[name] = value
+    return found
+
+
+def _author(path: str | None) -> AuthorKey | None:
+    if path is None:
+        return None
+    from ..client import AuthorKey
+
+    try:
+        return AuthorKey.read(Path(path))
+    except ValueError as error:
+        raise CommandError(f"--sign: {path}: {error}") from None
+
+
+def _describe(published: Published, asJson: bool) -> str:
+    if not asJson:
+        return published.eventId
+    return json.dumps(
+        {
+            "topic": published.topic,
+            "eventId": published.eventId,
+            "idempotencyKey": published.idempotencyKey,
+        }
+    )

@@ -1,0 +1,82 @@
+"""
+C{svcbroker replay}: stored events at the pace at which they were published.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from ._command import Console, Exit
+from ._connection import clientCommand
+from ._events import FORMAT_OPTIONS, beginning, formatOf, options, show
+from .sub import COUNT, FROM, SINCE, TAG
+
+if TYPE_CHECKING:
+    from ..client import Client, Event
+
+
+@clientCommand(
+    """\
+    Show stored events at the pace at which they were published, up to the end of the log.
+
+    PATTERN is a topic, or a pattern as MQTT has them. The times are those of the events' blocks.
+
+    \b
+    svcbroker replay 'weather/#' --since 1h --speed 60
+    """
+)
+@options(
+    click.argument("pattern"),
+    FROM,
+    SINCE,
+    TAG,
+    COUNT,
+    click.option(
+        "--speed",
+        type=click.FloatRange(min=0.001, max=1e9),
+        default=1.0,
+        show_default=True,
+        metavar="FACTOR",
+        help="How many times as fast.",
+    ),
+    *FORMAT_OPTIONS,
+)
+def command(
+    console: Console,
+    client: Client,
+    pattern: str,
+    offset: str | None,
+    since: str | None,
+    tag: str | None,
+    count: int | None,
+    speed: float,
+    asJson: bool,
+    template: str | None,
+) -> int:
+    """Read, wait, and show each event."""
+    after = beginning(offset, since, "OFFSET_FIRST")
+    format = formatOf(asJson, template)
+    events = client.events(pattern, after=after, tag=tag)
+    show(paced(events, speed, time.monotonic, time.sleep), format, console, count)
+    return Exit.GOOD
+
+
+def paced(
+    events: Iterable[Event],
+    speed: float,
+    now: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Iterator[Event]:
+    """The same events, each at its time after the first one."""
+    start: tuple[float, int] | None = None
+    for event in events:
+        if event.timestamp is not None:
+            if start is None:
+                start = now(), event.timestamp
+            due = start[0] + (event.timestamp - start[1]) / 1000 / speed
+            sleep(max(0.0, due - now()))
+        yield event

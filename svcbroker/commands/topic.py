@@ -1,0 +1,127 @@
+"""
+C{svcbroker topic}: the topics of a group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from ._command import Command, CommandError, Console, Exit
+from ._connection import clientCommand
+from ._events import options
+from ._words import quoted, timeText
+
+if TYPE_CHECKING:
+    from ..client import Client, TopicInfo
+
+_AS_JSON: Final = click.option(
+    "--json", "asJson", is_flag=True, help="Show each topic as a line of JSON."
+)
+_HEXADECIMAL: Final = 64
+
+
+def _jsonText(info: TopicInfo) -> str:
+    return msgspec.json.encode(info).decode("utf-8")
+
+
+@clientCommand("List the open topics, in the order of their creation.")
+@options(_AS_JSON)
+def _list(console: Console, client: Client, asJson: bool) -> int:
+    topics = client.topics()
+    if asJson or not console.output.isatty():
+        for each in topics:
+            console.say(_jsonText(each) if asJson else quoted(each.topicName))
+        return Exit.GOOD
+    from rich.console import Console as Terminal
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("topic", "created")
+    for each in topics:
+        table.add_row(Text(quoted(each.topicName)), timeText(each.createdTimestamp))
+    Terminal(file=console.output).print(table)
+    return Exit.GOOD
+
+
+def _keys(given: tuple[str, ...], option: str) -> list[bytes]:
+    try:
+        keys = [bytes.fromhex(each) for each in given if len(each) == _HEXADECIMAL]
+    except ValueError:
+        keys = []
+    if len(keys) != len(given):
+        raise CommandError(f"{option}: a public key has {_HEXADECIMAL} hexadecimal digits")
+    return keys
+
+
+@clientCommand("Create topics, or open them again.")
+@options(
+    click.argument("names", metavar="TOPIC...", nargs=-1, required=True),
+    click.option(
+        "--author",
+        "authors",
+        metavar="KEY",
+        multiple=True,
+        help="The public key of an author: only authors may publish then. May come again.",
+    ),
+    click.option(
+        "--admin",
+        "admins",
+        metavar="KEY",
+        multiple=True,
+        help="A public key that may change the authors. May come again.",
+    ),
+)
+def _open(
+    console: Console,
+    client: Client,
+    names: tuple[str, ...],
+    authors: tuple[str, ...],
+    admins: tuple[str, ...],
+) -> int:
+    keys = {"authors": _keys(authors, "--author"), "admins": _keys(admins, "--admin")}
+    for name in names:
+        client.open(name, **keys)
+        console.say(f"open: {quoted(name)}")
+    return Exit.GOOD
+
+
+@clientCommand("Close topics: nothing can be published to them then, and what is stored stays.")
+@options(click.argument("names", metavar="TOPIC...", nargs=-1, required=True))
+def _close(console: Console, client: Client, names: tuple[str, ...]) -> int:
+    for name in names:
+        client.close(name)
+        console.say(f"closed: {quoted(name)}")
+    return Exit.GOOD
+
+
+@clientCommand("Show what the chain knows of an open topic.")
+@options(click.argument("name", metavar="TOPIC"), _AS_JSON)
+def _info(console: Console, client: Client, name: str, asJson: bool) -> int:
+    state = client.state(name)
+    if asJson:
+        console.say(_jsonText(state))
+        return Exit.GOOD
+    lines = [
+        ("topic", quoted(state.topicName)),
+        ("events", str(state.sequenceNumber)),
+        ("last block", str(state.blockNumber) if state.blockNumber else "none"),
+        ("created", timeText(state.createdTimestamp)),
+        ("by", quoted(state.senderAddress)),
+        *(("author", each) for each in state.authors or ()),
+        *(("admin", each) for each in state.admins or ()),
+    ]
+    for label, text in lines:
+        console.say(f"{label:12}{text}")
+    return Exit.GOOD
+
+
+HELP: Final = "An event is published to an open topic. Patterns of topics are for readers only."
+COMMANDS: Final = (
+    Command("list", "List the open topics.", command=_list),
+    Command("open", "Create topics, or open them again.", command=_open),
+    Command("close", "Close topics.", command=_close),
+    Command("info", "Show what the chain knows of a topic.", command=_info),
+)

@@ -1,0 +1,216 @@
+"""
+The commands of the console script that publish and read, on the real daemon.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.threads import deferToThread
+
+from .daemon import LOCAL, DaemonTestCase
+
+COMMAND = (sys.executable, "-m", "svcbroker.commands")
+
+
+class CommandTests(DaemonTestCase):
+    """
+    A daemon with one open topic.
+    """
+
+    async def serve(self, *arguments: str) -> None:
+        """Start it; commands find it by the environment."""
+        self.daemon = await self.run_(
+            [f"--http={LOCAL}", "--ledger=pbft", f"--data-dir={self.dataDir}", *arguments]
+        ).serves()
+        self.environment.update(
+            SVCBROKER_URL=self.daemon.base, XDG_CONFIG_HOME=str(self.root / "config")
+        )
+
+    async def svcbroker(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> list[str]:
+        """The lines that a command writes: where it fails, its one line of standard error."""
+
+        def start() -> subprocess.CompletedProcess[bytes]:
+            return subprocess.run(
+                [*COMMAND, *arguments],
+                input=stdin,
+                env=self.environment,
+                cwd=self.root,
+                capture_output=True,
+                timeout=90,
+            )
+
+        done = await deferToThread(start)
+        errors = done.stderr.decode().splitlines()
+        self.assertEqual(done.returncode, code, (arguments, errors))
+        self.assertLessEqual(len(errors), 1 if code else 0, errors)
+        return errors if code == 2 else [*done.stdout.decode().splitlines(), *errors]
+
+    async def json(self, *arguments: str) -> list[Any]:
+        """The same as JSON."""
+        return [json.loads(line) for line in await self.svcbroker(*arguments, "--json")]
+
+    async def test_publishedEventsAreRead(self) -> None:
+        """By all commands that read."""
+        await self.serve()
+        self.assertEqual(
+            await self.svcbroker("topic", "open", "a", "b/c"), ["open: a", "open: b/c"]
+        )
+        [first] = await self.svcbroker("pub", "a", "21.5", "--ext", "unit=C")
+        [second] = await self.svcbroker("pub", "b/c", "--expect=0", stdin=b"x\0\xff")
+        both = [first, second]
+        events = await self.json("events", "#")
+        self.assertEqual([each["eventId"] for each in events], both)
+        self.assertEqual(events[0]["extensions"], {"svc-unit": "C"})
+        template = r"--template={eventId}\t{topic} {content}{svc-unit}{base64}"
+        line = f"{first}\ta 21.5CMjEuNQ=="
+        self.assertEqual(await self.svcbroker("events", "a", template), [line])
+        self.assertEqual(await self.svcbroker("get", first, template), [line])
+        self.assertEqual(
+            await self.svcbroker("sub", "a", "--from=0", "--count=1", template), [line]
+        )
+        self.assertEqual(await self.svcbroker("replay", "a", "--speed=99", template), [line])
+        ids = "--template={eventId}"
+        self.assertEqual(await self.svcbroker("events", "#", "--reverse", ids), both[::-1])
+        self.assertEqual(await self.svcbroker("events", "#", "--limit=1", ids), both[:1])
+        self.assertEqual(await self.svcbroker("events", "#", "--since=1h", ids), both)
+        self.assertEqual(await self.svcbroker("events", "#", f"--from={first}", ids), both[1:])
+        self.assertEqual(await self.svcbroker("tail", "#", "--count=2", ids), both)
+        self.assertEqual(await self.svcbroker("tail", "#", "-n1", "--count=1", ids), both[1:])
+        [people] = await self.svcbroker("events", "b/c")
+        self.assertIn(f"UTC  {second}  b/c  binary, 3 bytes", people)
+        self.assertEqual(await self.svcbroker("get", first, "--content"), ["21.5"])
+
+    async def test_linesArePublishedOnce(self) -> None:
+        """Standard input that is published again with its key gives the same events."""
+        await self.serve()
+        await self.svcbroker("topic", "open", "a")
+        lines = b"".join(b"%d\n" % number for number in range(1200)) + b"end"
+        arguments = ("pub", "a", "--lines", "--idempotency-key=k")
+        ids = await self.svcbroker(*arguments, stdin=lines)
+        self.assertEqual(len(set(ids)), 1201)
+        self.assertEqual(await self.svcbroker(*arguments, stdin=lines), ids)
+        read = await self.svcbroker("events", "a", "--template={content}")
+        self.assertEqual(sorted(read), sorted(lines.decode().split("\n")))
+        [state] = await self.json("topic", "info", "a")
+        self.assertEqual(state["sequenceNumber"], 1201)
+
+    async def test_topicsAreListedAndClosed(self) -> None:
+        await self.serve()
+        await self.svcbroker("topic", "open", "a", "b")
+        self.assertEqual(await self.svcbroker("topic", "list"), ["a", "b"])
+        self.assertEqual(await self.svcbroker("topic", "close", "a"), ["closed: a"])
+        self.assertEqual([each["topicName"] for each in await self.json("topic", "list")], ["b"])
+        [line] = await self.svcbroker("pub", "a", "x", code=1)
+        self.assertIn("see: svcbroker topic open", line)
+
+    async def test_signedEventIsProved(self) -> None:
+        """Against a kept genesis, and not against a checkpoint of another chain."""
+        await self.serve()
+        await self.svcbroker("topic", "open", "a")
+        [public] = await self.svcbroker("keygen", "key.pem")
+        [event] = await self.svcbroker("pub", "a", "x", "--sign", "key.pem")
+        [proved] = await self.json("prove", event, "--output=proof.json")
+        self.assertTrue(proved["proved"])
+        self.assertIn(proved["author"], public)
+        genesis = await self.daemon.call("/rest/genesis")
+        (self.root / "genesis.json").write_text(json.dumps(genesis))
+        lines = await self.svcbroker("verify", "proof.json", "--genesis=genesis.json")
+        proved = await self.svcbroker("prove", event, "--genesis=genesis.json")
+        self.assertEqual(proved[:8], lines[:8])
+        wrong = f"--checkpoint={event.rpartition('-')[2]}:{'0' * 64}"
+        [line] = await self.svcbroker("prove", event, wrong, code=1)
+        self.assertTrue(line.startswith("NOT PROVED: "))
+
+    async def test_contextsKeepCredentials(self) -> None:
+        """Only for their own broker; a URL that is given is asked without them."""
+        accounts = str(self.root / "accounts.toml")
+        made = await deferToThread(
+            subprocess.run,
+            [*COMMAND, "account", "add", "ann", "--role=everything", "--accounts", accounts],
+            input=b"secret\n",
+            env=self.environment,
+            capture_output=True,
+        )
+        self.assertEqual(made.returncode, 0, made.stderr)
+        await self.serve("--accounts", accounts)
+        (self.root / "password").write_text("secret\n")
+        base = self.environment.pop("SVCBROKER_URL")
+        account = ("--user=ann", "--password-file=password")
+        path = Path(self.environment["XDG_CONFIG_HOME"]) / "svcbroker" / "contexts.toml"
+        process = await deferToThread(
+            subprocess.run,
+            [*COMMAND, "context", "add", "mine", "--url", base, *account],
+            env=self.environment,
+            cwd=self.root,
+            capture_output=True,
+        )
+        self.assertEqual(process.returncode, 0, process.stderr)
+        self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+        self.assertNotIn("secret", path.read_text())
+        self.assertEqual(await self.svcbroker("topic", "open", "a"), ["open: a"])
+        [line] = await self.svcbroker("topic", "list", "--url", base, code=1)
+        self.assertIn("101015", line)
+        topics = await self.svcbroker("topic", "list", "--url", base, *account)
+        self.assertIn("a", topics)
+        [context] = await self.json("context", "list")
+        self.assertEqual(context["url"], base)
+        self.assertEqual(context["password-file"], str(self.root / "password"))
+        [line] = await self.svcbroker("topic", "list", "--context=mien", code=2)
+        self.assertEqual(
+            line, "svcbroker topic list: there is no context 'mien'; did you mean mine?"
+        )
+
+    async def test_followersEndQuietly(self) -> None:
+        """On Ctrl-C, and when the reader of their output has closed it."""
+        await self.serve()
+        await self.svcbroker("topic", "open", "a")
+        await self.svcbroker("pub", "a", "x")
+
+        def follow(end: Any) -> tuple[int, bytes]:
+            with subprocess.Popen(
+                [*COMMAND, "sub", "#", "--from=OFFSET_FIRST"],
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            ) as process:
+                assert process.stdout is not None and process.stderr is not None
+                process.stdout.readline()
+                end(process)
+                return process.wait(60), process.stderr.read()
+
+        def interrupt(process: Any) -> None:
+            process.send_signal(signal.SIGINT)
+
+        def closeOutput(process: Any) -> None:
+            process.stdout.close()
+            subprocess.run(
+                [*COMMAND, "pub", "a", "y"], env=self.environment, check=True, capture_output=True
+            )
+
+        self.assertEqual(await deferToThread(follow, interrupt), (130, b""))
+        self.assertEqual(await deferToThread(follow, closeOutput), (141, b""))
+
+    async def test_refusalsAreOneLine(self) -> None:
+        await self.serve()
+        for arguments, code, words in (
+            (("events", "#", "--template={topc}"), 2, "no field 'topc'; did you mean topic?"),
+            (("events", "#", "--since=x"), 2, "--since: 'x' is neither a time"),
+            (("events", "#", "--from=1", "--since=1h"), 2, "--from or --since"),
+            (("events", "#", "--urll=x"), 2, "--urll not recognized; did you mean --url?"),
+            (("events",), 2, "missing argument 'PATTERN'"),
+            (("topic", "opn"), 2, "svcbroker topic: Unknown command: opn; did you mean open?"),
+            (("pub", "a", "x", "--ext=unit"), 2, "'unit' is not NAME=VALUE"),
+            (("pub", "a", "x", "--sign=none.pem"), 2, "none.pem: No such file"),
+            (("topic", "list", "--url=nonsense"), 2, "'nonsense' is no URL"),
+            (("topic", "list", "--url=http://127.0.0.1:1/x", "--timeout=0"), 2, "127.0.0.1:1/x"),
+            (("get", "bogus"), 1, "the broker refused (100302)"),
+        ):
+            [line] = await self.svcbroker(*arguments, code=code)
+            self.assertIn(words, line)
