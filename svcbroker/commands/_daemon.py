@@ -26,19 +26,13 @@ from ..daemon.operatorfile import Operating, OperatorFileError, readOperatorFile
 from ..daemon.settings import Seconds
 from ..net.http import HttpClient, HttpError, Problem, makeClient
 from ._command import CommandError, Exit, readLine
+from ._connection import PASSWORD, TOKEN
 from ._options import CommandOptions
 
 T = TypeVar("T")
 
 MAX_ANSWER: Final = 16 * 1024 * 1024
 """The longest answer that is read, in bytes."""
-
-
-PASSWORD: Final = "SVCBROKER_PASSWORD"
-"""The environment variable with the password of C{--account}."""
-
-TOKEN: Final = "SVCBROKER_TOKEN"
-"""The environment variable with the token of an account."""
 
 
 class DaemonOptions(CommandOptions):

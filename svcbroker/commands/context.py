@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import click
 
-from ..client._requests import checkUrl
 from ._command import Command, CommandError, Console, Exit
 from ._connection import FIELD_OPTIONS
 from ._contexts import FIELDS, Contexts, contextsPath
@@ -38,6 +37,9 @@ def _make(help: str) -> Any:
     click.pass_obj,
 )
 def _add(console: Console, name: str, **given: str | None) -> int:
+    # Not for the other commands: it takes its time to import.
+    from ..client._requests import checkUrl
+
     contexts = _read()
     values = {each: given[each.replace("-", "_")] for each in FIELDS}
     fields = {each: value for each, value in values.items() if value is not None}

@@ -17,6 +17,7 @@ from ._command import CommandError, Console, Exit
 from ._connection import clientCommand
 from ._events import options
 from ._progress import progressBar
+from ._words import counted
 
 if TYPE_CHECKING:
     from ..client import AuthorKey, Client, Published
@@ -30,9 +31,9 @@ _PIECE: Final = 256 * 1024
     Publish an event to an open topic.
 
     It returns when the event is final and on disk, and writes the event's id. Without CONTENT
-    standard input is read: all of it is one event, or with --lines each line is one. The call is
-    repeated with its idempotency key until its outcome is known, so that the event is published
-    once.
+    standard input is read: all of it is one event, or with --lines each line that is not blank
+    is one. The call is repeated with its idempotency key until its outcome is known, so that the
+    event is published once.
 
     \b
     svcbroker pub weather/zurich 21.5 --ext unit=C
@@ -104,23 +105,31 @@ def _publishLines(
     number = 0
     with progressBar(console, {}, "publishing", "events", isResultShown=True) as report:
         for those in _pieces(sys.stdin.buffer):
-            publications = [
+            numbered = [(each, line) for each, line in enumerate(those, number + 1) if line.strip()]
+            outcomes = client.publishMany(
                 Publication(
                     topic,
                     line,
                     idempotencyKey=None if key is None else f"{key}-{each}",
                     **given,
                 )
-                for each, line in enumerate(those, number + 1)
-            ]
-            outcomes = client.publishMany(publications)
-            for each, outcome in enumerate(outcomes, number + 1):
+                for each, line in numbered
+            )
+            failed = []
+            for (each, _), outcome in zip(numbered, outcomes, strict=True):
                 if isinstance(outcome, BrokerError):
-                    console.warn(f"line {each} was not published")
-                    raise outcome
-                console.say(_describe(outcome, asJson))
+                    failed.append((each, outcome))
+                else:
+                    console.say(_describe(outcome, asJson))
             console.output.flush()
-            number += len(publications)
+            if failed:
+                each, error = failed[0]
+                raise CommandError(
+                    f"{counted(len(failed), 'line')} not published, the first is line {each}: "
+                    f"{error.message} ({error.code})",
+                    Exit.BAD,
+                )
+            number += len(those)
             report(number, None)
     return Exit.GOOD
 

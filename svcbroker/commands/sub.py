@@ -57,5 +57,7 @@ def command(
     """Follow, and show each event."""
     after = beginning(offset, since, "OFFSET_LAST")
     format = formatOf(asJson, template)
+    # To follow has no end, also where no broker has ever answered.
+    next(client.events(pattern, after="OFFSET_LAST", limit=1), None)
     show(client.follow(pattern, after=after, tag=tag), format, console, count)
     return Exit.GOOD

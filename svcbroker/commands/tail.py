@@ -54,14 +54,12 @@ def command(
 ) -> int:
     """Read backwards, and follow from there."""
     format = formatOf(asJson, template)
-    # Where there is no stored event, none is in this block: it was there when they were read.
-    height = client.checkpoint().height
     stored = list(client.events(pattern, after="OFFSET_LAST", limit=last, tag=tag, reverse=True))[
         ::-1
     ]
     shown = show(stored, format, console, count)
     if count is None or shown < count:
-        after = stored[-1].eventId if stored else height
+        after = stored[-1].eventId if stored else "OFFSET_FIRST"
         left = None if count is None else count - shown
         show(client.follow(pattern, after=after, tag=tag), format, console, left)
     return Exit.GOOD

@@ -96,6 +96,8 @@ class CommandTests(DaemonTestCase):
         ids = await self.svcbroker(*arguments, stdin=lines)
         self.assertEqual(len(set(ids)), 1201)
         self.assertEqual(await self.svcbroker(*arguments, stdin=lines), ids)
+        [line] = await self.svcbroker("pub", "none", "--lines", stdin=b"x\n\ny\n", code=1)
+        self.assertIn("2 lines not published, the first is line 1", line)
         read = await self.svcbroker("events", "a", "--template={content}")
         self.assertEqual(sorted(read), sorted(lines.decode().split("\n")))
         [state] = await self.json("topic", "info", "a")
@@ -210,6 +212,7 @@ class CommandTests(DaemonTestCase):
             (("pub", "a", "x", "--sign=none.pem"), 2, "none.pem: No such file"),
             (("topic", "list", "--url=nonsense"), 2, "'nonsense' is no URL"),
             (("topic", "list", "--url=http://127.0.0.1:1/x", "--timeout=0"), 2, "127.0.0.1:1/x"),
+            (("sub", "a", "--url=http://127.0.0.1:1/x", "--timeout=0"), 2, "127.0.0.1:1/x"),
             (("get", "bogus"), 1, "the broker refused (100302)"),
         ):
             [line] = await self.svcbroker(*arguments, code=code)
