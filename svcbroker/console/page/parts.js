@@ -80,7 +80,7 @@ export function Section({ title, actions, children }) {
 export function Table({ label, columns, rows, keyOf, empty }) {
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
   return html`<div class="frame" tabindex="0" role="region" aria-label=${label}>
-    <table>
+    <table class=${columns.length > 5 ? "wide" : ""}>
       <thead>
         <tr>
           ${columns.map(({ title, isNumber }) => html`<th scope="col" class=${isNumber ? "number" : ""}>${title}</th>`)}
