@@ -31,14 +31,13 @@ def main(port: int, pid: int, topic: str, authorization: str = "") -> None:
     path = f"/svcbroker/rest/publish?topic={topic}&content=x"
     credentials = f"Authorization: {authorization}\r\n" if authorization else ""
     request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{credentials}\r\n"
-    status = Path(f"/proc/{pid}/stat")
     while True:
         took = []
         for _ in range(WINDOW):
-            started = used(status)
+            started = used(pid)
             connection.sendall(request.encode())
             answer = connection.recv(65536)
-            took.append(used(status) - started)
+            took.append(used(pid) - started)
             if b'"status":"SUCCESS"' not in answer:
                 raise SystemExit(f"the event was not published: {answer!r}")
         took.sort()
@@ -46,10 +45,10 @@ def main(port: int, pid: int, topic: str, authorization: str = "") -> None:
         sys.stdout.flush()
 
 
-def used(status: Path) -> float:
+def used(pid: int) -> float:
     """The seconds of a processor that a process has used."""
     # The name of the program, in parentheses, may have spaces.
-    fields = status.read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK
 
 
