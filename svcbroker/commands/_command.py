@@ -96,10 +96,10 @@ class Command:
 
     @ivar name: its name on the command line.
     @ivar summary: what it does, in a sentence.
-    @ivar command: a L{click.Command} that is it.
+    @ivar command: a C{click.Command} that is it.
     @ivar module: else the module that has it; by default the one of its name here. It has one of
 
-          - C{command}: a L{click.Command} whose callback takes a L{Console} first and returns the
+          - C{command}: a C{click.Command} whose callback takes a L{Console} first and returns the
             exit code,
           - C{COMMANDS}: the table of its own commands, and C{HELP}: a text about them,
           - C{Options}: L{CommandOptions<svcbroker.commands._options.CommandOptions>}, and

@@ -47,18 +47,18 @@ class CommandGroup(click.Group):
         self._table = {command.name: command for command in commands}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """See L{click.Group}."""
+        """See C{click.Group}."""
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """See L{click.Group}."""
+        """See C{click.Group}."""
         command = self._table.get(cmd_name)
         return None if command is None else loadCommand(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See L{click.Group}."""
+        """See C{click.Group}."""
         if args[0] not in self._table and not ctx.resilient_parsing:
             hint = didYouMean(args[0], list(self._table))
             raise CommandError(f"Unknown command: {args[0]}{hint}")
@@ -66,12 +66,12 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """See L{click.Group}."""
+        """See C{click.Group}."""
         with formatter.section("Commands"):
             formatter.write_dl([(each.name, each.summary) for each in self._table.values()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """See L{click.Group}."""
+        """See C{click.Group}."""
         from click.shell_completion import CompletionItem
 
         names = [

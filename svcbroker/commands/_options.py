@@ -117,11 +117,11 @@ class OptionsCommand(click.Command):
         )
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """See L{click.Command}."""
+        """See C{click.Command}."""
         return [self._options.synopsis]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """See L{click.Command}."""
+        """See C{click.Command}."""
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         try:
@@ -137,7 +137,7 @@ class OptionsCommand(click.Command):
         return []
 
     def invoke(self, ctx: click.Context) -> Any:
-        """See L{click.Command}."""
+        """See C{click.Command}."""
         try:
             return self._run(self._options, ctx.find_object(Console))
         except usage.UsageError as error:

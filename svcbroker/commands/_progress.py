@@ -32,7 +32,7 @@ def progressBar(
     terminal or C{--progress} was given.
 
     @param options: the command's
-        L{ProgressOptions<svcbroker.commands._command.ProgressOptions>}.
+        L{ProgressOptions<svcbroker.commands._options.ProgressOptions>}.
     @param label: what is going on, in a word or two.
     @param isResultShown: whether results that go to a terminal show how far the command is.
     @return: what is to be called, as often as one likes: drawing is bounded.

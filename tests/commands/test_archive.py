@@ -110,6 +110,7 @@ class CommandTests(ArchiveTestCase):
                 "final": int(self.tip.split(":")[0]),
                 "transactions": 16,
                 "topics": 3,
+                "erased": 0,
                 "damages": 1,
                 "notes": 0,
             },
