@@ -29,6 +29,8 @@ function useAddress() {
   useEffect(() => {
     const change = () => setAddress(readAddress());
     addEventListener("hashchange", change);
+    // It may have changed between the first look and now.
+    change();
     return () => removeEventListener("hashchange", change);
   }, []);
   return address;
