@@ -4,11 +4,12 @@ Signed events of a real daemon: keys and signatures are made by the script of th
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import parse_qsl
 
 from twisted.internet.threads import deferToThread
 
@@ -16,7 +17,7 @@ import svcbroker
 
 from .daemon import Daemon, DaemonTestCase
 
-SCRIPT = Path(svcbroker.__file__).parent.parent / "docs" / "examples" / "sign.sh"
+SCRIPT = Path(svcbroker.__file__).parent.parent / "docs" / "examples" / "sign-event.sh"
 
 
 class AuthorshipTests(DaemonTestCase):
@@ -36,11 +37,17 @@ class AuthorshipTests(DaemonTestCase):
         self, name: str, topic: str, content: bytes, key: str | None = None
     ) -> dict[str, str]:
         """What the script writes."""
-        (self.root / "content").write_bytes(content)
-        words = [self.chain, self.root / name, topic, self.root / "content", key or ""]
-        command = ("sh", str(SCRIPT), *map(str, words))
-        done = await deferToThread(subprocess.run, command, check=True, capture_output=True)
-        return dict(parse_qsl(done.stdout.decode().strip()))
+        command = ("sh", str(SCRIPT), str(self.root / name), self.chain, topic)
+        environment = {"PATH": os.environ["PATH"], "IDEMPOTENCY_KEY": key or ""}
+        done = await deferToThread(
+            subprocess.run,
+            command,
+            input=content,
+            env=environment,
+            check=True,
+            capture_output=True,
+        )
+        return {name: str(value) for name, value in json.loads(done.stdout).items()}
 
     async def publish(self, daemon: Daemon, content: bytes, **more: str) -> str:
         """Publish by POST; the event's id, or the code of the error."""
