@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 
-from msgspec import structs
-
 from ..chain import (
     ErasedRange,
     Header,
@@ -22,7 +20,7 @@ from ..chain import (
     merkleRoot,
     receiptLeaves,
 )
-from ..model import Execution
+from ..model import Execution, extendRanges
 from ..storage import (
     Append,
     ErasableBlock,
@@ -32,14 +30,6 @@ from ..storage import (
     gapsIn,
     packPositions,
 )
-
-
-def withoutContent(transaction: Transaction) -> Transaction:
-    """
-    A publish as it stands in a body once its content was erased.
-    """
-    size = transaction.size - len(transaction.seal) - len(transaction.content)
-    return structs.replace(transaction, seal=b"", content=b"", size=size, isErased=True)
 
 
 class EventRanges:
@@ -60,11 +50,7 @@ class EventRanges:
         @param topic: the topic's index.
         """
         self.count += 1
-        ranges = self._ranges.setdefault(topic, [])
-        if ranges and ranges[-1][1] == sequence - 1:
-            ranges[-1] = ranges[-1][0], sequence
-        else:
-            ranges.append((sequence, sequence))
+        extendRanges(self._ranges.setdefault(topic, []), sequence)
 
     def without(
         self, erasures: Callable[[int, int, int], Sequence[ErasedRange]]
@@ -194,7 +180,7 @@ def stripBlock(block: ErasableBlock, chain: bytes) -> StrippedBlock | None:
             if claims is not None and claims.key is not None:
                 keys.append((claims.ownerOn(chain), claims.key))
             if transaction.seal or transaction.content:
-                transaction = withoutContent(transaction)
+                transaction = transaction.withoutContent()
                 isChanged = True
         stripped.append(transaction)
     if not isChanged:

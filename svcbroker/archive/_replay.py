@@ -44,7 +44,7 @@ from ..storage import (
     ValidatorsRow,
     packPositions,
 )
-from ._erasing import EventRanges, eventsOf, withoutContent
+from ._erasing import EventRanges, eventsOf
 from ._keys import StoredKeys
 
 BATCH_BLOCKS: Final = 256
@@ -300,7 +300,7 @@ def _storedBody(candidate: Candidate) -> tuple[bytes, Sequence[int]]:
     for number in refused:
         transaction = transactions[number]
         if transaction.seal:
-            transactions[number] = withoutContent(transaction)
+            transactions[number] = transaction.withoutContent()
     if all(transactions[number] is candidate.transactions[number] for number in refused):
         return candidate.body, candidate.offsets
     return encodeBody(transactions)

@@ -28,6 +28,7 @@ from ..model import (
     Moment,
     Position,
     checkTopicName,
+    extendRanges,
     topicPrefix,
 )
 from ..net.deferreds import asDeferred
@@ -46,10 +47,7 @@ def rangesOf(sequences: Iterable[int]) -> list[tuple[int, int]]:
     """The ranges that hold some sequence numbers and no others, rising."""
     ranges: list[tuple[int, int]] = []
     for sequence in sorted(set(sequences)):
-        if ranges and ranges[-1][1] == sequence - 1:
-            ranges[-1] = (ranges[-1][0], sequence)
-        else:
-            ranges.append((sequence, sequence))
+        extendRanges(ranges, sequence)
     return ranges
 
 

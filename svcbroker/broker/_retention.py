@@ -18,13 +18,14 @@ from ..errors import BrokerError, LedgerUnavailable
 from ..interfaces import ILedger
 from ..model import (
     MAX_ERASED,
-    MAX_RANGES,
     Block,
     EraseEvents,
     Execution,
+    extendRanges,
     filterMatches,
 )
 from ..net.deferreds import asDeferred
+from ._erasing import erasuresOf
 from ._metadata import MetadataStore
 
 RETENTION: Final = "retention"
@@ -223,38 +224,14 @@ class _Found:
         for event in block.events:
             if not event.isErased and self._search.matches(event.topic):
                 self.count += 1
-                sequence = event.eventId.sequence
                 ranges = self._ranges.setdefault(event.topic, [])
-                if ranges and ranges[-1][1] == sequence - 1:
-                    ranges[-1] = ranges[-1][0], sequence
-                else:
-                    ranges.append((sequence, sequence))
+                extendRanges(ranges, event.eventId.sequence)
 
     def requests(self) -> Sequence[EraseEvents]:
         """What erases them."""
+        reason = f"retain: older than {self._search.age} s"
         return [
-            EraseEvents(
-                topic=topic,
-                ranges=part,
-                account="",
-                reason=f"retain: older than {self._search.age} s",
-            )
+            erasure
             for topic, ranges in self._ranges.items()
-            for part in _parts(ranges)
+            for erasure in erasuresOf(topic, ranges, "", reason)
         ]
-
-
-def _parts(ranges: Sequence[tuple[int, int]]) -> Sequence[Sequence[tuple[int, int]]]:
-    """Ranges in parts that one erasure may name."""
-    parts: list[list[tuple[int, int]]] = [[]]
-    room = MAX_ERASED
-    for first, last in ranges:
-        while first <= last:
-            if not room or len(parts[-1]) == MAX_RANGES:
-                parts.append([])
-                room = MAX_ERASED
-            end = min(last, first + room - 1)
-            parts[-1].append((first, end))
-            room -= end - first + 1
-            first = end + 1
-    return parts

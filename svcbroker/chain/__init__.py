@@ -44,7 +44,7 @@ from ._encoding import Malformed, VersionUnknown
 from ._erasure import Erasure
 from ._execution import PrefixConflict
 from ._genesis import Genesis
-from ._head import MAX_HEAD_SIZE, Kind, isIdempotencyKey
+from ._head import MAX_HEAD_SIZE, Kind
 from ._header import FORMAT, OLD_FORMAT, Header, leaderIndex
 from ._history import History, HistoryNode, NodeSource, historyPath
 from ._keys import KEY_WINDOW, ErasedRange, KeySource, KeyUse, MemoryKeys
@@ -127,7 +127,6 @@ __all__ = [
     "encodeReceipts",
     "faultsTolerated",
     "historyPath",
-    "isIdempotencyKey",
     "isSignedBy",
     "keyAddress",
     "leaderIndex",

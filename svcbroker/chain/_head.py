@@ -4,7 +4,6 @@ Heads of transactions: all of a transaction but its content.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Mapping
 from enum import IntEnum
@@ -13,7 +12,13 @@ from typing import Final
 from msgspec import Struct
 
 from ..errors import BrokerError
-from ..model import AUTHOR_KEY_SIZE, PRIVATE_PREFIX, checkExtensions, checkTopicName
+from ..model import (
+    AUTHOR_KEY_SIZE,
+    PRIVATE_PREFIX,
+    checkExtensions,
+    checkTopicName,
+    isIdempotencyKey,
+)
 from ._address import ADDRESS_SIZE
 from ._encoding import U16, U64, Malformed, Reader
 from ._extensions import decodeExtensions
@@ -28,8 +33,6 @@ AUTHOR: Final = 1
 KEY: Final = 2
 EXPECTED: Final = 4
 PRIVATE: Final = 8
-
-_KEY = re.compile(r"[!-~]{1,64}", re.ASCII)
 
 
 class Kind(IntEnum):
@@ -148,11 +151,6 @@ class Head(Struct, frozen=True, kw_only=True):
             checkExtensions(extensions)
         except BrokerError as error:
             raise Malformed(error.message) from None
-
-
-def isIdempotencyKey(text: str) -> bool:
-    """Whether a text can be an idempotency key: 1 to 64 characters from U+0021 to U+007E."""
-    return _KEY.fullmatch(text) is not None
 
 
 def endOfClaims(body: bytes, start: int) -> int:

@@ -262,6 +262,12 @@ class Transaction(Struct, frozen=True, kw_only=True):
             isErased=isErased,
         )
 
+    def withoutContent(self) -> Transaction:
+        """
+        A publish as it stands in a body once its content was erased.
+        """
+        return Transaction.decode(self.head, mayBeErased=True)
+
 
 class TransactionSummary(Struct, frozen=True, kw_only=True):
     """

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from twisted.python import usage
 
-from ..chain import isIdempotencyKey
 from ..client import AuthorKey
 from ..errors import BrokerError
-from ..model import checkExtensions, checkTopicName
+from ..model import checkExtensions, checkTopicName, isIdempotencyKey
 from ._command import CommandError, Console, Exit
 from ._keys import readPrivateKey
 from ._options import CommandOptions, readChain

@@ -161,8 +161,8 @@ class MemoryLedger:
         for block in self._blocks:
             for event in block.read().events:
                 if event.topic == topic and erased.first <= event.eventId.sequence <= erased.last:
-                    head = block.transactions[event.index].head
-                    block.transactions[event.index] = Transaction.decode(head, mayBeErased=True)
+                    transaction = block.transactions[event.index]
+                    block.transactions[event.index] = transaction.withoutContent()
 
     def topicState(self, name: str) -> Topic | None:
         if not self._isRunning:

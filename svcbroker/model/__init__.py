@@ -14,6 +14,7 @@ from ._authors import (
     AuthorChange,
     AuthorSet,
     Authorship,
+    isIdempotencyKey,
 )
 from ._events import (
     BEGINNING,
@@ -62,6 +63,7 @@ from ._requests import (
     Receipt,
     Request,
     eventSize,
+    extendRanges,
     isPlain,
 )
 from ._subscriptions import (
@@ -140,11 +142,13 @@ __all__ = [
     "checkFilter",
     "checkTopicName",
     "eventSize",
+    "extendRanges",
     "extensionKeyError",
     "filterCovers",
     "filterExpression",
     "filterMatches",
     "filtersOverlap",
+    "isIdempotencyKey",
     "isPattern",
     "isPlain",
     "parseOffset",

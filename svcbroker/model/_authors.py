@@ -4,6 +4,7 @@ Authors: who has signed an event, and who may publish to a topic.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from attrs import frozen
@@ -19,6 +20,17 @@ MAX_ADMINS: Final = 16
 """The most keys that may change them."""
 MAX_KEY_LENGTH: Final = 64
 """The most characters that an idempotency key may have."""
+
+
+_IDEMPOTENCY_KEY = re.compile(rf"[!-~]{{1,{MAX_KEY_LENGTH}}}", re.ASCII)
+
+
+def isIdempotencyKey(text: str) -> bool:
+    """
+    Whether a text can be an idempotency key: 1 to L{MAX_KEY_LENGTH} characters from U+0021 to
+    U+007E.
+    """
+    return _IDEMPOTENCY_KEY.fullmatch(text) is not None
 
 
 class Authorship(Struct, frozen=True, kw_only=True):

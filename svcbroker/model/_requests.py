@@ -87,6 +87,14 @@ class EraseEvents:
     reason: str
 
 
+def extendRanges(ranges: list[tuple[int, int]], sequence: int) -> None:
+    """Add a sequence number above all others to ranges."""
+    if ranges and ranges[-1][1] == sequence - 1:
+        ranges[-1] = (ranges[-1][0], sequence)
+    else:
+        ranges.append((sequence, sequence))
+
+
 MAX_RANGES: Final = 1024
 MAX_ERASED: Final = 65536
 MAX_REASON: Final = 1024

@@ -11,11 +11,10 @@ from typing import Any
 from attrs import field, frozen
 
 from ..errors import ParameterInvalid, SignatureInvalid
-from ..model import AUTHOR_KEY_SIZE, MAX_KEY_LENGTH
+from ..model import AUTHOR_KEY_SIZE, MAX_KEY_LENGTH, isIdempotencyKey
 from ._types import ParameterType
 
 _HEX = re.compile(r"[0-9a-fA-F]*")
-_IDEMPOTENCY_KEY = re.compile(rf"[!-~]{{1,{MAX_KEY_LENGTH}}}")
 
 
 @frozen
@@ -88,6 +87,6 @@ class IdempotencyKeyType(ParameterType):
 
     def fromJSON(self, value: object) -> str:
         text: str = super().fromJSON(value)
-        if _IDEMPOTENCY_KEY.fullmatch(text) is None:
+        if not isIdempotencyKey(text):
             raise ParameterInvalid(f"is not 1 to {MAX_KEY_LENGTH} characters from ! to ~")
         return text

@@ -15,7 +15,6 @@ from ..chain import (
     Kind,
     Malformed,
     Transaction,
-    isIdempotencyKey,
     isSignedBy,
     statement,
 )
@@ -28,6 +27,7 @@ from ..model import (
     EventId,
     checkExtensions,
     checkTopicName,
+    isIdempotencyKey,
 )
 from ._format import EventFields
 from ._hex import contentFields, unhex

@@ -14,7 +14,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import MetadataStore, Retention, RetentionRule, retentionGroup
-from svcbroker.broker._retention import LONGEST_PERIOD, RETRY, _parts
+from svcbroker.broker._erasing import erasuresOf
+from svcbroker.broker._retention import LONGEST_PERIOD, RETRY
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext, Submission
 from svcbroker.ledgers.memory import MemoryLedger
@@ -144,10 +145,14 @@ class RetentionTests(SynchronousTestCase):
             self.clock.pump([1] * 3)
         found = [each.ranges for each in self.erasures]
         self.assertEqual(found, [[(1, 4)], [(5, 8)], [(9, 10)]])
-        with patch("svcbroker.broker._retention.MAX_RANGES", 2):
-            parts = _parts([(1, 1), (3, 65536), (70000, 70005), (80000, 80000)])
+
+        def partsOf(ranges: list[tuple[int, int]]) -> list[Any]:
+            return [each.ranges for each in erasuresOf("a", ranges, "", "")]
+
+        with patch("svcbroker.broker._erasing.MAX_RANGES", 2):
+            parts = partsOf([(1, 1), (3, 65536), (70000, 70005), (80000, 80000)])
         self.assertEqual(parts, [[(1, 1), (3, 65536)], [(70000, 70005), (80000, 80000)]])
-        self.assertEqual(_parts([(1, 65540)]), [[(1, 65536)], [(65537, 65540)]])
+        self.assertEqual(partsOf([(1, 65540)]), [[(1, 65536)], [(65537, 65540)]])
 
     def test_failedSearchIsMadeAgain(self) -> None:
         """Where the ledger does not erase, nothing is taken for erased."""

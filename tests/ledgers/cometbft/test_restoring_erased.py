@@ -14,7 +14,6 @@ from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import StreamedBlock
-from svcbroker.archive._erasing import withoutContent
 from svcbroker.chain import Kind, Transaction, decodeBody, encodeBody
 from svcbroker.ledgers.cometbft._restoring import UNFINISHED, RestoreFailed, Restorer
 from svcbroker.ledgers.cometbft._snapshots import FORMAT, Manifest, encodeChunk
@@ -105,7 +104,7 @@ class ErasedTests(SynchronousTestCase):
 
         def withhold(transaction: Transaction) -> Transaction:
             isPublish = transaction.kind is Kind.PUBLISH and transaction.content
-            return withoutContent(transaction) if isPublish else transaction
+            return transaction.withoutContent() if isPublish else transaction
 
         transactions = decodeBody(blocks[-1].body, mayBeErased=True)
         body, _ = encodeBody([withhold(each) for each in transactions])
