@@ -4,7 +4,7 @@ The ledger of a CometBFT network, as the broker beside one of its engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -250,7 +250,8 @@ class CometLedger(StoredLedger):
             self._erasing.wake()
         header = candidate.header
         self._replay.committed(header.height, self._application.isDeciding)
-        self._tell(header, candidate.transactions, candidate.outcome.receipts)
+        outcome = candidate.outcome
+        self._tell(header, candidate.transactions, outcome.receipts, outcome.earlier)
         if header.nextValidators != header.validators and not self._isStopping:
             self._identify(self._state)
 
@@ -267,7 +268,8 @@ class CometLedger(StoredLedger):
             else:
                 transactions = decodeBody(row.body, mayBeErased=True)
                 receipts = decodeReceipts(row.receipts)
-                self._tell(Header.decode(row.header), transactions, receipts)
+                earlier = earlierOf(self._state, transactions, receipts)
+                self._tell(Header.decode(row.header), transactions, receipts, earlier)
         self._told = height
 
     def _tell(
@@ -275,10 +277,10 @@ class CometLedger(StoredLedger):
         header: Header,
         transactions: Sequence[Transaction],
         receipts: Sequence[TransactionReceipt],
+        earlier: Mapping[int, int],
     ) -> None:
         self._told = header.height
         if self._outbox:
-            earlier = earlierOf(self._state, transactions, receipts)
             self._outbox.committed(receiptsOf(header.height, transactions, receipts, earlier))
         self._observers.tell(lambda: blockOf(header, transactions, receipts))
         if self._draining is not None and self._call is not None and not self._outbox:
