@@ -22,6 +22,7 @@ from twisted.internet.error import (
     ConnectionClosed,
     DNSLookupError,
 )
+from twisted.internet.error import TimeoutError as ConnectTimeout
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.ssl import Certificate, optionsForClientTLS, trustRootFromCertificates
@@ -56,7 +57,6 @@ MAX_IDLE: Final = 20
 """How many idle connections are kept for each broker."""
 
 _NOT_SENT: Final = (ConnectError, DNSLookupError, VerificationError)
-_CANCELLED: Final = (CancelledError, ConnectingCancelledError)
 _FAILURES: Final = (
     *(ConnectError, ConnectionClosed, DNSLookupError, SSL.Error, TimeoutError, VerificationError),
     *(RequestTransmissionFailed, ResponseFailed, ResponseDone, PotentialDataLoss),
@@ -191,17 +191,20 @@ class _Performer:
         try:
             if isinstance(effect, HttpRequest):
                 asking = Deferred.fromCoroutine(self._request(effect))
-                return await asking.addTimeout(effect.timeout, self._reactor)
+                return await asking.addTimeout(effect.timeout, self._reactor, _timeOut)
             if isinstance(effect, ReadStream):
                 assert self._stream is not None
                 return await self._stream.read().addTimeout(effect.timeout, self._reactor)
             if isinstance(effect, OpenStream):
                 await self.close()
                 sending = self._send(effect.request)
-                response = await sending.addTimeout(effect.request.timeout, self._reactor)
+                limit = effect.request.timeout
+                response = await sending.addTimeout(limit, self._reactor, _timeOut)
                 self._stream = _Stream()
                 response.deliverBody(self._stream)
                 return _answerOf(response)
+        except ConnectingCancelledError as failure:
+            raise CancelledError() from failure
         except Exception as failure:
             return _failureOf(failure)
         assert isinstance(effect, Delay)
@@ -313,10 +316,25 @@ def _reasonsOf(failure: BaseException) -> Sequence[BaseException]:
 
 
 def _unwrapCancelled(failure: Any) -> Any:
-    """What a cancelled request fails with depends on how far it is; this makes it one error."""
-    if any(isinstance(each, _CANCELLED) for each in _reasonsOf(failure.value)):
+    """What a cancelled request fails with once it is connected; there it has a list of reasons."""
+    if any(isinstance(each, CancelledError) for each in _reasonsOf(failure.value)):
         raise CancelledError()
     return failure
+
+
+def _timeOut(result: Any, seconds: float) -> Any:
+    """
+    What a request that was cancelled by its time-out ends with.
+
+    @raise ConnectTimeout: it had no connection yet, so it was not sent.
+    @raise TimeoutError: it may have been sent.
+    """
+    if isinstance(result, Failure):
+        if result.check(ConnectingCancelledError):
+            raise ConnectTimeout(f"no connection within {seconds:.2f} s")
+        if result.check(CancelledError):
+            raise TimeoutError(f"no answer within {seconds:.2f} s")
+    return result
 
 
 def _failureOf(failure: Exception) -> Unreachable:

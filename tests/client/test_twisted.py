@@ -8,8 +8,13 @@ import gc
 import json
 from typing import Any
 
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectionLost, ConnectionRefusedError
+from twisted.internet.error import (
+    ConnectingCancelledError,
+    ConnectionLost,
+    ConnectionRefusedError,
+)
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
@@ -63,10 +68,12 @@ class MemoryAgent:
     An agent.
 
     @ivar requests: the requests that wait for their answers.
+    @ivar isConnected: whether connections are made at once, or never.
     """
 
     def __init__(self) -> None:
         self.requests: list[Deferred[Any]] = []
+        self.isConnected = True
         self.isCancelled = False
 
     def request(
@@ -77,7 +84,10 @@ class MemoryAgent:
         def cancel(asking: Deferred[Any]) -> None:
             self.isCancelled = True
             # As twisted.web does it.
-            asking.errback(ResponseNeverReceived([Failure(CancelledError())]))
+            if self.isConnected:
+                asking.errback(ResponseNeverReceived([Failure(CancelledError())]))
+            else:
+                asking.errback(ConnectingCancelledError(IPv4Address("TCP", "127.0.0.1", 1)))
 
         made: Deferred[Any] = Deferred(cancel)
         self.requests.append(made)
@@ -190,6 +200,15 @@ class TwistedClientTests(SynchronousTestCase):
         self.clock.advance(100)
         self.assertEqual(len(self.agent.requests), 1)
 
+    def test_cancelledConnectingIsNotRepeated(self) -> None:
+        """Cancelling a call that waits for its connection fails as cancelled."""
+        self.agent.isConnected = False
+        calling = self.client.exist("a")
+        calling.cancel()
+        self.failureResultOf(calling, CancelledError)
+        self.clock.advance(100)
+        self.assertEqual(len(self.agent.requests), 1)
+
     def test_cancelledBodyClosesItsConnection(self) -> None:
         """Cancelling a call whose answer is being received closes the connection."""
         calling = self.client.exist("a")
@@ -208,6 +227,18 @@ class TwistedClientTests(SynchronousTestCase):
         self.assertTrue(error.isSent)
         self.assertLessEqual(self.clock.seconds(), TIMEOUT + 1)
         self.assertGreater(len(self.agent.requests), 1)
+
+    def test_slowConnectingIsNotSent(self) -> None:
+        """A call whose time ended while it was connecting says that nothing was sent."""
+        self.agent.isConnected = False
+        calling = self.client.exist("a")
+        while not calling.called:
+            self.clock.advance(1)
+        self.assertFalse(self.failureResultOf(calling, Unreachable).value.isSent)
+        following = self.next(self.client.follow("a", timeout=1.0))
+        while not following.called:
+            self.clock.advance(1)
+        self.assertFalse(self.failureResultOf(following, Unreachable).value.isSent)
 
     def test_refusedConnectionIsNotSent(self) -> None:
         """A request that could not be sent says so."""
