@@ -15,8 +15,9 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python import usage
 
-from .daemon.carriers import Carriers, makeCarriers, makeWebhookSettings
+from .daemon.carriers import makeCarriers, makeWebhookSettings
 from .daemon.config import ConfigError
+from .daemon.lifecycles import Carriers
 from .daemon.logs import LogFilter, observerMaker
 from .daemon.options import ConfigOptions
 from .daemon.plan import makePlan

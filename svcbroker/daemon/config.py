@@ -7,8 +7,6 @@ all made from the fields of L{Config}.
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -50,7 +48,6 @@ from .settings import (
     topicName,
 )
 
-MAX_FILE_SIZE = 1024 * 1024
 _KEY = "svcbroker.setting"
 
 
@@ -405,44 +402,3 @@ def makeConfig(*sources: Mapping[str, Any]) -> Config:
                 raise ConfigError(f"{name}: there is no such setting{hint}")
             chosen[attributes[name]] = value
     return Config(**chosen)
-
-
-def _lineOf(name: str, text: str) -> str:
-    """Where a key stands in a TOML text, in words; nothing where that cannot be seen."""
-    quoted = re.escape(name)
-    pattern = re.compile(rf"\s*\[*\s*[\"']?{quoted}[\"']?\s*[\].=]")
-    for number, line in enumerate(text.splitlines(), 1):
-        if pattern.match(line):
-            return f", line {number}"
-    return ""
-
-
-def readFile(path: Path) -> dict[str, Any]:
-    """
-    The settings of a TOML file by their names, checked one by one.
-
-    @raise ConfigError: it cannot be read or is not TOML, a key is unknown, or a value cannot
-        be used. The text names the file, the line where that is known, and the key.
-    """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_SIZE + 1)
-    except OSError as error:
-        raise ConfigError(f"config: cannot read {path}: {error.strerror}") from error
-    if len(raw) > MAX_FILE_SIZE:
-        raise ConfigError(f"config: {path} is larger than {MAX_FILE_SIZE} bytes")
-    try:
-        text = raw.decode("utf-8")
-        settings = tomllib.loads(text)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"config: {path} is not UTF-8") from error
-    except (ValueError, RecursionError) as error:
-        # Beside its own error (a ValueError) the parser lets out what Python says of numbers
-        # with thousands of digits, and of brackets that are nested as deep.
-        raise ConfigError(f"config: {path} is not TOML: {error}") from error
-    for name, value in settings.items():
-        try:
-            makeConfig({name: value})
-        except ConfigError as error:
-            raise ConfigError(f"{path}{_lineOf(name, text)}: {error}") from None
-    return settings

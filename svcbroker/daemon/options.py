@@ -14,7 +14,8 @@ from twisted.python import usage
 from ..ledgers import describeLedgers, findLedgerFactories
 from ..version import readVersion
 from .access import describeAuthenticators
-from .config import SETTINGS, Config, ConfigError, Setting, makeConfig, readFile
+from .config import SETTINGS, Config, ConfigError, Setting, makeConfig
+from .configfile import readFile
 from .settings import Flag, List
 
 

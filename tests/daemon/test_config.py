@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.daemon.config}.
+Tests for L{svcbroker.daemon.config} and L{svcbroker.daemon.configfile}.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import RetentionRule
 from svcbroker.daemon.config import (
-    MAX_FILE_SIZE,
     SETTINGS,
     Config,
     ConfigError,
     makeConfig,
-    readFile,
 )
+from svcbroker.daemon.configfile import MAX_FILE_SIZE, readFile
 from svcbroker.daemon.settings import GroupSetting, PeerUrl
 
 

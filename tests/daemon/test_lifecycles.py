@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.daemon.carriers}: carriers start, drain and stop together.
+Tests for L{svcbroker.daemon.lifecycles}: carriers start, drain and stop together.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon.carriers import Carriers, Lifecycle
 from svcbroker.daemon.config import ConfigError
+from svcbroker.daemon.lifecycles import Carriers, Lifecycle
 
 
 class Fake:
