@@ -17,12 +17,14 @@ from twisted.python import usage
 
 from .daemon.carriers import makeCarriers, makeWebhookSettings
 from .daemon.config import ConfigError
+from .daemon.dependencies import Dependencies
 from .daemon.lifecycles import Carriers
 from .daemon.logs import LogFilter, observerMaker
+from .daemon.notify import findServiceManager
 from .daemon.options import ConfigOptions
 from .daemon.plan import makePlan
 from .daemon.process import TwistdProcess, raiseFileLimit
-from .daemon.service import BrokerService, Dependencies
+from .daemon.service import BrokerService
 from .interfaces import ILedger
 
 
@@ -64,6 +66,7 @@ def makeService(options: Options) -> IService:
         entropy=os.urandom,
         random=random.random,
         process=TwistdProcess(reactor),
+        manager=findServiceManager(os.environ, os.getpid(), reactor),
     )
 
     def carriers(ledgers: Mapping[str, ILedger], address: str) -> Carriers:

@@ -14,8 +14,8 @@ from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-de
 
 from .. import tap
 from ..daemon.config import Config
+from ..daemon.dependencies import StartError
 from ..daemon.plan import Plan
-from ..daemon.service import StartError
 from ._command import CommandError, Console, Exit
 from ._options import CommandOptions
 

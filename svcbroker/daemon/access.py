@@ -110,7 +110,7 @@ class AccessPlan:
     ) -> AccessControl:
         """
         Make the authenticators, with threads of their own. For the other parameters see
-        L{Dependencies<svcbroker.daemon.service.Dependencies>}.
+        L{Dependencies<svcbroker.daemon.dependencies.Dependencies>}.
 
         @param audit: records log-ins and refusals.
         """

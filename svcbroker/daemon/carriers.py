@@ -49,10 +49,10 @@ from ..storage import MetadataFile, StorageError
 from ..version import readVersion
 from .access import AccessPlan
 from .config import Config, ConfigError
+from .dependencies import Dependencies, StartError
 from .lifecycles import Carriers, Lifecycle
 from .operatorfile import OperatorFile, operatorUrl
 from .ports import HTTP, MQTT, STOMP
-from .service import Dependencies, StartError
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
 
-from .service import StartError
+from .dependencies import StartError
 
 YOUNG_OBJECTS: Final = 50_000
 """How many new objects the garbage collector waits for before it looks through them."""
@@ -92,7 +92,7 @@ class TwistdProcess:
             return
 
     def started(self, announce: Callable[[], None]) -> None:
-        """See L{svcbroker.daemon.service.IProcess.started}."""
+        """See L{svcbroker.daemon.dependencies.IProcess.started}."""
         # Objects made by now live as long as the process: the collector may skip them.
         gc.collect()
         gc.freeze()
@@ -104,12 +104,12 @@ class TwistdProcess:
         self._reactor.callWhenRunning(self._reactor.callLater, 0, announce)
 
     def refuse(self, message: str) -> None:
-        """See L{svcbroker.daemon.service.IProcess.refuse}."""
+        """See L{svcbroker.daemon.dependencies.IProcess.refuse}."""
         self._log.critical("Cannot start: {message}", message=message)
         sys.excepthook = _tellInOneLine
 
     def fail(self, message: str) -> None:
-        """See L{svcbroker.daemon.service.IProcess.fail}."""
+        """See L{svcbroker.daemon.dependencies.IProcess.fail}."""
         self._log.critical("{message}", message=message)
         if not self._hasFailed:
             self._hasFailed = True

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar
 
-from attrs import field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import (
     CancelledError,
@@ -31,6 +30,7 @@ from ..interfaces import ILedger, InvalidDescription, LedgerContext
 from ..net.deferreds import asDeferred
 from ..net.tls import CertificateReloader
 from .config import ConfigError
+from .dependencies import Dependencies, StartError
 from .directory import DataDirectoryError, lockDataDirectory
 from .operatorfile import OperatorFileError
 from .plan import GroupPlan, Plan
@@ -46,12 +46,6 @@ CLOSE_SHARE = 0.2
 
 DRAIN_SHARE = 0.5
 """The part of the time for a stop that clients have to take their answers."""
-
-
-class StartError(Exception):
-    """
-    The daemon cannot start. The text is one line for the operator.
-    """
 
 
 class ICarriers(Protocol):
@@ -82,48 +76,6 @@ class ICarriers(Protocol):
 
     def stop(self) -> None:
         """Release everything, after the ledgers have stopped."""
-
-
-class IProcess(Protocol):
-    """
-    What the service does to the process that it runs in.
-    """
-
-    def handleSignals(self, reload: Callable[[], object]) -> None:
-        """
-        From now on, have SIGTERM and SIGINT stop the service in order, and SIGHUP call C{reload}.
-        """
-
-    def started(self, announce: Callable[[], None]) -> None:
-        """The service has started. Calls C{announce} once the reactor runs."""
-
-    def refuse(self, message: str) -> None:
-        """Print a L{StartError} that is about to be raised as one line."""
-
-    def fail(self, message: str) -> None:
-        """Print one line for the operator, and end the process with exit status 1."""
-
-
-@frozen(kw_only=True)
-class Dependencies:
-    """
-    What the daemon is given from outside: the reactor, clocks, randomness, the process.
-
-    @ivar reactor: the reactor.
-    @ivar now: the wall clock, seconds since the epoch.
-    @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
-    @ivar random: a number from 0 to 1, for delays; it may be guessed.
-    @ivar process: the process.
-    @ivar makeThread: makes a thread for blocking work, given the reactor, a name, and where one
-        does not do, how many threads.
-    """
-
-    reactor: Any
-    now: Callable[[], float]
-    entropy: Callable[[int], bytes]
-    random: Callable[[], float]
-    process: IProcess
-    makeThread: Callable[..., LedgerThread] = field(default=LedgerThread)
 
 
 def _keepSettings() -> None:
@@ -184,6 +136,7 @@ class BrokerService(Service):
         @raise StartError: a port cannot be had, or must not be opened without accounts.
         """
         super().privilegedStartService()
+        self._dependencies.manager.starting("binding the ports")
         if self._plan.access.refusal:
             self._raiseFailure(fail(StartError(self._plan.access.refusal)))
         for port in self._ports:
@@ -213,11 +166,13 @@ class BrokerService(Service):
             stack.callback(lockDataDirectory(self._plan.dataDir).release)
             stack.push_async_callback(self._stopLedgers)
             for group in self._plan.groups:
+                self._dependencies.manager.starting(f"opening group {group.id}")
                 self._ledgers[group.id] = await self._startLedger(group)
             for port in self._ports:
                 await port.bound()
                 if port.plan.name == HTTP:
                     self.address = port.address
+            self._dependencies.manager.starting("restoring subscriptions")
             carriers = self._makeCarriers(self._ledgers, self.address)
             carriers.handleReload(self.reload)
             await carriers.start()
@@ -281,12 +236,18 @@ class BrokerService(Service):
 
     @asDeferred
     async def _reload(self) -> Sequence[str]:
-        lines: list[str] = []
         if not self.running or self._carriers is None:
-            return lines
+            return []
+        self._dependencies.manager.reloading()
+        lines = await self._readAgain(self._carriers)
+        self._dependencies.manager.reloaded("; ".join(lines))
+        return lines
+
+    async def _readAgain(self, carriers: ICarriers) -> Sequence[str]:
+        lines: list[str] = []
         try:
             useSettings = self._readSettings()
-            await self._carriers.reload()
+            await carriers.reload()
             useSettings()
             _log.info("Accounts and settings were read again")
         except (ConfigError, InvalidDescription) as error:
@@ -319,6 +280,20 @@ class BrokerService(Service):
             dataDir=str(self._plan.dataDir.absolute()),
             groups=groups,
         )
+        self._dependencies.manager.ready(self._describe)
+
+    @asDeferred
+    async def _describe(self) -> str:
+        """The state of the daemon in a line, for the service manager."""
+        groups = []
+        for group, ledger in self._ledgers.items():
+            health = await ledger.getHealth()
+            if health.isReady:
+                statistics = await ledger.getStatistics()
+                groups.append(f"group {group} at block {statistics.height}")
+            else:
+                groups.append(f"group {group} is not ready: {health.reason}")
+        return f"Serves {', '.join(groups)}"
 
     def _explain(self, failure: Failure) -> Failure:
         """Turn errors that an operator can mend into a L{StartError}."""
@@ -361,6 +336,7 @@ class BrokerService(Service):
         @return: fires when everything has stopped, or when the time is over. Does not fail.
         """
         super().stopService()
+        self._dependencies.manager.stopping()
         _log.info("Stopping")
         return self._stop().addErrback(self._stopFailed)
 

@@ -28,10 +28,12 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker.daemon.config import ConfigError
+from svcbroker.daemon.dependencies import Dependencies, StartError
 from svcbroker.daemon.directory import DataDirectoryError, lockDataDirectory
+from svcbroker.daemon.notify import ServiceManager
 from svcbroker.daemon.plan import GroupPlan, Plan
 from svcbroker.daemon.ports import GatedFactory, PortPlan
-from svcbroker.daemon.service import CLOSE_SHARE, BrokerService, Dependencies, StartError
+from svcbroker.daemon.service import CLOSE_SHARE, BrokerService
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import InvalidDescription, LedgerContext
 from svcbroker.net.tls import INTERVAL
@@ -228,6 +230,7 @@ class ServiceTests(SynchronousTestCase):
             entropy=bytes,
             random=lambda: 0.5,
             process=FakeProcess(self.story),
+            manager=ServiceManager(self.clock),
             makeThread=lambda reactor, name: FakeThread(self.story, name),  # type: ignore
         )
 

@@ -1,0 +1,63 @@
+"""
+What the daemon is given from outside: the reactor, clocks, randomness, the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from attrs import field, frozen
+
+from .notify import ServiceManager
+from .threads import LedgerThread
+
+
+class StartError(Exception):
+    """
+    The daemon cannot start. The text is one line for the operator.
+    """
+
+
+class IProcess(Protocol):
+    """
+    What the service does to the process that it runs in.
+    """
+
+    def handleSignals(self, reload: Callable[[], object]) -> None:
+        """
+        From now on, have SIGTERM and SIGINT stop the service in order, and SIGHUP call C{reload}.
+        """
+
+    def started(self, announce: Callable[[], None]) -> None:
+        """The service has started. Calls C{announce} once the reactor runs."""
+
+    def refuse(self, message: str) -> None:
+        """Print a L{StartError} that is about to be raised as one line."""
+
+    def fail(self, message: str) -> None:
+        """Print one line for the operator, and end the process with exit status 1."""
+
+
+@frozen(kw_only=True)
+class Dependencies:
+    """
+    What the daemon is given from outside: the reactor, clocks, randomness, the process.
+
+    @ivar reactor: the reactor.
+    @ivar now: the wall clock, seconds since the epoch.
+    @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
+    @ivar random: a number from 0 to 1, for delays; it may be guessed.
+    @ivar process: the process.
+    @ivar manager: what has started the process, and watches it.
+    @ivar makeThread: makes a thread for blocking work, given the reactor, a name, and where one
+        does not do, how many threads.
+    """
+
+    reactor: Any
+    now: Callable[[], float]
+    entropy: Callable[[int], bytes]
+    random: Callable[[], float]
+    process: IProcess
+    manager: ServiceManager
+    makeThread: Callable[..., LedgerThread] = field(default=LedgerThread)
