@@ -36,6 +36,7 @@ class FaceTests(SynchronousTestCase):
             "BearerToken",
             "ClientCertificate",
             "Decision",
+            "GrantLine",
             "IAccountToken",
             "IAuthenticator",
             "IAuthenticatorFactory",

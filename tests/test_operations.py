@@ -344,6 +344,8 @@ class DeclarationTests(SynchronousTestCase):
                 "listDurableSubscriptions": ["groupId", "interfaceType", "after", "limit"],
                 "resetDurableSubscription": ["groupId", "interfaceType", "id", "offset"],
                 "deleteDurableSubscription": ["groupId", "interfaceType", "id"],
+                "listAccounts": ["groupId", "after", "limit"],
+                "explainAccess": ["groupId", "action", "topic", "account", "clientId"],
                 "proof": ["eventId", "groupId", "checkpoint", "trusted"],
                 "topicProof": ["topic", "groupId"],
                 "checkpoint": ["groupId", "height"],

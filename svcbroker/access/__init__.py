@@ -19,16 +19,19 @@ from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
 from ._logins import LOGIN_THREADS
 from ._passwords import hashPassword
 from ._principal import ANYBODY, Principal
+from ._status import COUNTED, AccountStatus
 from ._usage import UNLIMITED, Usage
 
 __all__ = [
     "ANYBODY",
     "BUILT_IN_ROLES",
+    "COUNTED",
     "EVERYTHING",
     "LOGIN_THREADS",
     "UNLIMITED",
     "Access",
     "Account",
+    "AccountStatus",
     "AccountTable",
     "AccountText",
     "Accounts",

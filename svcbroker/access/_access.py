@@ -35,6 +35,7 @@ from ._credentials import accountToken
 from ._http import HttpLogins
 from ._logins import Authenticators, LoginLimits, LoginQueue
 from ._principal import ANYBODY, Principal
+from ._status import COUNTED, AccountStatus
 from ._usage import UNLIMITED, Usage
 
 _MAX_RECENT: Final = 10_000
@@ -283,6 +284,37 @@ class Access:
             return self.anonymous
         identity = self._identify(name)
         return None if identity is None else self._principal(identity, "")
+
+    def names(self) -> Sequence[str]:
+        """
+        The names of all accounts, rising: those that authenticators list, and those that are logged
+        in. Empty is that of clients without credentials, where these may log in.
+        """
+        names = {name for each in self._authenticators for name in each.names()}
+        names.update(name for name, _, _ in self._principals)
+        if self.anonymous is None or self.isOpen:
+            names.discard("")
+        return sorted(names)
+
+    def status(self, name: str) -> AccountStatus | None:
+        """
+        An account as it is now.
+
+        @return: C{None} where there is no such account.
+        """
+        identity = self._identify(name) if name else None
+        if identity is None:
+            live = (each for each in self._principals.values() if each.name == name)
+            identity = next((each.identity for each in live if not each.isRevoked), None)
+        if identity is None:
+            return None
+        usage = self._usages.get(name)
+        return AccountStatus(
+            name=name,
+            grants=identity.grants,
+            quotas=self._quotasOf(identity),
+            used={each: 0 if usage is None else usage.used(each) for each in COUNTED},
+        )
 
     @asDeferred
     async def reload(self) -> None:

@@ -17,7 +17,7 @@ import attrs
 from attrs import field, frozen
 
 from ..interfaces import Identity, InvalidDescription, Quotas
-from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
+from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants
 from ._passwords import DEFAULT_COST, checkHash, costOf
 from ._usage import UNLIMITED
 
@@ -143,7 +143,14 @@ def grantsOf(
     """
     known = {**BUILT_IN_ROLES, **(declared or {})}
     names = tuple(roles)
-    grants = Grants.parse([line for each in names for line in known.get(each, (each,))], name)
+    grants = Grants(
+        tuple(
+            Grant.parse(line, each if each in known else "")
+            for each in names
+            for line in known.get(each, (each,))
+        ),
+        name,
+    )
     if _EVERYTHING in names and not any(grant.isDenied for grant in grants.grants):
         return EVERYTHING
     return grants

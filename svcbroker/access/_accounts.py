@@ -4,7 +4,7 @@ The authenticator of the file of accounts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,10 @@ class Accounts:
         """See L{IAuthenticator}."""
         account = self._table.accounts.get(name)
         return None if account is None else account.identity
+
+    def names(self) -> Iterable[str]:
+        """See L{IAuthenticator}."""
+        return self._table.accounts
 
     def quotas(self, name: str) -> Quotas:
         """The quotas of an account that has none of its own; by an empty name, of all others."""

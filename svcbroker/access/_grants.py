@@ -5,14 +5,14 @@ Grants, as the lines of roles say them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from attrs import field, frozen
 from zope.interface import implementer
 
 from ..errors import BrokerError
-from ..interfaces import TOPIC_ACTIONS, Action, Decision, IGrants
+from ..interfaces import TOPIC_ACTIONS, Action, Decision, GrantLine, IGrants
 from ..model import (
     checkFilter,
     filterCovers,
@@ -22,6 +22,7 @@ from ..model import (
 )
 
 _DENY: Final = "deny"
+_EVERYTHING_ROLE: Final = "everything"
 _ALL: Final = "*"
 _ALL_TOPICS: Final = "#"
 _USER: Final = "%u"
@@ -41,6 +42,7 @@ class Grant:
     @ivar group: the id of a group; C{*} for all.
     @ivar pattern: which topics: a topic or an MQTT pattern, in which C{%u} stands for the
         account's name, and C{%c} for the MQTT client id.
+    @ivar role: the role that has the line; empty where it is of no role.
     """
 
     line: str
@@ -48,11 +50,12 @@ class Grant:
     actions: frozenset[Action]
     group: str
     pattern: str
+    role: str = ""
 
     @classmethod
-    def parse(cls, line: str) -> Grant:
+    def parse(cls, line: str, role: str = "") -> Grant:
         """
-        Read a line.
+        Read a line of a role.
 
         @raise ValueError: it is no grant. The text says why and names the line.
         """
@@ -78,7 +81,7 @@ class Grant:
             checkFilter(pattern.replace(_USER, "u").replace(_CLIENT, "c"))
         except BrokerError as error:
             raise ValueError(f"{line!r}: {error.message}") from None
-        return cls(line, isDenied, actions, group, pattern)
+        return cls(line, isDenied, actions, group, pattern, role)
 
     def isFor(self, action: Action, group: str | None) -> bool:
         """Whether it is about an action in a group; C{None} for any group."""
@@ -126,7 +129,7 @@ class Grants:
     def decide(self, action: Action, group: str, topic: str, clientId: str) -> Decision:
         """See L{IGrants}."""
         if self.isEverything:
-            return Decision(True, "the role everything")
+            return Decision(True, "everything is granted", _EVERYTHING_ROLE)
         reason = self._unusableName(clientId)
         if reason:
             return Decision(False, reason)
@@ -137,9 +140,9 @@ class Grants:
                 or filterMatches(self._fill(grant.pattern, clientId), topic)
             ):
                 if grant.isDenied:
-                    return Decision(False, grant.line)
+                    return Decision(False, grant.line, grant.role)
                 granted = granted or grant
-        return _NOTHING if granted is None else Decision(True, granted.line)
+        return _NOTHING if granted is None else Decision(True, granted.line, granted.role)
 
     def mayAny(self, action: Action, group: str | None, filter: str, clientId: str) -> bool:
         """See L{IGrants}."""
@@ -159,6 +162,16 @@ class Grants:
             elif filtersOverlap(pattern, filter):
                 isGranted = True
         return isGranted
+
+    def describe(self, group: str | None) -> Sequence[GrantLine]:
+        """See L{IGrants}."""
+        if self.isEverything:
+            return [GrantLine(line, _EVERYTHING_ROLE) for line in BUILT_IN_ROLES[_EVERYTHING_ROLE]]
+        return [
+            GrantLine(each.line, each.role)
+            for each in self.grants
+            if group is None or each.group in (_ALL, group)
+        ]
 
     def seesGroup(self, group: str, clientId: str) -> bool:
         """Whether some action is granted in a group."""

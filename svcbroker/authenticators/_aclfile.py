@@ -5,13 +5,13 @@ mosquitto's ACL files, and what they grant.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import field, frozen
 from zope.interface import implementer
 
-from ..interfaces import Action, Decision, IGrants
+from ..interfaces import Action, Decision, GrantLine, IGrants
 from ..model import filterCovers, filterMatches, filtersOverlap
 from ._lines import BLANKS, LineError, readLines
 
@@ -98,6 +98,10 @@ class AclGrants:
             elif action in line.actions and filtersOverlap(lineFilter, filter):
                 return True
         return False
+
+    def describe(self, group: str | None) -> Sequence[GrantLine]:
+        """See L{IGrants}: all groups have the same lines."""
+        return [GrantLine(line.text) for line in (*self.lines, *self.patterns)]
 
     def _filled(self, clientId: str) -> Iterator[tuple[AclLine, str]]:
         """The lines that count, in the order in which they are tried, with their filters."""

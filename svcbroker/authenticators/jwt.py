@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -174,6 +174,10 @@ class JwtAuthenticator:
     def identify(self, name: str) -> Identity | None:
         """See L{IAuthenticator}: there are no accounts without tokens."""
         return None
+
+    def names(self) -> Iterable[str]:
+        """See L{IAuthenticator}: there are no accounts without tokens."""
+        return ()
 
     def stop(self) -> None:
         """See L{IAuthenticator}."""

@@ -4,7 +4,7 @@ The authenticator of mosquitto's password and ACL files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -97,6 +97,10 @@ class MosquittoAuthenticator:
             return None
         grants = self._users.acl.grants(name)
         return Identity(name=name, grants=grants, credentials=frozenset({_credential(hash)}))
+
+    def names(self) -> Iterable[str]:
+        """See L{IAuthenticator}."""
+        return self._users.hashes
 
     def stop(self) -> None:
         """See L{IAuthenticator}."""

@@ -5,6 +5,7 @@ Nothing here knows a wire: requests come in as values, answers leave as values o
 L{BrokerError<svcbroker.errors.BrokerError>}s.
 """
 
+from ._accounts import MAX_ACCOUNTS, AccessAnswer, AccountPage, AccountQueries
 from ._admin import Administration
 from ._broker import Broker
 from ._chainentries import GroupOf, bindToChains
@@ -42,12 +43,16 @@ __all__ = [
     "DEFAULT_GROUP",
     "DEFAULT_PAGE_SIZE",
     "DEFAULT_READ",
+    "MAX_ACCOUNTS",
     "MAX_PAGE_NUMBER",
     "MAX_PAGE_SIZE",
     "MAX_READ",
     "MAX_WAIT",
     "REFUSAL_DELAY",
     "RETENTION",
+    "AccessAnswer",
+    "AccountPage",
+    "AccountQueries",
     "Administration",
     "Answer",
     "Broker",

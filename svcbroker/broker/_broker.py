@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
-from ..access import AuditTrail, Principal
+from ..access import Access, AuditTrail, Principal
 from ..errors import (
     AuthorRefused,
     BrokerError,
@@ -32,6 +32,7 @@ from ..model import (
 )
 from ..net.deferreds import asDeferred
 from ..version import VersionRecord
+from ._accounts import AccountQueries
 from ._admin import Administration
 from ._authors import TopicAuthors, authorSetOf
 from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks
@@ -81,6 +82,7 @@ class Broker:
     @ivar groups: the groups that it serves.
     @ivar limits: what it takes.
     @ivar clock: how it measures time.
+    @ivar accounts: what tells of accounts and their grants.
     @ivar admin: what operators may ask.
     @ivar operator: what operators may change.
     @ivar erasing: what erases events, for operators.
@@ -102,6 +104,7 @@ class Broker:
         webhooks: IWebhooks,
         hasFaults: bool = False,
         peers: Sequence[IPeer] = (),
+        access: Access | None = None,
         audit: AuditTrail | None = None,
         source: str = "/svcbroker",
     ) -> None:
@@ -113,6 +116,7 @@ class Broker:
         @param webhooks: what C{subscribe} and C{unSubscribe} ask.
         @param hasFaults: whether operators may make faults.
         @param peers: the other brokers.
+        @param access: knows the accounts; C{None} where there are none.
         @param audit: records the operator calls.
         @param source: what the C{source} of CloudEvents begins with: the base path.
         """
@@ -136,6 +140,7 @@ class Broker:
                 limits.peerTimeout,
             ),
         )
+        self.accounts = AccountQueries(self.groups, access, limits.reservedTopics)
         self.operator = Operator(self.groups, self._timeouts, hasFaults=hasFaults)
         self.erasing = Erasing(
             self.groups, self._timeouts, clock, subscriptions, limits.reservedTopics

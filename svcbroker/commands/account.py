@@ -249,7 +249,8 @@ def _may(options: MayOptions, console: Console) -> int:
     options["name"] = name
     account = _account(options)
     decision = account.identity.grants.decide(action, group, topic, options["client-id"] or "")
-    console.say(f"{'yes' if decision.isGranted else 'no'}: {decision.reason}")
+    role = f" (role {decision.role})" if decision.role else ""
+    console.say(f"{'yes' if decision.isGranted else 'no'}: {decision.reason}{role}")
     return Exit.GOOD if decision.isGranted else Exit.BAD
 
 

@@ -190,6 +190,7 @@ def makeCarriers(
         webhooks=webhooks,
         hasFaults=config.faults,
         peers=peers.all,
+        access=access,
         audit=audit,
         source=config.basePath,
     )

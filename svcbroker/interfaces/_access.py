@@ -6,7 +6,7 @@ Who may do what: grants, identities, and the plugins that authenticate clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -50,10 +50,25 @@ class Decision:
     Whether something is granted.
 
     @ivar reason: the line that decided it, as the operator wrote it, or why there is none.
+    @ivar role: the role that has the line; empty where the line is of no role.
     """
 
     isGranted: bool
     reason: str
+    role: str = ""
+
+
+@frozen
+class GrantLine:
+    """
+    One line of what is granted to an account.
+
+    @ivar text: the line, as the operator wrote it.
+    @ivar role: the role that has it; empty where it is of no role.
+    """
+
+    text: str
+    role: str = ""
 
 
 class IGrants(Interface):
@@ -80,6 +95,14 @@ class IGrants(Interface):
         Whether an action is granted for some topic that a filter may match.
 
         @param group: the id of a group; C{None} for any group.
+        """
+
+    def describe(group: str | None) -> Sequence[GrantLine]:
+        """
+        The lines that are about a group, those that deny included. Operators and the account itself
+        read them.
+
+        @param group: the id of a group; C{None} for all lines.
         """
 
 
@@ -216,6 +239,11 @@ class IAuthenticator(ICredentialsChecker, Interface):
         """
         The identity of a name as it is now, for connections that are open and webhooks that are
         kept; C{None} where there is no such account, or none without its credentials.
+        """
+
+    def names() -> Iterable[str]:
+        """
+        The names of all accounts that L{identify} knows. Called when operators list the accounts.
         """
 
     def stop() -> None:

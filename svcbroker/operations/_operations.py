@@ -50,6 +50,7 @@ from ..errors import (
     UrlInvalid,
 )
 from ..model import MAX_ADMINS, MAX_AUTHORS, Edge, EventFormat
+from ._accounts import ACCOUNT_OPERATIONS
 from ._declarations import OMITTED, REQUIRED, BatchMethod, Operation, Parameter
 from ._durable import DURABLE_OPERATIONS
 from ._keytypes import KeysType
@@ -379,6 +380,7 @@ OPERATIONS: Final = (
     ),
     *WEBHOOK_OPERATIONS,
     *DURABLE_OPERATIONS,
+    *ACCOUNT_OPERATIONS,
     Operation(
         name="proof",
         summary="Prove that the chain's validators have signed an event.",

@@ -19,6 +19,7 @@ from ..interfaces import (
     Action,
     AuthenticatorContext,
     Decision,
+    GrantLine,
     IAuthenticator,
     Identity,
     IGrants,
@@ -116,6 +117,15 @@ class AuthenticatorTests(SynchronousTestCase):
                 self.assertIsInstance(isAny, bool)
                 self.assertTrue(isAny or not decision.isGranted, "a granted topic has no filter")
                 self.assertTrue(grants.mayAny(action, None, filter, "") or not isAny)
+        lines = grants.describe("1")
+        self.assertTrue(all(isinstance(each, GrantLine) for each in lines))
+        self.assertTrue(set(lines) <= set(grants.describe(None)))
+
+    def test_namesAreThoseThatAreIdentified(self) -> None:
+        names = list(self.authenticator.names())
+        self.assertEqual(self.fixture.name in names, self.fixture.hasAccounts)
+        for name in names:
+            self.assertIsInstance(self.authenticator.identify(name), Identity)
 
     def test_otherCredentialsAreUnauthorized(self) -> None:
         for credentials in self.fixture.invalid:

@@ -4,6 +4,7 @@ Accounts for tests.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from twisted.cred.credentials import IUsernamePassword, UsernamePassword
@@ -38,6 +39,9 @@ class FakeAuthenticator:
     def identify(self, name: str) -> Identity | None:
         found = self.identities.get(name)
         return None if found is None or found.expiresAt is not None else found
+
+    def names(self) -> Iterable[str]:
+        return [name for name in self.identities if self.identify(name) is not None]
 
     def requestAvatarId(self, credentials: UsernamePassword) -> Deferred[Any]:
         name = credentials.username.decode()

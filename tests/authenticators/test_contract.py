@@ -183,6 +183,9 @@ class KitTests(SynchronousTestCase):
                 },
             ),
             (HastyAuthenticator, {"test_reloadOfTheSameChangesNothing"}),
-            (ForgetfulAuthenticator, {"test_identifyAnswersFromMemory"}),
+            (
+                ForgetfulAuthenticator,
+                {"test_identifyAnswersFromMemory", "test_namesAreThoseThatAreIdentified"},
+            ),
         ):
             self.assertEqual(self.failures(kind), always | expected, kind)

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from zope.interface import implementer
 
-from svcbroker.access import Principal
+from svcbroker.access import Access, Principal
 from svcbroker.broker import (
     Broker,
     EventPage,
@@ -96,12 +96,14 @@ def makeFixture(
     ledgers: Mapping[str, Any] | None = None,
     hasFaults: bool = False,
     reservedTopics: Collection[str] = (),
+    access: Callable[[Clock], Access] | None = None,
 ) -> Fixture:
     """
     A broker of two groups.
 
     @param ledgers: what stands in the place of these groups' ledgers.
     @param reservedTopics: see L{Limits}.
+    @param access: makes what knows the accounts.
     """
     clock = Clock()
     clock.advance(1_700_000_000)
@@ -121,5 +123,6 @@ def makeFixture(
         subscriptions=FakeDirectory() if subscriptions is None else subscriptions,
         webhooks=FailingWebhooks(NoSuchCall()),
         hasFaults=hasFaults,
+        access=None if access is None else access(clock),
     )
     return Fixture(clock, ledger, second, broker)

@@ -158,10 +158,10 @@ class AccountTests(SynchronousTestCase):
             '[roles.r]\ngrants = ["* 1 #", "deny publish 1 %c/#", "publish 2 %u"]\n'
         )
         for arguments, answer in (
-            (("publish", "1", "orders/zurich", "--client-id=c"), (0, "yes: * 1 #\n")),
-            (("publish", "1", "c/x", "--client-id=c"), (1, "no: deny publish 1 %c/#\n")),
-            (("publish", "2", "ann", "--client-id=c"), (0, "yes: publish 2 %u\n")),
-            (("admin", "1", "--client-id=c"), (0, "yes: * 1 #\n")),
+            (("publish", "1", "orders/zurich", "--client-id=c"), (0, "yes: * 1 # (role r)\n")),
+            (("publish", "1", "c/x", "--client-id=c"), (1, "no: deny publish 1 %c/# (role r)\n")),
+            (("publish", "2", "ann", "--client-id=c"), (0, "yes: publish 2 %u (role r)\n")),
+            (("admin", "1", "--client-id=c"), (0, "yes: * 1 # (role r)\n")),
             (("admin", "2", "--client-id=c"), (1, "no: no grant names it\n")),
         ):
             self.assertEqual(self.call("may", "ann", *arguments)[:2], answer)

@@ -8,7 +8,7 @@ grant or a role in each line.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from hashlib import scrypt
 from hmac import compare_digest
@@ -100,6 +100,10 @@ class AppUsers:
         """See L{IAuthenticator}."""
         user = self._users.get(name)
         return None if user is None else user.identity
+
+    def names(self) -> Iterable[str]:
+        """See L{IAuthenticator}."""
+        return self._users
 
     def stop(self) -> None:
         """See L{IAuthenticator}: nothing is open."""
