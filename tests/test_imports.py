@@ -22,6 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("model",),
     ("chain",),
+    ("tlog",),
     ("proofs",),
     ("interfaces",),
     ("storage",),

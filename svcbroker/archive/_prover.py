@@ -55,7 +55,7 @@ from ..proofs import (
 )
 from ..storage import BlockHeadRow, BlockRow, ChainReader, Snapshot, StorageDamaged
 from ._layout import STORE_NAME
-from ._replay import storedHistory
+from ._replay import historyHashes, storedHistory
 
 Certificates: TypeAlias = Mapping[int, AnyCertificate | None]
 """Certificates that a store does not have, by height; C{None} for one that cannot be had."""
@@ -191,6 +191,13 @@ class Prover:
             newer=HeaderFields.of(header),
             path=self._path(older, newer),
         )
+
+    def history(self, level: int, first: int, count: int) -> Sequence[bytes]:
+        """
+        Hashes of the history tree. See
+        L{IProvableLedger.readHistory<svcbroker.interfaces.IProvableLedger.readHistory>}.
+        """
+        return historyHashes(self._store, self._genesis.header().hash, level, first, count)
 
     def event(
         self,

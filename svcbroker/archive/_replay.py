@@ -156,13 +156,24 @@ def storedHistory(store: ChainReader, genesis: bytes) -> NodeSource:
     """
 
     def source(level: int, first: int, count: int) -> Sequence[bytes]:
-        if level:
-            return store.historyNodes(level, first, count)
-        hashes = [genesis] if first == 0 else []
-        hashes += store.blockHashes(first + len(hashes), count - len(hashes))
-        return [leafHash(hash) for hash in hashes]
+        hashes = historyHashes(store, genesis, level, first, count)
+        return hashes if level else [leafHash(hash) for hash in hashes]
 
     return source
+
+
+def historyHashes(
+    store: ChainReader, genesis: bytes, level: int, first: int, count: int
+) -> Sequence[bytes]:
+    """
+    Hashes of a chain's history tree; of level 0 those of the headers, of which the leaves are made.
+
+    @param genesis: as for L{storedHistory}.
+    """
+    if level:
+        return store.historyNodes(level, first, count)
+    hashes = [genesis] if first == 0 and count else []
+    return [*hashes, *store.blockHashes(first + len(hashes), count - len(hashes))]
 
 
 @define

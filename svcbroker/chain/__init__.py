@@ -46,9 +46,17 @@ from ._execution import PrefixConflict
 from ._genesis import Genesis
 from ._head import MAX_HEAD_SIZE, Kind
 from ._header import FORMAT, OLD_FORMAT, Header, leaderIndex
-from ._history import History, HistoryNode, NodeSource, historyPath
+from ._history import History, HistoryNode, NodeSource, growthPath, historyPath
 from ._keys import KEY_WINDOW, ErasedRange, KeySource, KeyUse, MemoryKeys
-from ._merkle import MerkleTree, leafHash, merklePath, merkleRoot, rootOfPath
+from ._merkle import (
+    EMPTY_ROOT,
+    MerkleTree,
+    checkGrowth,
+    leafHash,
+    merklePath,
+    merkleRoot,
+    rootOfPath,
+)
 from ._receipts import (
     RECEIPT_SIZE,
     TransactionReceipt,
@@ -70,6 +78,7 @@ from ._validators import (
 )
 
 __all__ = [
+    "EMPTY_ROOT",
     "FORMAT",
     "KEY_WINDOW",
     "MAX_HEAD_SIZE",
@@ -116,6 +125,7 @@ __all__ = [
     "changePayload",
     "checkBlock",
     "checkCertificate",
+    "checkGrowth",
     "decodeAuthorChange",
     "decodeAuthors",
     "decodeBody",
@@ -126,6 +136,7 @@ __all__ = [
     "encodeBody",
     "encodeReceipts",
     "faultsTolerated",
+    "growthPath",
     "historyPath",
     "isSignedBy",
     "keyAddress",

@@ -123,6 +123,33 @@ def historyPath(index: int, size: int, source: NodeSource) -> Sequence[bytes]:
     return path
 
 
+def growthPath(older: int, newer: int, source: NodeSource) -> Sequence[bytes]:
+    """
+    What proves, to L{checkGrowth<svcbroker.chain.checkGrowth>}, that a history is the beginning of
+    a longer one: the consistency proof of RFC 6962, 2.1.2.
+
+    @param older: how many headers the shorter history has.
+    @param newer: how many the longer one has.
+    @raise Malformed: it is not longer, or the source has not all of its nodes.
+    """
+    if not 0 <= older <= newer:
+        raise Malformed(f"a history of {older} headers is not the beginning of one of {newer}")
+    path: list[bytes] = []
+    start, end, isKnown = 0, newer, True
+    # From the root down to the last subtree that is full in the shorter history.
+    while 0 < older < end:
+        middle = start + (1 << (end - start - 1).bit_length() - 1)
+        if older <= middle:
+            path.append(_range(source, middle, end))
+            end = middle
+        else:
+            path.append(_range(source, start, middle))
+            start, isKnown = middle, False
+    if not isKnown:
+        path.append(_range(source, start, end))
+    return path[::-1]
+
+
 def _range(source: NodeSource, start: int, end: int) -> bytes:
     """The root over the leaves from C{start}, which begins a subtree that reaches C{end}."""
     level = (end - start - 1).bit_length()

@@ -93,6 +93,50 @@ def rootOfPath(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> byt
     return node
 
 
+def checkGrowth(
+    older: int, olderRoot: bytes, newer: int, newerRoot: bytes, path: Sequence[bytes]
+) -> None:
+    """
+    Check that a tree is the beginning of a larger one (RFC 9162, 2.1.4.2).
+
+    @param older: how many leaves the smaller tree has.
+    @param newer: how many the larger one has.
+    @param path: the consistency proof, as L{growthPath<svcbroker.chain.growthPath>} makes it.
+    @raise Malformed: it does not follow from the path.
+    """
+    if not 0 <= older <= newer:
+        raise Malformed(f"a tree of {older} leaves is not the beginning of one of {newer}")
+    if older in (0, newer):
+        if path:
+            raise Malformed("the path is too long")
+        if olderRoot != (newerRoot if older == newer else EMPTY_ROOT):
+            raise Malformed("the trees differ")
+        if not newer and newerRoot != EMPTY_ROOT:
+            raise Malformed("a tree without leaves has the root of nothing")
+        return
+    position, last = older - 1, newer - 1
+    while position & 1:
+        position, last = position >> 1, last >> 1
+    siblings = iter(path)
+    try:
+        # The larger one's part that is full in the smaller one; all of that, where it is a power.
+        small = large = next(siblings) if position else olderRoot
+        while last:
+            if position & 1:
+                sibling = next(siblings)
+                small, large = nodeHash(sibling, small), nodeHash(sibling, large)
+            elif position < last:
+                large = nodeHash(large, next(siblings))
+            # else it has no sibling and moves up as it is.
+            position, last = position >> 1, last >> 1
+    except StopIteration:
+        raise Malformed("the path is too short") from None
+    if next(siblings, None) is not None:
+        raise Malformed("the path is too long")
+    if small != olderRoot or large != newerRoot:
+        raise Malformed("the trees differ")
+
+
 @frozen(kw_only=True)
 class Overlay:
     """

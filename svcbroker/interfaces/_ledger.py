@@ -358,3 +358,25 @@ class IProvableLedger(ILedger):
         @raise svcbroker.errors.HeightUnknown: the newer block is above the chain's height.
         @raise svcbroker.errors.ParameterInvalid: the heights are not in that order.
         """
+
+    def readHistory(level: int, first: int, count: int) -> Deferred[Sequence[bytes]]:
+        """
+        Hashes of the chain's history tree: the log that witnesses cosign. The broker makes tiles,
+        roots and consistency proofs of them.
+
+        @param level: 0 for the hashes of the headers by height, of which the leaves are made;
+            8, 16 and so on for inner nodes that have all their leaves.
+        @param first: the position of the first one in its level.
+        @param count: the most to answer, up to 256. There are fewer at the end of the chain.
+        @raise svcbroker.errors.ParameterInvalid: there is no such level.
+        """
+
+    def deriveKey(purpose: str) -> bytes:
+        """
+        A private key of this ledger's own for one purpose. It follows from the ledger's private
+        key, so it is the same after a restart, and another one once that key has changed.
+
+        @param purpose: what the key is for; each purpose has a key of its own.
+        @return: 32 bytes, of which the ledger's private key cannot be computed.
+        @raise svcbroker.errors.LedgerUnavailable: the ledger has no private key now.
+        """

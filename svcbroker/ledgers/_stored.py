@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -14,7 +16,7 @@ from twisted.logger import Logger
 
 from ..archive import Certificates, Eraser, Prover
 from ..chain import ChainState, Genesis, Malformed
-from ..errors import BrokerError, LedgerUnavailable
+from ..errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ..interfaces import IBlockObserver
 from ..model import (
     Block,
@@ -40,6 +42,13 @@ LOG_PERIOD = 60.0
 
 MAX_REASONS = 10
 """How many reasons are logged in a period."""
+
+
+HISTORY_LEVELS = range(0, 64, 8)
+"""The levels of the history tree that a store keeps; level 0 are the headers."""
+
+MAX_HASHES = 256
+"""The most hashes of the history that are read at a time."""
 
 
 class StoredLedger:
@@ -133,6 +142,24 @@ class StoredLedger:
     async def proveTopic(self, name: str) -> TopicProof:
         proof = await self._read(lambda: self._prover.topic(name, self._state))
         return await self._prove(lambda given: self._prover.certified(proof, given))
+
+    def readHistory(self, level: int, first: int, count: int) -> Deferred[Sequence[bytes]]:
+        if level not in HISTORY_LEVELS or first < 0 or not 0 <= count <= MAX_HASHES:
+            error = f"at most {MAX_HASHES} hashes of every eighth level can be read"
+            return fail(ParameterInvalid(error))
+        return self._read(lambda: self._prover.history(level, first, count))
+
+    def _privateKey(self) -> bytes:
+        """
+        The private key that others are derived from.
+
+        @raise LedgerUnavailable: there is none now.
+        """
+        raise NotImplementedError
+
+    def deriveKey(self, purpose: str) -> bytes:
+        info = f"svcbroker {purpose}".encode()
+        return HKDF(SHA256(), 32, self.chain, info).derive(self._privateKey())
 
     def addObserver(self, observer: IBlockObserver) -> None:
         self._observers.add(observer)

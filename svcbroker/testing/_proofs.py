@@ -8,15 +8,17 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import TypeAlias
 
-from msgspec.json import encode
+from msgspec.json import decode, encode
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
+from ..chain import leafHash, merkleRoot
 from ..errors import EventNotFound, HeightUnknown, ParameterInvalid, TopicNotFound
 from ..interfaces import IProvableLedger
 from ..model import EventId, OpenTopic, PublishEvent
 from ..proofs import (
     Checkpoint,
+    ConsistencyProof,
     ProvedEvent,
     readGenesis,
     verifyComplete,
@@ -202,6 +204,37 @@ class ProofTests(LedgerKit):
             ledger.proveConsistency(height, height - 1),
         ):
             await self.fails(wrong, ParameterInvalid)
+
+    async def test_historyIsTheLogOfHeaders(self) -> None:
+        """The hashes of the history are those of the headers, in order, and make its root."""
+        ledger = await self.beginProvable()
+        for number in range(6):
+            await self.publish("t", b"%d" % number)
+        tip = await self.settle(ledger.getCheckpoint(None))
+        hashes = await self.settle(ledger.readHistory(0, 0, 256))
+        self.assertGreater(len(hashes), tip.height)
+        for first, count in ((0, 1), (1, 1), (2, 3), (tip.height, 1), (tip.height, 0)):
+            read = await self.settle(ledger.readHistory(0, first, count))
+            self.assertEqual(read, hashes[first : first + count])
+        self.assertEqual(hashes[tip.height], tip.hash)
+        self.assertEqual(await self.settle(ledger.readHistory(8, 0, 1)), [])
+        data = encode(await self.settle(ledger.proveConsistency(1, tip.height)))
+        proof = decode(data, type=ConsistencyProof)
+        self.assertEqual(
+            proof.newer.history, merkleRoot([leafHash(each) for each in hashes[: tip.height]]).hex()
+        )
+        for wrong in ((1, 0, 1), (-8, 0, 1), (0, -1, 1), (0, 0, 257)):
+            await self.fails(ledger.readHistory(*wrong), ParameterInvalid)
+
+    async def test_derivedKeysStayThroughRestarts(self) -> None:
+        """Each purpose has a key of its own, and it is the same one after a restart."""
+        ledger = await self.beginProvable()
+        key = ledger.deriveKey("log key")
+        self.assertEqual((len(key), ledger.deriveKey("log key")), (32, key))
+        self.assertNotEqual(ledger.deriveKey("other key"), key)
+        if self.fixture.isDurable:
+            await self.end()
+            self.assertEqual(IProvableLedger(await self.startAgain()).deriveKey("log key"), key)
 
     async def test_proofsAfterRestart(self) -> None:
         """What was proved and kept before a restart fits what is proved after it."""

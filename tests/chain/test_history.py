@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.chain.History} and L{svcbroker.chain.historyPath}.
+Tests of L{svcbroker.chain.History} and of the paths in it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from svcbroker.chain import (
     HistoryNode,
     Malformed,
     NodeSource,
+    checkGrowth,
+    growthPath,
     historyPath,
     leafHash,
+    merkleRoot,
     rootOfPath,
 )
 from svcbroker.chain._history import STEP
@@ -239,3 +242,57 @@ class IncompleteTests(SynchronousTestCase):
         """So is one that has nothing."""
         self.assertRaises(Malformed, History.load, 1, lambda level, first, count: [])
         self.assertRaises(Malformed, historyPath, 0, 2, lambda level, first, count: [])
+
+
+def growthOf(older: int, leaves: Sequence[bytes], isKnown: bool = True) -> list[bytes]:
+    """The consistency proof as RFC 6962, 2.1.2 defines it: SUBPROOF."""
+    if older == len(leaves):
+        return [] if isKnown else [merkleRoot(leaves)]
+    middle = 1 << (len(leaves) - 1).bit_length() - 1
+    if older <= middle:
+        return [*growthOf(older, leaves[:middle], isKnown), merkleRoot(leaves[middle:])]
+    return [*growthOf(older - middle, leaves[middle:], False), merkleRoot(leaves[:middle])]
+
+
+class GrowthTests(SynchronousTestCase):
+    """
+    L{growthPath} and L{checkGrowth}.
+    """
+
+    def test_pathIsThatOfTheRfc(self) -> None:
+        """The path is the one that RFC 6962 defines, for all small histories."""
+        roots = [KEPT.histories[size].root for size in range(70)]
+        for newer in range(70):
+            for older in range(newer + 1):
+                path = growthPath(older, newer, KEPT.source)
+                self.assertEqual(path, growthOf(older, LEAVES[:newer]) if older else [])
+                checkGrowth(older, roots[older], newer, roots[newer], path)
+
+    @few
+    @given(sizes, sizes, st.data())
+    def test_otherPathsAndRootsAreRefused(self, one: int, other: int, data: st.DataObject) -> None:
+        """Nothing but the path and the two roots is accepted."""
+        older, newer = sorted((one, other))
+        path = growthPath(older, newer, KEPT.source)
+        roots = KEPT.histories[older].root, KEPT.histories[newer].root
+        checkGrowth(older, roots[0], newer, roots[1], path)
+        wrong = [(roots[0], bytes(32), path), (roots[0], roots[1], [*path, bytes(32)])]
+        if older != newer:
+            wrong.append((bytes(32), roots[1], path))
+        if path:
+            place = data.draw(st.integers(0, len(path) - 1))
+            wrong += [
+                (*roots, [*path[:place], *path[place + 1 :]]),
+                (*roots, [*path[:place], bytes(32), *path[place + 1 :]]),
+            ]
+        for first, last, tried in wrong:
+            with self.assertRaises(Malformed):
+                checkGrowth(older, first, newer, last, tried)
+
+    def test_shorterHistoriesAreRefused(self) -> None:
+        """A history does not grow from a longer one."""
+        for older, newer in ((2, 1), (-1, 5)):
+            with self.assertRaises(Malformed):
+                growthPath(older, newer, KEPT.source)
+            with self.assertRaises(Malformed):
+                checkGrowth(older, bytes(32), newer, bytes(32), [])

@@ -41,7 +41,7 @@ from .._stored import StoredLedger
 from .._views import TransactionMaker, blockOf, earlierOf, receiptsOf
 from ._admin import Picture, healthOf, nodeCount, nodeRecords, takePicture
 from ._application import ApplicationFailed, ChainApplication
-from ._batch import BatchMaker
+from ._batch import BatchMaker, Identity
 from ._calls import EngineError
 from ._certifier import Certifier
 from ._engine import CONNECTIONS
@@ -117,6 +117,7 @@ class CometLedger(StoredLedger):
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
         self._replay = ReplayProgress(context.reactor.seconds, self._parts.signedHeight)
         self._maker: TransactionMaker | None = None
+        self._identity: Identity | None = None
         self._reason = "the chain has not begun"
         self._error = self._lastError = ""
         self._recoveries = 0
@@ -196,10 +197,16 @@ class CometLedger(StoredLedger):
             self._log.error("{error}", error=str(error))
             self._reason = str(error)
         else:
+            self._identity = identity
             batches = BatchMaker(state.chain, identity)
             highest = state.account(batches.sender).highest
             self._resume(batches.sender, highest)
             self._outbox.begin(batches, highest)
+
+    def _privateKey(self) -> bytes:
+        if self._identity is None:
+            raise LedgerUnavailable(self._reason or "the chain has not begun")
+        return self._identity.seed
 
     def _resume(self, sender: bytes, highest: int) -> None:
         if self._maker is None or self._maker.sender != sender:

@@ -194,6 +194,10 @@ class PbftLedger(StoredLedger):
     def _reform(self, head: Header) -> None:
         self.replicaSet.reform(*self._makeSigners(self._keys.seeds(self._state.validators)), head)
 
+    def _privateKey(self) -> bytes:
+        self._checkOpen()
+        return self._keys.seeds(self._state.validators)[0]
+
     def getNodes(self) -> Deferred[ValidatorSet]:
         return succeed(self._state.validators)
 

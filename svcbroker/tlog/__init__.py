@@ -1,0 +1,79 @@
+"""
+Transparency logs: a chain's headers as a log that strangers can follow, and that witnesses cosign.
+
+Encodings and verification by the specifications of C2SP: signed notes, checkpoints, cosignatures,
+tiles, proofs, policies and the witness protocol. No clock, no input or output, no Twisted.
+"""
+
+from ._note import (
+    MAX_NOTE_SIZE,
+    KeyType,
+    LogKey,
+    Note,
+    NoteSignature,
+    SignatureRefused,
+    VerifierKey,
+    WitnessKey,
+    checkName,
+)
+from ._policy import NONE, Cosignature, Group, Party, Policy, Witnessed
+from ._proof import LogProof
+from ._tiles import (
+    ENTRIES,
+    TILE_HEIGHT,
+    TILE_WIDTH,
+    Tile,
+    Tiles,
+    decodeEntries,
+    encodeEntries,
+    hashEntries,
+    neededTiles,
+    parseTilePath,
+    splitTile,
+    tilesBetween,
+)
+from ._treehead import TreeHead
+from ._witnessing import (
+    MAX_REQUEST_SIZE,
+    SIZE_TYPE,
+    AddCheckpoint,
+    CheckpointRefused,
+    checkCheckpoint,
+)
+
+__all__ = [
+    "ENTRIES",
+    "MAX_NOTE_SIZE",
+    "MAX_REQUEST_SIZE",
+    "NONE",
+    "SIZE_TYPE",
+    "TILE_HEIGHT",
+    "TILE_WIDTH",
+    "AddCheckpoint",
+    "CheckpointRefused",
+    "Cosignature",
+    "Group",
+    "KeyType",
+    "LogKey",
+    "LogProof",
+    "Note",
+    "NoteSignature",
+    "Party",
+    "Policy",
+    "SignatureRefused",
+    "Tile",
+    "Tiles",
+    "TreeHead",
+    "VerifierKey",
+    "WitnessKey",
+    "Witnessed",
+    "checkCheckpoint",
+    "checkName",
+    "decodeEntries",
+    "encodeEntries",
+    "hashEntries",
+    "neededTiles",
+    "parseTilePath",
+    "splitTile",
+    "tilesBetween",
+]

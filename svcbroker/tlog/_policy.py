@@ -1,0 +1,255 @@
+"""
+Policies: which logs and witnesses are trusted, and how many witnesses are enough
+(c2sp.org/tlog-policy).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from attrs import frozen
+
+from ..chain import Malformed
+from ._note import KeyType, Note, SignatureRefused, VerifierKey
+from ._treehead import TreeHead
+
+MAX_LINES: Final = 1000
+"""No policy has more lines."""
+NONE: Final = "none"
+"""The quorum that no witness is needed for."""
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,3}")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_WORDS: Final = re.compile(r"[^ \t]+")
+
+
+@frozen
+class Party:
+    """
+    A log or a witness of a policy.
+
+    @ivar name: what the policy calls it.
+    @ivar key: its public key.
+    @ivar url: where it is; empty where the policy does not say.
+    """
+
+    name: str
+    key: VerifierKey
+    url: str = ""
+
+
+@frozen
+class Group:
+    """
+    A group of witnesses, and of other groups.
+
+    @ivar count: how many members are enough.
+    @ivar members: their names.
+    """
+
+    count: int
+    members: Sequence[str]
+
+
+@frozen
+class Cosignature:
+    """
+    A verified cosignature.
+
+    @ivar witness: the name of the witness in the policy.
+    @ivar time: when it says to have seen the checkpoint, in seconds since the epoch.
+    """
+
+    witness: str
+    time: int
+
+
+@frozen
+class Witnessed:
+    """
+    A checkpoint that a policy accepts.
+
+    @ivar head: what it says.
+    @ivar log: the log that signed it.
+    @ivar cosignatures: those of the policy's witnesses, earliest first.
+    """
+
+    head: TreeHead
+    log: Party
+    cosignatures: Sequence[Cosignature]
+
+
+@frozen(kw_only=True)
+class Policy:
+    """
+    Whom a verifier trusts.
+
+    @ivar logs: the logs.
+    @ivar witnesses: the witnesses by name.
+    @ivar groups: the groups by name.
+    @ivar quorum: the name of the witness or group that has to have witnessed, or L{NONE}.
+    """
+
+    logs: Sequence[Party] = ()
+    witnesses: Mapping[str, Party] = MappingProxyType({})
+    groups: Mapping[str, Group] = MappingProxyType({})
+    quorum: str = NONE
+
+    @classmethod
+    def parse(cls, data: bytes) -> Policy:
+        """
+        Read a policy file.
+
+        @raise Malformed: it is none. The text names the line.
+        """
+        # Names are opaque bytes; so are they after this, and they are not changed by it.
+        text = data.decode("utf-8", "surrogateescape")
+        lines = text.split("\n")
+        if len(lines) > MAX_LINES:
+            raise Malformed(f"the policy has more than {MAX_LINES} lines")
+        reader = _Reader()
+        for number, line in enumerate(lines, 1):
+            try:
+                reader.read(line)
+            except Malformed as error:
+                raise Malformed(f"line {number}: {error}") from None
+        if reader.quorum is None:
+            raise Malformed("the policy has no quorum line")
+        return cls(
+            logs=reader.logs,
+            witnesses=reader.witnesses,
+            groups=reader.groups,
+            quorum=reader.quorum,
+        )
+
+    def isQuorum(self, names: set[str]) -> bool:
+        """Whether these witnesses are enough."""
+        return self.quorum == NONE or self._isMet(self.quorum, names)
+
+    def _isMet(self, name: str, names: set[str]) -> bool:
+        group = self.groups.get(name)
+        if group is None:
+            return name in names
+        return sum(self._isMet(each, names) for each in group.members) >= group.count
+
+    def cosignatures(self, note: Note) -> Sequence[Cosignature]:
+        """
+        The cosignatures that witnesses of this policy have made, earliest first.
+
+        @raise SignatureRefused: one of them is not valid.
+        """
+        names = {(each.key.name, each.key.id): each.name for each in self.witnesses.values()}
+        found: dict[str, int] = {}
+        for key, signature in note.verified(each.key for each in self.witnesses.values()):
+            name, time = names[key.name, key.id], key.timeOf(signature)
+            found[name] = min(time, found.get(name, time))
+        return sorted(
+            (Cosignature(name, time) for name, time in found.items()),
+            key=lambda each: (each.time, each.witness),
+        )
+
+    def check(self, note: Note) -> Witnessed:
+        """
+        Check a checkpoint.
+
+        @raise Malformed: it is no checkpoint.
+        @raise SignatureRefused: no log of this policy has signed it, or too few witnesses have.
+        """
+        head = TreeHead.parse(note.text)
+        logs = [each for each in self.logs if each.key.name == head.origin]
+        signed = note.verified(each.key for each in logs)
+        if not signed:
+            raise SignatureRefused(
+                f"no log of the policy has signed the checkpoint of {head.origin}"
+            )
+        log = next(each for each in logs if each.key == signed[0][0])
+        cosignatures = self.cosignatures(note)
+        if not self.isQuorum({each.witness for each in cosignatures}):
+            names = ", ".join(each.witness for each in cosignatures) or "nobody"
+            raise SignatureRefused(f"the quorum {self.quorum} is not reached: cosigned by {names}")
+        return Witnessed(head, log, cosignatures)
+
+
+class _Reader:
+    """
+    Reads a policy line by line.
+    """
+
+    def __init__(self) -> None:
+        self.logs: list[Party] = []
+        self.witnesses: dict[str, Party] = {}
+        self.groups: dict[str, Group] = {}
+        self.quorum: str | None = None
+        self._members: set[str] = set()
+        self._keys: set[tuple[bool, bytes]] = set()
+
+    def read(self, line: str) -> None:
+        """
+        Read a line.
+
+        @raise Malformed: it is none.
+        """
+        if _CONTROL.search(line):
+            raise Malformed("has control characters")
+        words = _WORDS.findall(line)
+        if not words or words[0].startswith("#"):
+            return
+        keyword, *rest = words
+        if keyword == "log" and len(rest) in (1, 2):
+            key = self._key(rest[0], KeyType.ED25519)
+            self.logs.append(Party(key.name, key, *rest[1:]))
+        elif keyword == "witness" and len(rest) in (2, 3):
+            name = self._newName(rest[0])
+            self.witnesses[name] = Party(name, self._key(rest[1], KeyType.COSIGNATURE), *rest[2:])
+        elif keyword == "group" and len(rest) >= 3:
+            name = self._newName(rest[0])
+            members = [self._member(each) for each in rest[2:]]
+            self.groups[name] = Group(self._count(rest[1], len(members)), members)
+        elif keyword == "quorum" and len(rest) == 1:
+            if self.quorum is not None:
+                raise Malformed("there is a quorum line already")
+            if rest[0] != NONE:
+                self._checkDefined(rest[0])
+            self.quorum = rest[0]
+        else:
+            raise Malformed(
+                "is none of: log VKEY [URL], witness NAME VKEY [URL], group NAME all|any|K "
+                "NAME..., quorum NAME"
+            )
+
+    def _key(self, text: str, type: KeyType) -> VerifierKey:
+        key = VerifierKey.parse(text)
+        if key.type is not type:
+            wanted = "Ed25519 signatures (01)" if type is KeyType.ED25519 else "cosignatures (04)"
+            raise Malformed(f"the key of {key.name} is not one of {wanted}")
+        known = (type is KeyType.COSIGNATURE, key.key)
+        if known in self._keys:
+            raise Malformed(f"the key of {key.name} is there twice")
+        self._keys.add(known)
+        return key
+
+    def _newName(self, name: str) -> str:
+        if name == NONE or name in self.witnesses or name in self.groups:
+            raise Malformed(f"the name {name} is taken")
+        return name
+
+    def _checkDefined(self, name: str) -> None:
+        if name not in self.witnesses and name not in self.groups:
+            raise Malformed(f"there is no witness or group {name} before this line")
+
+    def _member(self, name: str) -> str:
+        self._checkDefined(name)
+        if name in self._members:
+            raise Malformed(f"{name} is a member already")
+        self._members.add(name)
+        return name
+
+    def _count(self, text: str, size: int) -> int:
+        words = {"all": size, "any": 1}
+        if text in words:
+            return words[text]
+        if not _COUNT.fullmatch(text) or int(text) > size:
+            raise Malformed(f"{text[:20]!r} is neither all, any nor a number from 1 to {size}")
+        return int(text)
