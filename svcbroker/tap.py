@@ -9,7 +9,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from twisted.application.service import IService
@@ -18,6 +17,7 @@ from twisted.python import usage
 from .daemon.carriers import makeCarriers, makeWebhookSettings
 from .daemon.config import ConfigError
 from .daemon.dependencies import Dependencies
+from .daemon.inforce import ConfigurationInForce
 from .daemon.lifecycles import Carriers
 from .daemon.logs import LogFilter, observerMaker
 from .daemon.notify import findServiceManager
@@ -69,27 +69,37 @@ def makeService(options: Options) -> IService:
         manager=findServiceManager(os.environ, os.getpid(), reactor),
     )
 
+    config = options["config"]
+    inForce = ConfigurationInForce(config, options.sources(), options.file, dependencies.now)
+
     def carriers(ledgers: Mapping[str, ILedger], address: str) -> Carriers:
         return makeCarriers(
-            options["config"],
+            config,
             options["plan"].access,
             options["webhooks"],
             dependencies,
             ledgers,
             address,
+            inForce,
         )
 
-    filter = LogFilter(options["config"].logLevel)
+    filter = LogFilter(config.logLevel)
 
     def readSettings() -> Callable[[], None]:
-        return partial(filter.use, options.readConfig().logLevel)
+        read, sources = options.readConfig(), options.sources()
+
+        def useSettings() -> None:
+            filter.use(read.logLevel)
+            inForce.reloaded(read, sources)
+
+        return useSettings
 
     twistd = getattr(options, "parent", None) or {}
     service: IService = BrokerService(
         options["plan"],
         dependencies,
         carriers,
-        observerMaker(options["config"], twistd, filter, reactor),
+        observerMaker(config, twistd, filter, reactor),
         readSettings,
     )
     return service

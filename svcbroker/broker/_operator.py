@@ -11,9 +11,9 @@ from twisted.internet.defer import Deferred, succeed
 
 from ..access import Principal
 from ..chain import ValidatorChange, ValidatorSet
-from ..errors import NotAuthorized, ParameterInvalid
+from ..errors import NoSuchCall, NotAuthorized, ParameterInvalid
 from ..interfaces import Action, IFaultyLedger, ILedger, IValidatorSetLedger
-from ..model import DurablePage, FaultReport, InterfaceType, Offset, Owner
+from ..model import ConfigurationReport, DurablePage, FaultReport, InterfaceType, Offset, Owner
 from ..net.addresses import ownerOf
 from ..net.deferreds import asDeferred
 from ._dependencies import IDurableSubscriptions
@@ -40,6 +40,7 @@ class Operator:
         self._hasFaults = hasFaults
         self._durable: dict[InterfaceType, IDurableSubscriptions] = {}
         self._reload: Callable[[], Deferred[Sequence[str]]] = lambda: succeed(())
+        self._describeConfiguration: Callable[[], ConfigurationReport] | None = None
 
     def handleReload(self, reload: Callable[[], Deferred[Sequence[str]]]) -> None:
         """Have L{reload} call this. Called once, before any call."""
@@ -54,6 +55,22 @@ class Operator:
         """
         principal.requireAny(Action.OPERATE, None)
         return await self._timeouts.wait(self._reload())
+
+    def handleConfiguration(self, describe: Callable[[], ConfigurationReport]) -> None:
+        """Have L{showConfiguration} answer what this tells. Called once, before any call."""
+        self._describeConfiguration = describe
+
+    @asDeferred
+    async def showConfiguration(self, principal: Principal) -> ConfigurationReport:
+        """
+        All settings as they are in force, without secrets.
+
+        @raise NoSuchCall: the broker is not configured by settings.
+        """
+        principal.requireAny(Action.OPERATE, None)
+        if self._describeConfiguration is None:
+            raise NoSuchCall("this broker is not configured by settings")
+        return self._describeConfiguration()
 
     def manage(self, interfaceType: InterfaceType, durable: IDurableSubscriptions) -> None:
         """

@@ -13,12 +13,19 @@ from twisted.cred.credentials import ICredentials, UsernamePassword
 from twisted.web import http
 from twisted.web.server import Request
 
-from ..access import ANYBODY, Access
+from ..access import ANYBODY, Access, Principal
 from ..carriers.http import Route, Sessions
 from ..carriers.http.authentication import Credentials
+from ..carriers.http.operator import Authorizer, callerOf
 from ..carriers.http.routes import encode, encodeError, respond
 from ..carriers.http.sessions import portOf
-from ..errors import BrokerError, NoSuchCall, NotAuthenticated, ParameterInvalid
+from ..errors import (
+    BrokerError,
+    NoSuchCall,
+    NotAuthenticated,
+    NotAuthorized,
+    ParameterInvalid,
+)
 from ..interfaces import BearerToken
 from ..net.deferreds import asDeferred
 from ._files import INDEX, readFiles
@@ -28,7 +35,8 @@ _JSON = b"application/json"
 
 class LogIn(Struct, forbid_unknown_fields=True):
     """
-    What the form sends: the name and the password of an account, or a token alone.
+    What the form sends: the name and the password of an account, or a token alone: that of an
+    account, or, where there are no accounts, that of the operator.
     """
 
     name: str
@@ -42,7 +50,8 @@ class User(Struct, frozen=True):
     @ivar account: the name of the account; empty for anonymous clients; C{None} where calls are
         refused without a log-in.
     @ivar hasAccounts: whether the broker has accounts, so that one can log in.
-    @ivar hasSession: whether the user has logged in by the form, and so can log out.
+    @ivar hasSession: whether the user has logged in by the form, and so can log out. Where there
+        are no accounts, that is by the token of the operator.
     """
 
     account: str | None
@@ -58,13 +67,22 @@ class Console:
     the calls of the page are answered. Those need a principal and its grants, as everywhere.
     """
 
-    def __init__(self, basePath: str, access: Access, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        basePath: str,
+        access: Access,
+        sessions: Sessions,
+        operatorToken: str | None = None,
+    ) -> None:
         """
         @param access: who may log in.
+        @param operatorToken: the token of the operator calls, by which operators of this machine
+            log in where there are no accounts; C{None} where there are no operator calls.
         """
         self._path = f"{basePath}/console"
         self._access = access
         self._sessions = sessions
+        self._authorizer = None if operatorToken is None else Authorizer("", operatorToken)
 
     def routes(self) -> Iterator[Route]:
         """The routes, for the table of the site."""
@@ -102,7 +120,7 @@ class Console:
                 self._logOut(request)
                 return respond(request, None)
             return respond(request, encode(await self._show(request)))
-        except NotAuthenticated as error:
+        except (NotAuthenticated, NotAuthorized) as error:
             # Not 401, which would need a challenge. This is no call, but a form.
             return respond(request, encodeError(error), http.FORBIDDEN)
         except NoSuchCall as error:
@@ -113,15 +131,22 @@ class Console:
             return respond(request, encodeError(error), http.SERVICE_UNAVAILABLE)
 
     async def _logIn(self, request: Any) -> User:
-        if self._access.isOpen:
-            raise NoSuchCall("this broker has no accounts")
         credentials = _readForm(request)
-        address = getattr(request.channel.getPeer(), "host", "")
-        principal = await self._access.login(credentials, address)
+        if self._access.isOpen:
+            principal = self._logInOperator(request, credentials)
+        else:
+            address = getattr(request.channel.getPeer(), "host", "")
+            principal = await self._access.login(credentials, address)
         # The session that the browser had is over.
         self._sessions.end(request.sessionToken or b"")
         self._setCookie(request, self._sessions.begin(principal))
-        return User(principal.name, hasAccounts=True, hasSession=True)
+        return User(principal.name, hasAccounts=not self._access.isOpen, hasSession=True)
+
+    def _logInOperator(self, request: Any, credentials: ICredentials) -> Principal:
+        if self._authorizer is None or not isinstance(credentials, BearerToken):
+            raise NoSuchCall("this broker has no accounts")
+        self._authorizer.checkLogIn(callerOf(request), credentials.token)
+        return ANYBODY
 
     def _logOut(self, request: Any) -> None:
         if request.sessionToken is not None:
@@ -131,7 +156,7 @@ class Console:
     async def _show(self, request: Any) -> User:
         principal = request.sessionPrincipal()
         if principal is not None:
-            return User(principal.name, hasAccounts=True, hasSession=True)
+            return User(principal.name, hasAccounts=not self._access.isOpen, hasSession=True)
         if self._access.isOpen:
             return User(ANYBODY.name, hasAccounts=False, hasSession=False)
         try:

@@ -50,6 +50,7 @@ from ..version import readVersion
 from .access import AccessPlan
 from .config import Config, ConfigError
 from .dependencies import Dependencies, StartError
+from .inforce import ConfigurationInForce
 from .lifecycles import Carriers, Lifecycle
 from .operatorfile import OperatorFile, operatorUrl
 from .ports import HTTP, MQTT, STOMP
@@ -128,11 +129,13 @@ def makeCarriers(
     dependencies: Dependencies,
     ledgers: Mapping[str, ILedger],
     address: str,
+    inForce: ConfigurationInForce,
 ) -> Carriers:
     """
     The broker over started ledgers, and everything that serves its clients.
 
     @param address: where HTTP is served, C{host:port}; empty where it is not.
+    @param inForce: tells operators of the configuration.
     @raise StartError: the metadata store cannot be opened.
     """
     reactor, now, entropy = dependencies.reactor, dependencies.now, dependencies.entropy
@@ -229,6 +232,7 @@ def makeCarriers(
         ),
     )
     mqttCarrier = mqtt.MqttCarrier(mqttContext)
+    broker.operator.handleConfiguration(inForce.describe)
     broker.operator.manage(InterfaceType.STOMP, subscriptions)
     broker.operator.manage(InterfaceType.MQTT, mqttCarrier.sessions)
     mqttFactory = mqtt.MqttFactory(mqttCarrier)
@@ -254,7 +258,7 @@ def makeCarriers(
             following.route,
             *(webSocketRoute(factory, path) for path, factory in webSockets.items()),
             mqtt.webSocketRoute(mqttFactory, config.basePath),
-            *Console(config.basePath, access, sessions).routes(),
+            *Console(config.basePath, access, sessions, operatorFile.token).routes(),
         ],
         operatorToken=operatorFile.token,
         dialects=dialects,

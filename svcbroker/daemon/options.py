@@ -5,13 +5,14 @@ The command line of C{twistd svcbroker}: one option for each setting.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from twisted.python import usage
 
 from ..ledgers import describeLedgers, findLedgerFactories
+from ..model import SettingSource
 from ..version import readVersion
 from .access import describeAuthenticators
 from .config import SETTINGS, Config, ConfigError, Setting, makeConfig
@@ -22,6 +23,8 @@ from .settings import Flag, List
 class ConfigOptions(usage.Options):
     """
     The command line. After parsing, C{self["config"]} is the whole configuration.
+
+    @ivar file: the configuration file, if there is one.
     """
 
     synopsis = "[options]"
@@ -33,12 +36,13 @@ class ConfigOptions(usage.Options):
     def __init__(self) -> None:
         super().__init__()
         self._given: dict[str, Any] = {}
-        self._path: Path | None = None
+        self._inFile: frozenset[str] = frozenset()
+        self.file: Path | None = None
 
     def opt_config(self, path: str) -> None:
         """A TOML file with settings."""
         # twistd may go to another directory before the file is read again.
-        self._path = Path(path).absolute()
+        self.file = Path(path).absolute()
 
     def readConfig(self) -> Config:
         """
@@ -46,7 +50,17 @@ class ConfigOptions(usage.Options):
 
         @raise ConfigError: the file cannot be used, or a setting.
         """
-        return makeConfig({} if self._path is None else readFile(self._path), self._given)
+        settings = {} if self.file is None else readFile(self.file)
+        config = makeConfig(settings, self._given)
+        self._inFile = frozenset(settings)
+        return config
+
+    def sources(self) -> Mapping[str, SettingSource]:
+        """What has given the settings that L{readConfig} has found, by their names."""
+        return {
+            **dict.fromkeys(self._inFile, SettingSource.FILE),
+            **dict.fromkeys(self._given, SettingSource.COMMAND_LINE),
+        }
 
     def opt_help_ledger(self) -> None:
         """Show the ledgers there are, and their settings."""

@@ -16,6 +16,7 @@ from ._authors import (
     Authorship,
     isIdempotencyKey,
 )
+from ._configuration import ConfigurationReport, SettingRecord, SettingSource
 from ._events import (
     BEGINNING,
     EXTENSION_PREFIX,
@@ -106,6 +107,7 @@ __all__ = [
     "BlockRecord",
     "ChangeAuthors",
     "CloseTopic",
+    "ConfigurationReport",
     "Contradiction",
     "DurablePage",
     "DurableRecord",
@@ -130,6 +132,8 @@ __all__ = [
     "PublishEvent",
     "Receipt",
     "Request",
+    "SettingRecord",
+    "SettingSource",
     "Statistics",
     "SubscribeRequest",
     "SubscriptionRecord",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from binascii import a2b_base64
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -210,6 +210,54 @@ def reloadedOf(problems: Sequence[str]) -> Reloaded:
     return Reloaded(list(problems))
 
 
+class SettingInForce(Struct, frozen=True):
+    """
+    A setting: its values as text, several where it may be given more than once; the default in
+    words; what has given it its value; and whether the configuration file had another value at the
+    last reload, which takes a restart. Credentials in URLs and secrets are masked.
+    """
+
+    name: str
+    values: list[str]
+    default: str
+    source: Literal["default", "file", "command line"]
+    help: str
+    needsRestart: bool
+
+
+class Configuration(Struct, frozen=True):
+    """
+    All settings as they are in force; the path of the configuration file, which is empty without
+    one; and when the broker was started, and when files were last read again, in milliseconds since
+    the epoch.
+    """
+
+    settings: list[SettingInForce]
+    file: str
+    startedAt: int
+    reloadedAt: int | None
+
+
+def configurationOf(report: model.ConfigurationReport) -> Configuration:
+    """Make the record of a configuration."""
+    return Configuration(
+        settings=[
+            SettingInForce(
+                name=each.name,
+                values=list(each.values),
+                default=each.default,
+                source=each.source.value,
+                help=each.help,
+                needsRestart=each.needsRestart,
+            )
+            for each in report.settings
+        ],
+        file=report.file,
+        startedAt=report.startedAt,
+        reloadedAt=report.reloadedAt,
+    )
+
+
 _VALIDATORS = envelope(Validators, validatorsOf)
 _FAULTS = envelope(Faults, faultsOf)
 _NODE = Parameter(name="node", type=NodeIndexType(), description="The index of the node.")
@@ -331,6 +379,13 @@ OPERATOR_CALLS: Final = (
         parameters=(),
         result=envelope(Reloaded, reloadedOf),
         method=lambda broker: broker.operator.reload,
+    ),
+    Operation(
+        name="configuration",
+        summary="Tell the settings as they are in force, and when files were last read again.",
+        parameters=(),
+        result=envelope(Configuration, configurationOf),
+        method=lambda broker: broker.operator.showConfiguration,
     ),
     ERASE,
     *DURABLE_CALLS,

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from twisted.internet.address import IPv4Address
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access
@@ -19,6 +20,7 @@ from tests.carriers.http.accounts import Accounts
 from tests.carriers.http.support import BASE, Answer, Connection, requestBytes
 
 CONSOLE = f"{BASE}/console"
+OPERATOR_TOKEN = "0f" * 32
 OWN = {"Origin": "http://broker"}
 """The header of requests that the page makes by POST."""
 
@@ -38,7 +40,11 @@ class ConsoleTestCase(SynchronousTestCase):
     """
     A site with the console, and the accounts C{ann}, who may publish to the topic C{t} and read
     it; C{bob}, who may do nothing; and C{root}.
+
+    @cvar peer: the address of the browser.
     """
+
+    peer = "192.168.1.1"
 
     def make(self, *, isOpen: bool = False, anonymous: tuple[str, ...] | None = None) -> None:
         """
@@ -47,7 +53,7 @@ class ConsoleTestCase(SynchronousTestCase):
         @param isOpen: whether there are no accounts.
         @param anonymous: the grants of clients without credentials.
         """
-        self.fixture = makeFixture()
+        self.fixture = makeFixture(hasFaults=True)
         self.clock = clock = self.fixture.clock
         self.accounts = Accounts(
             account("ann", "publish 1 t", "subscribe 1 t"), account("bob"), account("root", "* * #")
@@ -64,12 +70,13 @@ class ConsoleTestCase(SynchronousTestCase):
         self.addCleanup(self.access.stop)
         settings = HttpSettings()
         self.sessions = Sessions(clock, Entropy(), BASE)
-        console = Console(BASE, self.access, self.sessions)
+        console = Console(BASE, self.access, self.sessions, OPERATOR_TOKEN)
         self.site = makeSite(
             self.fixture.broker,
             settings,
             self.access,
             console.routes(),
+            operatorToken=OPERATOR_TOKEN,
             sessions=self.sessions,
         )
 
@@ -81,7 +88,7 @@ class ConsoleTestCase(SynchronousTestCase):
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Ask on a new connection."""
-        connection = Connection(self.site)
+        connection = Connection(self.site, peer=IPv4Address("TCP", self.peer, 50000))
         connection.send(requestBytes(method, path, body, headers))
         [answer] = connection.answers(isHead=method == "HEAD")
         return answer
@@ -104,6 +111,11 @@ class ConsoleTestCase(SynchronousTestCase):
         """What the page is told of its user."""
         headers = {"Cookie": cookie, "Sec-Fetch-Site": "same-origin"} if cookie else {}
         return self.ask(f"{CONSOLE}/session", headers=headers).json()
+
+    def operate(self, call: str, cookie: str, **headers: str) -> Answer:
+        """An operator call that the page makes."""
+        given = {"Cookie": cookie, "Content-Type": "application/json", **OWN, **headers}
+        return self.ask(f"{BASE}/admin/operator/{call}", "POST", b"{}", given)
 
     def rest(self, call: str, cookie: str, **headers: str) -> Answer:
         """A call that the page makes by GET."""

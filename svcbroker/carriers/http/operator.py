@@ -4,7 +4,8 @@ anywhere for accounts that may operate.
 
 The token is in the data directory: a user who can read that may operate. A page in a browser must
 not, even if it knows the token. Such a request has the page's C{Origin}, or, by DNS rebinding, a
-C{Host} that is no loopback name; both are refused.
+C{Host} that is no loopback name; both are refused. The console is an exception: its requests have
+the cookie of a session, which counts in requests of the broker's own pages only.
 """
 
 from __future__ import annotations
@@ -85,26 +86,50 @@ class Authorizer:
         @raise NotAuthenticated: the caller is anonymous.
         @raise NotAuthorized: the caller is no operator. The message says what is missing.
         """
-        peer, headers = caller.peer, caller.headers
+        headers = caller.headers
         if principal is not ANYBODY:
             if not principal.name:
                 raise NotAuthenticated("operator calls need an account")
             if b"origin" in headers:
                 raise NotAuthorized("operator calls are not taken from web pages")
             return
-        if not isLoopback(peer):
-            raise NotAuthorized("operator calls are taken from this machine only")
-        if not isLoopback(hostName(headers.get(b"host", b""))):
-            raise NotAuthorized("the Host of an operator call is a loopback address or localhost")
+        self._checkPlace(caller)
         if b"origin" in headers:
             raise NotAuthorized("operator calls are not taken from web pages")
-        if any(name in headers for name in _PROXIED):
-            raise NotAuthorized("operator calls are not taken through proxies")
         given = headers.get(b"authorization", b"")
         if given.partition(b" ")[0].lower() != _SCHEME:
             raise NotAuthorized("operator calls need the token: Authorization: Bearer TOKEN")
         if not self._isToken(given):
             raise NotAuthorized("this is not the token of this daemon")
+
+    def checkLogIn(self, caller: Caller, token: str) -> None:
+        """
+        Check a log-in of the console by the token, which begins a session.
+
+        @raise NotAuthorized: the caller is not on this machine.
+        @raise NotAuthenticated: this is not the token.
+        """
+        self._checkPlace(caller)
+        if not compare_digest(token.encode("utf-8", "replace"), self._token):
+            raise NotAuthenticated("this is not the token of this daemon")
+
+    def _checkPlace(self, caller: Caller) -> None:
+        headers = caller.headers
+        if not isLoopback(caller.peer):
+            raise NotAuthorized("operator calls are taken from this machine only")
+        if not isLoopback(hostName(headers.get(b"host", b""))):
+            raise NotAuthorized("the Host of an operator call is a loopback address or localhost")
+        if any(name in headers for name in _PROXIED):
+            raise NotAuthorized("operator calls are not taken through proxies")
+
+
+def callerOf(request: Request) -> Caller:
+    """The sender of a request."""
+    headers = {
+        name.lower(): b", ".join(values)
+        for name, values in request.requestHeaders.getAllRawHeaders()
+    }
+    return Caller(peer=getattr(request.getClientAddress(), "host", ""), headers=headers)
 
 
 def members(contentType: bytes, body: bytes) -> Mapping[str, object]:
@@ -153,16 +178,12 @@ class OperatorCall:
             incidents=incidents,
         )
 
-    def handle(self, request: Request) -> bytes | Deferred[bytes]:
+    def handle(self, request: Any) -> bytes | Deferred[bytes]:
         """Answer a request."""
-        headers = {
-            name.lower(): b", ".join(values)
-            for name, values in request.requestHeaders.getAllRawHeaders()
-        }
-        peer = getattr(request.getClientAddress(), "host", "")
         principal = principalOf(request)
         try:
-            self._authorizer.check(Caller(peer=peer, headers=headers), principal)
+            if not request.isOfSession:
+                self._authorizer.check(callerOf(request), principal)
         except BrokerError as error:
             return respond(request, explain(error, principal, encodeError))
         return self._endpoint.handle(request)

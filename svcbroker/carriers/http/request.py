@@ -35,6 +35,7 @@ class BrokerRequest(Request):
         has none.
     @ivar sessionToken: the token in the cookie of a session, which may have ended; C{None} where
         there is none.
+    @ivar isOfSession: whether it is made by a page of this server, in the name of its session.
     """
 
     site: BrokerSite
@@ -42,6 +43,7 @@ class BrokerRequest(Request):
     content: BytesIO
     principal: Principal | None = None
     sessionToken: bytes | None = None
+    isOfSession = False
     _body: IncompleteBody | None = None
     _reason: str | None = None
     _refusal: BrokerError | None = None
@@ -89,6 +91,7 @@ class BrokerRequest(Request):
             self.principal = ANYBODY
             return
         principal = self.sessionPrincipal() if authorization is None else None
+        self.isOfSession = principal is not None
         if principal is None:
             principal = channel.authenticator.recall(authorization)
         if principal is not None:
