@@ -18,7 +18,7 @@ from time import perf_counter
 
 from attrs import evolve
 from msgspec.json import encode
-from tqdm import tqdm
+from rich.progress import track
 
 from svcbroker.archive import Prover
 from svcbroker.chain import History
@@ -86,7 +86,7 @@ def fill(chain: SignedChain, blocks: int) -> None:
     head, history = chain.genesis.header(), History.of([chain.genesis.header().hash])
     writing = chain.store._writing
     writing.execute("BEGIN")
-    for height in tqdm(range(1, blocks + 1), desc="headers", unit=" blocks", leave=False):
+    for height in track(range(1, blocks + 1), "headers", transient=True):
         isLast = height == blocks
         head = evolve(
             head,

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 
-from tqdm import tqdm
+from rich.console import Console
+from rich.progress import Progress, track
 
 from tools.simulation.mutations import MUTATIONS
 from tools.simulation.outcome import Outcome
@@ -102,7 +103,14 @@ def main(arguments: Sequence[str]) -> int:
 def _mutations(options: Namespace) -> int:
     quiet()
     hunting = huntAll(options.seeds or SEEDS, options.focus)
-    found = list(tqdm(hunting, total=len(MUTATIONS), unit=" mutations", disable=None))
+    shown = track(
+        hunting,
+        "mutations",
+        total=len(MUTATIONS),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    )
+    found = list(shown)
     _show(findings(found))
     return 0 if all(one.isFound for one in found) else 1
 
@@ -134,15 +142,16 @@ def _many(options: Namespace) -> int:
         wanted = islice(wanted, count)
     totals, begun = Totals(), time.monotonic()
     with (
-        tqdm(total=count, unit=" seeds", disable=None) as bar,
+        Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress,
         closing(runAll(wanted, options.jobs)) as outcomes,
     ):
+        bar = progress.add_task("seeds", total=count)
         try:
             for outcome in outcomes:
                 totals.add(outcome)
-                bar.update()
+                progress.advance(bar)
                 if outcome.violation is not None:
-                    bar.write("\n".join(_explained(outcome)), file=sys.stdout)
+                    _show(_explained(outcome))
                 isLate = options.seconds is not None and time.monotonic() - begun > options.seconds
                 if isLate or len(totals.violations) >= MOST_VIOLATIONS:
                     break
