@@ -61,6 +61,28 @@ def simulation(session: nox.Session) -> None:
 
 
 @nox.session
+def packages(session: nox.Session) -> None:
+    """Build what is released into dist/, and check it; arguments are those of the tool."""
+    session.run(
+        "tools/packages/build", *session.posargs, external=True, env={"PYTHON": sys.executable}
+    )
+
+
+@nox.session
+def pins(session: nox.Session) -> None:
+    """Pin the libraries that packages and images carry; newer ones with -- --upgrade."""
+    session.env["CUSTOM_COMPILE_COMMAND"] = "nox -s pins"
+    python(
+        session,
+        *("piptools", "compile", "--quiet", "--generate-hashes", "--strip-extras"),
+        *("--allow-unsafe", "--no-emit-index-url", "--no-emit-find-links"),
+        *("--no-emit-trusted-host", "--output-file=deploy/requirements.txt"),
+        *session.posargs,
+        "pyproject.toml",
+    )
+
+
+@nox.session
 def full(session: nox.Session) -> None:
     """Run everything that CI runs."""
     session.run(".ci/run", *session.posargs, external=True)

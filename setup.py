@@ -13,6 +13,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).resolve().parent
 
@@ -35,23 +36,39 @@ def git(*arguments: str) -> str | None:
         return None
 
 
+def writeMetadata(package: Path) -> None:
+    """
+    Write C{_build.py} into a copy of the package C{svcbroker}. Without git the copy keeps what it
+    has: that of the source distribution.
+    """
+    values = {
+        "commitTimestamp": git(
+            "log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%d %H:%M:%S"
+        ),
+        "branch": git("rev-parse", "--abbrev-ref", "HEAD"),
+        "commitHash": git("rev-parse", "HEAD"),
+    }
+    lines = [f"{name} = {value!r}\n" for name, value in values.items() if value]
+    if lines:
+        text = '"""Made by the build."""\n\n' + "".join(lines)
+        (package / "_build.py").write_text(text, encoding="utf-8")
+
+
 class BuildWithMetadata(build_py):
-    """Writes C{svcbroker/_build.py} beside what is built, never into the source tree."""
+    """Adds the build metadata to what is built, never to the source tree."""
 
     def run(self) -> None:
         super().run()
-        if self.editable_mode:
-            return
-        values = {
-            "commitTimestamp": git(
-                "log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%d %H:%M:%S"
-            ),
-            "branch": git("rev-parse", "--abbrev-ref", "HEAD"),
-            "commitHash": git("rev-parse", "HEAD"),
-        }
-        lines = [f"{name} = {value!r}\n" for name, value in values.items() if value]
-        target = Path(self.build_lib) / "svcbroker" / "_build.py"
-        target.write_text('"""Made by the build."""\n\n' + "".join(lines), encoding="utf-8")
+        if not self.editable_mode:
+            writeMetadata(Path(self.build_lib) / "svcbroker")
+
+
+class SdistWithMetadata(sdist):
+    """Adds the build metadata, so that the source distribution builds the same wheel."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        writeMetadata(Path(base_dir) / "svcbroker")
 
 
 # A build/ directory in the checkout would bring modules back that were removed since.
@@ -64,10 +81,11 @@ setup(
     packages=[*find_packages(include=["svcbroker", "svcbroker.*"]), "twisted.plugins"],
     package_data={
         "svcbroker": ["py.typed", "*.sql", "*/*.sql", "*/*/*.sql"],
-        "svcbroker.console": ["page/*", "vendor/*"],
+        # The licences of the vendored files are in the metadata.
+        "svcbroker.console": ["page/*", "vendor/*.js", "vendor/*.css"],
     },
     include_package_data=False,
-    cmdclass={"build_py": BuildWithMetadata},
+    cmdclass={"build_py": BuildWithMetadata, "sdist": SdistWithMetadata},
     options={"build": {"build_base": buildBase}},
     zip_safe=False,
 )

@@ -1,0 +1,1 @@
+"""Tools that build and try the packages."""
