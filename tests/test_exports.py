@@ -47,6 +47,7 @@ class FaceTests(SynchronousTestCase):
             "IGrants",
             "ILedger",
             "ILedgerFactory",
+            "IMeasuredLedger",
             "IProvableLedger",
             "ISubscriber",
             "ISubscription",
@@ -65,6 +66,7 @@ class FaceTests(SynchronousTestCase):
         self.check(
             model,
             "AUTHOR_KEY_SIZE",
+            "LedgerMeasures",
             "MAX_ADMINS",
             "MAX_AUTHORS",
             "MAX_KEY_LENGTH",

@@ -2,7 +2,7 @@
 Who may do what: the grants of accounts, and the principals that act through the broker.
 """
 
-from ._access import Access, Admission
+from ._access import LOGINS, Access, Admission
 from ._accountfile import (
     Account,
     AccountTable,
@@ -27,6 +27,7 @@ __all__ = [
     "BUILT_IN_ROLES",
     "COUNTED",
     "EVERYTHING",
+    "LOGINS",
     "LOGIN_THREADS",
     "UNLIMITED",
     "Access",

@@ -5,7 +5,7 @@ Log-ins: from the credentials of clients to principals.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import Interface, implementer
 
-from ..errors import BrokerError, NotAuthenticated
+from ..errors import BrokerError, NotAuthenticated, Overloaded
 from ..interfaces import (
     Action,
     IAuthenticator,
@@ -37,6 +37,9 @@ from ._logins import Authenticators, LoginLimits, LoginQueue
 from ._principal import ANYBODY, Principal
 from ._status import COUNTED, AccountStatus
 from ._usage import UNLIMITED, Usage
+
+LOGINS: Final = ("success", "failed", "overloaded")
+"""What may become of a log-in."""
 
 _MAX_RECENT: Final = 10_000
 """Of how many accounts the rates are kept that no connection uses."""
@@ -74,6 +77,10 @@ class Access:
     @ivar isOpen: whether there are no accounts, so that everybody may do everything.
     @ivar turns: when carriers handle what clients send that have not logged in.
     @ivar anonymous: the principal of clients without credentials; C{None} where they are refused.
+    @ivar logins: how many log-ins were checked, by carrier and one of L{LOGINS}.
+    @ivar refusals: how often something was not granted, by the name of the action; C{any} where
+        nothing at all was granted in the group.
+    @ivar exceeded: how often a quota was exceeded, by its name.
     @ivar recall: see L{HttpLogins.recall}.
     @ivar loginHttp: see L{HttpLogins.login}.
     """
@@ -100,6 +107,9 @@ class Access:
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
         @param audit: records log-ins and refusals.
         """
+        self.logins: Counter[tuple[str, str]] = Counter()
+        self.refusals: Counter[str] = Counter()
+        self.exceeded: Counter[str] = Counter()
         self._authenticators = authenticators
         self._clock = clock
         self._now = now
@@ -167,6 +177,7 @@ class Access:
         except BrokerError as error:
             self._loginFailed(error, credentials, address, carrier)
             raise
+        self.logins[carrier, "success"] += 1
         self.loggedIn(principal, address, carrier)
         return principal
 
@@ -204,6 +215,7 @@ class Access:
     def _loginFailed(
         self, error: BrokerError, credentials: Any, address: str, carrier: str
     ) -> None:
+        self.logins[carrier, "overloaded" if isinstance(error, Overloaded) else "failed"] += 1
         if self._audit is None:
             return
         name = ""
@@ -393,10 +405,12 @@ class Access:
         return principal
 
     def _refused(self, principal: Principal, action: Action | None, group: str, topic: str) -> None:
+        self.refusals["any" if action is None else action.value] += 1
         if self._audit is not None:
             self._audit.refused(principal.name, action, group, topic)
 
     def _exceeded(self, name: str, quota: str) -> None:
+        self.exceeded[quota] += 1
         if self._audit is not None:
             self._audit.exceeded(name, quota)
 

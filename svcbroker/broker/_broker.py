@@ -89,6 +89,7 @@ class Broker:
     @ivar proving: what proves something.
     @ivar authors: what changes the authors of topics.
     @ivar webhooks: who sends events to URLs.
+    @ivar meter: counts and measures publishes.
     @ivar audit: what carriers record operator calls in; C{None} where nothing is recorded.
     """
 
@@ -129,6 +130,7 @@ class Broker:
         self.source = source
         self._timeouts = TimeoutQueue(clock, limits.chainTimeout)
         self._publishing = Publishing(self.groups, limits, clock)
+        self.meter = self._publishing.meter
         self.admin = Administration(
             self.groups,
             self._timeouts,

@@ -6,10 +6,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 
+from ..access import Principal
+from ..chain import isSignedBy, statement
 from ..errors import SignatureInvalid
+from ..interfaces import ILedger
 from ..model import Authorship, PublishEvent
 from ._values import Answer
 
@@ -50,6 +54,7 @@ class PublishPolicy:
     """
     What a carrier wants of publishing.
 
+    @ivar carrier: the name of the carrier, for metrics.
     @ivar hasTimeout: whether an answer comes after the chain's time-out at the latest. Otherwise it
         comes when the outcome is known.
     @ivar opensTopics: whether publishing to a topic that is not open opens it. Otherwise it is
@@ -62,6 +67,7 @@ class PublishPolicy:
         client over a quota. Otherwise the answer comes so much later.
     """
 
+    carrier: str = "http"
     hasTimeout: bool = True
     opensTopics: bool = False
     mayBeEmpty: bool = False
@@ -89,3 +95,29 @@ class PublishBatch:
     answers: list[Answer | None]
     hasRefused: bool = False
     done: Deferred[Any] = field(factory=Deferred)
+
+
+def prepare(ledger: ILedger, principal: Principal, publication: Publication) -> Publication:
+    """
+    Check the signature of an event, and name the account that owns its idempotency key.
+
+    @return: the event as it is submitted.
+    @raise SignatureInvalid: the signature is not the author's.
+    """
+    author = publication.author
+    if author is None:
+        return msgspec.structs.replace(publication, publisher=principal.name)
+    # A ledger that does not tell its chain checks signatures alone.
+    if ledger.chain and not isSignedBy(
+        author,
+        statement(
+            ledger.chain,
+            publication.topic,
+            publication.content,
+            author.signedAt,
+            publication.idempotencyKey,
+            publication.extensions,
+        ),
+    ):
+        raise SignatureInvalid()
+    return publication

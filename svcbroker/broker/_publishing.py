@@ -7,15 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
-from attrs import define, evolve, field
+from attrs import evolve
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ..access import Principal
-from ..chain import isSignedBy, statement
 from ..errors import (
     AuthorRefused,
     BrokerError,
@@ -28,7 +26,6 @@ from ..errors import (
 from ..interfaces import Action, ILedger, Submission
 from ..model import (
     Execution,
-    OpenTopic,
     Receipt,
     Request,
     checkContent,
@@ -37,7 +34,9 @@ from ..model import (
     eventSize,
 )
 from ._groups import Groups, Limits
-from ._publication import DEFAULT_POLICY, Publication, PublishBatch, PublishPolicy
+from ._meter import PublishMeter
+from ._part import Part
+from ._publication import DEFAULT_POLICY, Publication, PublishBatch, PublishPolicy, prepare
 from ._timeouts import TimeoutQueue
 from ._values import Answer, SendResult, SendStatus, answerOf, answersOf, refusalOf
 
@@ -48,43 +47,6 @@ soon as it is refused has the broker refuse four a second on each connection, no
 """
 
 
-@define(eq=False)
-class _Part:
-    """
-    The events of a call that go to one ledger.
-
-    @ivar principal: who publishes them.
-    @ivar places: the index of each request's event in the call; C{None} for requests that open a
-        topic.
-    @ivar topics: topics that are open when the requests are executed, as far as is known.
-    @ivar isWhole: whether every request is an event.
-    """
-
-    principal: Principal
-    group: str
-    ledger: ILedger
-    places: list[int | None] = field(factory=list)
-    requests: list[Request] = field(factory=list)
-    topics: set[str] = field(factory=set)
-    isWhole: bool = True
-
-    def add(self, place: int, request: Request) -> None:
-        """Publish an event after the others."""
-        self.places.append(place)
-        self.requests.append(request)
-
-    def open(self, topic: str) -> None:
-        """
-        Open a topic before the next event. It is not waited for, so that nothing overtakes the
-        event. Opening an open topic changes nothing; if opening fails, the event is refused.
-        """
-        if topic not in self.topics:
-            self.topics.add(topic)
-            self.isWhole = False
-            self.places.append(None)
-            self.requests.append(OpenTopic(topic=topic))
-
-
 class Publishing:
     """
     Checks events and submits them.
@@ -92,12 +54,16 @@ class Publishing:
     Every call is submitted before it returns, so the log has everything in the order of the
     calls, opening and closing of topics included. Nothing is collected here: the ledger lets
     what is submitted in one turn of the reactor share a block.
+
+    @ivar meter: counts and measures them.
     """
 
     _log = Logger()
 
     def __init__(self, groups: Groups, limits: Limits, clock: IReactorTime) -> None:
+        self.meter = PublishMeter(ledger for _, ledger in groups.items())
         self._groups = groups
+        self._seconds = clock.seconds
         # A ledger answers in the order of the calls.
         self._timeouts = {
             ledger: TimeoutQueue(clock, limits.chainTimeout) for _, ledger in groups.items()
@@ -126,23 +92,29 @@ class Publishing:
                 raise TopicNotFound()
             if usage.limitsPublishes:
                 usage.spend(1, eventSize(publication))
-        except QuotaExceeded:
+        except QuotaExceeded as error:
+            self.meter.fail(DEFAULT_POLICY.carrier, error)
             return self._refuseLater(Failure())
-        except Exception:
+        except Exception as error:
+            self.meter.fail(DEFAULT_POLICY.carrier, error)
             return fail()
         if publication.author is not None or publication.idempotencyKey is not None:
             try:
-                publication = _prepare(ledger, principal, publication)
-            except SignatureInvalid:
+                publication = prepare(ledger, principal, publication)
+            except SignatureInvalid as error:
+                self.meter.fail(DEFAULT_POLICY.carrier, error)
                 if usage.quotas.inflight is not None:
                     usage.answered(None, 1)
                 return fail()
-        published = (publication,)
-        done: Deferred[Any] = self._submit(ledger, published, DEFAULT_POLICY).done
+        published, since = (publication,), self._seconds()
+        done: Deferred[Any] = self._submit(ledger, published, DEFAULT_POLICY, since).done
         if usage.quotas.inflight is not None:
             done.addBoth(usage.answered, 1)
         return done.addCallbacks(
-            _answerOne, _timedOut, callbackArgs=published, errbackArgs=published
+            self._answerOne,
+            self._failOne,
+            callbackArgs=(publication, ledger, since),
+            errbackArgs=published,
         )
 
     def publish(
@@ -155,6 +127,7 @@ class Publishing:
         try:
             usage.spend(count, sum(map(eventSize, publications)))
         except QuotaExceeded as error:
+            self.meter.fail(policy.carrier, error, count)
             refused: list[Answer | None] = [error] * count
             done = succeed(refused) if policy.isPaced else self._refuseLater(refused)
             return PublishBatch(refused, hasRefused=True, done=done)
@@ -162,6 +135,30 @@ class Publishing:
         if usage.quotas.inflight is not None:
             batch.done.addBoth(usage.answered, count)
         return batch
+
+    def _answerOne(
+        self, submission: Submission, publication: Publication, ledger: ILedger, since: float
+    ) -> SendResult:
+        [outcome] = submission.outcomes
+        meter, carrier = self.meter, DEFAULT_POLICY.carrier
+        if isinstance(outcome, Receipt) and outcome.execution is Execution.DONE:
+            meter.successes[carrier] += 1
+            meter.latency[ledger].observe(self._seconds() - since)
+            return SendResult(publication.topic, SendStatus.SUCCESS, outcome.eventId)
+        answer = answerOf(publication, outcome)
+        meter.answer(carrier, answer)
+        if isinstance(answer, BrokerError):
+            raise answer
+        return answer
+
+    def _failOne(self, failure: Failure, publication: Publication) -> SendResult:
+        carrier = DEFAULT_POLICY.carrier
+        if not failure.check(TransactionTimeout):
+            self.meter.fail(carrier, failure.value)
+            return failure  # type: ignore[return-value]
+        answer = SendResult(publication.topic, SendStatus.TIMEOUT)
+        self.meter.answer(carrier, answer)
+        return answer
 
     def _refuseLater(self, answer: Any) -> Deferred[Any]:
         """
@@ -176,7 +173,7 @@ class Publishing:
     ) -> PublishBatch:
         batch = PublishBatch([None] * len(publications))
         answers = batch.answers
-        parts: dict[str | None, _Part] = {}
+        parts: dict[str | None, Part] = {}
         maxContent = self._maxContent
         like: Publication | None = None
         part: Any = None
@@ -202,9 +199,13 @@ class Publishing:
                 batch.hasRefused = True
                 answers[place] = error
                 if policy.stopsAtRefusal:
-                    answers[place:] = [error] * (len(answers) - place)
+                    count = len(answers) - place
+                    answers[place:] = [error] * count
+                    self.meter.fail(policy.carrier, error, count)
                     break
-            except Exception:
+                self.meter.fail(policy.carrier, error)
+            except Exception as error:
+                self.meter.fail(policy.carrier, error, len(answers))
                 batch.done = fail()
                 return batch
         waiting = [
@@ -223,9 +224,9 @@ class Publishing:
         principal: Principal,
         place: int,
         publication: Publication,
-        parts: dict[str | None, _Part],
+        parts: dict[str | None, Part],
         policy: PublishPolicy,
-    ) -> _Part:
+    ) -> Part:
         """
         Check an event and add it to those for its ledger, which are returned.
 
@@ -236,7 +237,7 @@ class Publishing:
             # A group has several names: "1" is also the absent and the blank one.
             group, ledger = self._groups.find(principal, publication.groupId)
             known = (each for each in parts.values() if each.ledger is ledger)
-            part = parts[publication.groupId] = next(known, None) or _Part(principal, group, ledger)
+            part = parts[publication.groupId] = next(known, None) or Part(principal, group, ledger)
         topic = publication.topic
         if not principal.isEverything:
             principal.require(Action.PUBLISH, part.group, topic)
@@ -254,7 +255,7 @@ class Publishing:
             elif publication.idempotencyKey is None:
                 part.topics.add(topic)
         if publication.author is not None or publication.idempotencyKey is not None:
-            publication = _prepare(part.ledger, principal, publication)
+            publication = prepare(part.ledger, principal, publication)
         if not isOpen:
             part.open(topic)
         part.add(place, publication)
@@ -299,7 +300,7 @@ class Publishing:
             self._checkedExtensions = extensions
 
     def _submit(
-        self, ledger: ILedger, requests: Sequence[Request], policy: PublishPolicy
+        self, ledger: ILedger, requests: Sequence[Request], policy: PublishPolicy, since: float
     ) -> Submission:
         try:
             submission = ledger.submitMany(requests)
@@ -308,16 +309,17 @@ class Publishing:
             error = LedgerUnavailable("the ledger failed")
             submission = Submission.refused(len(requests), error)
         if policy.hasTimeout:
-            self._timeouts[ledger].limit(submission.done)
+            self._timeouts[ledger].limit(submission.done, since)
         return submission
 
     def _publishPart(
-        self, part: _Part, answers: list[Answer | None], policy: PublishPolicy
+        self, part: Part, answers: list[Answer | None], policy: PublishPolicy
     ) -> Deferred[Any]:
         """
         Submit events; fires when their answers are in C{answers}.
         """
-        submission = self._submit(part.ledger, part.requests, policy)
+        part.since = self._seconds()
+        submission = self._submit(part.ledger, part.requests, policy, part.since)
         # Outcomes that are unknown at the time-out are answered with TIMEOUT.
         done: Deferred[Any] = submission.done
         done.addErrback(lambda failure: failure.trap(TransactionTimeout))
@@ -325,7 +327,7 @@ class Publishing:
 
     def _answer(
         self,
-        part: _Part,
+        part: Part,
         outcomes: Sequence[Receipt | BrokerError | None],
         answers: list[Answer | None],
         policy: PublishPolicy,
@@ -336,9 +338,13 @@ class Publishing:
         @return: fires when the last answer is there; C{None} where all of them are.
         """
         found: Sequence[Answer | None]
+        isDone = _areDone(outcomes)
+        if isDone:
+            self.meter.successes[policy.carrier] += part.eventCount
+            self._measure(part, part.eventCount)
         if policy.wantsResults:
             found = answersOf(part.requests, outcomes)
-        elif _areDone(outcomes):
+        elif isDone:
             # Hot path: everything is in the log.
             return None
         else:
@@ -349,63 +355,41 @@ class Publishing:
             for place, answer in zip(part.places, found, strict=True):
                 if place is not None:
                     answers[place] = answer
+        if isDone:
+            return None
+        closed = []
         if policy.opensTopics:
             closed = [number for number, each in enumerate(outcomes) if _isTopicClosed(each)]
-            if closed:
-                return self._publishAgain(part, closed, answers, policy)
-        return None
+        again = self._openAgain(part, closed, answers)
+        # Those that are published again are counted then.
+        counted = {place for place in part.places if place is not None}.difference(again.places)
+        answered = zip(part.places, found, strict=True)
+        inLog = [self.meter.answer(policy.carrier, each) for at, each in answered if at in counted]
+        self._measure(part, sum(inLog))
+        if not again.requests:
+            return None
+        return self._publishPart(again, answers, evolve(policy, opensTopics=False))
 
-    def _publishAgain(
-        self,
-        part: _Part,
-        numbers: Sequence[int],
-        answers: list[Answer | None],
-        policy: PublishPolicy,
-    ) -> Deferred[Any] | None:
+    def _measure(self, part: Part, successes: int) -> None:
+        latency = self._seconds() - part.since
+        self.meter.latency[part.ledger].observe(latency, successes)
+
+    def _openAgain(self, part: Part, numbers: Sequence[int], answers: list[Answer | None]) -> Part:
         """
-        Publish events of which the topics were closed after the events were checked, once more, as
-        far as the principal may open the topics.
+        Events of which the topics were closed after the events were checked, to be published once
+        more, as far as the principal may open the topics.
 
         @param numbers: their indexes among the requests of C{part}.
-        @return: as L{_answer} does.
         """
         principal, group = part.principal, part.group
-        again = _Part(principal, group, part.ledger)
+        again = Part(principal, group, part.ledger)
         for number in numbers:
             place, request = part.places[number], part.requests[number]
             if place is not None and principal.may(Action.OPEN, group, request.topic):
                 again.open(request.topic)
                 again.add(place, request)
                 answers[place] = None
-        if not again.requests:
-            return None
-        return self._publishPart(again, answers, evolve(policy, opensTopics=False))
-
-
-def _prepare(ledger: ILedger, principal: Principal, publication: Publication) -> Publication:
-    """
-    Check the signature of an event, and name the account that owns its idempotency key.
-
-    @return: the event as it is submitted.
-    @raise SignatureInvalid: the signature is not the author's.
-    """
-    author = publication.author
-    if author is None:
-        return msgspec.structs.replace(publication, publisher=principal.name)
-    # A ledger that does not tell its chain checks signatures alone.
-    if ledger.chain and not isSignedBy(
-        author,
-        statement(
-            ledger.chain,
-            publication.topic,
-            publication.content,
-            author.signedAt,
-            publication.idempotencyKey,
-            publication.extensions,
-        ),
-    ):
-        raise SignatureInvalid()
-    return publication
+        return again
 
 
 def _refuse(failure: Failure, answer: Any) -> Any:
@@ -431,18 +415,3 @@ async def _complete(
     for part in waiting:
         await part
     return answers
-
-
-def _answerOne(submission: Submission, publication: Publication) -> SendResult:
-    [outcome] = submission.outcomes
-    if isinstance(outcome, Receipt) and outcome.execution is Execution.DONE:
-        return SendResult(publication.topic, SendStatus.SUCCESS, outcome.eventId)
-    answer = answerOf(publication, outcome)
-    if isinstance(answer, BrokerError):
-        raise answer
-    return answer
-
-
-def _timedOut(failure: Failure, publication: Publication) -> SendResult:
-    failure.trap(TransactionTimeout)
-    return SendResult(publication.topic, SendStatus.TIMEOUT)

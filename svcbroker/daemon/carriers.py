@@ -42,6 +42,7 @@ from ..carriers.webhook import (
 )
 from ..console import Console
 from ..interfaces import ILedger
+from ..metrics import BrokerMetrics
 from ..model import InterfaceType
 from ..net.policy import AddressPolicy
 from ..operations import WEEVENT, WEEVENT_INTERFACE
@@ -52,6 +53,7 @@ from .config import Config, ConfigError
 from .dependencies import Dependencies, StartError
 from .inforce import ConfigurationInForce
 from .lifecycles import Carriers, Lifecycle
+from .metrics import DaemonMetrics
 from .operatorfile import OperatorFile, operatorUrl
 from .ports import HTTP, MQTT, STOMP
 
@@ -151,12 +153,13 @@ def makeCarriers(
         thread.stop()
         raise StartError(f"data-dir: {error}") from error
     bindToChains(metadata, {group: each.chain for group, each in ledgers.items()}, ENTRY_GROUPS)
+    positions = KeptPositions(metadata)
     subscriptions = Subscriptions(
         ledgers,
         reactor,
         now,
         entropy,
-        KeptPositions(metadata),
+        positions,
         maxLevels=config.maxLevels,
         maxOwnPositions=config.maxPositions,
         positionExpiry=config.positionExpiry,
@@ -250,6 +253,7 @@ def makeCarriers(
     )
     following = Following(broker, subscriptions, httpSettings)
     sessions = Sessions(reactor, entropy, config.basePath)
+    metrics = DaemonMetrics(config, accessPlan, access, httpSettings, ledgers, reactor)
     site = makeSite(
         broker,
         httpSettings,
@@ -259,12 +263,32 @@ def makeCarriers(
             *(webSocketRoute(factory, path) for path, factory in webSockets.items()),
             mqtt.webSocketRoute(mqttFactory, config.basePath),
             *Console(config.basePath, access, sessions, operatorFile.token).routes(),
+            *metrics.routes,
         ],
         operatorToken=operatorFile.token,
         dialects=dialects,
         sessions=sessions,
     )
 
+    metrics.collectFrom(
+        BrokerMetrics(
+            broker=broker,
+            subscriptions=subscriptions,
+            positions=positions,
+            access=access,
+            webhooks=webhooks,
+            mqtt=mqttCarrier,
+            connections={
+                "http": lambda: len(site.channels),
+                "mqtt": lambda: mqttCarrier.connections,
+                "stomp": lambda: sum(len(each.protocols) for each in stomps),
+            },
+            consoleSessions=sessions,
+        ),
+        dependencies,
+        thread.run,
+        METADATA,
+    )
     retentions = [
         Retention(ledger, config.retain, metadata, reactor, now) for ledger in ledgers.values()
     ]
@@ -283,9 +307,10 @@ def makeCarriers(
         thread.stop()
 
     return Carriers(
-        factories={HTTP: site, STOMP: stomp, MQTT: mqttFactory},
+        factories={HTTP: site, STOMP: stomp, MQTT: mqttFactory, **metrics.factories},
         lifecycles=[
             Lifecycle(start=access.start),
+            Lifecycle(start=metrics.start, drain=metrics.drain),
             Lifecycle(drain=following.drain),
             Lifecycle(drain=subscriptions.drain),
             Lifecycle(drain=site.drain),

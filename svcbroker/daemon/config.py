@@ -18,6 +18,7 @@ from attrs import frozen
 from ..broker import RetentionRule
 from ..operations import WEEVENT
 from .settings import (
+    ON_HTTP,
     Choice,
     Endpoint,
     Flag,
@@ -128,6 +129,14 @@ class Config:
         "tcp:1883:interface=127.0.0.1",
         "where MQTT is served: a port of loopback, or a Twisted endpoint string; empty "
         "switches its port off",
+    )
+    metrics: str = _setting(
+        "metrics",
+        Endpoint(metavar="http|PORT|ENDPOINT"),
+        ON_HTTP,
+        "where /metrics is served for Prometheus: http, on the port of HTTP, to accounts that may "
+        "operate all groups; an endpoint of its own, on loopback without a log-in; empty for "
+        "nowhere",
     )
     accounts: str = _setting(
         "accounts",

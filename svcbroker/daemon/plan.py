@@ -15,7 +15,8 @@ from ..ledgers import parseDescription, readDescription
 from ..version import readVersion
 from .access import AccessPlan, makeAccessPlan
 from .config import Config, ConfigError
-from .ports import HTTP, MQTT, STOMP, PortPlan, serverEndpoint
+from .ports import HTTP, METRICS, MQTT, STOMP, PortPlan, serverEndpoint
+from .settings import ON_HTTP
 
 
 @frozen(kw_only=True)
@@ -66,11 +67,10 @@ def makePlan(config: Config, reactor: Any) -> Plan:
 
     @raise ConfigError: an endpoint, a ledger's description or the accounts cannot be used.
     """
-    ports = [
-        _planPort(reactor, name, text)
-        for name, text in ((HTTP, config.http), (STOMP, config.stomp), (MQTT, config.mqtt))
-        if text
-    ]
+    endpoints = {HTTP: config.http, STOMP: config.stomp, MQTT: config.mqtt}
+    if config.metrics != ON_HTTP:
+        endpoints[METRICS] = config.metrics
+    ports = [_planPort(reactor, name, text) for name, text in endpoints.items() if text]
     groups = []
     for group in config.groups:
         description = config.ledger if group.ledger is None else group.ledger

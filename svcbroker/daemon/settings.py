@@ -22,6 +22,9 @@ from ..model import checkFilter, checkTopicName
 from ..net.policy import parseAllowed
 from ..operations import WEEVENT
 
+ON_HTTP: Final = "http"
+"""The place of metrics that are served on the port of HTTP, in the place of an endpoint."""
+
 MAX_PEERS: Final = 100
 """How many other brokers there may be."""
 

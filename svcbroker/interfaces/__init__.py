@@ -23,6 +23,7 @@ from ._access import (
 from ._factory import ILedgerFactory, InvalidDescription, LedgerContext
 from ._faulty import IFaultyLedger
 from ._ledger import IBlockObserver, ILedger, IProvableLedger, submit, topicOfEvent
+from ._measured import IMeasuredLedger
 from ._submission import Submission
 from ._subscriber import Batch, ISubscriber, ISubscription
 from ._validatorset import IValidatorSetLedger
@@ -47,6 +48,7 @@ __all__ = [
     "IGrants",
     "ILedger",
     "ILedgerFactory",
+    "IMeasuredLedger",
     "IProvableLedger",
     "ISubscriber",
     "ISubscription",

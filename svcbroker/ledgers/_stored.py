@@ -50,6 +50,9 @@ HISTORY_LEVELS = range(0, 64, 8)
 MAX_HASHES = 256
 """The most hashes of the history that are read at a time."""
 
+SYNC_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""The ranges of the time that storing and syncing a block takes, in seconds."""
+
 
 class StoredLedger:
     """

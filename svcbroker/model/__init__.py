@@ -33,6 +33,7 @@ from ._events import (
     extensionKeyError,
 )
 from ._faults import MAX_DELAY, Contradiction, FaultReport, NodeCondition
+from ._measures import LedgerMeasures
 from ._patterns import (
     checkFilter,
     filterCovers,
@@ -120,6 +121,7 @@ __all__ = [
     "FaultReport",
     "Health",
     "InterfaceType",
+    "LedgerMeasures",
     "Moment",
     "NodeCondition",
     "NodeRecord",

@@ -4,6 +4,9 @@ The contract of a ledger, as tests: what operators read.
 
 from __future__ import annotations
 
+from zope.interface.verify import verifyObject
+
+from ..interfaces import IMeasuredLedger
 from ..model import CloseTopic, NodeType, OpenTopic, PublishEvent
 from ._kit import LedgerKit
 
@@ -26,6 +29,28 @@ class QueryTests(LedgerKit):
         blocks = await self.allPages(ledger.listBlocks, 10)
         self.assertTrue(all(block.transactionCount == 0 for block in blocks))
         self.assertGreaterEqual(len(blocks), statistics.height)
+
+    async def test_measuresAreThoseOfNow(self) -> None:
+        """A ledger that is measured counts what waits, and the blocks that it has stored."""
+        ledger = await self.begin()
+        if not IMeasuredLedger.providedBy(ledger):
+            return
+        verifyObject(IMeasuredLedger, ledger)
+        before = ledger.measure()
+        stored = before.sync.count if before.sync is not None else 0
+        await self.submit(OpenTopic(topic="t"))
+        await self.publish("t", b"1")
+        after = ledger.measure()
+        self.assertEqual((after.waiting, after.waitingBytes, after.oldest), (0, 0, 0.0))
+        if after.sync is not None:
+            self.assertGreater(after.sync.count, stored)
+        if after.replicas is not None:
+            self.assertEqual(after.running, after.replicas)
+        submission = ledger.submitMany([PublishEvent(topic="t", content=b"2")])
+        waits = ledger.measure()
+        self.assertEqual(bool(waits.waiting), not submission.done.called)
+        self.assertEqual(bool(waits.waitingBytes), not submission.done.called)
+        await self.settle(submission.done)
 
     async def test_blocksAreListedAndFound(self) -> None:
         """Blocks are listed newest first, and found by height and by hash."""

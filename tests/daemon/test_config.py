@@ -36,6 +36,7 @@ class DefaultTests(SynchronousTestCase):
                 "http": "tcp:8080:interface=127.0.0.1",
                 "stomp": "tcp:61613:interface=127.0.0.1",
                 "mqtt": "tcp:1883:interface=127.0.0.1",
+                "metrics": "http",
                 "accounts": "",
                 "auth": (),
                 "anonymous": (),

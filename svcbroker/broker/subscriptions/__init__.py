@@ -17,6 +17,7 @@ from ._positions import (
     positionGroup,
 )
 from ._registry import Subscriptions
+from ._requests import kindOf
 from ._trie import FilterTrie
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "Places",
     "StoredPosition",
     "Subscriptions",
+    "kindOf",
     "positionGroup",
 ]

@@ -71,6 +71,9 @@ class _Index(NamedTuple):
 MAX_POSITIONS: Final = 100_000
 """How many positions of durable subscriptions are kept, of live ones and of others."""
 
+MAX_OWN_POSITIONS: Final = 10_000
+"""How many positions one owner may have made, by default. One client cannot take all of them."""
+
 _REMEDY: Final = (
     "unsubscribe from some, or delete them (deleteDurableSubscription, or of all owners svcbroker "
     "subscription DATA-DIR list, delete)"

@@ -4,6 +4,7 @@ All live subscriptions of this node.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 from uuid import UUID
@@ -18,7 +19,6 @@ from ...access import ANYBODY, Principal
 from ...errors import (
     PatternInvalid,
     SubscriptionExists,
-    SubscriptionIdInvalid,
     SubscriptionNotFound,
     TopicNotFound,
 )
@@ -43,8 +43,15 @@ from .._values import EventPage, ReadRequest
 from ._expiry import SECONDS_A_DAY, PositionExpiry, dayOf
 from ._follower import Follower
 from ._offsets import locateOffset
-from ._positions import KeptPosition, KeptPositions, MemoryPositions, StoredPosition
+from ._positions import (
+    MAX_OWN_POSITIONS,
+    KeptPosition,
+    KeptPositions,
+    MemoryPositions,
+    StoredPosition,
+)
 from ._reading import EventReading
+from ._requests import canonicalId, kindOf
 from ._subscription import LogSubscription
 from ._walks import HistoryTurns
 
@@ -54,15 +61,15 @@ GATHER = 0.025
 MAX_LEVELS = 128
 """The most levels of a pattern by default. To match one takes time for each of them."""
 
-MAX_OWN_POSITIONS = 10_000
-"""How many positions one owner may have made, by default. One client cannot take all of them."""
-
 
 @implementer(ISubscriptionDirectory, IDurableSubscriptions)
 class Subscriptions:
     """
     Makes subscriptions and knows them all. Carriers call L{subscribe}; the daemon starts and
     stops it.
+
+    @ivar counts: how many are live, by L{kindOf<svcbroker.broker.subscriptions.kindOf>} and whether
+        they are durable.
     """
 
     _log = Logger()
@@ -87,6 +94,7 @@ class Subscriptions:
         @param maxOwnPositions: how many positions one owner may have made.
         @param positionExpiry: how many days a position is kept that is not used; 0 for ever.
         """
+        self.counts: Counter[tuple[str, bool]] = Counter()
         self._groups = Groups(ledgers)
         self._turns = HistoryTurns(reactor)
         self._followers = {
@@ -217,6 +225,7 @@ class Subscriptions:
             checkFilter=self._checkFilter,
         )
         self._live[subscriptionId] = subscription
+        self.counts[kindOf(request)] += 1
         return subscription
 
     def _resumed(
@@ -280,12 +289,7 @@ class Subscriptions:
     def _idFor(self, asked: str | None) -> str:
         if asked is None:
             return str(UUID(bytes=self._entropy(16), version=4))
-        try:
-            subscriptionId = str(UUID(asked))
-        except ValueError:
-            raise SubscriptionIdInvalid() from None
-        if len(asked) != len(subscriptionId):
-            raise SubscriptionIdInvalid()
+        subscriptionId = canonicalId(asked)
         if subscriptionId in self._live or subscriptionId in self._reserved:
             raise SubscriptionExists()
         return subscriptionId
@@ -419,7 +423,8 @@ class Subscriptions:
         self._positions.move(subscription.subscriptionId, subscription.stored, day=self._today)
 
     def _closed(self, subscription: LogSubscription, forget: bool) -> None:
-        self._live.pop(subscription.subscriptionId, None)
+        if self._live.pop(subscription.subscriptionId, None) is not None:
+            self.counts[kindOf(subscription.request)] -= 1
         subscription.principal.usage.free("subscriptions")
         self._advanced.pop(subscription, None)
         if not subscription.request.isDurable:

@@ -62,6 +62,10 @@ class Sessions:
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         self._counts: Counter[str] = Counter()
 
+    def __len__(self) -> int:
+        """How many there are, those included that have expired and were not asked for since."""
+        return len(self._sessions)
+
     def begin(self, principal: Principal) -> bytes:
         """
         Begin a session.

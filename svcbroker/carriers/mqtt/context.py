@@ -86,6 +86,7 @@ def policyOf(settings: MqttSettings, *, stopsAtRefusal: bool) -> PublishPolicy:
     The policy of MQTT: a publish is answered when its outcome is known, without a time-out.
     """
     return PublishPolicy(
+        carrier="mqtt",
         hasTimeout=False,
         opensTopics=settings.openTopics,
         mayBeEmpty=True,

@@ -51,7 +51,7 @@ unread bytes is reset, and the client may never see the ERROR ("Connection Linge
 ABORT: Final = 5.0
 """How long a client may take to read the last bytes, in seconds."""
 
-_POLICY: Final = PublishPolicy(mayBeEmpty=True)
+_POLICY: Final = PublishPolicy(carrier="stomp", mayBeEmpty=True)
 
 
 @implementer(ISubscriber)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final, Protocol
 
-from attrs import frozen
+from attrs import define, field, frozen
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -66,6 +66,23 @@ class WaitingEvent:
     timestamp: int
 
 
+@define
+class RequestCounts:
+    """
+    How many requests were made, by what became of them.
+
+    @ivar acknowledged: the receiver has acknowledged the events.
+    @ivar failed: it has not, and the events are sent again.
+    @ivar unsent: the broker could not make the request: no attempt was made.
+    @ivar givenUp: how many events were given up after their last attempt.
+    """
+
+    acknowledged: int = 0
+    failed: int = 0
+    unsent: int = 0
+    givenUp: int = 0
+
+
 @frozen(kw_only=True)
 class DeliveryContext:
     """
@@ -76,6 +93,7 @@ class DeliveryContext:
     @ivar random: gives a number of [0, 1).
     @ivar poster: sends events.
     @ivar slots: bounds how many are sent at the same time.
+    @ivar counts: counts the requests of all deliveries.
     """
 
     clock: IReactorTime
@@ -84,6 +102,7 @@ class DeliveryContext:
     poster: IPoster
     slots: Slots
     settings: WebhookSettings
+    counts: RequestCounts = field(factory=RequestCounts)
 
 
 class Sender:
@@ -235,9 +254,15 @@ class Sender:
         try:
             await self._context.poster.post(self._receiver, events, payload)
         except NotAcknowledged as error:
+            counts = self._context.counts
+            if error.isAttempt:
+                counts.failed += 1
+            else:
+                counts.unsent += 1
             if not await self._isDoneWith(subscription, events, error):
                 raise
         else:
+            self._context.counts.acknowledged += 1
             subscription.acknowledge(events)
             self._tellSuccess()
         finally:
@@ -290,6 +315,7 @@ class Sender:
             raise NotAcknowledged(
                 f"its dead letter cannot be published: {error.message}", isAttempt=False
             ) from None
+        self._context.counts.givenUp += 1
         subscription.acknowledge((event,))
         self._first = None
         self.note(self._reason)

@@ -26,7 +26,7 @@ from .records import KIND, WebhookRecord
 from .sending import DeliveryContext
 from .targets import Target
 
-_POLICY: Final = PublishPolicy(opensTopics=True, mayBeEmpty=True)
+_POLICY: Final = PublishPolicy(carrier="webhook", opensTopics=True, mayBeEmpty=True)
 
 
 class IPublisher(Protocol):
@@ -178,6 +178,13 @@ class Webhook:
         """Whether a principal may know of it, change it and end it."""
         record = self.record
         return principal.name == record.account or principal.may(Action.OPERATE, record.group)
+
+    @property
+    def state(self) -> str:
+        """C{paused}, C{failing} while the last request has failed, or C{delivering}."""
+        if self.record.isPaused:
+            return "paused"
+        return "failing" if self.delivery.sender.failures else "delivering"
 
     @property
     def status(self) -> WebhookStatus:

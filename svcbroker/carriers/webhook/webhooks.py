@@ -4,6 +4,7 @@ All webhooks of a broker: subscribing, unsubscribing, and resuming after a resta
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from heapq import nsmallest
 from typing import Any, Final
@@ -72,6 +73,8 @@ class Webhooks:
     Each is in the metadata store from before C{subscribe} is answered until C{unSubscribe} is
     called, and so is its position. It sends what the account that made it may read at that time;
     while there is no such account, it sends nothing.
+
+    @ivar counts: counts the requests to all receivers.
     """
 
     _log = Logger()
@@ -92,6 +95,7 @@ class Webhooks:
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
         @param closeConnections: closes the poster's idle connections. Called once, at the end.
         """
+        self.counts = context.counts
         self._subscriptions = subscriptions
         self._metadata = metadata
         self._access = access
@@ -107,6 +111,11 @@ class Webhooks:
         self._webhooks: dict[str, Webhook] = {}
         self._isStopped = False
         self._coming = 0
+
+    def states(self) -> Mapping[str, int]:
+        """How many webhooks are paused, fail, or deliver."""
+        states = Counter(webhook.state for webhook in self._webhooks.values())
+        return {each: states[each] for each in ("delivering", "failing", "paused")}
 
     # Starting and stopping.
 

@@ -17,10 +17,12 @@ from twisted.internet.defer import Deferred
 
 from ...archive import STORE_NAME, StoredChain, appendOf, loadChain
 from ...chain import Candidate, Genesis, Header, ValidatorSet
+from ...histogram import Histogram
 from ...proofs import engineSet
 from ...proofs.cometbft import addressOf
 from ...storage import TIP_SUFFIX, Store
 from ...version import readVersion
+from .._stored import SYNC_BOUNDS
 from ._home import POWER, POWERS
 from ._machine import Machine, Refused
 from ._offering import SnapshotSource
@@ -46,6 +48,7 @@ class ChainApplication:
 
     @ivar store: the chain on disk; C{None} before the chain has begun.
     @ivar machine: the state machine; C{None} before the chain has begun.
+    @ivar sync: how long storing and syncing each block took, in seconds.
     @ivar isDeciding: whether the engine takes part in deciding blocks, so far as is known. It
         replays blocks, or fetches them, where it does not.
     """
@@ -92,6 +95,7 @@ class ChainApplication:
         self._seconds = seconds
         self._now = now
         self._lastBlock = 0.0
+        self.sync = Histogram(SYNC_BOUNDS)
         self._power = POWER
         self._interval = snapshots
         self._source: SnapshotSource | None = None
@@ -298,7 +302,9 @@ class ChainApplication:
         candidate, self._executed = self._executed, None
         if candidate is None:
             raise ApplicationFailed("the engine commits a block that was not executed")
+        started = self._seconds()
         await self._runInThread(store.append, appendOf(candidate, b""))
+        self.sync.observe(self._seconds() - started)
         machine.apply(candidate)
         if candidate.transactions:
             self._hash = candidate.header.hash

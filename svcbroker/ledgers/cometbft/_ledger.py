@@ -26,15 +26,14 @@ from ...chain import (
     decodeReceipts,
 )
 from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
-from ...interfaces import IProvableLedger, IValidatorSetLedger, LedgerContext, Submission
-from ...model import (
-    Execution,
-    Health,
-    NodeRecord,
-    Page,
-    Request,
-    Statistics,
+from ...interfaces import (
+    IMeasuredLedger,
+    IProvableLedger,
+    IValidatorSetLedger,
+    LedgerContext,
+    Submission,
 )
+from ...model import Execution, Health, LedgerMeasures, NodeRecord, Page, Request, Statistics
 from ...net.deferreds import asDeferred
 from ...storage import StorageError, Store
 from .._stored import StoredLedger
@@ -68,7 +67,7 @@ LAST_RECOVERY = 30.0
 """Seconds before the application is opened again after a failure: the first time, and at most."""
 
 
-@implementer(IProvableLedger, IValidatorSetLedger)
+@implementer(IProvableLedger, IValidatorSetLedger, IMeasuredLedger)
 class CometLedger(StoredLedger):
     """
     A group's log, decided by the engines of a network; this broker runs beside one of them.
@@ -385,6 +384,9 @@ class CometLedger(StoredLedger):
             # Reading does not need the engine, and works before it has started.
             count = len((await self.getNodes()).keys)
         return await self._read(lambda: self._reader.getStatistics(count))
+
+    def measure(self) -> LedgerMeasures:
+        return self._outbox.measure(self._application.sync)
 
     @asDeferred
     async def listNodes(

@@ -16,8 +16,9 @@ from twisted.python.failure import Failure
 
 from ...chain import Transaction, selectTransactions
 from ...errors import BrokerError, LedgerUnavailable, Overloaded, TransactionTimeout
+from ...histogram import Histogram
 from ...interfaces import Submission
-from ...model import Execution, Receipt
+from ...model import Execution, LedgerMeasures, Receipt
 from ._batch import BatchMaker
 from ._calls import Broadcast, EngineError, Reason
 from ._machine import Code
@@ -139,6 +140,20 @@ class Outbox:
     def oldest(self) -> float | None:
         """The time since which the oldest transaction is pending; C{None} if none is."""
         return next((waiting.since for waiting in self._waiting.values()), None)
+
+    def measure(self, sync: Histogram) -> LedgerMeasures:
+        """
+        What waits now.
+
+        @param sync: how long storing each block took.
+        """
+        oldest = self.oldest
+        return LedgerMeasures(
+            waiting=len(self._waiting),
+            waitingBytes=self._bytes,
+            oldest=0.0 if oldest is None else self._clock.seconds() - oldest,
+            sync=sync,
+        )
 
     def begin(self, maker: BatchMaker, highest: int) -> None:
         """

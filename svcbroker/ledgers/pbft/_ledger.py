@@ -15,6 +15,7 @@ from ...chain import Header, ValidatorChange, ValidatorSet, quorum
 from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import (
     IFaultyLedger,
+    IMeasuredLedger,
     IProvableLedger,
     IValidatorSetLedger,
     LedgerContext,
@@ -24,6 +25,7 @@ from ...model import (
     Execution,
     FaultReport,
     Health,
+    LedgerMeasures,
     NodeRecord,
     NodeType,
     Page,
@@ -55,7 +57,7 @@ ready.
 """
 
 
-@implementer(IProvableLedger, IValidatorSetLedger, IFaultyLedger)
+@implementer(IProvableLedger, IValidatorSetLedger, IFaultyLedger, IMeasuredLedger)
 class PbftLedger(StoredLedger):
     """
     A group's log, decided by a set of PBFT replicas in this process and stored on this disk.
@@ -80,6 +82,7 @@ class PbftLedger(StoredLedger):
         self._settings = PbftSettings() if settings is None else settings
         self._makeReplica = makeReplica
         self._changing = DeferredLock()
+        self._highestView = 0
 
     def start(self) -> Deferred[None]:
         try:
@@ -240,6 +243,22 @@ class PbftLedger(StoredLedger):
     def getStatistics(self) -> Deferred[Statistics]:
         nodes = len(self._state.validators.keys)
         return self._read(lambda: self._reader.getStatistics(nodes))
+
+    def measure(self) -> LedgerMeasures:
+        pool, replicas = self._pool, self.replicaSet.replicas
+        views = [replica.view for replica in replicas]
+        # The view of a replica falls where a block of an earlier round was decided.
+        self._highestView = max(self._highestView, *views)
+        oldest = pool.oldest
+        return LedgerMeasures(
+            waiting=len(pool),
+            waitingBytes=pool.bytes,
+            oldest=0.0 if oldest is None else self._context.reactor.seconds() - oldest,
+            replicas=len(replicas),
+            running=len(self.replicaSet.running),
+            viewChanges=self._highestView,
+            sync=self._producer.sync,
+        )
 
     def listNodes(
         self, offset: int, limit: int, *, name: str | None = None

@@ -16,11 +16,13 @@ from twisted.python.failure import Failure
 from ...archive import appendOf
 from ...chain import Candidate, Certificate, ChainState, Header, Transaction
 from ...errors import LedgerUnavailable
+from ...histogram import Histogram
 from ...interfaces import Submission
 from ...net.timers import LazyTimer
 from ...storage import StorageError, StorageFailed, Store
 from .._erasing import ErasingJob
 from .._observers import Observers
+from .._stored import SYNC_BOUNDS
 from .._views import blockOf, receiptsOf
 from ._application import BlockApplication
 from ._pool import TransactionPool
@@ -65,6 +67,7 @@ class BlockProducer:
 
     @ivar state: the state of the next block.
     @ivar lastError: the reason why no block can be stored now; empty if there is none.
+    @ivar sync: how long storing and syncing each block took, in seconds.
     """
 
     _log = Logger()
@@ -95,6 +98,7 @@ class BlockProducer:
         """
         self.state = ProducerState.IDLE
         self.lastError = ""
+        self.sync = Histogram(SYNC_BOUNDS)
         self._reactor = reactor
         self._runInThread = runInThread
         self._state = state
@@ -109,6 +113,7 @@ class BlockProducer:
         self._heartbeat = LazyTimer(reactor, self._beat)
         self._call: IDelayedCall | None = None
         self._lastBlock = reactor.seconds() - interval
+        self._storingSince = 0.0
         # The number of waiting transactions one turn ago, and until when it is compared; their
         # number when the last block was stored, and until when as many are expected again.
         self._lastCount = self._expected = 0
@@ -212,6 +217,7 @@ class BlockProducer:
 
     def _storeBlock(self, candidate: Candidate, certificate: Certificate) -> None:
         self._call = None
+        self._storingSince = self._reactor.seconds()
         storing = self._runInThread(self._store.append, appendOf(candidate, certificate.encode()))
         storing.addCallbacks(
             lambda _: self._stored(candidate),
@@ -220,6 +226,7 @@ class BlockProducer:
         storing.addErrback(lambda failure: self._log.failure("a stored block", failure))
 
     def _stored(self, candidate: Candidate) -> None:
+        self.sync.observe(self._reactor.seconds() - self._storingSince)
         header = candidate.header
         self.lastError = ""
         self._state.apply(candidate.outcome, candidate.history)

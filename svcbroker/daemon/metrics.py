@@ -1,0 +1,124 @@
+"""
+The metrics of the daemon: where they are served, and what they are collected from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from prometheus_client.core import Metric
+from twisted.internet.defer import Deferred
+
+from ..access import Access
+from ..archive import STORE_NAME
+from ..broker import Broker
+from ..carriers.http import BrokerSite, HttpSettings, Route
+from ..carriers.http.routes import Routes
+from ..interfaces import ILedger
+from ..metrics import (
+    BrokerMetrics,
+    DiskMetrics,
+    LedgerMetrics,
+    Metrics,
+    MetricsRoute,
+    ProcessMetrics,
+    ReactorLag,
+)
+from ..net.deferreds import asDeferred
+from ..operations import Incidents
+from ..version import readVersion
+from .access import AccessPlan
+from .config import Config
+from .dependencies import Dependencies
+from .ports import METRICS
+from .settings import ON_HTTP
+
+MAX_BODY = 1024
+"""The largest body of a request at the port of metrics, in bytes. None has one."""
+
+
+class DaemonMetrics:
+    """
+    The metrics, and the site of their own port.
+
+    @ivar metrics: what is collected.
+    @ivar routes: the routes for the site of HTTP.
+    @ivar factories: what makes the protocols of connections to the port of metrics, by its name.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        plan: AccessPlan,
+        access: Access,
+        settings: HttpSettings,
+        ledgers: Mapping[str, ILedger],
+        reactor: Any,
+    ) -> None:
+        """
+        @param plan: says whether the port of metrics is on loopback, where it needs no log-in.
+        @param settings: those of the site of HTTP.
+        """
+        self.metrics = Metrics(reactor)
+        self.routes: Sequence[Route] = ()
+        self.factories: Mapping[str, BrokerSite] = {}
+        self._config = config
+        self._ledgers = ledgers
+        self._lag = ReactorLag(reactor)
+        self._ofLedgers: LedgerMetrics | None = None
+        groups = tuple(ledgers)
+        if config.metrics == ON_HTTP:
+            self.routes = (MetricsRoute(self.metrics.render, groups, isOpen=False).route(),)
+        elif config.metrics:
+            isOpen = all(port.name != METRICS for port in plan.openPorts)
+            route = MetricsRoute(self.metrics.render, groups, isOpen=isOpen).route()
+            table = Routes(endpoints=(), others=(route,), areas=(), incidents=Incidents())
+            self.factories = {METRICS: BrokerSite(table, settings, access, reactor, MAX_BODY)}
+
+    def collectFrom(
+        self,
+        clients: BrokerMetrics,
+        dependencies: Dependencies,
+        runInThread: Callable[..., Deferred[Iterable[Metric]]],
+        metadata: str,
+    ) -> None:
+        """
+        Collect metrics of all parts. Called once, when they are made.
+
+        @param runInThread: runs blocking disk work, one call after the other.
+        @param metadata: the file name of the metadata store.
+        """
+        broker: Broker = clients.broker
+        clock = dependencies.reactor
+        self._ofLedgers = LedgerMetrics(self._ledgers, broker.meter.latency, clock)
+        directory = self._config.dataDir
+        files = {("", name): directory / name for name in (metadata, f"{metadata}-wal")}
+        for group in self._ledgers:
+            for name in (STORE_NAME, f"{STORE_NAME}-wal"):
+                files[group, name] = directory / group / name
+        disk = DiskMetrics(directory, files)
+        process = ProcessMetrics(readVersion(), dependencies.now)
+        self.metrics.add("broker", clients.collect)
+        self.metrics.add("ledgers", self._ofLedgers.collect)
+        self.metrics.add("disk", lambda: runInThread(disk.collect))
+        self.metrics.add("reactor", self._lag.collect)
+        self.metrics.add("process", process.collect)
+
+    @asDeferred
+    async def start(self) -> None:
+        """Begin to measure. The ledgers have started."""
+        if self._config.metrics and self._ofLedgers is not None:
+            self._lag.start()
+            await self._ofLedgers.start()
+
+    @asDeferred
+    async def drain(self) -> None:
+        """Answer the scrapes that have arrived, and measure no more."""
+        try:
+            for site in self.factories.values():
+                await site.drain()
+        finally:
+            self._lag.stop()
+            if self._ofLedgers is not None:
+                self._ofLedgers.stop()

@@ -1,0 +1,45 @@
+"""
+Histograms: how often a measure fell into which range.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+
+class Histogram:
+    """
+    Counts of values by range. Observing one takes a bisection and two additions, and what is
+    exported is made of the counts when they are read.
+
+    @ivar bounds: the upper bounds of the ranges, rising. A bound belongs to its range. One more
+        range has all that is above.
+    @ivar counts: how many values each range has.
+    @ivar sum: the sum of all values.
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float, count: int = 1) -> None:
+        """
+        Add a value.
+
+        @param value: one below 0 counts as 0: a clock was set back.
+        @param count: how many times.
+        """
+        if value > 0:
+            self.counts[bisect_left(self.bounds, value)] += count
+            self.sum += value * count
+        else:
+            self.counts[0] += count
+
+    @property
+    def count(self) -> int:
+        """How many values there are."""
+        return sum(self.counts)

@@ -1,0 +1,219 @@
+"""
+Metrics of ledgers: their blocks, what waits for one, and their replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from prometheus_client.core import Metric
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from ..errors import BrokerError
+from ..histogram import Histogram
+from ..interfaces import IBlockObserver, ILedger, IMeasuredLedger
+from ..model import Block, LedgerMeasures
+from ..net.deferreds import asDeferred
+from ._families import counter, gauge, histogram
+
+INTERVAL_BOUNDS: Final = (
+    *(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0, 3600.0),
+)
+"""The ranges of the time from one block to the next, in seconds."""
+
+SIZE_BOUNDS: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
+"""The ranges of the events of a block."""
+
+HEALTH_TIMEOUT: Final = 1.0
+"""How long a ledger may take to tell whether it is ready, in seconds. Then it is not."""
+
+_GROUP: Final = ("group",)
+
+
+@implementer(IBlockObserver)
+class BlockMeter:
+    """
+    Measures the blocks of a ledger since the daemon has started: two observations for each block.
+
+    @ivar intervals: the time from one block to the next.
+    @ivar sizes: how many events each has.
+    @ivar height: the height of the last one.
+    @ivar lastAt: its time in milliseconds since the epoch; 0 before the first one.
+    """
+
+    def __init__(self, ledger: ILedger, clock: IReactorTime) -> None:
+        self.intervals = Histogram(INTERVAL_BOUNDS)
+        self.sizes = Histogram(SIZE_BOUNDS)
+        self.height = self.lastAt = 0
+        self._ledger = ledger
+        self._seconds = clock.seconds
+        self._last: float | None = None
+
+    @asDeferred
+    async def start(self) -> None:
+        """Measure the blocks that come now."""
+        self._ledger.addObserver(self)
+        height = (await self._ledger.getStatistics()).height
+        if height > self.height:
+            [record] = (await self._ledger.listBlocks(0, 1, height=height)).items
+            self.height, self.lastAt = height, record.timestamp
+
+    def stop(self) -> None:
+        """Measure no more."""
+        self._ledger.removeObserver(self)
+
+    def blockCommitted(self, block: Block) -> None:
+        """See L{IBlockObserver}."""
+        now = self._seconds()
+        if self._last is not None:
+            self.intervals.observe(now - self._last)
+        self._last = now
+        self.sizes.observe(len(block.events))
+        self.height, self.lastAt = block.height, block.timestamp
+
+
+class LedgerMetrics:
+    """
+    The metrics of all ledgers, by the id of their group. What a ledger does not tell is left out.
+    """
+
+    def __init__(
+        self,
+        ledgers: Mapping[str, ILedger],
+        latency: Mapping[ILedger, Histogram],
+        clock: IReactorTime,
+    ) -> None:
+        """
+        @param latency: how long publishes took until they were final.
+        """
+        self._ledgers = ledgers
+        self._latency = latency
+        self._clock = clock
+        self._meters = {group: BlockMeter(each, clock) for group, each in ledgers.items()}
+
+    @asDeferred
+    async def start(self) -> None:
+        """Measure the blocks that come now. The ledgers have started."""
+        for meter in self._meters.values():
+            await meter.start()
+
+    def stop(self) -> None:
+        """Measure no more blocks."""
+        for meter in self._meters.values():
+            meter.stop()
+
+    @asDeferred
+    async def collect(self) -> Iterable[Metric]:
+        """The families. See L{Source<svcbroker.metrics.Source>}."""
+        asked = [(group, self._isReady(each)) for group, each in self._ledgers.items()]
+        ready = [((group,), float(await answer)) for group, answer in asked]
+        meters = [((group,), meter) for group, meter in self._meters.items()]
+        latency = [((g,), self._latency[each]) for g, each in self._ledgers.items()]
+        return [
+            gauge(
+                "svcbroker_ledger_ready",
+                "Whether work that is submitted now can be expected to become final.",
+                _GROUP,
+                ready,
+            ),
+            gauge(
+                "svcbroker_ledger_height",
+                "The height of the latest block.",
+                _GROUP,
+                [(group, meter.height) for group, meter in meters],
+            ),
+            gauge(
+                "svcbroker_ledger_last_block_timestamp_seconds",
+                "The time of the latest block, since the epoch.",
+                _GROUP,
+                [(group, meter.lastAt / 1000) for group, meter in meters if meter.lastAt],
+            ),
+            histogram(
+                "svcbroker_ledger_block_interval_seconds",
+                "The time from one block to the next.",
+                _GROUP,
+                [(group, meter.intervals) for group, meter in meters],
+            ),
+            histogram(
+                "svcbroker_ledger_block_events",
+                "The events of a block.",
+                _GROUP,
+                [(group, meter.sizes) for group, meter in meters],
+            ),
+            histogram(
+                "svcbroker_publish_latency_seconds",
+                "The time from a publish until its events are final and on disk.",
+                _GROUP,
+                latency,
+            ),
+            *self._measured(),
+        ]
+
+    def _isReady(self, ledger: ILedger) -> Deferred[bool]:
+        def notReady(failure: Failure) -> bool:
+            failure.trap(BrokerError, TimeoutError)
+            return False
+
+        asked = ledger.getHealth().addTimeout(HEALTH_TIMEOUT, self._clock)
+        return asked.addCallbacks(lambda health: health.isReady, notReady)
+
+    def _measured(self) -> Iterable[Metric]:
+        """What measured ledgers tell."""
+        measures = {
+            group: ledger.measure()
+            for group, ledger in self._ledgers.items()
+            if IMeasuredLedger.providedBy(ledger)
+        }
+
+        def values(
+            read: Callable[[LedgerMeasures], float | None],
+        ) -> list[tuple[tuple[str], float]]:
+            found = ((group, read(each)) for group, each in measures.items())
+            return [((group,), value) for group, value in found if value is not None]
+
+        yield gauge(
+            "svcbroker_ledger_waiting_transactions",
+            "Transactions of this broker that wait to become final.",
+            _GROUP,
+            values(lambda each: each.waiting),
+        )
+        yield gauge(
+            "svcbroker_ledger_waiting_bytes",
+            "The size of the transactions that wait to become final.",
+            _GROUP,
+            values(lambda each: each.waitingBytes),
+        )
+        yield gauge(
+            "svcbroker_ledger_oldest_waiting_seconds",
+            "How long the first transaction has waited to become final.",
+            _GROUP,
+            values(lambda each: each.oldest),
+        )
+        yield gauge(
+            "svcbroker_ledger_replicas",
+            "The replicas of the embedded ledger.",
+            _GROUP,
+            values(lambda each: each.replicas),
+        )
+        yield gauge(
+            "svcbroker_ledger_replicas_running",
+            "The replicas of the embedded ledger that run.",
+            _GROUP,
+            values(lambda each: each.running),
+        )
+        yield counter(
+            "svcbroker_ledger_view_changes",
+            "How often a leader was replaced since the chain began.",
+            _GROUP,
+            values(lambda each: each.viewChanges),
+        )
+        yield histogram(
+            "svcbroker_ledger_sync_seconds",
+            "How long storing and syncing a block took.",
+            _GROUP,
+            [((group,), each.sync) for group, each in measures.items() if each.sync is not None],
+        )

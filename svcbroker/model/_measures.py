@@ -1,0 +1,33 @@
+"""
+What a ledger tells of itself for metrics.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from ..histogram import Histogram
+
+
+@frozen(kw_only=True)
+class LedgerMeasures:
+    """
+    What a ledger tells of itself now. C{None}: it has no such thing.
+
+    @ivar waiting: how many transactions of this broker wait to become final.
+    @ivar waitingBytes: their size, as it is bounded.
+    @ivar oldest: how long the first of them has waited, in seconds; 0 where none waits.
+    @ivar replicas: how many replicas of this broker take part in deciding.
+    @ivar running: how many of them run.
+    @ivar viewChanges: how often a leader was replaced since the chain began. It never falls.
+    @ivar sync: how long storing and syncing a block took, in seconds. The ledger goes on adding to
+        it.
+    """
+
+    waiting: int
+    waitingBytes: int
+    oldest: float
+    replicas: int | None = None
+    running: int | None = None
+    viewChanges: int | None = None
+    sync: Histogram | None = None

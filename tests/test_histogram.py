@@ -1,0 +1,30 @@
+"""
+Tests for L{svcbroker.histogram}.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.histogram import Histogram
+
+
+class HistogramTests(SynchronousTestCase):
+    def test_boundsBelongToTheirRange(self) -> None:
+        histogram = Histogram([1, 2, 5])
+        for value in (0.5, 1, 1.5, 5, 6):
+            histogram.observe(value)
+        self.assertEqual(histogram.counts, [2, 1, 1, 1])
+        self.assertEqual((histogram.count, histogram.sum), (5, 14))
+
+    def test_valueCountsSeveralTimes(self) -> None:
+        histogram = Histogram([1])
+        histogram.observe(2, 3)
+        histogram.observe(2, 0)
+        self.assertEqual((histogram.counts, histogram.sum), ([0, 3], 6))
+
+    def test_negativeValueCountsAsZero(self) -> None:
+        """The sum never falls, or Prometheus would take it for a restart."""
+        histogram = Histogram([0, 1])
+        histogram.observe(-3)
+        self.assertEqual((histogram.counts, histogram.sum), ([1, 0, 0], 0))
