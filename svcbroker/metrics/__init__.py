@@ -6,6 +6,7 @@ these numbers when it is asked, which is once for each scrape. To add metrics, w
 and give it to L{Metrics.add}.
 """
 
+from ._audit import AuditMetrics, IAuditSchedule, LastAudit
 from ._broker import BrokerMetrics
 from ._families import counter, gauge, histogram, only
 from ._ledgers import LedgerMetrics
@@ -14,8 +15,11 @@ from ._process import DiskMetrics, ProcessMetrics, ReactorLag
 from ._route import MetricsRoute
 
 __all__ = [
+    "AuditMetrics",
     "BrokerMetrics",
     "DiskMetrics",
+    "IAuditSchedule",
+    "LastAudit",
     "LedgerMetrics",
     "Metrics",
     "MetricsRoute",
