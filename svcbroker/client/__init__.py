@@ -21,7 +21,7 @@ from ._blocking import Client
 from ._errors import AnswerInvalid, NotVerified, Unreachable
 from ._options import Options
 from ._records import CheckpointRecord, Event, Publication, Published, TopicInfo, TopicState
-from ._signing import AuthorKey
+from ._signing import AuthorKey, PassphraseMissing
 
 __all__ = [
     "AnswerInvalid",
@@ -33,6 +33,7 @@ __all__ = [
     "Event",
     "NotVerified",
     "Options",
+    "PassphraseMissing",
     "Publication",
     "Published",
     "TopicInfo",

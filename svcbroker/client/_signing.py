@@ -11,6 +11,10 @@ from typing import Any
 from attrs import frozen
 
 
+class PassphraseMissing(ValueError):
+    """The key's file is encrypted, and no passphrase was given."""
+
+
 @frozen
 class AuthorKey:
     """
@@ -29,18 +33,26 @@ class AuthorKey:
 
         @param password: that of an encrypted file.
         @raise OSError: the file cannot be read.
-        @raise ValueError: it is not such a key.
+        @raise PassphraseMissing: it is encrypted, and there is no password.
+        @raise ValueError: it is not such a key, or the password is wrong.
         """
         # Clients that sign nothing do without cryptography.
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+        data = Path(path).read_bytes()
+        isEncrypted = b"ENCRYPTED" in data
+        if isEncrypted and password is None:
+            raise PassphraseMissing(f"{path} is encrypted: its passphrase is needed")
         try:
-            private = load_pem_private_key(Path(path).read_bytes(), password)
-        except TypeError as error:
-            raise ValueError(f"{path}: {error}") from None
+            private: Any = load_pem_private_key(data, password if isEncrypted else None)
+        except (TypeError, ValueError, UnsupportedAlgorithm):
+            if isEncrypted:
+                raise ValueError(f"{path}: the passphrase is not the right one") from None
+            private = None
         if not isinstance(private, Ed25519PrivateKey):
-            raise ValueError(f"{path} is not an Ed25519 key")
+            raise ValueError(f"{path} has no Ed25519 private key")
         return cls(private.public_key().public_bytes_raw(), private)
 
     def sign(

@@ -7,37 +7,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Final
+
+import click
 
 from ..archive import Prover, groupDirectory, readChain
 from ..chain import Malformed
 from ..errors import BrokerError
 from ..storage import StorageError
+from ._arguments import DATA_DIR
 from ._command import CommandError
-from ._options import CommandOptions
 
-
-class ChainOptions(CommandOptions):
-    """
-    Options of a command that reads the chain of a group.
-    """
-
-    synopsis = "[options] DATA-DIR"
-    optParameters: list[list[Any]] = [["group", None, "1", "The group whose chain is meant."]]
-
-    def parseArgs(self, dataDir: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["data-dir"] = Path(dataDir)
+CHAIN_OPTIONS: Final = (
+    DATA_DIR,
+    click.option(
+        "--group",
+        default="1",
+        show_default=True,
+        metavar="ID",
+        help="The group whose chain is meant.",
+    ),
+)
+"""Options of a command that reads the chain of a group."""
 
 
 @contextmanager
-def openedChain(options: ChainOptions) -> Iterator[Prover]:
+def openedChain(dataDir: Path, group: str) -> Iterator[Prover]:
     """
-    The chain that the options name, for as long as the context lasts.
+    The chain of a group, for as long as the context lasts.
 
     @raise CommandError: it cannot be read.
     """
-    directory = groupDirectory(options["data-dir"], options["group"])
+    directory = groupDirectory(dataDir, group)
     try:
         with readChain(directory) as prover:
             yield prover

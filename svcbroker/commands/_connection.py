@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from getpass import getpass
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..errors import BrokerError, TopicNotFound
+from ._arguments import makeCommand
 from ._command import CommandError, Console, Exit
 from ._contexts import Contexts, contextsPath
 
@@ -31,7 +32,12 @@ TOKEN: Final = "SVCBROKER_TOKEN"
 """Environment variables: the broker's URL, the password of C{--user}, a token."""
 
 FIELD_OPTIONS: Final = (
-    click.option("--user", metavar="NAME", help=f"An account; its password is in {PASSWORD}."),
+    click.option(
+        "--user",
+        "--account",
+        metavar="NAME",
+        help=f"An account; its password is in {PASSWORD}, or asked for.",
+    ),
     click.option("--password-file", metavar="FILE", help="A file with the account's password."),
     click.option("--token-file", metavar="FILE", help=f"A file with a token, or give {TOKEN}."),
     click.option("--ca", metavar="FILE", help="The authorities of the broker's certificate."),
@@ -41,7 +47,7 @@ FIELD_OPTIONS: Final = (
 )
 """What a context can keep beside the URL."""
 
-_OPTIONS: Final = (
+CONNECTION_OPTIONS: Final = (
     click.option(
         "--url",
         metavar="URL",
@@ -60,36 +66,54 @@ _OPTIONS: Final = (
         help="How long a call may take with all its attempts.",
     ),
 )
-_NAMES: Final = (
+NAMES: Final = (
     *("url", "context", "user", "password_file", "token_file", "ca", "cert", "cert_key"),
     *("group", "timeout"),
 )
+"""The parameters of L{CONNECTION_OPTIONS}."""
+
+SECTION: Final = "Connection"
+"""The title of these options in help texts."""
+
+Connect = Callable[[Mapping[str, Any]], AbstractContextManager[Any]]
+"""Makes the client of a command from the parameters that say where the broker is."""
 
 
-def clientCommand(summary: str) -> Callable[[Callable[..., int]], click.Command]:
+def connectedCommand(
+    summary: str, connection: Sequence[Any], names: Sequence[str], connect: Connect
+) -> Callable[[Callable[..., int]], click.Command]:
     """
-    Make a command of a function that is called with the console, a
-    L{Client<svcbroker.client.Client>} and the parameters of the command, and returns the exit
-    code.
+    Make a command of a function that is called with the console, a client and the parameters of
+    the command, and returns the exit code.
 
     @param summary: the help text.
+    @param connection: the options that say where the broker is.
+    @param names: their parameters.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
         @wraps(function)
-        def call(**given: Any) -> int:
-            console = click.get_current_context().find_object(Console)
-            connection = {name: given.pop(name) for name in _NAMES}
-            with connected(connection, os.environ) as client:
+        def call(console: Console, /, **given: Any) -> int:
+            with connect({name: given.pop(name) for name in names}) as client:
                 return function(console, client, **given)
 
         wrapped: Any = call
-        for option in reversed(_OPTIONS):
+        for option in reversed(connection):
             wrapped = option(wrapped)
-        made: click.Command = click.command(help=summary, options_metavar="[options]")(wrapped)
-        return made
+        return makeCommand(summary, {SECTION: names})(wrapped)
 
     return decorate
+
+
+def clientCommand(summary: str) -> Callable[[Callable[..., int]], click.Command]:
+    """
+    The same for a function that is called with a L{Client<svcbroker.client.Client>}.
+    """
+
+    def connect(given: Mapping[str, Any]) -> AbstractContextManager[Client]:
+        return connected(given, os.environ)
+
+    return connectedCommand(summary, CONNECTION_OPTIONS, NAMES, connect)
 
 
 @contextmanager
@@ -102,7 +126,8 @@ def connected(given: Mapping[str, Any], environment: Mapping[str, str]) -> Itera
     """
     from ..client import Client, NotVerified, Unreachable
 
-    urls, options = settingsOf(given, environment)
+    urls, kept = chosenBroker(given, environment) or ([DEFAULT_URL], {})
+    options = settingsOf(given, kept, environment, _askTerminal)
     try:
         client = Client(*urls, **options)
     except ValueError as error:
@@ -122,27 +147,46 @@ def connected(given: Mapping[str, Any], environment: Mapping[str, str]) -> Itera
         ) from None
 
 
-def settingsOf(
+def chosenBroker(
     given: Mapping[str, Any], environment: Mapping[str, str]
-) -> tuple[list[str], dict[str, Any]]:
+) -> tuple[list[str], Mapping[str, str]] | None:
     """
-    Where the broker is, and the options of a client.
+    The URLs and the context that the command line, the environment or the context in use name;
+    C{None} where nothing does.
 
     A context is not used beside a URL, so that its credentials are not sent elsewhere.
 
-    @raise CommandError: credentials cannot be read, or there is no such context.
+    @raise CommandError: there is no such context, or a URL is given, too.
     """
-    kept: Mapping[str, str] = {}
     urls = list(given["url"])
     if urls and given["context"] is not None:
         raise CommandError("give --url or --context, not both")
     if not urls and given["context"] is None and environment.get(URL):
         urls = [environment[URL]]
-    if not urls:
-        contexts = Contexts.read(contextsPath(environment))
-        name = given["context"] or contexts.current
-        kept = {} if name is None else contexts.find(name)
-        urls = [kept.get("url", DEFAULT_URL)]
+    if urls:
+        return urls, {}
+    contexts = Contexts.read(contextsPath(environment))
+    name = given["context"] or contexts.current
+    if name is None:
+        return None
+    kept = contexts.find(name)
+    return [kept["url"]], kept
+
+
+def settingsOf(
+    given: Mapping[str, Any],
+    kept: Mapping[str, str],
+    environment: Mapping[str, str],
+    readPassword: Callable[[str], str],
+) -> dict[str, Any]:
+    """
+    The options of a client.
+
+    @param given: the options of the command line.
+    @param kept: the fields of the context.
+    @param readPassword: asks for a password; it is given the question.
+    @raise CommandError: credentials cannot be read.
+    """
     if any(given[name] is not None for name in ("user", "password_file", "token_file")):
         secrets = ("user", "password-file", "token-file")
         kept = {name: value for name, value in kept.items() if name not in secrets}
@@ -161,24 +205,26 @@ def settingsOf(
     user, passwordFile, tokenFile = map(choose, ("user", "password-file", "token-file"))
     if user is not None:
         options["user"] = user
-        options["password"] = _password(user, passwordFile, environment)
+        if passwordFile is not None:
+            options["password"] = _readSecret(passwordFile)
+        elif PASSWORD in environment:
+            options["password"] = environment[PASSWORD]
+        else:
+            options["password"] = readPassword(f"Password of {user}: ")
     elif tokenFile is not None:
         options["token"] = _readSecret(tokenFile)
     elif passwordFile is not None:
         raise CommandError("--password-file needs --user")
     elif environment.get(TOKEN):
         options["token"] = environment[TOKEN]
-    return urls, options
+    return options
 
 
-def _password(user: str, path: str | None, environment: Mapping[str, str]) -> str:
-    if path is not None:
-        return _readSecret(path)
-    if PASSWORD in environment:
-        return environment[PASSWORD]
+def _askTerminal(question: str) -> str:
+    """Ask for a password. Standard input is the command's own, such as the content to publish."""
     if not sys.stderr.isatty():
         raise CommandError(f"there is no password: give --password-file, or {PASSWORD}")
-    return getpass(f"Password of {user}: ")
+    return getpass(question)
 
 
 def _readSecret(path: str) -> str:

@@ -6,92 +6,117 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from OpenSSL import SSL
-from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
-from twisted.internet.ssl import CertificateOptions
-from twisted.internet.task import react
-from twisted.python import usage
-from twisted.python.failure import Failure
-from twisted.web.http_headers import Headers
-from twisted.web.iweb import IPolicyForHTTPS
-from zope.interface import implementer
+import click
 
-from ..daemon.operatorfile import Operating, OperatorFileError, readOperatorFile
-from ..daemon.settings import Seconds
-from ..net.http import HttpClient, HttpError, Problem, makeClient
+from ..daemon.operating import OperatorFileError, readOperatorFile
+from ._arguments import PATH, UNEXPECTED
 from ._command import CommandError, Exit, readLine
-from ._connection import PASSWORD, TOKEN
-from ._options import CommandOptions
+from ._connection import (
+    CONNECTION_OPTIONS,
+    NAMES,
+    TOKEN,
+    chosenBroker,
+    connectedCommand,
+    settingsOf,
+)
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    import httpx
 
 MAX_ANSWER: Final = 16 * 1024 * 1024
 """The longest answer that is read, in bytes."""
 
+DATA_DIR: Final = Path("svcbroker-data")
+"""The daemon's data directory where it is given none."""
 
-class DaemonOptions(CommandOptions):
+_DAEMON: Final = f"{__name__}.daemon"
+"""The key of click's context under which a daemon is that stands before the other arguments."""
+
+_CREDENTIALS: Final = ("user", "password_file", "token_file", "ca", "cert", "cert_key")
+
+OPERATOR_OPTIONS: Final = (
+    click.option(
+        "--data-dir",
+        type=PATH,
+        metavar="DIR",
+        help="The data directory of a daemon on this machine, which needs no credentials. "
+        f"[default: {DATA_DIR}, where no URL or context is given]",
+    ),
+    *CONNECTION_OPTIONS,
+)
+
+
+def isDaemon(word: str) -> bool:
+    """Whether an argument names a daemon: a URL, or a data directory."""
+    return "/" in word or Path(word).is_dir()
+
+
+def takeDaemon(context: click.Context, words: tuple[str, ...]) -> tuple[str, ...]:
     """
-    Options of a command that asks a running daemon: that of a data directory on this machine, or
-    one at a URL, as an account.
+    Take the daemon that stands before other arguments, if one does.
+
+    @return: the other arguments.
+    """
+    if words and isDaemon(words[0]):
+        context.meta[_DAEMON] = words[0]
+        return words[1:]
+    return words
+
+
+def _keepDaemon(context: click.Context, parameter: Any, words: tuple[str, ...]) -> None:
+    if len(words) > 1:
+        raise click.UsageError(UNEXPECTED, context)
+    if words:
+        context.meta[_DAEMON] = words[0]
+
+
+DAEMON: Final = click.argument(
+    "daemon", metavar="[DATA-DIR|URL]", nargs=-1, expose_value=False, callback=_keepDaemon
+)
+"""An argument that names the daemon, instead of the options."""
+
+
+def operatorCommand(summary: str) -> Callable[[Callable[..., int]], click.Command]:
+    """
+    Make a command of a function that is called with the console, a L{Daemon} and the parameters of
+    the command, and returns the exit code.
+
+    @param summary: the help text.
     """
 
-    optParameters: list[list[Any]] = [
-        ["group", None, None, "The group that is meant. [default: 1]"],
-        ["timeout", None, "30", "How many seconds the daemon may take."],
-        [
-            *("account", None, None),
-            "The account that asks. Instead of DATA-DIR stands the daemon's base URL then. The "
-            f"password is in {PASSWORD}, or is asked for.",
-        ],
-    ]
+    def connect(given: Mapping[str, Any]) -> AbstractContextManager[Daemon]:
+        return operated(given, os.environ, click.get_current_context().meta.get(_DAEMON))
 
-    def setDaemon(self, text: str) -> None:
-        """
-        Remember which daemon is asked. Called by C{parseArgs}.
-
-        @param text: a data directory, or a base URL.
-        """
-        isURL = text.startswith(("http://", "https://"))
-        self["url"] = text.rstrip("/") if isURL else ""
-        self["data-dir"] = Path() if isURL else Path(text)
-        if self["account"] is not None and not isURL:
-            raise usage.UsageError("--account needs the daemon's URL instead of DATA-DIR")
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        try:
-            self["timeout"] = Seconds(maximum=3600).parse(self["timeout"])
-        except ValueError as error:
-            raise usage.UsageError(f"--timeout: {error}") from None
+    return connectedCommand(summary, OPERATOR_OPTIONS, ("data_dir", *NAMES), connect)
 
 
-class DaemonClient:
+class Daemon:
     """
     Makes operator calls.
+
+    @ivar group: the group that is meant; C{None} for the daemon's default.
     """
 
-    def __init__(self, operating: Operating, client: HttpClient, timeout: float) -> None:
+    def __init__(
+        self, url: str, http: httpx.Client, timeout: float, group: str | None = None
+    ) -> None:
         """
-        @param operating: where the daemon is, and the credentials.
+        @param url: the daemon's base address.
+        @param http: has the credentials.
         @param timeout: how many seconds a call may take.
         """
-        self._operating = operating
-        self._client = client
+        self._url = url
+        self._http = http
         self._timeout = timeout
-        self._headers = Headers(
-            {
-                b"Content-Type": [b"application/json"],
-                b"Authorization": [operating.authorization],
-            }
-        )
+        self.group = group
 
-    async def call(self, name: str, **parameters: object) -> Any:
+    def call(self, name: str, **parameters: object) -> Any:
         """
         Make a call.
 
@@ -100,115 +125,127 @@ class DaemonClient:
         @return: the data of its answer.
         @raise CommandError: there is no daemon, or it refuses.
         """
-        url = self._operating.url
         given = {key: value for key, value in parameters.items() if value is not None}
-        try:
-            response = await self._client.request(
-                b"POST",
-                f"{url}/admin/operator/{name}",
-                headers=self._headers,
-                body=json.dumps(given).encode(),
-                timeout=self._timeout,
-            )
-            body = await response.read(MAX_ANSWER)
-        except HttpError as error:
-            if error.problem is Problem.UNREACHABLE:
-                raise CommandError(
-                    f"no daemon answers at {url}: it has ended without telling, or is not up yet"
-                ) from None
-            if error.problem is Problem.TIMEOUT:
-                raise CommandError(_noAnswer(self._timeout)) from None
-            raise CommandError(f"the daemon at {url} {error}") from None
+        body = self._post(f"{self._url}/admin/operator/{name}", json.dumps(given).encode())
         try:
             answer = json.loads(body)
             code, message, data = answer["code"], str(answer["message"]), answer.get("data")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise CommandError(f"what answers at {url} is no svcbroker") from None
+            raise CommandError(f"what answers at {self._url} is no svcbroker") from None
         if code != 0:
             raise CommandError(f"the daemon refused: {message}", Exit.BAD)
         return data
 
+    def _post(self, url: str, body: bytes) -> bytes:
+        import httpx
 
-def _noAnswer(timeout: float) -> str:
-    return f"the daemon gave no answer in {timeout:g} seconds"
+        from ..client._httpx import failureOf
 
-
-def operatingOf(options: Mapping[str, Any], environment: Mapping[str, str]) -> Operating:
-    """
-    Where the daemon is, and the credentials.
-
-    @raise CommandError: no daemon runs on the data directory, or there is no password.
-    """
-    url, account = options["url"], options["account"]
-    if not url:
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         try:
-            return readOperatorFile(options["data-dir"])
+            with self._http.stream(
+                "POST", url, content=body, headers=headers, timeout=self._timeout
+            ) as response:
+                answer = b""
+                for piece in response.iter_raw():
+                    answer += piece
+                    if len(answer) > MAX_ANSWER:
+                        raise CommandError(
+                            f"the daemon at {self._url} answered more than {MAX_ANSWER} bytes"
+                        )
+                return answer
+        except httpx.TransportError as error:
+            failure = failureOf(error)
+            if failure.isFinal:
+                raise CommandError(f"{failure.message}, at {self._url}") from None
+            if not failure.isSent:
+                raise CommandError(
+                    f"no daemon answers at {self._url}: it has ended without telling, or is not "
+                    "up yet"
+                ) from None
+            if isinstance(error, httpx.TimeoutException):
+                raise CommandError(
+                    f"the daemon gave no answer in {self._timeout:g} seconds"
+                ) from None
+            raise CommandError(
+                f"the daemon at {self._url} closed the connection before it had answered"
+            ) from None
+
+
+@contextmanager
+def operated(
+    given: Mapping[str, Any], environment: Mapping[str, str], word: str | None
+) -> Iterator[Daemon]:
+    """
+    The daemon that a command asks, for as long as the context lasts: that of a data directory on
+    this machine, or one at a URL, as an account.
+
+    @param given: the options of the command line.
+    @param word: the argument that names it, if there is one.
+    @raise CommandError: no daemon runs on the data directory, or there are no credentials.
+    """
+    import httpx
+
+    url, headers, context = operatingOf(given, environment, word)
+    group = given["group"]
+    # A proxy would be asked for its own loopback address.
+    isElsewhere = context is not None
+    with httpx.Client(
+        headers=headers, verify=context or anyCertificate(), trust_env=isElsewhere
+    ) as http:
+        yield Daemon(url, http, given["timeout"], group)
+
+
+def anyCertificate() -> ssl.SSLContext:
+    """
+    A context of TLS that takes any certificate: the name in that of a daemon on this machine is
+    one for other machines, and the connection leaves this one as little as a plain one.
+    """
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def operatingOf(
+    given: Mapping[str, Any], environment: Mapping[str, str], word: str | None
+) -> tuple[str, Mapping[str, str], ssl.SSLContext | None]:
+    """
+    Where the daemon is, the headers of requests, and the context of TLS: C{None} for a daemon on
+    this machine.
+
+    @raise CommandError: no daemon runs on the data directory, or there are no credentials.
+    """
+    from ..client._httpx import makeContext
+    from ..client._requests import authorization, checkUrl
+
+    directory, urls = given["data_dir"], given["url"]
+    if word is not None and "://" in word:
+        given = {**given, "url": (*urls, word)}
+    elif word is not None:
+        directory = Path(word) if directory is None else directory
+    broker = None if directory is not None else chosenBroker(given, environment)
+    if broker is None:
+        if any(given[name] is not None for name in ("context", *_CREDENTIALS)) or given["url"]:
+            raise CommandError("credentials need the daemon's URL instead of its data directory")
+        try:
+            found = readOperatorFile(DATA_DIR if directory is None else directory)
         except OperatorFileError as error:
-            raise CommandError(str(error)) from None
-    if account is not None:
-        password = environment.get(PASSWORD)
-        if password is None:
-            password = readLine(f"Password of {account}: ")
-        return Operating.byPassword(url, account, password)
-    token = environment.get(TOKEN)
-    if token is None:
-        raise CommandError(f"a daemon at a URL needs --account, or a token in {TOKEN}")
-    return Operating.byToken(url, token)
-
-
-def askDaemon(
-    options: Mapping[str, Any], ask: Callable[[DaemonClient], Coroutine[Any, Any, T]]
-) -> T:
-    """
-    Ask a running daemon. Runs the reactor, so it may be called once in a process.
-
-    @param options: L{DaemonOptions}.
-    @param ask: makes the calls.
-    @return: what C{ask} answers.
-    @raise CommandError: there is no daemon, it refuses, or it takes too long.
-    """
-    operating = operatingOf(options, os.environ)
-    timeout = options["timeout"]
-    # A certificate is for names by which other machines reach the daemon.
-    tls = None if options["url"] else ThisMachine()
-    answers: list[T] = []
-    failures: list[Failure] = []
-
-    def main(reactor: Any) -> Deferred[None]:
-        client = DaemonClient(operating, makeClient(reactor, maxBody=MAX_ANSWER, tls=tls), timeout)
-        # Before the connection is closed, which would look like the daemon's doing.
-        reactor.addSystemEventTrigger("before", "shutdown", interrupt)
-        asking = Deferred.fromCoroutine(ask(client))
-        asking.addTimeout(timeout, reactor, lambda result, seconds: Failure(TimeoutError()))
-        return asking.addCallbacks(answers.append, failures.append)
-
-    def interrupt() -> None:
-        if not (answers or failures):
-            failures.append(Failure(KeyboardInterrupt()))
-
-    # It always ends so; what came of it is known by then.
-    with suppress(SystemExit):
-        react(main)
-    for failure in failures[:1]:
-        if failure.check(TimeoutError):
-            raise CommandError(_noAnswer(timeout))
-        failure.raiseException()
-    return answers[0]
-
-
-@implementer(IPolicyForHTTPS)
-class ThisMachine:
-    """
-    Takes any certificate: the name in it is one for other machines, and the connection leaves
-    this one as little as a plain one.
-    """
-
-    def creatorForNetloc(self, hostname: bytes, port: int) -> IOpenSSLClientConnectionCreator:
-        """See C{IPolicyForHTTPS}."""
-        return _Creator()
-
-
-@implementer(IOpenSSLClientConnectionCreator)
-class _Creator:
-    def clientConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:
-        return SSL.Connection(CertificateOptions().getContext(), None)
+            hint = "" if directory is not None else "; give --data-dir or --url"
+            raise CommandError(f"{error}{hint}") from None
+        return found.url, authorization(None, None, found.token), None
+    urls, kept = broker
+    if len(urls) > 1:
+        raise CommandError("an operator's command is for one daemon: give one --url")
+    options = settingsOf(given, kept, environment, readLine)
+    try:
+        credentials = authorization(
+            options.get("user"), options.get("password"), options.get("token")
+        )
+        url = checkUrl(urls[0])
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    if not credentials and options["certificate"] is None:
+        raise CommandError(f"a daemon at a URL needs --user, or a token in {TOKEN}")
+    context = makeContext({name: options[name] for name in ("ca", "certificate", "certificateKey")})  # type: ignore[arg-type]
+    return url, credentials, context

@@ -9,10 +9,11 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from ._arguments import jsonOption
 from ._command import CommandError, Console, didYouMean
 from ._words import quoted, timeText
 
@@ -38,7 +39,7 @@ _DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 FORMAT_OPTIONS: Final = (
-    click.option("--json", "asJson", is_flag=True, help="Show each event as a line of JSON."),
+    jsonOption("Show each event as a line of JSON."),
     click.option(
         "--template",
         metavar="TEXT",
@@ -47,17 +48,6 @@ FORMAT_OPTIONS: Final = (
         "by the end of the line.",
     ),
 )
-
-
-def options(*those: Any) -> Callable[[Any], Any]:
-    """Apply several decorators of click; the first one comes first in the help text."""
-
-    def decorate(function: Any) -> Any:
-        for each in reversed(those):
-            function = each(function)
-        return function
-
-    return decorate
 
 
 def formatOf(asJson: bool, template: str | None) -> Format:

@@ -8,34 +8,36 @@ import tomllib
 from collections.abc import Callable, Mapping
 from getpass import getpass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
-from cryptography.hazmat.primitives.serialization import (
-    load_pem_private_key,
-    load_pem_public_key,
-)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from ._command import CommandError
+
+if TYPE_CHECKING:
+    from ..client import AuthorKey
 
 _MAX_FILE = 1 << 20
 
 
-def readPrivateKey(path: Path, ask: Callable[[str], str] = getpass) -> Ed25519PrivateKey:
+def readAuthorKey(path: Path, ask: Callable[[str], str] = getpass) -> AuthorKey:
     """
-    Read a private key from a PEM file.
+    Read an author's private key from a PEM file.
 
     @param ask: asks for the passphrase of one that is encrypted.
-    @raise CommandError: there is none.
+    @raise CommandError: it is no such file.
     """
-    key = _load(path, ask)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise CommandError(f"{path} has no Ed25519 private key")
-    return key
+    from ..client import AuthorKey, PassphraseMissing
+
+    try:
+        try:
+            return AuthorKey.read(path)
+        except PassphraseMissing:
+            return AuthorKey.read(path, ask(f"Passphrase of {path}: ").encode("utf-8"))
+    except ValueError as error:
+        raise CommandError(str(error)) from None
 
 
 def readAuthors(path: Path) -> Mapping[bytes, str]:
@@ -73,9 +75,13 @@ def _publicKey(path: Path, name: str, value: Any) -> bytes:
         raise CommandError(
             f"{path}: the key of {name} is neither 64 hexadecimal digits nor a PEM file"
         )
-    pair = _load(source, getpass)
-    if isinstance(pair, Ed25519PrivateKey):
-        pair = pair.public_key()
+    data = _read(source)
+    if b"PRIVATE KEY" in data:
+        return readAuthorKey(source).public
+    try:
+        pair: Any = load_pem_public_key(data)
+    except (ValueError, UnsupportedAlgorithm):
+        pair = None
     if not isinstance(pair, Ed25519PublicKey):
         raise CommandError(f"{source} has no Ed25519 key")
     return pair.public_bytes_raw()
@@ -84,25 +90,3 @@ def _publicKey(path: Path, name: str, value: Any) -> bytes:
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(_MAX_FILE)
-
-
-def _load(path: Path, ask: Callable[[str], str]) -> Any:
-    """
-    The key in a PEM file.
-
-    @return: C{None} where there is none.
-    """
-    data = _read(path)
-    try:
-        if b"PUBLIC KEY" in data:
-            return load_pem_public_key(data)
-        try:
-            return load_pem_private_key(data, None)
-        except TypeError:
-            # It is encrypted.
-            passphrase = ask(f"Passphrase of {path}: ").encode("utf-8")
-            return load_pem_private_key(data, passphrase)
-    except (ValueError, UnsupportedAlgorithm, TypeError) as error:
-        if "password" in str(error).lower() or b"ENCRYPTED" in data:
-            raise CommandError(f"{path}: the passphrase is not the right one") from None
-        return None

@@ -9,15 +9,16 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 import click
 
 from ..version import readVersion
+from ._arguments import UNEXPECTED
 from ._command import Command, CommandError, Console, Exit, didYouMean
-from ._table import COMMANDS
+from ._group import PROGRAM, CommandGroup
+from ._table import COMMANDS, SECTIONS
 
-PROGRAM: Final = "svcbroker"
 COMPLETE: Final = "_SVCBROKER_COMPLETE"
 """The environment variable by which a shell asks for completions."""
 
@@ -27,80 +28,6 @@ Publish, subscribe, and operate brokers.
 The daemon is started by: svcbroker run, or as a service by: twistd svcbroker. Exit codes: 0 good,
 1 what was checked is not good, 2 wrong usage.
 """
-
-
-class CommandGroup(click.Group):
-    """
-    A group of commands from a table. The module of a command is imported when it is used.
-    """
-
-    def __init__(self, name: str, commands: Sequence[Command], **keywords: Any) -> None:
-        super().__init__(
-            name,
-            invoke_without_command=True,
-            no_args_is_help=False,
-            callback=_requireCommand,
-            options_metavar="[options]",
-            subcommand_metavar="COMMAND ...",
-            **keywords,
-        )
-        self._table = {command.name: command for command in commands}
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """See C{click.Group}."""
-        return list(self._table)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """See C{click.Group}."""
-        command = self._table.get(cmd_name)
-        return None if command is None else loadCommand(command)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See C{click.Group}."""
-        if args[0] not in self._table and not ctx.resilient_parsing:
-            hint = didYouMean(args[0], list(self._table))
-            raise CommandError(f"Unknown command: {args[0]}{hint}")
-        ctx.meta[PROGRAM] = [*ctx.meta.get(PROGRAM, ()), args[0]]
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """See C{click.Group}."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(each.name, each.summary) for each in self._table.values()])
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """See C{click.Group}."""
-        from click.shell_completion import CompletionItem
-
-        names = [
-            CompletionItem(each.name, help=each.summary)
-            for each in self._table.values()
-            if each.name.startswith(incomplete)
-        ]
-        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
-
-
-def _requireCommand(**options: Any) -> None:
-    context = click.get_current_context()
-    if context.invoked_subcommand is None:
-        raise CommandError(f"which command? See: {context.command_path} --help")
-
-
-def loadCommand(command: Command) -> click.Command:
-    """Import a command's module, and make what click runs of it."""
-    module = command.load()
-    found: click.Command | None = getattr(module, "command", None)
-    if found is not None:
-        return found
-    if hasattr(module, "COMMANDS"):
-        help = f"{command.summary}\n\n{module.HELP}"
-        return CommandGroup(command.name, module.COMMANDS, help=help, short_help=command.summary)
-    # Only for these is Twisted imported.
-    from ._options import OptionsCommand
-
-    return OptionsCommand(command.name, command.summary, module)
 
 
 def _showVersion(context: click.Context, option: click.Parameter, isGiven: bool) -> None:
@@ -114,6 +41,7 @@ def makeGroup(commands: Sequence[Command] = COMMANDS) -> CommandGroup:
     return CommandGroup(
         PROGRAM,
         commands,
+        sections=SECTIONS if commands is COMMANDS else None,
         help=_HELP,
         params=[
             click.Option(
@@ -190,6 +118,21 @@ def messageOf(error: click.ClickException) -> str:
         known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
         names = [name for each in known for name in each.opts if name.startswith("--")]
         return f"option {error.option_name} not recognized" + didYouMean(error.option_name, names)
+    isMissing = isinstance(error, click.MissingParameter)
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        name = next(
+            (each for each in error.param.opts if each.startswith("--")),
+            error.param.human_readable_name,
+        )
+        if not isMissing:
+            return f"{name}: {error.message[:1].lower()}{error.message[1:].removesuffix('.')}"
+        if isinstance(error.param, click.Option):
+            return f"{name} is needed"
+    if isMissing or UNEXPECTED in error.format_message():
+        context = getattr(error, "ctx", None)
+        if context is not None:
+            pieces = " ".join(context.command.collect_usage_pieces(context))
+            return f"Wrong number of arguments: {pieces}"
     text = error.format_message().removesuffix(".")
     return text[:1].lower() + text[1:]
 

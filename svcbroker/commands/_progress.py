@@ -6,9 +6,9 @@ What does the work, in rooms below, takes a callable of two numbers and knows no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from ._command import Console
 
@@ -21,24 +21,23 @@ Report: TypeAlias = Callable[[int, int | None], None]
 @contextmanager
 def progressBar(
     console: Console,
-    options: Mapping[str, Any],
     label: str,
     unit: str = "blocks",
     *,
+    isWanted: bool = False,
     isResultShown: bool = False,
 ) -> Iterator[Report]:
     """
     While the context lasts, show how far a command is: on standard error, where that is a
     terminal or C{--progress} was given.
 
-    @param options: the command's
-        L{ProgressOptions<svcbroker.commands._options.ProgressOptions>}.
     @param label: what is going on, in a word or two.
+    @param isWanted: whether C{--progress} was given.
     @param isResultShown: whether results that go to a terminal show how far the command is.
     @return: what is to be called, as often as one likes: drawing is bounded.
     """
     isSeen = isResultShown and console.output.isatty()
-    if not options.get("progress") and (isSeen or not console.errors.isatty()):
+    if not isWanted and (isSeen or not console.errors.isatty()):
         yield _ignore
         return
     from rich.console import Console as Terminal

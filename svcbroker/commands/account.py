@@ -4,19 +4,20 @@ C{svcbroker account}: the file of the accounts.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date, datetime
+from functools import wraps
 from getpass import getpass
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any, Final, TextIO
 
-from attrs import frozen
-from twisted.python import usage
+import click
 
 from ..access import (
     Account,
@@ -28,8 +29,9 @@ from ..access import (
     readAccounts,
 )
 from ..interfaces import Action, InvalidDescription
+from ._arguments import ParsedType, jsonOption, makeCommand, options
 from ._command import Command, CommandError, Console, Exit, didYouMean
-from ._options import CommandOptions
+from ._tables import showTable
 from ._words import quoted, timeText
 
 TOKEN_PREFIX: Final = "svct_"
@@ -46,178 +48,181 @@ _TOKEN_BYTES: Final = 32
 _MAX_STDIN: Final = 64 * 1024
 
 
-class _FileOptions(CommandOptions):
-    """
-    The options that all have: the file.
-    """
-
-    optParameters: list[list[Any]] = [["accounts", "a", None, "The file of the accounts."]]
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        if not self["accounts"]:
-            raise usage.UsageError("which file? give it with --accounts FILE")
-        # A link stays a link when the file is replaced.
-        self["path"] = Path(os.path.realpath(self["accounts"]))
+def _path(text: str) -> Path:
+    # A link stays a link when the file is replaced.
+    return Path(os.path.realpath(text))
 
 
-class AddOptions(_FileOptions):
-    """
-    The options of C{svcbroker account add}.
-    """
-
-    synopsis = "[options] NAME"
-    optParameters = [
-        *_FileOptions.optParameters,
-        ["certificate", None, None, "The common name or the SHA-256 of the client's certificate."],
-    ]
-    optFlags = [["no-password", None, "It has no password: only tokens or a certificate."]]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["roles"] = []
-
-    def opt_role(self, name: str) -> None:
-        """A role that it has; may be given more than once."""
-        self["roles"].append(name)
-
-    def parseArgs(self, name: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
+def _moment(text: str) -> date | datetime:
+    try:
         try:
-            self["name"] = checkName(name)
-        except ValueError as error:
-            raise usage.UsageError(str(error)) from None
-
-
-class NameOptions(_FileOptions):
-    """
-    The options of an action on one account.
-    """
-
-    synopsis = "[options] NAME"
-
-    def parseArgs(self, name: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["name"] = name
-
-
-class TokenOptions(NameOptions):
-    """
-    The options of C{svcbroker account token}.
-    """
-
-    synopsis = "[options] NAME"
-    optParameters = [
-        *_FileOptions.optParameters,
-        ["label", None, None, "What the token is called. [default: token-NUMBER]"],
-        ["expires", None, None, "The last day, or the time, at which it is valid: 2027-01-31."],
-    ]
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        super().postOptions()
-        try:
-            self["until"] = _moment(self["expires"])
+            return date.fromisoformat(text)
         except ValueError:
-            raise usage.UsageError(
-                f"--expires: {self['expires']!r} is no date such as 2027-01-31, and no time such "
-                "as 2027-01-31T12:00:00+01:00"
-            ) from None
+            return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no date such as 2027-01-31, and no time such as 2027-01-31T12:00:00+01:00"
+        ) from None
 
 
-class RemoveOptions(NameOptions):
-    """
-    The options of C{svcbroker account remove}.
-    """
-
-    synopsis = "[options] NAME"
-    optParameters = [
-        *_FileOptions.optParameters,
-        ["token", None, None, "Remove only the token with this label."],
-    ]
+def _action(text: str) -> Action:
+    known = [each.value for each in Action]
+    if text not in known:
+        raise ValueError(f"{text!r} is none of: {', '.join(known)}{didYouMean(text, known)}")
+    return Action(text)
 
 
-class ListOptions(_FileOptions):
-    """
-    The options of C{svcbroker account list}.
-    """
-
-    synopsis = "[options]"
-
-
-class MayOptions(_FileOptions):
-    """
-    The options of C{svcbroker account may}.
-    """
-
-    synopsis = "[options] NAME ACTION GROUP [TOPIC]"
-    optParameters = [
-        *_FileOptions.optParameters,
-        ["client-id", None, None, "The MQTT client id, for grants with %c."],
-    ]
-
-    def parseArgs(  # type: ignore[override]
-        self, name: str, action: str, group: str, topic: str = ""
-    ) -> None:
-        """See C{usage.Options}."""
-        known = [each.value for each in Action]
-        if action not in known:
-            hint = didYouMean(action, known)
-            raise usage.UsageError(f"{action!r} is none of: {', '.join(known)}{hint}")
-        self["question"] = (name, Action(action), group, topic)
+_FILE: Final = click.option(
+    "--accounts",
+    "-a",
+    "path",
+    type=ParsedType("file", _path),
+    required=True,
+    metavar="FILE",
+    help="The file of the accounts. It is needed.",
+)
+_NAME: Final = click.argument("name")
 
 
-def _add(options: AddOptions, console: Console) -> int:
-    path, name = options["path"], options["name"]
+def _accountCommand(help: str, *those: Any) -> Callable[[Callable[..., int]], click.Command]:
+    """Make a command of a function that is called with the console and the path of the file."""
+
+    def decorate(function: Callable[..., int]) -> click.Command:
+        @wraps(function)
+        def call(console: Console, /, path: Path, **given: Any) -> int:
+            try:
+                return function(console, path, **given)
+            except InvalidDescription as error:
+                raise CommandError(str(error)) from None
+            except CannotEdit as error:
+                raise CommandError(f"{path}: {error}") from None
+
+        return makeCommand(help)(options(*those, _FILE)(call))
+
+    return decorate
+
+
+@_accountCommand(
+    "Add an account. Its password is asked for, or read.",
+    click.argument("name", type=ParsedType("name", checkName)),
+    click.option(
+        "--role",
+        "roles",
+        metavar="ROLE",
+        multiple=True,
+        help="A role that it has. May come again.",
+    ),
+    click.option(
+        "--certificate",
+        metavar="NAME",
+        help="The common name or the SHA-256 of the client's certificate.",
+    ),
+    click.option(
+        "--no-password",
+        is_flag=True,
+        help="It has no password: only tokens or a certificate.",
+    ),
+)
+def _add(
+    console: Console,
+    path: Path,
+    name: str,
+    roles: tuple[str, ...],
+    certificate: str | None,
+    no_password: bool,
+) -> int:
     if path.exists() and name in readAccounts(path).accounts:
         raise CommandError(f"{path}: there is an account {name} already; see passwd and token")
-    values: dict[str, Any] = {"roles": options["roles"]}
-    if options["certificate"]:
-        values["certificate"] = options["certificate"]
+    values: dict[str, Any] = {"roles": list(roles)}
+    if certificate:
+        values["certificate"] = certificate
     # Mistakes are told before the password is asked for.
     _changed(path, lambda text: text.addAccount(name, values))
-    if not options["no-password"]:
+    if not no_password:
         values = {"password": hashPassword(readPassword(name)), **values}
     _change(path, lambda text: text.addAccount(name, values))
-    granted = (
-        f"with the roles {', '.join(values['roles'])}" if values["roles"] else "without a role"
-    )
+    granted = f"with the roles {', '.join(roles)}" if roles else "without a role"
     console.warn(f"{path}: added the account {name}, {granted}")
     return Exit.GOOD
 
 
-def _passwd(options: NameOptions, console: Console) -> int:
-    path, account = options["path"], _account(options)
-    hash = hashPassword(readPassword(account.name))
-    _change(path, lambda text: text.setPassword(account.name, hash))
-    console.warn(f"{path}: the account {account.name} has another password")
+@_accountCommand("Give an account another password.", _NAME)
+def _passwd(console: Console, path: Path, name: str) -> int:
+    _account(path, name)
+    hash = hashPassword(readPassword(name))
+    _change(path, lambda text: text.setPassword(name, hash))
+    console.warn(f"{path}: the account {name} has another password")
     return Exit.GOOD
 
 
-def _token(options: TokenOptions, console: Console) -> int:
-    path, account = options["path"], _account(options)
+@_accountCommand(
+    "Give an account one more token, and show it once.",
+    _NAME,
+    click.option(
+        "--label", metavar="TEXT", help="What the token is called. [default: token-NUMBER]"
+    ),
+    click.option(
+        "--expires",
+        "until",
+        type=ParsedType("time", _moment),
+        metavar="TIME",
+        help="The last day, or the time, at which it is valid: 2027-01-31.",
+    ),
+)
+def _token(
+    console: Console, path: Path, name: str, label: str | None, until: date | datetime | None
+) -> int:
+    labels = {each.label for each in _account(path, name).tokens}
     token = TOKEN_PREFIX + token_urlsafe(_TOKEN_BYTES)
     hash = sha256(token.encode("ascii")).hexdigest()
-    labels = {each.label for each in account.tokens}
-    label = options["label"] or next(
-        name for number in range(1, len(labels) + 2) if (name := f"token-{number}") not in labels
+    chosen = label or next(
+        free for number in range(1, len(labels) + 2) if (free := f"token-{number}") not in labels
     )
-    if not label.isprintable():
+    if not chosen.isprintable():
         raise CommandError("--label: it has characters that cannot be printed")
-    _change(path, lambda text: text.addToken(account.name, label, hash, options["until"]))
+    _change(path, lambda text: text.addToken(name, chosen, hash, until))
     console.say(token)
-    console.warn(f"{path}: the account {account.name} has the token {label}; it is shown only now")
+    console.warn(f"{path}: the account {name} has the token {chosen}; it is shown only now")
     return Exit.GOOD
 
 
-def _list(options: ListOptions, console: Console) -> int:
-    for account in readAccounts(options["path"]).accounts.values():
-        console.say(f"{account.name}: {'; '.join(_describe(account))}")
+@_accountCommand(
+    "List the accounts, without any secret.",
+    jsonOption("Show each account as a line of JSON."),
+)
+def _list(console: Console, path: Path, asJson: bool) -> int:
+    accounts = [*readAccounts(path).accounts.values()]
+    if asJson:
+        for account in accounts:
+            console.say(json.dumps(_fields(account)))
+        return Exit.GOOD
+    lines = [f"{account.name}: {'; '.join(_describe(account))}" for account in accounts]
+    rows = [
+        (account.name, ", ".join(account.roles), "; ".join(_logins(account)))
+        for account in accounts
+    ]
+    showTable(console, ("account", "roles", "logs in with"), rows, lines)
     return Exit.GOOD
+
+
+def _fields(account: Account) -> dict[str, Any]:
+    return {
+        "name": account.name,
+        "roles": account.roles,
+        "password": bool(account.password),
+        "certificate": account.certificate or None,
+        "tokens": [
+            {"label": token.label, "expiresAt": token.expiresAt} for token in account.tokens
+        ],
+    }
 
 
 def _describe(account: Account) -> Iterator[str]:
     yield f"roles {', '.join(account.roles)}" if account.roles else "no role"
+    yield from _logins(account)
+
+
+def _logins(account: Account) -> Iterator[str]:
     if account.password:
         yield "a password"
     if account.certificate:
@@ -229,26 +234,49 @@ def _describe(account: Account) -> Iterator[str]:
         yield f"token {token.label}{until}"
 
 
-def _remove(options: RemoveOptions, console: Console) -> int:
-    path, account, label = options["path"], _account(options), options["token"]
+@_accountCommand(
+    "Remove an account, or one of its tokens.",
+    _NAME,
+    click.option(
+        "--token", "label", metavar="LABEL", help="Remove only the token with this label."
+    ),
+)
+def _remove(console: Console, path: Path, name: str, label: str | None) -> int:
+    account = _account(path, name)
     if not label:
-        _change(path, lambda text: text.removeAccount(account.name))
-        console.warn(f"{path}: removed the account {account.name}")
+        _change(path, lambda text: text.removeAccount(name))
+        console.warn(f"{path}: removed the account {name}")
         return Exit.GOOD
     labels = [each.label for each in account.tokens]
     if label not in labels:
         hint = didYouMean(label, labels)
-        raise CommandError(f"{path}: {account.name} has no token {quoted(label)}{hint}")
-    _change(path, lambda text: text.removeToken(account.name, label))
-    console.warn(f"{path}: removed the token {label} of {account.name}")
+        raise CommandError(f"{path}: {name} has no token {quoted(label)}{hint}")
+    _change(path, lambda text: text.removeToken(name, label))
+    console.warn(f"{path}: removed the token {label} of {name}")
     return Exit.GOOD
 
 
-def _may(options: MayOptions, console: Console) -> int:
-    name, action, group, topic = options["question"]
-    options["name"] = name
-    account = _account(options)
-    decision = account.identity.grants.decide(action, group, topic, options["client-id"] or "")
+@_accountCommand(
+    "Say whether an account may do something, and why.",
+    _NAME,
+    click.argument("action", type=ParsedType("action", _action)),
+    click.argument("group"),
+    click.argument("topic", default=""),
+    click.option(
+        "--client-id", default="", metavar="ID", help="The MQTT client id, for grants with %c."
+    ),
+)
+def _may(
+    console: Console,
+    path: Path,
+    name: str,
+    action: Action,
+    group: str,
+    topic: str,
+    client_id: str,
+) -> int:
+    grants = _account(path, name).identity.grants
+    decision = grants.decide(action, group, topic, client_id)
     role = f" (role {decision.role})" if decision.role else ""
     console.say(f"{'yes' if decision.isGranted else 'no'}: {decision.reason}{role}")
     return Exit.GOOD if decision.isGranted else Exit.BAD
@@ -276,21 +304,11 @@ def readPassword(
     return lines[0].encode("utf-8", "surrogateescape")
 
 
-def _moment(text: str | None) -> date | datetime | None:
-    if not text:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return datetime.fromisoformat(text)
-
-
-def _account(options: Any) -> Account:
-    accounts = readAccounts(options["path"]).accounts
-    name = options["name"]
+def _account(path: Path, name: str) -> Account:
+    accounts = readAccounts(path).accounts
     if name not in accounts:
         hint = didYouMean(name, list(accounts))
-        raise CommandError(f"{options['path']}: there is no account {quoted(name)}{hint}")
+        raise CommandError(f"{path}: there is no account {quoted(name)}{hint}")
     return accounts[name]
 
 
@@ -333,47 +351,15 @@ def _change(path: Path, change: Callable[[AccountText], str]) -> None:
         made.unlink(missing_ok=True)
 
 
-@frozen(kw_only=True)
-class AccountCommand(Command):
-    """
-    One command of C{svcbroker account}.
-
-    @ivar Options: its options.
-    """
-
-    Options: type[CommandOptions]
-    _run: Callable[[Any, Console], int]
-
-    def load(self) -> Any:
-        """See L{Command}."""
-        return self
-
-    def run(self, options: Any, console: Console) -> int:
-        """
-        Do it.
-
-        @raise CommandError: the file cannot be used, or there is no such account.
-        """
-        try:
-            return self._run(options, console)
-        except InvalidDescription as error:
-            raise CommandError(str(error)) from None
-        except CannotEdit as error:
-            raise CommandError(f"{options['path']}: {error}") from None
-
-
 HELP: Final = (
     "The daemon is started with --accounts FILE. It reads the file again on SIGHUP and by: "
     "svcbroker reload."
 )
-COMMANDS: Final = tuple(
-    AccountCommand(name=name, summary=summary, Options=options, run=run)
-    for name, options, run, summary in (
-        ("add", AddOptions, _add, "Add an account. Its password is asked for, or read."),
-        ("passwd", NameOptions, _passwd, "Give an account another password."),
-        ("token", TokenOptions, _token, "Give an account one more token, and show it once."),
-        ("list", ListOptions, _list, "List the accounts, without any secret."),
-        ("remove", RemoveOptions, _remove, "Remove an account, or one of its tokens."),
-        ("may", MayOptions, _may, "Say whether an account may do something, and why."),
-    )
+COMMANDS: Final = (
+    Command("add", "Add an account. Its password is asked for, or read.", command=_add),
+    Command("passwd", "Give an account another password.", command=_passwd),
+    Command("token", "Give an account one more token, and show it once.", command=_token),
+    Command("list", "List the accounts, without any secret.", command=_list),
+    Command("remove", "Remove an account, or one of its tokens.", command=_remove),
+    Command("may", "Say whether an account may do something, and why.", command=_may),
 )

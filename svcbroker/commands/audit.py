@@ -8,64 +8,66 @@ import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
-from twisted.python import usage
+import click
 
 from ..archive import Audited, AuditedChain, Finding, Report, audit, groupsIn
 from ..storage import StorageError
+from ._arguments import COUNT, DATA_DIR, PROGRESS, jsonOption, makeCommand, options
 from ._checkpoints import readCheckpoints
 from ._command import CommandError, Console, Exit
-from ._options import ProgressOptions
 from ._progress import progressBar
 from ._words import counted
 
 
-class Options(ProgressOptions):
+@makeCommand(
+    """\
+    Check everything in a data directory, and name the place of any damage.
+
+    Executes each chain from its genesis and compares everything that is stored with what comes of
+    it. DATA-DIR may be the directory of one group, too, and a broker may be running on it; nothing
+    is written. Without --checkpoint, a chain that was rewritten with its true keys looks good.
+    Exit codes: 0 all is good, 1 it is not, 2 wrong usage.
     """
-    The options of C{svcbroker audit}.
-    """
-
-    synopsis = "[options] DATA-DIR"
-    longdesc = (
-        "Executes each chain from its genesis and compares everything that is stored with what "
-        "comes of it. DATA-DIR may be the directory of one group, too, and a broker may be "
-        "running on it; nothing is written. --checkpoint may be given more than once; without, a "
-        "chain that was rewritten with its true keys looks good. Exit codes: 0 all is good, 1 it "
-        "is not, 2 wrong usage."
-    )
-    optFlags = [["json", None, "Write each finding and the summary as a line of JSON."]]
-    optParameters: list[list[Any]] = [
-        ["limit", None, "100", "How many findings are shown of each group."]
-    ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["checkpoints"] = []
-        self["groups"] = []
-
-    def opt_checkpoint(self, value: str) -> None:
-        """A block that the chain must have: HEIGHT:HASH, or a file with one to a line."""
-        self["checkpoints"].append(value)
-
-    def opt_group(self, value: str) -> None:
-        """Only this group's chain. May be given more than once."""
-        self["groups"].append(value)
-
-    def parseArgs(self, dataDir: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["data-dir"] = Path(dataDir)
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        if not self["limit"].isascii() or not self["limit"].isdigit():
-            raise usage.UsageError("--limit: not a number")
-        self["limit"] = int(self["limit"])
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(
+    DATA_DIR,
+    click.option(
+        "--checkpoint",
+        "checkpoints",
+        metavar="CHECKPOINT",
+        multiple=True,
+        help="A block that the chain must have: HEIGHT:HASH, or a file with one to a line. May "
+        "come again.",
+    ),
+    click.option(
+        "--group",
+        "wanted",
+        metavar="ID",
+        multiple=True,
+        help="Only this group's chain. May come again.",
+    ),
+    click.option(
+        "--limit",
+        type=COUNT,
+        default=100,
+        show_default=True,
+        metavar="NUMBER",
+        help="How many findings are shown of each group.",
+    ),
+    jsonOption("Write each finding and the summary as a line of JSON."),
+    PROGRESS,
+)
+def command(
+    console: Console,
+    directory: Path,
+    checkpoints: tuple[str, ...],
+    wanted: tuple[str, ...],
+    limit: int,
+    asJson: bool,
+    isProgressShown: bool,
+) -> int:
     """Audit, and tell what was found."""
-    directory, wanted = options["data-dir"], options["groups"]
     groups = groupsIn(directory)
     for group in wanted:
         if group not in groups:
@@ -74,31 +76,31 @@ def run(options: Options, console: Console) -> int:
         raise CommandError(f"{directory} has no chain")
 
     def reporting(group: str) -> AbstractContextManager[Report]:
-        return progressBar(console, options, f"group {group}")
+        return progressBar(console, f"group {group}", isWanted=isProgressShown)
 
     try:
         audited = audit(
             directory,
             groups=wanted or None,
-            checkpoints=readCheckpoints(options["checkpoints"], groups, wanted),
-            limit=options["limit"],
+            checkpoints=readCheckpoints(checkpoints, groups, wanted),
+            limit=limit,
             reporting=reporting,
         )
     except StorageError as error:
         raise CommandError(str(error)) from None
-    _tell(audited, options, console)
+    _tell(audited, asJson, console)
     return Exit.GOOD if audited.isGood else Exit.BAD
 
 
-def _tell(audited: Audited, options: Mapping[str, Any], console: Console) -> None:
+def _tell(audited: Audited, asJson: bool, console: Console) -> None:
     for finding in audited.all():
-        console.say(json.dumps(_findingFields(finding)) if options["json"] else str(finding))
+        console.say(json.dumps(_findingFields(finding)) if asJson else str(finding))
     for chain in audited.chains:
         left = chain.findings.damageCount + chain.findings.noteCount - len(chain.findings.kept)
-        if left and not options["json"]:
+        if left and not asJson:
             console.say(f"group {chain.group}: {left} more findings are not shown (--limit)")
-        console.say(json.dumps(_chainFields(chain)) if options["json"] else _summary(chain))
-    if not options["json"]:
+        console.say(json.dumps(_chainFields(chain)) if asJson else _summary(chain))
+    if not asJson:
         console.say("good" if audited.isGood else "NOT GOOD")
 
 

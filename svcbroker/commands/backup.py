@@ -7,44 +7,47 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import click
+
 from ..archive import BackupRefused, Report, audit, backUp
 from ..storage import StorageError
+from ._arguments import DATA_DIR, PATH, PROGRESS, makeCommand, options
 from ._command import CommandError, Console, Exit
-from ._options import ProgressOptions
 from ._progress import progressBar
 
 
-class Options(ProgressOptions):
+@makeCommand(
+    """\
+    Copy a data directory, also while a broker runs on it.
+
+    Copies chains, keys and notes to TARGET, which must not be there, or be empty. It comes into
+    its place whole, or not at all. The copy has private keys: keep it as safe as the original.
     """
-    The options of C{svcbroker backup}.
-    """
-
-    synopsis = "[options] DATA-DIR TARGET"
-    longdesc = (
-        "Copies chains, keys and notes to TARGET, which must not be there, or be empty. It comes "
-        "into its place whole, or not at all. A broker may be running on DATA-DIR. The copy has "
-        "private keys: keep it as safe as the original."
-    )
-    optFlags = [["audit", None, "Audit the copy: all blocks, not only the latest ones."]]
-
-    def parseArgs(self, dataDir: str, target: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["data-dir"] = Path(dataDir)
-        self["target"] = Path(target)
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(
+    DATA_DIR,
+    click.argument("target", type=PATH),
+    click.option(
+        "--audit",
+        "isAudited",
+        is_flag=True,
+        help="Audit the copy: all blocks, not only the latest ones.",
+    ),
+    PROGRESS,
+)
+def command(
+    console: Console, directory: Path, target: Path, isAudited: bool, isProgressShown: bool
+) -> int:
     """Copy, and tell up to where."""
 
     def copying(what: str) -> AbstractContextManager[Report]:
-        return progressBar(console, options, f"copy {what}", "pages")
+        return progressBar(console, f"copy {what}", "pages", isWanted=isProgressShown)
 
     def auditing(group: str) -> AbstractContextManager[Report]:
-        return progressBar(console, options, f"audit group {group}")
+        return progressBar(console, f"audit group {group}", isWanted=isProgressShown)
 
-    target = options["target"]
     try:
-        done = backUp(options["data-dir"], target, reporting=copying)
+        done = backUp(directory, target, reporting=copying)
     except BackupRefused as error:
         raise CommandError(str(error)) from None
     except StorageError as error:
@@ -54,7 +57,7 @@ def run(options: Options, console: Console) -> int:
     for group, tip in done.chains.items():
         console.say(f"group {group}: copied up to block {tip}")
     isGood = not done.findings.damageCount
-    if options["audit"]:
+    if isAudited:
         audited = audit(target, reporting=auditing)
         for found in audited.all():
             console.say(str(found))

@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from shlex import quote
-from typing import Final
+from typing import Any, Final
 
+import click
 from cryptography.hazmat.primitives.asymmetric.ec import (
     SECP256R1,
     EllipticCurvePrivateKey,
@@ -39,11 +40,9 @@ from cryptography.x509 import (
     random_serial_number,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from twisted.internet.endpoints import quoteStringArgument
-from twisted.python import usage
 
+from ._arguments import PATH, makeCommand, options
 from ._command import CommandError, Console, Exit
-from ._options import CommandOptions
 
 DAYS: Final = 365
 """How long certificates are good by default, in days. Browsers refuse more than 398."""
@@ -151,74 +150,95 @@ def _alternative(host: str) -> GeneralName:
         return DNSName(host)
 
 
-class Options(CommandOptions):
+class HostType(click.ParamType):
     """
-    The options of C{svcbroker certificates}.
+    A host name or an IP address, for a certificate.
     """
 
-    synopsis = "[options] DIR"
-    longdesc = (
-        "For trying only: the authority's private key lies in the directory, too. Files that "
-        "exist are never changed."
-    )
-    optParameters = [["days", None, DAYS, "For how many days the certificates are good."]]
+    name = "host"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self["hosts"] = []
-        self["clients"] = []
+    def convert(self, value: str, param: Any, ctx: Any) -> str:
+        """See C{click.ParamType}."""
+        if len(value) > 253 or not (_HOST.fullmatch(value) or _isAddress(value)):
+            self.fail(f"{value!r} is not a host name or an IP address", param, ctx)
+        return value
 
-    def parseArgs(self, directory: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["directory"] = Path(directory)
 
-    def opt_host(self, name: str) -> None:
-        """A name or an address of the server; may be repeated. [default: localhost]"""
-        self["hosts"].append(name)
+class ClientType(click.ParamType):
+    """
+    The name of a client, for a certificate.
+    """
 
-    def opt_client(self, name: str) -> None:
-        """The name of a client; may be repeated. [default: client]"""
-        self["clients"].append(name)
+    name = "name"
 
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        days = str(self["days"])
-        if not (days.isascii() and days.isdigit() and 0 < int(days[:6]) <= 36500):
-            raise usage.UsageError(f"--days: {days!r} is not a number from 1 to 36500")
-        self["days"] = int(days)
-        for host in self["hosts"]:
-            if len(host) > 253 or not (_HOST.fullmatch(host) or _isAddress(host)):
-                raise usage.UsageError(f"--host: {host!r} is not a host name or an IP address")
-        for client in self["clients"]:
-            if _CLIENT.fullmatch(client) is None:
-                raise usage.UsageError(
-                    f"--client: {client!r} is not a name of at most 64 letters, digits and . _ @ -"
-                )
-        self["hosts"] = list(dict.fromkeys(self["hosts"])) or list(LOCAL)
-        self["clients"] = list(dict.fromkeys(self["clients"])) or ["client"]
+    def convert(self, value: str, param: Any, ctx: Any) -> str:
+        """See C{click.ParamType}."""
+        if _CLIENT.fullmatch(value) is None:
+            self.fail(
+                f"{value!r} is not a name of at most 64 letters, digits and . _ @ -", param, ctx
+            )
+        return value
 
 
 def _isAddress(host: str) -> bool:
     return isinstance(_alternative(host), IPAddress)
 
 
-def run(options: Options, console: Console) -> int:
+@makeCommand(
+    """\
+    Make certificates for trying TLS, of an authority of its own.
+
+    For trying only: the authority's private key lies in the directory, too. Files that exist are
+    never changed.
+    """
+)
+@options(
+    click.argument("directory", metavar="DIR", type=PATH),
+    click.option(
+        "--host",
+        "hosts",
+        type=HostType(),
+        metavar="NAME",
+        multiple=True,
+        help="A name or an address of the server. May come again. [default: localhost]",
+    ),
+    click.option(
+        "--client",
+        "clients",
+        type=ClientType(),
+        metavar="NAME",
+        multiple=True,
+        help="The name of a client. May come again. [default: client]",
+    ),
+    click.option(
+        "--days",
+        type=click.IntRange(1, 36500),
+        default=DAYS,
+        show_default=True,
+        metavar="NUMBER",
+        help="For how many days the certificates are good.",
+    ),
+)
+def command(
+    console: Console, directory: Path, hosts: Sequence[str], clients: Sequence[str], days: int
+) -> int:
     """Make the certificates, and print the lines to use them."""
-    directory: Path = options["directory"]
-    authority = Authority(datetime.now(UTC), options["days"])
+    hosts = list(dict.fromkeys(hosts)) or list(LOCAL)
+    clients = list(dict.fromkeys(clients)) or ["client"]
+    authority = Authority(datetime.now(UTC), days)
     files = {
         directory / "ca.pem": certificatePem(authority.certificate),
         directory / "ca-key.pem": keyPem(authority.key),
-        **_files(directory / "server", authority.server(options["hosts"])),
+        **_files(directory / "server", authority.server(hosts)),
     }
-    for client in options["clients"]:
+    for client in clients:
         files |= _files(directory / "clients" / client, authority.client(client))
     for path in files:
         if path.is_symlink() or path.exists():
             raise CommandError(f"{path} exists already; nothing was made")
     for path, data in files.items():
         _write(path, data)
-    for line in _usage(directory, options["hosts"], options["clients"][0]):
+    for line in _usage(directory, hosts, clients[0]):
         console.say(line)
     return Exit.GOOD
 
@@ -238,6 +258,8 @@ def _write(path: Path, data: bytes) -> None:
 
 def _usage(directory: Path, hosts: Sequence[str], client: str) -> Sequence[str]:
     """The lines with which a daemon and its clients use the files."""
+    from twisted.internet.endpoints import quoteStringArgument
+
     root = directory.absolute()
     server, authority = (quoteStringArgument(str(root / name)) for name in ("server", "ca.pem"))
     where = ":interface=127.0.0.1" if set(hosts) <= set(LOCAL) else ""

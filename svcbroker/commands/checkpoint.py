@@ -4,39 +4,35 @@ C{svcbroker checkpoint}: a block's height and hash, to be published or kept else
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
-from twisted.python import usage
+import click
 
-from ._chain import ChainOptions, openedChain
+from ._arguments import HEIGHT, makeCommand, options
+from ._chain import CHAIN_OPTIONS, openedChain
 from ._command import Console, Exit
 
 
-class Options(ChainOptions):
+@makeCommand(
+    """\
+    Print a block's hash, to be kept outside of the broker's reach.
+
+    Writes HEIGHT:HASH. A broker may be running on the directory. With this line one can tell later
+    whether the chain before it was changed.
     """
-    The options of C{svcbroker checkpoint}.
-    """
-
-    longdesc = (
-        "Writes HEIGHT:HASH. A broker may be running on the directory. With this line one can "
-        "tell later whether the chain before it was changed."
-    )
-    optParameters: list[list[Any]] = [
-        ["height", None, None, "The block's height. [default: that of the latest one]"]
-    ]
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        height = self["height"]
-        if height is not None:
-            if not (height.isascii() and height.isdigit() and len(height) <= 18):
-                raise usage.UsageError(f"--height: {height!r} is not a height")
-            self["height"] = int(height)
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(
+    *CHAIN_OPTIONS,
+    click.option(
+        "--height",
+        type=HEIGHT,
+        metavar="HEIGHT",
+        help="The block's height. [default: that of the latest one]",
+    ),
+)
+def command(console: Console, directory: Path, group: str, height: int | None) -> int:
     """Write the checkpoint."""
-    with openedChain(options) as prover:
-        checkpoint = prover.checkpoint(options["height"])
+    with openedChain(directory, group) as prover:
+        checkpoint = prover.checkpoint(height)
     console.say(str(checkpoint))
     return Exit.GOOD

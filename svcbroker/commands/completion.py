@@ -10,7 +10,8 @@ import click
 from click.shell_completion import get_completion_class
 
 from ._command import Console, Exit
-from ._main import COMPLETE, PROGRAM
+from ._group import PROGRAM
+from ._main import COMPLETE
 
 SHELLS: Final = ("bash", "zsh", "fish")
 

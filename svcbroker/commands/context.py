@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import click
 
+from ._arguments import options
 from ._command import Command, CommandError, Console, Exit
 from ._connection import FIELD_OPTIONS
 from ._contexts import FIELDS, Contexts, contextsPath
-from ._events import options
 from ._words import quoted
 
 _FILES: Final = ("password-file", "token-file", "ca", "cert", "cert-key")

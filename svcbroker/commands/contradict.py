@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import msgspec
-from twisted.python import usage
 
 from ..archive import ExportedHeaders, StreamBroken
 from ..proofs import (
@@ -23,39 +23,40 @@ from ..proofs import (
     readStatement,
     verifyContradiction,
 )
+from ._arguments import UNEXPECTED, makeCommand, options
 from ._command import CommandError, Console, Exit
-from ._options import CommandOptions
 from ._words import quoted
 
 
-class Options(CommandOptions):
+@makeCommand(
+    """\
+    Show that two statements of one chain cannot both be true.
+
+    FIRST and SECOND are files with event proofs, topic proofs or exports, or checkpoints
+    (HEIGHT:HASH, or a file that holds it). If the validators of one chain have signed both, and
+    not both can be true, a JSON document that shows it is written to standard output, and what it
+    shows to standard error. --check verifies such a document.
+
+    Exit codes: 0 there is a contradiction, 1 there is none, 2 wrong usage, or an input that is not
+    valid by itself.
     """
-    The options of C{svcbroker contradict}.
-    """
-
-    synopsis = "[options] FIRST SECOND | --check DOCUMENT"
-    longdesc = (
-        "FIRST and SECOND are files with event proofs, topic proofs or exports, or checkpoints "
-        "(HEIGHT:HASH, or a file that holds it). If the validators of one chain have signed both, "
-        "and not both can be true, a JSON document that shows it is written to standard output, "
-        "and what it shows to standard error. --check verifies such a document. Exit codes: 0 "
-        "there is a contradiction, 1 there is none, 2 wrong usage, or an input that is not valid "
-        "by itself."
-    )
-    optFlags = [["check", None, "Verify a document that this command has written."]]
-
-    def parseArgs(self, *files: str) -> None:
-        """See C{usage.Options}."""
-        if len(files) != (1 if self["check"] else 2):
-            raise usage.UsageError(f"Wrong number of arguments: {self.synopsis}")
-        self["files"] = files
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(
+    click.argument("files", metavar="FIRST SECOND | --check DOCUMENT", nargs=-1),
+    click.option(
+        "--check",
+        "isCheck",
+        is_flag=True,
+        help="Verify a document that this command has written.",
+    ),
+)
+def command(console: Console, files: tuple[str, ...], isCheck: bool) -> int:
     """Find a contradiction, or check one."""
-    if options["check"]:
-        return _check(Path(options["files"][0]), console)
-    first, second = map(_input, options["files"])
+    if len(files) != (1 if isCheck else 2):
+        raise click.UsageError(UNEXPECTED, click.get_current_context())
+    if isCheck:
+        return _check(Path(files[0]), console)
+    first, second = map(_input, files)
     document = _compare(first, second)
     if document is None:
         console.warn("NO CONTRADICTION: both can be true, as far as they can be compared.")

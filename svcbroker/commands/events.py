@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ._arguments import options
 from ._command import Console, Exit
 from ._connection import clientCommand
-from ._events import FORMAT_OPTIONS, beginning, formatOf, options
+from ._events import FORMAT_OPTIONS, beginning, formatOf
 from ._progress import counted, progressBar
 from .sub import FROM, SINCE, TAG
 
@@ -56,7 +57,7 @@ def command(
     after = beginning(offset, since, "OFFSET_LAST" if reverse else "OFFSET_FIRST")
     format = formatOf(asJson, template)
     events = client.events(pattern, after=after, limit=limit, tag=tag, reverse=reverse)
-    with progressBar(console, {}, "reading", "events", isResultShown=True) as report:
+    with progressBar(console, "reading", "events", isResultShown=True) as report:
         for event in counted(events, report, limit):
             console.say(format(event))
     return Exit.GOOD

@@ -6,58 +6,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any, Final
 
-from twisted.python import usage
+import click
 
-from ._command import Console, Exit
-from ._daemon import DaemonClient, DaemonOptions, askDaemon
-
-Call: TypeAlias = tuple[str, Mapping[str, object]]
+from ._arguments import NODE, ParsedType, jsonOption, options
+from ._command import Command, Console, Exit
+from ._daemon import Daemon, operatorCommand
 
 _LINK = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
 _ISLAND = re.compile(r"[0-9]{1,3}(,[0-9]{1,3})*")
 
-
-class Options(DaemonOptions):
-    """
-    The options of C{svcbroker fault}. After parsing, C{self["call"]} is the operator call.
-    """
-
-    synopsis = (
-        "[options] DATA-DIR|URL show | stop NODE | start NODE | cut ISLAND|LINK... | "
-        "slow [SHORTEST-]LONGEST | lose SHARE | duplicate SHARE | heal"
-    )
-    longdesc = (
-        "The daemon must have been started with --faults. Nodes are numbered from 0. An ISLAND "
-        "is nodes with commas between them: nothing passes between islands, and nodes on none "
-        "are together on one more. A LINK is FROM:TO: nothing passes in that direction. Times "
-        "are in seconds, a SHARE of messages is from 0 to 1."
-    )
-    optFlags = [["json", None, "Show the daemon's answer as it is."]]
-
-    def parseArgs(  # type: ignore[override]
-        self, dataDir: str, action: str, *values: str
-    ) -> None:
-        """See C{usage.Options}."""
-        if action not in _ACTIONS:
-            raise usage.UsageError(f"{action!r} is none of: {', '.join(_ACTIONS)}")
-        read, isFitting = _ACTIONS[action]
-        if not isFitting(len(values)):
-            raise usage.UsageError(f"{action}: wrong number of arguments; see --help")
-        try:
-            self["call"] = read(values)
-        except ValueError as error:
-            raise usage.UsageError(f"{action}: {error}") from None
-        self.setDaemon(dataDir)
-
-
-def _node(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 3):
-        raise ValueError(f"{text!r} is not a node's number")
-    return int(text)
+_AS_JSON: Final = jsonOption("Show the daemon's answer as it is.")
 
 
 def _number(text: str) -> float:
@@ -70,56 +32,107 @@ def _number(text: str) -> float:
     return value
 
 
-def _slow(values: Sequence[str]) -> Call:
-    shortest, dash, longest = values[0].rpartition("-")
+def _delay(text: str) -> list[float]:
+    shortest, dash, longest = text.rpartition("-")
     high = _number(longest)
-    return "faults/network", {"delay": [_number(shortest) if dash else 0.0, high]}
+    return [_number(shortest) if dash else 0.0, high]
 
 
-def _cut(values: Sequence[str]) -> Call:
-    islands, links = [], []
-    for value in values:
-        link = _LINK.fullmatch(value)
-        if link is not None:
-            links.append([int(link[1]), int(link[2])])
-        elif _ISLAND.fullmatch(value):
-            islands.append([int(node) for node in value.split(",")])
-        else:
-            raise ValueError(f"{value!r} is neither an island such as 0,1 nor a link such as 0:1")
-    return "faults/network", {"islands": islands, "links": links}
+def _cut(text: str) -> tuple[str, list[int]]:
+    """The parameter of the call that has it, and the nodes."""
+    link = _LINK.fullmatch(text)
+    if link is not None:
+        return "links", [int(link[1]), int(link[2])]
+    if _ISLAND.fullmatch(text):
+        return "islands", [int(node) for node in text.split(",")]
+    raise ValueError(f"{text!r} is neither an island such as 0,1 nor a link such as 0:1")
 
 
-def _exactly(wanted: int) -> Callable[[int], bool]:
-    return lambda count: count == wanted
-
-
-_ACTIONS: Mapping[str, tuple[Callable[[Sequence[str]], Call], Callable[[int], bool]]] = {
-    "show": (lambda values: ("faults/show", {}), _exactly(0)),
-    "stop": (lambda values: ("faults/stop", {"node": _node(values[0])}), _exactly(1)),
-    "start": (lambda values: ("faults/start", {"node": _node(values[0])}), _exactly(1)),
-    "cut": (_cut, lambda count: count > 0),
-    "slow": (_slow, _exactly(1)),
-    "lose": (lambda values: ("faults/network", {"loss": _number(values[0])}), _exactly(1)),
-    "duplicate": (
-        lambda values: ("faults/network", {"duplication": _number(values[0])}),
-        _exactly(1),
-    ),
-    "heal": (lambda values: ("faults/heal", {}), _exactly(0)),
-}
-"""How the arguments of each action become an operator call, and how many there may be."""
-
-
-def run(options: Options, console: Console) -> int:
+def _ask(console: Console, daemon: Daemon, asJson: bool, name: str, **parameters: object) -> int:
     """Make the fault, and show how things are then."""
-    name, parameters = options["call"]
-
-    async def ask(daemon: DaemonClient) -> Any:
-        return await daemon.call(name, groupId=options["group"], **parameters)
-
-    report = askDaemon(options, ask)
-    for line in [json.dumps(report)] if options["json"] else describe(report):
+    report = daemon.call(f"faults/{name}", groupId=daemon.group, **parameters)
+    for line in [json.dumps(report)] if asJson else describe(report):
         console.say(line)
     return Exit.GOOD
+
+
+@operatorCommand("Show the nodes, the network, and contradictions.")
+@options(_AS_JSON)
+def _show(console: Console, daemon: Daemon, asJson: bool) -> int:
+    return _ask(console, daemon, asJson, "show")
+
+
+@operatorCommand("Stop a node.")
+@options(click.argument("node", type=NODE), _AS_JSON)
+def _stop(console: Console, daemon: Daemon, node: int, asJson: bool) -> int:
+    return _ask(console, daemon, asJson, "stop", node=node)
+
+
+@operatorCommand("Have a stopped node go on.")
+@options(click.argument("node", type=NODE), _AS_JSON)
+def _start(console: Console, daemon: Daemon, node: int, asJson: bool) -> int:
+    return _ask(console, daemon, asJson, "start", node=node)
+
+
+@operatorCommand(
+    """\
+    Cut the network.
+
+    An ISLAND is nodes with commas between them: nothing passes between islands, and nodes on none
+    are together on one more. A LINK is FROM:TO: nothing passes in that direction.
+
+    \b
+    svcbroker fault cut 0,1 2,3
+    svcbroker fault cut 0:1
+    """
+)
+@options(
+    click.argument(
+        "cuts",
+        metavar="ISLAND|LINK...",
+        nargs=-1,
+        required=True,
+        type=ParsedType("cut", _cut),
+    ),
+    _AS_JSON,
+)
+def _cutNetwork(
+    console: Console, daemon: Daemon, cuts: tuple[tuple[str, list[int]], ...], asJson: bool
+) -> int:
+    parameters: dict[str, list[list[int]]] = {"islands": [], "links": []}
+    for name, nodes in cuts:
+        parameters[name].append(nodes)
+    return _ask(console, daemon, asJson, "network", **parameters)
+
+
+@operatorCommand("Slow messages down: each takes from SHORTEST (0) to LONGEST seconds.")
+@options(
+    click.argument("delay", metavar="[SHORTEST-]LONGEST", type=ParsedType("delay", _delay)),
+    _AS_JSON,
+)
+def _slow(console: Console, daemon: Daemon, delay: list[float], asJson: bool) -> int:
+    return _ask(console, daemon, asJson, "network", delay=delay)
+
+
+_SHARE: Final = click.argument("share", type=ParsedType("share", _number))
+
+
+@operatorCommand("Lose a share of all messages, from 0 to 1.")
+@options(_SHARE, _AS_JSON)
+def _lose(console: Console, daemon: Daemon, share: float, asJson: bool) -> int:
+    return _ask(console, daemon, asJson, "network", loss=share)
+
+
+@operatorCommand("Deliver a share of all messages twice, from 0 to 1.")
+@options(_SHARE, _AS_JSON)
+def _duplicate(console: Console, daemon: Daemon, share: float, asJson: bool) -> int:
+    return _ask(console, daemon, asJson, "network", duplication=share)
+
+
+@operatorCommand("Have all nodes run, on the network that there was at the start.")
+@options(_AS_JSON)
+def _heal(console: Console, daemon: Daemon, asJson: bool) -> int:
+    return _ask(console, daemon, asJson, "heal")
 
 
 def describe(report: Mapping[str, Any]) -> Iterator[str]:
@@ -139,3 +152,20 @@ def describe(report: Mapping[str, Any]) -> Iterator[str]:
             f"node {each['node']} contradicted itself at block {each['blockNumber']}, "
             f"round {each['round']}"
         )
+
+
+HELP: Final = (
+    "The daemon must have been started with --faults. Nodes are numbered from 0. Every action "
+    "shows how things are then."
+)
+DEFAULT: Final = ""
+COMMANDS: Final = (
+    Command("show", "Show the nodes, the network, and contradictions.", command=_show),
+    Command("stop", "Stop a node.", command=_stop),
+    Command("start", "Have a stopped node go on.", command=_start),
+    Command("cut", "Cut the network.", command=_cutNetwork),
+    Command("slow", "Slow messages down.", command=_slow),
+    Command("lose", "Lose a share of all messages.", command=_lose),
+    Command("duplicate", "Deliver a share of all messages twice.", command=_duplicate),
+    Command("heal", "Have all nodes run, on the network of the start.", command=_heal),
+)

@@ -4,28 +4,37 @@ C{svcbroker genesis}: the beginning of a chain, for those who check its proofs.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import click
 from msgspec.json import encode, format
 
-from ._chain import ChainOptions, openedChain
+from ._arguments import makeCommand, options
+from ._chain import CHAIN_OPTIONS, openedChain
 from ._command import Console, Exit
 
 
-class Options(ChainOptions):
+@makeCommand(
+    """\
+    Write the genesis of a chain, against which its proofs are checked.
+
+    Writes JSON to standard output, for svcbroker verify --genesis. A broker may be running on the
+    directory. Who has the file, or only its hash, from a source of which they know that it is
+    yours, need not trust the broker for anything else.
     """
-    The options of C{svcbroker genesis}.
-    """
-
-    longdesc = (
-        "Writes JSON to standard output, for svcbroker verify --genesis. A broker may be running "
-        "on the directory. Who has the file, or only its hash, from a source of which they know "
-        "that it is yours, need not trust the broker for anything else."
-    )
-    optFlags = [["hash", None, "Write only its hash, which is the id of the chain."]]
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(
+    *CHAIN_OPTIONS,
+    click.option(
+        "--hash",
+        "isHash",
+        is_flag=True,
+        help="Write only its hash, which is the id of the chain.",
+    ),
+)
+def command(console: Console, directory: Path, group: str, isHash: bool) -> int:
     """Write the genesis."""
-    with openedChain(options) as prover:
+    with openedChain(directory, group) as prover:
         genesis = prover.genesis()
-    console.say(genesis.chain if options["hash"] else format(encode(genesis)).decode())
+    console.say(genesis.chain if isHash else format(encode(genesis)).decode())
     return Exit.GOOD

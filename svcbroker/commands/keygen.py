@@ -7,33 +7,26 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import click
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from ._arguments import PATH, makeCommand
 from ._command import CommandError, Console, Exit
-from ._options import CommandOptions
 
 
-class Options(CommandOptions):
+@makeCommand(
+    """\
+    Make a key with which an author signs events.
+
+    Writes a new Ed25519 private key to FILE, which only its owner can read, and its public key to
+    standard output. The file is what openssl genpkey -algorithm ed25519 makes: PEM of PKCS #8. A
+    file that exists is not overwritten.
     """
-    The options of C{svcbroker keygen}.
-    """
-
-    synopsis = "FILE"
-    longdesc = (
-        "Writes a new Ed25519 private key to FILE, which only its owner can read, and its public "
-        "key to standard output. The file is what openssl genpkey -algorithm ed25519 makes: PEM "
-        "of PKCS #8. A file that exists is not overwritten."
-    )
-
-    def parseArgs(self, file: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["file"] = Path(file)
-
-
-def run(options: Options, console: Console) -> int:
+)
+@click.argument("path", metavar="FILE", type=PATH)
+def command(console: Console, path: Path) -> int:
     """Write the key."""
-    path: Path = options["file"]
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:

@@ -6,63 +6,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from twisted.python import usage
+import click
 
-from ._command import Console, Exit
-from ._daemon import DaemonClient, DaemonOptions, askDaemon
+from ._arguments import NODE, jsonOption, options
+from ._command import Command, Console, Exit
+from ._daemon import Daemon, operatorCommand
 from ._words import counted
 
-_CALL = "validators"
+_CALL: Final = "validators"
+_AS_JSON: Final = jsonOption("Show the daemon's answer as it is.")
 
 
-class Options(DaemonOptions):
+@operatorCommand("Show the nodes and their keys.")
+@options(_AS_JSON)
+def _show(console: Console, daemon: Daemon, asJson: bool) -> int:
+    return _tell(console, daemon.call(_CALL, groupId=daemon.group), asJson)
+
+
+@operatorCommand(
+    """\
+    Give nodes new keys.
+
+    It is a transaction that a quorum of the nodes before and all nodes after it sign; the old keys
+    are removed, and what was proved before still is.
     """
-    The options of C{svcbroker nodes}. After parsing, C{self["action"]} is a coroutine function
-    of the daemon's client.
+)
+@options(click.argument("nodes", metavar="NODE...|all", nargs=-1, required=True), _AS_JSON)
+def _rotate(console: Console, daemon: Daemon, nodes: tuple[str, ...], asJson: bool) -> int:
+    if nodes == ("all",):
+        known = daemon.call(_CALL, groupId=daemon.group)
+        rotate = [node["index"] for node in known["nodes"]]
+    else:
+        rotate = [NODE.convert(node, None, click.get_current_context()) for node in nodes]
+    return _tell(console, daemon.call(_CALL, groupId=daemon.group, rotate=rotate), asJson)
+
+
+@operatorCommand(
+    """\
+    Change the number of nodes: new ones are added, or the last ones taken away.
+
+    It is a transaction that a quorum of the nodes before and all nodes after it sign.
     """
-
-    synopsis = "[options] DATA-DIR|URL [show | rotate NODE... | rotate all | resize COUNT]"
-    longdesc = (
-        "Nodes are numbered from 0. rotate gives nodes new keys, resize adds nodes or takes the "
-        "last ones away. Both are a transaction that a quorum of the nodes before and all nodes "
-        "after it sign; old keys are removed, and what was proved before still is."
-    )
-    optFlags = [["json", None, "Show the daemon's answer as it is."]]
-
-    def parseArgs(  # type: ignore[override]
-        self, dataDir: str, action: str = "show", *values: str
-    ) -> None:
-        """See C{usage.Options}."""
-        self.setDaemon(dataDir)
-        self["rotate"], self["count"] = (), None
-        if action == "rotate" and values:
-            self["rotate"] = "all" if values == ("all",) else [_number(value) for value in values]
-        elif action == "resize" and len(values) == 1:
-            self["count"] = _number(values[0])
-        elif action != "show" or values:
-            raise usage.UsageError(f"what shall be done? {self.synopsis}")
+)
+@options(click.argument("count", type=NODE), _AS_JSON)
+def _resize(console: Console, daemon: Daemon, count: int, asJson: bool) -> int:
+    return _tell(console, daemon.call(_CALL, groupId=daemon.group, count=count), asJson)
 
 
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 3):
-        raise usage.UsageError(f"{text!r} is neither a node's number nor one of nodes")
-    return int(text)
-
-
-def run(options: Options, console: Console) -> int:
-    """Make the change, and show which nodes there are then."""
-
-    async def ask(daemon: DaemonClient) -> Any:
-        group, rotate, count = options["group"], options["rotate"], options["count"]
-        if rotate == "all":
-            known = await daemon.call(_CALL, groupId=group)
-            rotate = [node["index"] for node in known["nodes"]]
-        return await daemon.call(_CALL, groupId=group, rotate=rotate or None, count=count)
-
-    answer = askDaemon(options, ask)
-    for line in [json.dumps(answer)] if options["json"] else describe(answer):
+def _tell(console: Console, answer: Mapping[str, Any], asJson: bool) -> int:
+    for line in [json.dumps(answer)] if asJson else describe(answer):
         console.say(line)
     return Exit.GOOD
 
@@ -74,3 +68,12 @@ def describe(answer: Mapping[str, Any]) -> Iterator[str]:
     yield f"{counted(len(nodes), 'node')}, after {counted(changes, 'change')}"
     for node in nodes:
         yield f"node {node['index']}: {node['nodeId']}"
+
+
+HELP: Final = "Nodes are numbered from 0. Without an action they are shown."
+DEFAULT: Final = "show"
+COMMANDS: Final = (
+    Command("show", "Show the nodes and their keys.", command=_show),
+    Command("rotate", "Give nodes new keys.", command=_rotate),
+    Command("resize", "Change the number of nodes.", command=_resize),
+)

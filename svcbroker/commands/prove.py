@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ._arguments import options
 from ._command import CommandError, Console, Exit
 from ._connection import clientCommand
-from ._events import options
 from ._words import quoted
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from ..errors import BrokerError
+from ._arguments import PATH, options
 from ._command import CommandError, Console, Exit
 from ._connection import clientCommand
-from ._events import options
 from ._progress import progressBar
 from ._words import counted
 
 if TYPE_CHECKING:
-    from ..client import AuthorKey, Client, Published
+    from ..client import Client, Published
 
 PREFIX: Final = "svc-"
 _PIECE: Final = 256 * 1024
@@ -51,7 +51,13 @@ _PIECE: Final = 256 * 1024
         multiple=True,
         help="An extension; svc- is put before its name.",
     ),
-    click.option("--sign", metavar="FILE", help="Sign with the author's key in this PEM file."),
+    click.option(
+        "--sign",
+        type=PATH,
+        metavar="FILE",
+        help="Sign with the author's key in this PEM file. The passphrase of an encrypted one is "
+        "asked for.",
+    ),
     click.option(
         "--idempotency-key",
         "key",
@@ -74,13 +80,18 @@ def command(
     content: str | None,
     lines: bool,
     extensions: tuple[str, ...],
-    sign: str | None,
+    sign: Path | None,
     key: str | None,
     expect: int | None,
     asJson: bool,
 ) -> int:
     """Publish, and write the ids."""
-    given: dict[str, Any] = {"extensions": _extensions(extensions), "author": _author(sign)}
+    given: dict[str, Any] = {"extensions": _extensions(extensions)}
+    if sign is not None:
+        # Only for this: it imports cryptography.
+        from ._keys import readAuthorKey
+
+        given["author"] = readAuthorKey(sign)
     if lines:
         if content is not None or expect is not None:
             raise CommandError("--lines goes with neither CONTENT nor --expect")
@@ -103,7 +114,7 @@ def _publishLines(
     from ..client import Publication
 
     number = 0
-    with progressBar(console, {}, "publishing", "events", isResultShown=True) as report:
+    with progressBar(console, "publishing", "events", isResultShown=True) as report:
         for those in _pieces(sys.stdin.buffer):
             numbered = [(each, line) for each, line in enumerate(those, number + 1) if line.strip()]
             outcomes = client.publishMany(
@@ -165,17 +176,6 @@ def _extensions(given: tuple[str, ...]) -> dict[str, str]:
             raise CommandError(f"--ext: {each!r} is not NAME=VALUE, or comes again")
         found[name] = value
     return found
-
-
-def _author(path: str | None) -> AuthorKey | None:
-    if path is None:
-        return None
-    from ..client import AuthorKey
-
-    try:
-        return AuthorKey.read(Path(path))
-    except ValueError as error:
-        raise CommandError(f"--sign: {path}: {error}") from None
 
 
 def _describe(published: Published, asJson: bool) -> str:

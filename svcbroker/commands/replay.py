@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ._arguments import options
 from ._command import Console, Exit
 from ._connection import clientCommand
-from ._events import FORMAT_OPTIONS, beginning, formatOf, options, show
+from ._events import FORMAT_OPTIONS, beginning, formatOf, show
 from .sub import COUNT, FROM, SINCE, TAG
 
 if TYPE_CHECKING:

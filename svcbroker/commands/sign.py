@@ -9,96 +9,106 @@ import sys
 import time
 from pathlib import Path
 
-from twisted.python import usage
+import click
 
-from ..client import AuthorKey
 from ..errors import BrokerError
 from ..model import checkExtensions, checkTopicName, isIdempotencyKey
+from ._arguments import CHAIN, PATH, makeCommand, options
 from ._command import CommandError, Console, Exit
-from ._keys import readPrivateKey
-from ._options import CommandOptions, readChain
+from ._keys import readAuthorKey
 
 
-class Options(CommandOptions):
-    """
-    The options of C{svcbroker sign}.
-    """
-
-    synopsis = "--key FILE --chain HASH --topic NAME [options] [CONTENT]"
-    longdesc = (
-        "Writes the parameters of a publish that say who has signed it, as JSON: author, signature "
-        "and signedAt. CONTENT is the event's content; without it, standard input is read, with "
-        "every byte that comes. Nothing is sent. Publish the event with the same topic, content, "
-        "extensions and idempotency key, and with these parameters. The file of the key is PEM, "
-        "as svcbroker keygen and openssl genpkey -algorithm ed25519 make it."
-    )
-    optParameters = [
-        ["key", None, None, "The file with the author's private key."],
-        ["chain", None, None, "The id of the chain: the hash of its genesis."],
-        ["topic", None, None, "The topic that the event is for."],
-        ["time", None, None, "When it is signed, in milliseconds since 1970; by default now."],
-        ["idempotency-key", None, None, "The idempotency key of the event."],
-    ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["extensions"] = {}
-        self["content"] = None
-
-    def opt_extension(self, value: str) -> None:
-        """An extension of the event: NAME=VALUE. May be given several times."""
+def _extensions(values: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
         name, equals, text = value.partition("=")
-        if not equals or name in self["extensions"]:
-            raise usage.UsageError(f"--extension: {value!r} is not NAME=VALUE, or comes again")
-        self["extensions"][name] = text
-
-    def parseArgs(self, content: str | None = None) -> None:
-        """See C{usage.Options}."""
-        self["content"] = content
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        for name in ("key", "chain", "topic"):
-            if self[name] is None:
-                raise usage.UsageError(f"--{name} is needed")
-        self["chain"] = readChain(self["chain"])
-        if self["time"] is not None:
-            if not (self["time"].isascii() and self["time"].isdecimal()):
-                raise usage.UsageError("--time is a number of milliseconds")
-            self["time"] = int(self["time"])
-            if self["time"] >= 2**64:
-                raise usage.UsageError("--time has 64 bits")
-        key = self["idempotency-key"]
-        if key is not None and not isIdempotencyKey(key):
-            raise usage.UsageError(
-                "--idempotency-key has 1 to 64 characters of ASCII, none of them a space"
-            )
-        try:
-            checkTopicName(self["topic"])
-            checkExtensions(self["extensions"])
-        except BrokerError as error:
-            raise usage.UsageError(error.message) from None
+        if not equals or name in found:
+            raise CommandError(f"--extension: {value!r} is not NAME=VALUE, or comes again")
+        found[name] = text
+    return found
 
 
-def run(options: Options, console: Console) -> int:
+@makeCommand(
+    """\
+    Sign an event as its author, offline.
+
+    Writes the parameters of a publish that say who has signed it, as JSON: author, signature and
+    signedAt. CONTENT is the event's content; without it, standard input is read, with every byte
+    that comes. Nothing is sent. Publish the event with the same topic, content, extensions and
+    idempotency key, and with these parameters.
+    """
+)
+@options(
+    click.argument("content", required=False),
+    click.option(
+        "--key",
+        "keyFile",
+        type=PATH,
+        required=True,
+        metavar="FILE",
+        help="The file with the author's private key: PEM, as svcbroker keygen and openssl "
+        "genpkey -algorithm ed25519 make it.",
+    ),
+    click.option(
+        "--chain",
+        type=CHAIN,
+        required=True,
+        metavar="HASH",
+        help="The id of the chain: the hash of its genesis.",
+    ),
+    click.option("--topic", required=True, metavar="NAME", help="The topic that the event is for."),
+    click.option(
+        "--extension",
+        "values",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="An extension of the event. May come again.",
+    ),
+    click.option("--idempotency-key", metavar="KEY", help="The idempotency key of the event."),
+    click.option(
+        "--time",
+        "signedAt",
+        type=click.IntRange(0, 2**64 - 1),
+        metavar="MILLISECONDS",
+        help="When it is signed, in milliseconds since 1970. [default: now]",
+    ),
+)
+def command(
+    console: Console,
+    content: str | None,
+    keyFile: Path,
+    chain: bytes,
+    topic: str,
+    values: tuple[str, ...],
+    idempotency_key: str | None,
+    signedAt: int | None,
+) -> int:
     """Sign, and write the parameters."""
-    key = readPrivateKey(Path(options["key"]))
-    if options["content"] is None:
-        content = sys.stdin.buffer.read()
+    if idempotency_key is not None and not isIdempotencyKey(idempotency_key):
+        raise CommandError(
+            "--idempotency-key has 1 to 64 characters of ASCII, none of them a space"
+        )
+    extensions = _extensions(values)
+    try:
+        checkTopicName(topic)
+        checkExtensions(extensions)
+    except BrokerError as error:
+        raise CommandError(error.message) from None
+    author = readAuthorKey(keyFile)
+    if content is None:
+        data = sys.stdin.buffer.read()
     else:
         try:
-            content = options["content"].encode("utf-8")
+            data = content.encode("utf-8")
         except UnicodeEncodeError:
             raise CommandError("CONTENT is not UTF-8: give it on standard input") from None
-    signedAt = int(time.time() * 1000) if options["time"] is None else options["time"]
-    author = AuthorKey(key.public_key().public_bytes_raw(), key)
     parameters = author.sign(
-        chain=options["chain"],
-        topic=options["topic"],
-        content=content,
-        extensions=options["extensions"],
-        idempotencyKey=options["idempotency-key"],
-        signedAt=signedAt,
+        chain=chain,
+        topic=topic,
+        content=data,
+        extensions=extensions,
+        idempotencyKey=idempotency_key,
+        signedAt=int(time.time() * 1000) if signedAt is None else signedAt,
     )
     console.say(json.dumps(parameters))
     return Exit.GOOD

@@ -5,13 +5,15 @@ C{svcbroker subscription}: the durable subscriptions and MQTT sessions of a runn
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from twisted.python import usage
+import click
 
-from ._command import Console, Exit
-from ._daemon import DaemonClient, DaemonOptions, askDaemon
+from ._arguments import jsonOption, options
+from ._command import Command, CommandError, Console, Exit
+from ._daemon import Daemon, operatorCommand
+from ._tables import showTable
 from ._words import counted, quoted
 
 TYPES: Final = ("STOMP", "MQTT")
@@ -20,123 +22,148 @@ _PAGE: Final = 1000
 _DELETED_AT_ONCE: Final = 50
 """How many ids a call has: a client id may be long, and the body of a call is bounded."""
 
-
-class Options(DaemonOptions):
-    """
-    The options of C{svcbroker subscription}. After parsing, C{self["action"]} is the action,
-    C{self["type"]} the protocol, and C{self["ids"]} the ids.
-    """
-
-    synopsis = (
-        "[options] DATA-DIR|URL [list | reset TYPE ID OFFSET | delete TYPE ID... | "
-        "delete --owner OWNER]"
-    )
-    longdesc = (
-        "TYPE is STOMP, and an ID that of a durable subscription; or it is MQTT, and an ID the "
-        "client id of a session. list shows those with and without a client. reset has one resume "
-        "at an OFFSET: OFFSET_FIRST, OFFSET_LAST, after an event id, or with a block's height. "
-        "delete ends them; with --owner all that one account or address has made. One that a "
-        "client uses is neither reset nor deleted. For webhooks see: svcbroker webhook."
-    )
-    optParameters: list[list[Any]] = [
-        ["owner", None, None, "Only those that this account or address has made."],
-    ]
-    optFlags = [["json", None, "Show the daemon's answers as they are."]]
-
-    def parseArgs(  # type: ignore[override]
-        self, dataDir: str, action: str = "list", type: str = "", *values: str
-    ) -> None:
-        """See C{usage.Options}."""
-        self.setDaemon(dataDir)
-        self["action"], self["type"], self["ids"] = action, type.upper(), values
-        self["offset"] = None
-        if action == "reset" and type and len(values) == 2 and self["owner"] is None:
-            self["ids"], self["offset"] = values[:1], values[1]
-        elif action == "delete" and bool(values) != (self["owner"] is not None):
-            pass
-        elif action != "list" or type:
-            raise usage.UsageError(f"what shall be done? {self.synopsis}")
-        if type and self["type"] not in TYPES:
-            raise usage.UsageError(f"{type!r} is neither STOMP nor MQTT")
+_AS_JSON: Final = jsonOption("Show the daemon's answers as they are.")
+_OWNER: Final = click.option(
+    "--owner", metavar="OWNER", help="Only those that this account or address has made."
+)
+_TYPE: Final = click.Choice(TYPES, case_sensitive=False)
+_TYPE_HELP: Final = """\
+    TYPE is STOMP, and an ID that of a durable subscription; or it is MQTT, and an ID the client id
+    of a session.
+"""
 
 
-def run(options: Options, console: Console) -> int:
-    """Carry out the action, and say what came of it."""
-    actions = {"list": _list, "reset": _reset, "delete": _delete}
-
-    async def ask(daemon: DaemonClient) -> Any:
-        return await actions[options["action"]](daemon, options)
-
-    answer = askDaemon(options, ask)
-    for line in [json.dumps(answer)] if options["json"] else describe(options["action"], answer):
-        console.say(line)
+@operatorCommand("List those with and without a client.")
+@options(_OWNER, _AS_JSON)
+def _list(console: Console, daemon: Daemon, owner: str | None, asJson: bool) -> int:
+    records = [*_records(daemon, TYPES, owner)]
+    if asJson:
+        console.say(json.dumps(records))
+    elif records:
+        showTable(console, _COLUMNS, map(_cells, records), map(describe, records))
+    else:
+        console.say("no durable subscriptions")
     return Exit.GOOD
 
 
-async def _records(daemon: DaemonClient, options: Options) -> AsyncIterator[Mapping[str, Any]]:
+@operatorCommand(
+    f"""\
+    Have a durable subscription, or all subscriptions of a session, resume at an OFFSET.
+
+{_TYPE_HELP}
+    An OFFSET is OFFSET_FIRST, OFFSET_LAST, an event id (it resumes after it) or a block's height.
+    One that a client uses is not reset.
+    """
+)
+@options(
+    click.argument("type", type=_TYPE),
+    click.argument("id"),
+    click.argument("offset"),
+    _AS_JSON,
+)
+def _reset(console: Console, daemon: Daemon, type: str, id: str, offset: str, asJson: bool) -> int:
+    answer = daemon.call(
+        "subscriptions/reset", groupId=daemon.group, interfaceType=type, id=id, offset=offset
+    )
+    console.say(json.dumps(answer) if asJson else "reset")
+    return Exit.GOOD
+
+
+@operatorCommand(
+    f"""\
+    Delete durable subscriptions and sessions that no client uses.
+
+{_TYPE_HELP}
+    With --owner, all that one account or address has made.
+    """
+)
+@options(
+    click.argument("type", type=_TYPE, required=False),
+    click.argument("ids", metavar="[ID...]", nargs=-1),
+    _OWNER,
+    _AS_JSON,
+)
+def _delete(
+    console: Console,
+    daemon: Daemon,
+    type: str | None,
+    ids: tuple[str, ...],
+    owner: str | None,
+    asJson: bool,
+) -> int:
+    if bool(ids) == (owner is not None):
+        raise CommandError("which ones? Either TYPE ID... or --owner OWNER")
+    chosen: dict[str, list[str]] = {} if type is None else {type: list(ids)}
+    if owner is not None:
+        chosen = {each: [] for each in TYPES}
+        for record in _records(daemon, TYPES if type is None else (type,), owner):
+            if not record["live"]:
+                chosen[record["interfaceType"]].append(record["id"])
+    count = 0
+    for each, those in chosen.items():
+        for first in range(0, len(those), _DELETED_AT_ONCE):
+            count += daemon.call(
+                "subscriptions/delete",
+                groupId=daemon.group,
+                interfaceType=each,
+                ids=those[first : first + _DELETED_AT_ONCE],
+            )
+    console.say(json.dumps(count) if asJson else f"deleted: {count}")
+    return Exit.GOOD
+
+
+def _records(
+    daemon: Daemon, types: Sequence[str], owner: str | None
+) -> Iterator[Mapping[str, Any]]:
     """All that are asked for, page by page."""
-    for type in [options["type"]] if options["type"] else TYPES:
+    for type in types:
         after: str | None = ""
         while after is not None:
-            page = await daemon.call(
+            page = daemon.call(
                 "subscriptions/list",
-                groupId=options["group"],
+                groupId=daemon.group,
                 interfaceType=type,
                 after=after,
                 limit=_PAGE,
             )
             for each in page["subscriptions"]:
-                if options["owner"] in (None, each["owner"]):
+                if owner in (None, each["owner"]):
                     yield each
             after = page.get("next")
 
 
-async def _list(daemon: DaemonClient, options: Options) -> Any:
-    return [each async for each in _records(daemon, options)]
-
-
-async def _reset(daemon: DaemonClient, options: Options) -> Any:
-    return await daemon.call(
-        "subscriptions/reset",
-        groupId=options["group"],
-        interfaceType=options["type"],
-        id=options["ids"][0],
-        offset=options["offset"],
-    )
-
-
-async def _delete(daemon: DaemonClient, options: Options) -> Any:
-    ids: dict[str, list[str]] = {options["type"]: list(options["ids"])}
-    if options["owner"] is not None:
-        ids = {type: [] for type in TYPES}
-        async for each in _records(daemon, options):
-            if not each["live"]:
-                ids[each["interfaceType"]].append(each["id"])
-    count = 0
-    for type, those in ids.items():
-        for first in range(0, len(those), _DELETED_AT_ONCE):
-            count += await daemon.call(
-                "subscriptions/delete",
-                groupId=options["group"],
-                interfaceType=type,
-                ids=those[first : first + _DELETED_AT_ONCE],
-            )
-    return count
-
-
-def describe(action: str, answer: Any) -> Sequence[str]:
-    """What came of an action, in lines for people."""
-    if action == "reset":
-        return ["reset"]
-    if action == "delete":
-        return [f"deleted: {answer}"]
-    return [_describe(each) for each in answer] or ["no durable subscriptions"]
-
-
-def _describe(record: Mapping[str, Any]) -> str:
+def describe(record: Mapping[str, Any]) -> str:
+    """A record in a line for people."""
     state = "live" if record["live"] else f"last used {record['usedTimeStamp']} UTC"
     block = "" if record["blockNumber"] is None else f", resumes in block {record['blockNumber']}"
     owner = f", of {quoted(record['owner'])}" if record["owner"] else ""
     count = counted(record["subscriptions"], "subscription")
     many = f", {count}" if record["interfaceType"] == "MQTT" else ""
     return f"{record['interfaceType']} {quoted(record['id'])}: {state}{many}{block}{owner}"
+
+
+_COLUMNS: Final = ("type", "id", "last used", "subscriptions", "resumes in block", "owner")
+
+
+def _cells(record: Mapping[str, Any]) -> Sequence[str]:
+    block = record["blockNumber"]
+    return (
+        record["interfaceType"],
+        quoted(record["id"]),
+        "live" if record["live"] else f"{record['usedTimeStamp']} UTC",
+        str(record["subscriptions"]),
+        "" if block is None else str(block),
+        quoted(record["owner"]),
+    )
+
+
+HELP: Final = (
+    "Without an action they are listed. One that a client uses is neither reset nor deleted. For "
+    "webhooks see: svcbroker webhook."
+)
+DEFAULT: Final = "list"
+COMMANDS: Final = (
+    Command("list", "List those with and without a client.", command=_list),
+    Command("reset", "Have one resume at an offset.", command=_reset),
+    Command("delete", "Delete those that no client uses.", command=_delete),
+)

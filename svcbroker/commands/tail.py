@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ._arguments import options
 from ._command import Console, Exit
 from ._connection import clientCommand
-from ._events import FORMAT_OPTIONS, formatOf, options, show
+from ._events import FORMAT_OPTIONS, formatOf, show
 from .sub import COUNT, TAG
 
 if TYPE_CHECKING:

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from ._arguments import jsonOption, options
 from ._command import Command, CommandError, Console, Exit
 from ._connection import clientCommand
-from ._events import options
+from ._tables import showTable
 from ._words import quoted, timeText
 
 if TYPE_CHECKING:
     from ..client import Client, TopicInfo
 
-_AS_JSON: Final = click.option(
-    "--json", "asJson", is_flag=True, help="Show each topic as a line of JSON."
-)
+_AS_JSON: Final = jsonOption("Show each topic as a line of JSON.")
 _HEXADECIMAL: Final = 64
 
 
@@ -31,18 +30,15 @@ def _jsonText(info: TopicInfo) -> str:
 @options(_AS_JSON)
 def _list(console: Console, client: Client, asJson: bool) -> int:
     topics = client.topics()
-    if asJson or not console.output.isatty():
+    if asJson:
         for each in topics:
-            console.say(_jsonText(each) if asJson else quoted(each.topicName))
+            console.say(_jsonText(each))
         return Exit.GOOD
-    from rich.console import Console as Terminal
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("topic", "created")
-    for each in topics:
-        table.add_row(Text(quoted(each.topicName)), timeText(each.createdTimestamp))
-    Terminal(file=console.output).print(table)
+    names = [quoted(each.topicName) for each in topics]
+    rows = [
+        (name, timeText(each.createdTimestamp)) for name, each in zip(names, topics, strict=True)
+    ]
+    showTable(console, ("topic", "created"), rows, names)
     return Exit.GOOD
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+import click
 from msgspec import to_builtins
-from twisted.python import usage
 
 from ..proofs import (
     MAX_PROOF_SIZE,
@@ -30,9 +30,9 @@ from ..proofs import (
     verifyProof,
     verifyTopic,
 )
+from ._arguments import CHAIN, PATH, jsonOption, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._keys import readAuthors
-from ._options import CommandOptions, readChain
 from ._words import contentText, counted, quoted, timeText
 
 Names: TypeAlias = Mapping[bytes, str]
@@ -42,62 +42,6 @@ _SIGNED = "PROVED: a quorum of this chain's validators has signed it."
 _UNSIGNED = (
     "PROVED: it is in the trusted checkpoint's block or history. No validator's signature is here."
 )
-
-
-class Options(CommandOptions):
-    """
-    The options of C{svcbroker verify}.
-    """
-
-    synopsis = (
-        "[options] PROOF (--genesis FILE | --chain HASH | --checkpoint CHECKPOINT)"
-        " [--checkpoint CHECKPOINT] [--complete EVENT-PROOFS ...]"
-    )
-    longdesc = (
-        "PROOF is a file with the answer of the operation proof, topicProof or consistency; - "
-        "reads standard input. Say what you trust: the genesis, the chain (its hash), or a "
-        "checkpoint that you have kept: HEIGHT:HASH, or a file that holds it. For a consistency "
-        "proof give --checkpoint twice, or once with --genesis. With --complete PROOF is a topic "
-        "proof, and files with the proofs of all its events follow, one proof in each file or on "
-        "each line, requested with trusted=HEIGHT of the topic proof's block. In the file of "
-        "--authors each KEY is 64 hexadecimal digits or the name of a PEM file. Exit codes: 0 "
-        "proved, 1 not proved, 2 wrong usage."
-    )
-    optParameters = [
-        ["genesis", None, None, "A file with the genesis that is trusted."],
-        ["chain", None, None, "The hash of the genesis that is trusted."],
-        ["authors", None, None, 'A file with the names of authors: lines of NAME = "KEY".'],
-    ]
-    optFlags = [
-        ["json", None, "Tell what is proved in JSON."],
-        ["complete", None, "Prove that the event proofs are those of all events of the topic."],
-    ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["checkpoints"] = []
-
-    def opt_checkpoint(self, value: str) -> None:
-        """A block that is trusted: HEIGHT:HASH, or a file that holds it."""
-        self["checkpoints"].append(value)
-
-    def parseArgs(self, proof: str, *events: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        if events and not self["complete"]:
-            raise usage.UsageError(f"Wrong number of arguments: {self.synopsis}")
-        self["proof"] = proof
-        self["events"] = events
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        if not (self["genesis"] or self["chain"] or self["checkpoints"]):
-            raise usage.UsageError("what do you trust? Give --genesis, --chain or --checkpoint")
-        if self["genesis"] and self["chain"]:
-            raise usage.UsageError("--genesis says which chain it is: leave out --chain")
-        if len(self["checkpoints"]) > 2:
-            raise usage.UsageError("there are at most two checkpoints")
-        if self["chain"] is not None:
-            self["chain"] = readChain(self["chain"])
 
 
 def _readFile(path: Path) -> bytes:
@@ -124,43 +68,103 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
         raise CommandError(f"{path}: {error}") from None
 
 
-def run(options: Options, console: Console) -> int:
+@makeCommand(
+    """\
+    Check a proof offline, against a trusted genesis or checkpoint.
+
+    PROOF is a file with the answer of the operation proof, topicProof or consistency; - reads
+    standard input. Say what you trust: the genesis, the chain (its hash), or a checkpoint that you
+    have kept. For a consistency proof give --checkpoint twice, or once with --genesis.
+
+    With --complete PROOF is a topic proof, and files with the proofs of all its events follow, one
+    proof in each file or on each line, requested with trusted=HEIGHT of the topic proof's block.
+
+    Exit codes: 0 proved, 1 not proved, 2 wrong usage.
+    """
+)
+@options(
+    click.argument("proof"),
+    click.argument("events", metavar="[EVENT-PROOFS ...]", nargs=-1, type=PATH),
+    click.option("--genesis", metavar="FILE", help="A file with the genesis that is trusted."),
+    click.option(
+        "--chain", type=CHAIN, metavar="HASH", help="The hash of the genesis that is trusted."
+    ),
+    click.option(
+        "--checkpoint",
+        "values",
+        metavar="CHECKPOINT",
+        multiple=True,
+        help="A block that is trusted: HEIGHT:HASH, or a file that holds it. May come again.",
+    ),
+    click.option(
+        "--authors",
+        type=PATH,
+        metavar="FILE",
+        help='A file with the names of authors: lines of NAME = "KEY". A KEY is 64 hexadecimal '
+        "digits or the name of a PEM file.",
+    ),
+    click.option(
+        "--complete",
+        "isComplete",
+        is_flag=True,
+        help="Prove that the event proofs are those of all events of the topic.",
+    ),
+    jsonOption("Tell what is proved in JSON."),
+)
+def command(
+    console: Console,
+    proof: str,
+    events: tuple[Path, ...],
+    genesis: str | None,
+    chain: bytes | None,
+    values: tuple[str, ...],
+    authors: Path | None,
+    isComplete: bool,
+    asJson: bool,
+) -> int:
     """Check the proof, and tell what it proves."""
-    checkpoints = [_trustedCheckpoint(value) for value in options["checkpoints"]]
-    chain, trusted = options["chain"], []
-    if options["genesis"]:
-        path = Path(options["genesis"])
+    if events and not isComplete:
+        raise CommandError("Wrong number of arguments: event proofs need --complete")
+    if genesis is None and chain is None and not values:
+        raise CommandError("what do you trust? Give --genesis, --chain or --checkpoint")
+    if genesis is not None and chain is not None:
+        raise CommandError("--genesis says which chain it is: leave out --chain")
+    if len(values) > 2:
+        raise CommandError("there are at most two checkpoints")
+    checkpoints = [_trustedCheckpoint(value) for value in values]
+    beginning, trusted = None, []
+    if genesis is not None:
+        path = Path(genesis)
         try:
-            genesis = readGenesis(_readFile(path))
+            beginning = readGenesis(_readFile(path))
         except ProofInvalid as error:
             raise CommandError(f"{path}: {error}") from None
-        chain = genesis.chain
+        chain = beginning.chain
         trusted.append(f"the genesis in {path}")
     elif chain is not None:
         trusted.append(f"chain {chain.hex()}")
     trusted += [f"checkpoint {checkpoint}" for checkpoint in checkpoints]
-    names = None if options["authors"] is None else readAuthors(Path(options["authors"]))
-    name = options["proof"]
-    data = _read(sys.stdin.buffer) if name == "-" else _readFile(Path(name))
+    names = None if authors is None else readAuthors(authors)
+    data = _read(sys.stdin.buffer) if proof == "-" else _readFile(Path(proof))
     try:
         kind = formatOf(data)
         if kind.startswith("svcbroker/consistency-proof"):
-            if options["genesis"]:
-                checkpoints.append(Checkpoint.of(genesis.header()))
+            if beginning is not None:
+                checkpoints.append(Checkpoint.of(beginning.header()))
             found, lines = _growth(data, chain, checkpoints)
-        elif options["complete"] or kind.startswith("svcbroker/topic-proof"):
-            found, lines = _topic(data, chain, checkpoints, options, names)
+        elif isComplete or kind.startswith("svcbroker/topic-proof"):
+            found, lines = _topic(data, chain, checkpoints, events if isComplete else None, names)
         else:
             found, lines = _event(data, chain, checkpoints, names)
     except ProofInvalid as error:
-        if options["json"]:
+        if asJson:
             console.say(json.dumps({"proved": False, "reason": str(error)}))
         else:
             console.say(f"NOT PROVED: {quoted(str(error))}")
         return Exit.BAD
     # One operator has all keys of such a ledger.
-    isOpen = found.get("ledger") == "pbft" and not options["checkpoints"]
-    if options["json"]:
+    isOpen = found.get("ledger") == "pbft" and not values
+    if asJson:
         notProved = ["that there is no other history"] if isOpen else []
         told = {"proved": True, **found, "trusted": trusted, "notProved": notProved}
         console.say(json.dumps(told))
@@ -192,15 +196,14 @@ def _topic(
     data: bytes,
     chain: bytes | None,
     checkpoints: Sequence[Checkpoint],
-    options: Options,
+    events: Sequence[Path] | None,
     names: Names | None,
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     proved = verifyTopic(data, chain=chain, checkpoint=_only(checkpoints))
-    if not options["complete"]:
+    if events is None:
         return topicFields(proved), topicLines(proved, names=names)
-    paths = map(Path, options["events"])
-    events = verifyComplete(proved, (proof for path in paths for proof in _proofsIn(path)))
-    return topicFields(proved, events), topicLines(proved, events, names)
+    found = verifyComplete(proved, (proof for path in events for proof in _proofsIn(path)))
+    return topicFields(proved, found), topicLines(proved, found, names)
 
 
 def _proofsIn(path: Path) -> Iterator[bytes]:

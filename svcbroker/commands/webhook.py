@@ -5,105 +5,95 @@ C{svcbroker webhook}: the webhooks of a running daemon.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from twisted.python import usage
+import click
 
-from ._command import Console, Exit
-from ._daemon import DaemonClient, DaemonOptions, askDaemon
+from ._arguments import jsonOption, options
+from ._command import Command, Console, Exit
+from ._daemon import Daemon, operatorCommand
+from ._tables import showTable
 from ._words import counted, quoted, timeText
 
-ACTIONS: Final = ("pause", "resume", "retry", "delete")
-"""The actions that need nothing but ids."""
+_ACTIONS: Final = (
+    ("pause", "paused", "Send nothing, also after restarts, until they are resumed."),
+    ("resume", "resumed", "Send again."),
+    ("retry", "tried again", "Make the next attempt now."),
+    ("delete", "deleted", "End webhooks for good."),
+)
+"""The actions that need nothing but ids, how their success is told, and their help."""
 
-_DONE: Final = {
-    "pause": "paused",
-    "resume": "resumed",
-    "retry": "tried again",
-    "skip": "skipped",
-    "delete": "deleted",
-}
 _PAGE: Final = 1000
+_AS_JSON: Final = jsonOption("Show the daemon's answers as they are.")
+_IDS: Final = click.argument("ids", metavar="ID...", nargs=-1, required=True)
 
 
-class Options(DaemonOptions):
-    """
-    The options of C{svcbroker webhook}. After parsing, C{self["action"]} is the action,
-    C{self["ids"]} the ids, and C{self["event"]} the event to skip.
-    """
-
-    synopsis = (
-        "[options] DATA-DIR|URL [list [ID...] | pause ID... | resume ID... | retry ID... | "
-        "skip ID EVENT-ID | delete ID...]"
-    )
-    longdesc = (
-        "An ID is that of a webhook's subscription. list shows the last error of each, and the "
-        "oldest event that waits. pause stops sending, also after restarts, until resume. retry "
-        "makes the next attempt now. skip has a webhook go on after an event, which must be the "
-        "oldest that waits: it stays in the log, and the receiver does not get it. delete ends "
-        "webhooks for good."
-    )
-    optFlags = [["json", None, "Show the daemon's answers as they are."]]
-
-    def parseArgs(  # type: ignore[override]
-        self, dataDir: str, action: str = "list", *values: str
-    ) -> None:
-        """See C{usage.Options}."""
-        self.setDaemon(dataDir)
-        self["action"], self["ids"], self["event"] = action, values, None
-        if action == "skip" and len(values) == 2:
-            self["ids"], self["event"] = values[:1], values[1]
-        elif action != "list" and not (action in ACTIONS and values):
-            raise usage.UsageError(f"what shall be done? {self.synopsis}")
-
-
-def run(options: Options, console: Console) -> int:
-    """Carry out the action, and say what came of it."""
-    act = _list if options["action"] == "list" else _change
-
-    async def ask(daemon: DaemonClient) -> Any:
-        return await act(daemon, options)
-
-    answer = askDaemon(options, ask)
-    for line in [json.dumps(answer)] if options["json"] else describe(options["action"], answer):
-        console.say(line)
+@operatorCommand("List webhooks with the last error of each, and the oldest event that waits.")
+@options(click.argument("ids", metavar="[ID...]", nargs=-1), _AS_JSON)
+def _list(console: Console, daemon: Daemon, ids: tuple[str, ...], asJson: bool) -> int:
+    records = [*_records(daemon, ids)]
+    if asJson:
+        console.say(json.dumps(records))
+    elif records:
+        showTable(console, _COLUMNS, map(_cells, records), map(describe, records))
+    else:
+        console.say("no webhooks")
     return Exit.GOOD
 
 
-async def _list(daemon: DaemonClient, options: Options) -> Any:
-    found: list[Any] = []
-    for id in options["ids"] or (None,):
+def _records(daemon: Daemon, ids: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    for id in ids or (None,):
         after: str | None = ""
         while after is not None:
-            page = await daemon.call(
+            page = daemon.call(
                 "webhooks/list",
-                groupId=options["group"],
+                groupId=daemon.group,
                 subscriptionId=id,
                 after=after,
                 limit=_PAGE,
             )
-            found += page["webhooks"]
+            yield from page["webhooks"]
             after = page["next"]
-    return found
 
 
-async def _change(daemon: DaemonClient, options: Options) -> Any:
-    for id in options["ids"]:
-        await daemon.call(
-            f"webhooks/{options['action']}", subscriptionId=id, eventId=options["event"]
-        )
-    return options["ids"]
+def _change(
+    console: Console,
+    daemon: Daemon,
+    action: str,
+    done: str,
+    ids: Sequence[str],
+    event: str | None,
+    asJson: bool,
+) -> int:
+    for id in ids:
+        daemon.call(f"webhooks/{action}", subscriptionId=id, eventId=event)
+    for line in [json.dumps(ids)] if asJson else [f"{done}: {id}" for id in ids]:
+        console.say(line)
+    return Exit.GOOD
 
 
-def describe(action: str, answer: Any) -> Sequence[str]:
-    """What came of an action, in lines for people."""
-    if action == "list":
-        return [_describe(each) for each in answer] or ["no webhooks"]
-    return [f"{_DONE[action]}: {id}" for id in answer]
+def _makeAction(action: str, done: str, help: str) -> click.Command:
+    def change(console: Console, daemon: Daemon, ids: tuple[str, ...], asJson: bool) -> int:
+        return _change(console, daemon, action, done, ids, None, asJson)
+
+    return operatorCommand(help)(options(_IDS, _AS_JSON)(change))
 
 
-def _describe(record: Mapping[str, Any]) -> str:
+@operatorCommand(
+    """\
+    Have a webhook go on after an event, which must be the oldest that waits.
+
+    The event stays in the log, and the receiver does not get it.
+    """
+)
+@options(click.argument("id"), click.argument("event", metavar="EVENT-ID"), _AS_JSON)
+def _skip(console: Console, daemon: Daemon, id: str, event: str, asJson: bool) -> int:
+    return _change(console, daemon, "skip", "skipped", (id,), event, asJson)
+
+
+def describe(record: Mapping[str, Any]) -> str:
+    """A record in a line for people."""
     owner = f", of {quoted(record['owner'])}" if record["owner"] else ""
     parts = [
         f"{record['subscriptionId']}: {quoted(','.join(record['topics']))} "
@@ -112,11 +102,49 @@ def _describe(record: Mapping[str, Any]) -> str:
     if record["paused"]:
         parts.append("paused")
     if record["failures"]:
-        parts.append(
-            f"{counted(record['failures'], 'failure')}, the last at "
-            f"{timeText(record['lastErrorTimestamp'])}: {quoted(record['lastError'])}"
-        )
+        parts.append(_failures(record))
     if record["oldestEventId"] is not None:
         age = counted(record["oldestEventAge"], "second")
         parts.append(f"event {record['oldestEventId']} waits for {age}")
     return "; ".join(parts)
+
+
+def _failures(record: Mapping[str, Any]) -> str:
+    return (
+        f"{counted(record['failures'], 'failure')}, the last at "
+        f"{timeText(record['lastErrorTimestamp'])}: {quoted(record['lastError'])}"
+    )
+
+
+_COLUMNS: Final = ("id", "topics", "receiver", "owner", "state", "oldest event")
+
+
+def _cells(record: Mapping[str, Any]) -> Sequence[str]:
+    state = [*(["paused"] if record["paused"] else [])]
+    if record["failures"]:
+        state.append(_failures(record))
+    waits = ""
+    if record["oldestEventId"] is not None:
+        waits = f"{record['oldestEventId']}, {counted(record['oldestEventAge'], 'second')}"
+    return (
+        record["subscriptionId"],
+        quoted(",".join(record["topics"])),
+        quoted(record["receiver"]),
+        quoted(record["owner"]),
+        "; ".join(state) or "sends",
+        waits,
+    )
+
+
+HELP: Final = (
+    "An ID is that of a webhook's subscription. Without an action the webhooks are listed."
+)
+DEFAULT: Final = "list"
+COMMANDS: Final = (
+    Command("list", "List webhooks, their errors and what waits.", command=_list),
+    *(
+        Command(action, help, command=_makeAction(action, done, help))
+        for action, done, help in _ACTIONS
+    ),
+    Command("skip", "Have a webhook go on after its oldest event.", command=_skip),
+)

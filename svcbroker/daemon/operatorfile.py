@@ -10,47 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from attrs import field, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
-from ..net.http import basicAuthorization
+from .operating import OPERATOR_NAME, OperatorFileError
 from .ports import TLS_TYPES
 
-OPERATOR_NAME: Final = "operator.json"
 TOKEN_SIZE: Final = 32
 """How many unguessable bytes prove an operator."""
-
-_MAX_SIZE = 64 * 1024
-
-
-class OperatorFileError(Exception):
-    """
-    The file cannot be used. The text is one line for the operator.
-    """
-
-
-@frozen(kw_only=True)
-class Operating:
-    """
-    How a daemon is operated.
-
-    @ivar url: its base address, context path included.
-    @ivar authorization: the value of the header C{Authorization}.
-    """
-
-    url: str
-    authorization: bytes = field(repr=False)
-
-    @classmethod
-    def byToken(cls, url: str, token: str) -> Operating:
-        """With a token: that of a running daemon, or that of an account."""
-        return cls(url=url, authorization=b"Bearer " + token.encode("utf-8"))
-
-    @classmethod
-    def byPassword(cls, url: str, account: str, password: str) -> Operating:
-        """As an account."""
-        return cls(url=url, authorization=basicAuthorization(account, password))
 
 
 def operatorUrl(address: str, basePath: str, endpoint: str) -> str:
@@ -123,24 +90,3 @@ class OperatorFile:
         if self._isWritten:
             self._path.unlink(missing_ok=True)
         return succeed(None)
-
-
-def readOperatorFile(directory: Path) -> Operating:
-    """
-    How the daemon of a data directory is operated.
-
-    @raise OperatorFileError: there is no such file, or it cannot be read.
-    """
-    path = directory / OPERATOR_NAME
-    try:
-        with path.open("rb") as file:
-            value = json.loads(file.read(_MAX_SIZE))
-        return Operating.byToken(str(value["url"]), str(value["token"]))
-    except FileNotFoundError:
-        raise OperatorFileError(
-            f"no daemon that can be operated runs on {directory}: it has no {OPERATOR_NAME}"
-        ) from None
-    except OSError as error:
-        raise OperatorFileError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise OperatorFileError(f"{path} is not what a daemon has written") from None

@@ -5,42 +5,43 @@ C{svcbroker engine attest}: a validator's attestation of a broker.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+
+import click
 
 from ...ledgers.cometbft.provisioning import ATTESTATION_NAME, GENESIS, attest, encodeAttestation
+from .._arguments import PATH, makeCommand, options
 from .._command import CommandError, Console, Exit
-from .._options import CommandOptions
 from ._files import chainOf, hexKey, loadGenesis, loadJoinRequest, seedOf, writeNew
+from ._parameters import HOME
 
 
-class Options(CommandOptions):
+@makeCommand(
+    f"""\
+    Let a broker send to the chain: sign an attestation of it.
+
+    REQUEST is the join request of the broker's node, KEY the broker's public key; a broker without
+    an attestation tells its key in its log and in readyz. Put the output into the broker's data
+    directory, in the group's directory, as {ATTESTATION_NAME}. It is valid as long as this node is
+    a validator.
     """
-    The options of C{svcbroker engine attest}.
-    """
-
-    synopsis = "[options] HOME REQUEST|KEY"
-    longdesc = (
-        "REQUEST is the join request of the broker's node, KEY the broker's public key; a broker "
-        "without an attestation tells its key in its log and in readyz. Put the output into the "
-        f"broker's data directory, in the group's directory, as {ATTESTATION_NAME}. It is valid as "
-        "long as this node is a validator."
-    )
-    optParameters: list[list[Any]] = [
-        ["output", "o", None, "Write it to a new file. [default: standard output]"],
-    ]
-
-    def parseArgs(self, home: str, broker: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["home"], self["broker"] = Path(home).absolute(), broker
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(
+    HOME,
+    click.argument("broker", metavar="REQUEST|KEY"),
+    click.option(
+        "--output",
+        "-o",
+        type=PATH,
+        metavar="FILE",
+        help="Write it to a new file. [default: standard output]",
+    ),
+)
+def command(console: Console, home: Path, broker: str, output: Path | None) -> int:
     """Sign the attestation."""
-    home: Path = options["home"]
     chain = chainOf(home)
-    key = hexKey(options["broker"])
+    key = hexKey(broker)
     if key is None:
-        request = loadJoinRequest(Path(options["broker"]))
+        request = loadJoinRequest(Path(broker))
         name = loadGenesis(home / GENESIS)[1].chainId
         if request.chain != name:
             raise CommandError(
@@ -48,8 +49,8 @@ def run(options: Options, console: Console) -> int:
             )
         key = bytes.fromhex(request.broker)
     data = encodeAttestation(attest(seedOf(home), chain, key))
-    if options["output"] is None:
+    if output is None:
         console.say(data.decode("ascii").rstrip("\n"))
     else:
-        writeNew(Path(options["output"]), data)
+        writeNew(output, data)
     return Exit.GOOD

@@ -8,7 +8,6 @@ import os
 import time
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from ...ledgers.cometbft.provisioning import (
     Address,
@@ -18,76 +17,50 @@ from ...ledgers.cometbft.provisioning import (
     layOutJoining,
     ourGenesis,
 )
+from .._arguments import makeCommand, options
 from .._command import CommandError, Console, Exit
-from .._options import CommandOptions
 from ._files import JOIN_REQUEST_NAME, loadJoinRequest, tried
-from .init import address
+from ._parameters import HOME, LISTEN_OPTIONS, REQUESTS
 
-DEFAULT_RPC = "127.0.0.1:26657"
 _CLOCK_TOLERANCE = 60.0
 
 
-class ListenOptions(CommandOptions):
+def planHome(
+    home: Path, name: str, p2p: Address, *, listen: Address | None, rpc: Address
+) -> NodePlan:
     """
-    Options of commands that write an engine's configuration.
+    The plan of an engine's home.
+
+    @param p2p: the address that its peers use.
     """
-
-    optParameters: list[list[Any]] = [
-        [
-            "listen",
-            None,
-            None,
-            "Where the engine listens for peers. [default: 0.0.0.0, own port]",
-        ],
-        ["rpc", None, DEFAULT_RPC, "Where its RPC listens, for its broker alone."],
-    ]
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        super().postOptions()
-        for name in ("listen", "rpc"):
-            if self[name] is not None:
-                self[name] = address(self[name], name)
-
-    def plan(self, home: Path, name: str, p2p: Address) -> NodePlan:
-        """
-        The plan of the engine's home.
-
-        @param p2p: the address that its peers use.
-        """
-        own = Address(host="0.0.0.0", port=p2p.port)
-        return NodePlan(
-            home=home, name=name, rpc=self["rpc"], p2p=self["listen"] or own, external=p2p
-        )
+    own = Address(host="0.0.0.0", port=p2p.port)
+    return NodePlan(home=home, name=name, rpc=rpc, p2p=listen or own, external=p2p)
 
 
-class Options(ListenOptions):
+@makeCommand(
+    """\
+    Assemble the genesis from the join requests of all first nodes.
+
+    Every organisation runs this with the join requests of all, in any order, and compares the
+    output with the others: the network can begin when it is the same. Writes the genesis and the
+    configuration of the engine into HOME.
     """
-    The options of C{svcbroker engine genesis}.
-    """
-
-    synopsis = "[options] HOME REQUEST..."
-    longdesc = (
-        "Every organisation runs this with the join requests of all, in any order, and "
-        "compares the output with the others: the network can begin when it is the same. "
-        "Writes the genesis and the configuration of the engine into HOME."
-    )
-
-    def parseArgs(self, home: str, *requests: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["home"] = Path(home).absolute()
-        self["requests"] = [Path(request) for request in requests]
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(HOME, REQUESTS, *LISTEN_OPTIONS)
+def command(
+    console: Console,
+    home: Path,
+    requests: tuple[Path, ...],
+    listen: Address | None,
+    rpc: Address,
+) -> int:
     """Assemble the genesis, and lay out the home."""
-    home: Path = options["home"]
     if not (home / JOIN_REQUEST_NAME).exists():
         raise CommandError(f"{home} has no {JOIN_REQUEST_NAME}: see svcbroker engine init")
     own = loadJoinRequest(home / JOIN_REQUEST_NAME)
-    requests = [own, *map(loadJoinRequest, options["requests"])]
-    ceremony = tried(lambda: assembleGenesis(requests))
-    plan = options.plan(home, own.name, own.peer.address)
+    given = [own, *map(loadJoinRequest, requests)]
+    ceremony = tried(lambda: assembleGenesis(given))
+    plan = planHome(home, own.name, own.peer.address, listen=listen, rpc=rpc)
     peers = [request.peer for request in ceremony.requests if request != own]
     keys = tried(
         lambda: layOutJoining(plan, ceremony.genesis, peers, os.urandom, tuning=own.tuning)

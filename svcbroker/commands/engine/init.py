@@ -7,114 +7,44 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, Final
 
-from twisted.python import usage
+import click
 
 from ...ledgers.cometbft.provisioning import (
-    DEFAULT_PROFILE,
     GENESIS,
-    PROFILES,
     Address,
     ConfigInvalid,
     JoinRequest,
     encodeJoinRequest,
     makeJoinRequest,
     makeKeys,
-    parseAddress,
 )
+from .._arguments import makeCommand, options
 from .._command import CommandError, Console, Exit
-from .._options import CommandOptions
 from ._files import JOIN_REQUEST_NAME, brokerKey, seedOf, tried, writeNew
-
-TIMEOUTS: Final = [
-    "timeouts",
-    None,
-    DEFAULT_PROFILE,
-    f"The engines' timeouts, the same for all nodes: {' or '.join(PROFILES)}.",
-]
+from ._parameters import HOME, NODE_OPTIONS, TIMEOUTS
 
 
-class NodeOptions(CommandOptions):
-    """
-    Options of commands that make a node.
-    """
-
-    optParameters: list[list[Any]] = [
-        ["name", None, None, "The node's name."],
-        ["p2p", None, None, "The address at which the other engines reach it: HOST:PORT."],
-        ["data-dir", None, None, "The data directory of the broker beside it."],
-        ["group", None, "1", "The broker's group."],
-    ]
-    needed: tuple[str, ...] = ("name", "p2p", "data-dir")
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        super().postOptions()
-        for name in self.needed:
-            if not self[name]:
-                raise usage.UsageError(f"--{name} is needed")
-        self["p2p"] = address(self["p2p"], "p2p")
-
-
-class Options(NodeOptions):
-    """
-    The options of C{svcbroker engine init}.
-    """
-
-    synopsis = "--chain NAME --name NAME --p2p HOST:PORT --data-dir DIR [options] HOME"
-    longdesc = (
-        f"Makes HOME with the keys of a node, the key of its broker in the data directory, and "
-        f"HOME/{JOIN_REQUEST_NAME}, which the other organisations need. Existing keys are kept."
-    )
-    optParameters: list[list[Any]] = [
-        ["chain", None, None, "The chain's name: the same for all its nodes."],
-        TIMEOUTS,
-    ]
-    needed = ("chain", *NodeOptions.needed)
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        super().postOptions()
-        self["timeouts"] = profile(self["timeouts"])
-
-    def parseArgs(self, home: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["home"] = Path(home).absolute()
-
-
-def address(text: str, option: str) -> Address:
-    """
-    Read the value of an option that is an address.
-
-    @raise usage.UsageError: it is none.
-    """
-    try:
-        return parseAddress(text)
-    except ConfigInvalid as error:
-        raise usage.UsageError(f"--{option}: {error}") from None
-
-
-def profile(text: str) -> str:
-    """
-    Read the value of an option that names timeouts.
-
-    @raise usage.UsageError: it is unknown.
-    """
-    if text not in PROFILES:
-        raise usage.UsageError(f"--timeouts: is not {' or '.join(PROFILES)}: {text!r}")
-    return text
-
-
-def writeJoinRequest(options: NodeOptions, chain: str, timeouts: str) -> JoinRequest:
+def writeJoinRequest(
+    home: Path,
+    *,
+    chain: str,
+    timeouts: str,
+    name: str,
+    p2p: Address,
+    dataDir: Path,
+    group: str,
+) -> JoinRequest:
     """
     Make a node's keys where they are missing, and write its join request.
 
     @param chain: the chain's name.
     @param timeouts: the name of the engines' timeouts.
+    @param p2p: the address at which the other engines reach it.
+    @param dataDir: the data directory of the broker beside it.
+    @param group: the broker's group.
     @raise CommandError: it cannot be made.
     """
-    home: Path = options["home"]
     if (home / JOIN_REQUEST_NAME).exists():
         raise CommandError(
             f"{home / JOIN_REQUEST_NAME} exists: remove it if the node needs another one"
@@ -125,9 +55,9 @@ def writeJoinRequest(options: NodeOptions, chain: str, timeouts: str) -> JoinReq
             seedOf(home),
             keys,
             chain=chain,
-            name=options["name"],
-            p2p=options["p2p"],
-            broker=brokerKey(Path(options["data-dir"]), options["group"], os.urandom),
+            name=name,
+            p2p=p2p,
+            broker=brokerKey(dataDir, group, os.urandom),
             timeouts=timeouts,
             now=time.time(),
         )
@@ -137,12 +67,41 @@ def writeJoinRequest(options: NodeOptions, chain: str, timeouts: str) -> JoinReq
     return request
 
 
-def run(options: Options, console: Console) -> int:
+@makeCommand(
+    f"""\
+    Make a node's keys, and its join request for the others.
+
+    Makes HOME with the keys of a node, the key of its broker in the data directory, and
+    HOME/{JOIN_REQUEST_NAME}, which the other organisations need. Existing keys are kept.
+    """
+)
+@options(
+    HOME,
+    click.option(
+        "--chain",
+        required=True,
+        metavar="NAME",
+        help="The chain's name: the same for all its nodes. It is needed.",
+    ),
+    *NODE_OPTIONS,
+    TIMEOUTS,
+)
+def command(
+    console: Console,
+    home: Path,
+    chain: str,
+    name: str,
+    p2p: Address,
+    data_dir: Path,
+    group: str,
+    timeouts: str,
+) -> int:
     """Make the keys and the join request."""
-    home: Path = options["home"]
     if (home / GENESIS).exists():
         raise CommandError(f"{home} is the home of an engine of a network already")
-    request = writeJoinRequest(options, options["chain"], options["timeouts"])
+    request = writeJoinRequest(
+        home, chain=chain, timeouts=timeouts, name=name, p2p=p2p, dataDir=data_dir, group=group
+    )
     for line in describeJoinRequest(request):
         console.say(line)
     console.say(

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.task import react
-from twisted.python import usage
 from twisted.python.failure import Failure
 
 from ...ledgers.cometbft.provisioning import (
@@ -26,87 +26,105 @@ from ...ledgers.cometbft.provisioning import (
     connectEngine,
     layOutJoining,
 )
+from .._arguments import PATH, ParsedType, makeCommand, options
 from .._command import CommandError, Console, Exit
 from ._files import JOIN_REQUEST_NAME, loadGenesis, loadJoinRequest, tried
-from .genesis import ListenOptions
-from .init import NodeOptions, address, describeJoinRequest, writeJoinRequest
+from ._parameters import ADDRESS, HOME, LISTEN_OPTIONS, NODE_OPTIONS, REQUESTS
+from .genesis import planHome
+from .init import describeJoinRequest, writeJoinRequest
 
 _TRUST = re.compile(r"([1-9][0-9]{0,18}):([0-9a-fA-F]{64})")
 _ANSWER = 10.0
 _ALL = 60.0
 
 
-class Options(NodeOptions, ListenOptions):
+def _trust(text: str) -> tuple[int, bytes]:
+    found = _TRUST.fullmatch(text)
+    if found is None:
+        raise ValueError("is not HEIGHT:HASH with 64 hexadecimal digits")
+    return int(found[1]), bytes.fromhex(found[2])
+
+
+@makeCommand(
+    """\
+    Make the home of a new node of an existing network.
+
+    REQUESTs are the join requests of nodes that the new one connects to. It follows the network,
+    and votes once it has been made a validator (svcbroker engine propose). Its broker may send once
+    a validator has attested it (svcbroker engine attest).
     """
-    The options of C{svcbroker engine join}.
-    """
-
-    synopsis = "--genesis FILE --name NAME --p2p HOST:PORT --data-dir DIR [options] HOME REQUEST..."
-    longdesc = (
-        "REQUESTs are the join requests of nodes that the new one connects to. It follows the "
-        "network, and votes once it has been made a validator (svcbroker engine propose). Its "
-        "broker may send once a validator has attested it (svcbroker engine attest)."
-    )
-    optParameters: list[list[Any]] = [
-        ["genesis", None, None, "The network's genesis file, as the others have it."],
-        [
-            "trust",
-            None,
-            None,
-            "A trusted block, HEIGHT:HASH. [default: the first block, which the genesis proves]",
-        ],
-    ]
-    needed = ("genesis", *NodeOptions.needed)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["state-sync"] = []
-
-    def opt_state_sync(self, text: str) -> None:
-        """
-        Start from a snapshot, verified by the RPC of this engine, HOST:PORT; give it at least
-        twice.
-        """
-        self["state-sync"].append(address(text, "state-sync"))
-
-    def parseArgs(self, home: str, *requests: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["home"] = Path(home).absolute()
-        self["requests"] = [Path(request) for request in requests]
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        super().postOptions()
-        if not self["requests"]:
-            raise usage.UsageError("the join request of at least one node to connect to is needed")
-        if len(self["state-sync"]) == 1:
-            raise usage.UsageError("--state-sync: two engines must agree: give another one")
-        if self["trust"] is not None:
-            found = _TRUST.fullmatch(self["trust"])
-            if found is None:
-                raise usage.UsageError("--trust: is not HEIGHT:HASH with 64 hexadecimal digits")
-            self["trust"] = (int(found[1]), bytes.fromhex(found[2]))
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(
+    HOME,
+    REQUESTS,
+    click.option(
+        "--genesis",
+        "genesisFile",
+        type=PATH,
+        required=True,
+        metavar="FILE",
+        help="The network's genesis file, as the others have it. It is needed.",
+    ),
+    *NODE_OPTIONS,
+    *LISTEN_OPTIONS,
+    click.option(
+        "--state-sync",
+        "servers",
+        type=ADDRESS,
+        metavar="HOST:PORT",
+        multiple=True,
+        help="Start from a snapshot, verified by the RPC of this engine; give it at least twice.",
+    ),
+    click.option(
+        "--trust",
+        type=ParsedType("block", _trust),
+        metavar="HEIGHT:HASH",
+        help="A trusted block. [default: the first block, which the genesis proves]",
+    ),
+)
+def command(
+    console: Console,
+    home: Path,
+    requests: tuple[Path, ...],
+    genesisFile: Path,
+    name: str,
+    p2p: Address,
+    data_dir: Path,
+    group: str,
+    listen: Address | None,
+    rpc: Address,
+    servers: tuple[Address, ...],
+    trust: tuple[int, bytes] | None,
+) -> int:
     """Lay out the home."""
-    home: Path = options["home"]
+    if not requests:
+        raise CommandError("the join request of at least one node to connect to is needed")
+    if len(servers) == 1:
+        raise CommandError("--state-sync: two engines must agree: give another one")
     if (home / GENESIS).exists():
         raise CommandError(f"{home} is the home of an engine already")
-    data, genesis = loadGenesis(Path(options["genesis"]))
-    requests = [loadJoinRequest(path) for path in options["requests"]]
-    for request in requests:
+    data, genesis = loadGenesis(genesisFile)
+    members = [loadJoinRequest(path) for path in requests]
+    for request in members:
         if request.chain != genesis.chainId:
             raise CommandError(
                 f"the join request of {request.name} is for {request.chain}, not {genesis.chainId}"
             )
-    sync = _stateSync(options, genesis)
-    timeouts = {request.timeouts for request in requests}
+    sync = _stateSync(servers, trust, genesis)
+    timeouts = {request.timeouts for request in members}
     if len(timeouts) > 1:
         raise CommandError(f"the join requests have several timeouts: {', '.join(timeouts)}")
-    own = writeJoinRequest(options, genesis.chainId, timeouts.pop())
-    peers = [request.peer for request in requests]
-    plan = options.plan(home, own.name, own.peer.address)
+    own = writeJoinRequest(
+        home,
+        chain=genesis.chainId,
+        timeouts=timeouts.pop(),
+        name=name,
+        p2p=p2p,
+        dataDir=data_dir,
+        group=group,
+    )
+    peers = [request.peer for request in members]
+    plan = planHome(home, own.name, own.peer.address, listen=listen, rpc=rpc)
     tried(lambda: layOutJoining(plan, data, peers, os.urandom, stateSync=sync, tuning=own.tuning))
     for line in describeJoinRequest(own):
         console.say(line)
@@ -116,11 +134,12 @@ def run(options: Options, console: Console) -> int:
     return Exit.GOOD
 
 
-def _stateSync(options: Options, genesis: Genesis) -> StateSync | None:
-    servers = options["state-sync"]
+def _stateSync(
+    servers: tuple[Address, ...], trust: tuple[int, bytes] | None, genesis: Genesis
+) -> StateSync | None:
     if not servers:
         return None
-    height, hash = options["trust"] or _ask(genesis, servers)
+    height, hash = trust or _ask(genesis, servers)
     return StateSync(servers=servers, height=height, hash=hash)
 
 

@@ -7,74 +7,65 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from twisted.python import usage
+import click
 
 from ...chain import ValidatorSet
 from ...ledgers.changing import proposeChange
 from ...ledgers.cometbft.provisioning import GENESIS, engineOrder
+from .._arguments import options
 from .._command import CommandError, Console, Exit
-from .._daemon import DaemonClient, DaemonOptions, askDaemon
+from .._daemon import DAEMON, Daemon, operatorCommand
 from ._files import chainOf, describeChange, keyFrom, loadGenesis, tried, writeNew
+from ._parameters import HOME, OUTPUT
 
 
-class Options(DaemonOptions):
+@operatorCommand(
+    """\
+    Propose a change of the validators.
+
+    Reads the current validators from the daemon. A KEY is a validator's public key, or its first
+    digits for --remove; a REQUEST is the file of a node's join request.
     """
-    The options of C{svcbroker engine propose}.
-    """
-
-    synopsis = (
-        "--output FILE [--add KEY|REQUEST]... [--remove KEY|REQUEST]... [options] HOME DATA-DIR|URL"
-    )
-    longdesc = (
-        "Reads the current validators from the daemon on DATA-DIR. A KEY is a validator's public "
-        "key, or its first digits for --remove; a REQUEST is the file of a node's join request."
-    )
-    optParameters: list[list[Any]] = [
-        ["output", "o", None, "The new file to write."],
-    ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["add"], self["remove"] = [], []
-
-    def opt_add(self, key: str) -> None:
-        """A validator to add; may be given more than once."""
-        self["add"].append(key)
-
-    def opt_remove(self, key: str) -> None:
-        """A validator to remove; may be given more than once."""
-        self["remove"].append(key)
-
-    def parseArgs(self, home: str, dataDir: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self.setDaemon(dataDir)
-        self["home"] = Path(home).absolute()
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        super().postOptions()
-        if not self["output"]:
-            raise usage.UsageError("--output is needed")
-        if not (self["add"] or self["remove"]):
-            raise usage.UsageError("--add or --remove is needed")
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(
+    HOME,
+    DAEMON,
+    OUTPUT,
+    click.option(
+        "--add",
+        "added",
+        metavar="KEY|REQUEST",
+        multiple=True,
+        help="A validator to add. May come again.",
+    ),
+    click.option(
+        "--remove",
+        "removed",
+        metavar="KEY|REQUEST",
+        multiple=True,
+        help="A validator to remove. May come again.",
+    ),
+)
+def command(
+    console: Console,
+    daemon: Daemon,
+    home: Path,
+    output: Path,
+    added: tuple[str, ...],
+    removed: tuple[str, ...],
+) -> int:
     """Propose the change."""
-
-    async def ask(daemon: DaemonClient) -> Any:
-        return await daemon.call("validators", groupId=options["group"])
-
-    home: Path = options["home"]
+    if not (added or removed):
+        raise CommandError("--add or --remove is needed")
     chain = chainOf(home)
     name = loadGenesis(home / GENESIS)[1].chainId
-    add = [keyFrom(text, chain=name) for text in options["add"]]
-    current = readSet(askDaemon(options, ask))
-    remove = [_keyIn(current, text) for text in options["remove"]]
+    add = [keyFrom(text, chain=name) for text in added]
+    current = readSet(daemon.call("validators", groupId=daemon.group))
+    remove = [_keyIn(current, text) for text in removed]
     document = tried(
         lambda: proposeChange(chain, current, add=add, remove=remove, order=engineOrder)
     )
-    writeNew(Path(options["output"]), document.encode())
+    writeNew(output, document.encode())
     for line in describeChange(document):
         console.say(line)
     return Exit.GOOD

@@ -7,39 +7,33 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...ledgers.cometbft.provisioning import writeFile
+from .._arguments import makeCommand, options
 from .._command import CommandError, Console, Exit
-from .._options import CommandOptions
 from ._files import chainOf, describeChange, loadChange, seedOf, tried
+from ._parameters import FILE, HOME
 
 
-class Options(CommandOptions):
+@makeCommand(
+    """\
+    Sign a change of the validators, with this node's key.
+
+    Adds the signature of this node's validator to the change in FILE: its approval if it is in the
+    current set, and its acceptance if it is in the following set. Read the change before you sign
+    it: svcbroker engine show
     """
-    The options of C{svcbroker engine sign}.
-    """
-
-    synopsis = "HOME FILE"
-    longdesc = (
-        "Adds the signature of this node's validator to the change in FILE: its approval if it is "
-        "in the current set, and its acceptance if it is in the following set. Read the change "
-        "before you sign it: svcbroker engine show"
-    )
-
-    def parseArgs(self, home: str, file: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["home"], self["file"] = Path(home).absolute(), Path(file)
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(HOME, FILE)
+def command(console: Console, home: Path, path: Path) -> int:
     """Sign the change."""
-    document = loadChange(options["file"])
-    chain = chainOf(options["home"])
+    document = loadChange(path)
+    chain = chainOf(home)
     if document.chain != chain:
         raise CommandError(
             f"it is a change of chain {document.chain.hex()}, this node is on {chain.hex()}",
             Exit.BAD,
         )
-    signed = tried(lambda: document.sign(seedOf(options["home"])))
-    writeFile(options["file"], signed.encode())
+    signed = tried(lambda: document.sign(seedOf(home)))
+    writeFile(path, signed.encode())
     for line in describeChange(signed):
         console.say(line)
     return Exit.GOOD

@@ -8,94 +8,94 @@ import os
 import shlex
 import time
 from pathlib import Path
-from typing import Any
 
-from twisted.python import usage
+import click
 
-from ...daemon.settings import Seconds, WholeNumber
+from .._arguments import makeCommand, options
 from .._command import CommandError, Console, Exit
 from .._engines import ENGINE_VARIABLE, describeLedger, findEngine
-from .._options import CommandOptions
-from ..engine.init import TIMEOUTS, profile
+from ..engine._parameters import HOME_TYPE, TIMEOUTS
 from ._plan import MAX_NODES, STRIDE, TestNetwork, checkPorts, holding, layOut, readNetwork
 from ._running import runNetwork
 
 DEFAULT_NODES = 4
 
 
-class Options(CommandOptions):
+@makeCommand(
+    """\
+    Run a whole CometBFT network on this machine, to try it out.
+
+    Lays out a network in DIR: engines that decide blocks together, each with a broker beside it.
+    Starts it, prints its addresses, and stops it on Ctrl-C. A network that exists in DIR is
+    started again.
     """
-    The options of C{svcbroker testnet}.
-    """
-
-    synopsis = "[options] DIR"
-    longdesc = (
-        "Lays out a network in DIR: engines that decide blocks together, each with a broker beside "
-        "it. Starts it, prints its addresses, and stops it on Ctrl-C. A network that exists in "
-        "DIR is started again."
-    )
-    optParameters: list[list[Any]] = [
-        ["nodes", None, None, f"The number of nodes of a new network. [default: {DEFAULT_NODES}]"],
-        [
-            "engine",
-            None,
-            None,
-            f"The cometbft program. [default: ${ENGINE_VARIABLE}, or cometbft on the PATH]",
-        ],
-        [
-            "base-port",
-            None,
-            None,
-            f"The first port of a new network; each node uses the next {STRIDE}. "
-            "[default: free ports]",
-        ],
-        TIMEOUTS,
-        ["timeout", None, "120", "Seconds that the start may take."],
-    ]
-    optFlags = [["lay-out-only", None, "Start nothing, and print the command line of each node."]]
-
-    def parseArgs(self, directory: str) -> None:  # type: ignore[override]
-        """See C{usage.Options}."""
-        self["directory"] = Path(directory).absolute()
-
-    def postOptions(self) -> None:
-        """See C{usage.Options}."""
-        highest = 65536 - STRIDE
-        for name, kind in (
-            ("nodes", WholeNumber(metavar="COUNT", minimum=1, maximum=MAX_NODES)),
-            ("base-port", WholeNumber(metavar="PORT", minimum=1024, maximum=highest)),
-            ("timeout", Seconds(maximum=3600)),
-        ):
-            if self[name] is not None:
-                try:
-                    self[name] = kind.parse(self[name])
-                except ValueError as error:
-                    raise usage.UsageError(f"--{name}: {error}") from None
-        self["timeouts"] = profile(self["timeouts"])
-        last = (self["base-port"] or 0) + STRIDE * (self["nodes"] or DEFAULT_NODES)
-        if last > 65536:
-            raise usage.UsageError("--base-port: there are no ports above 65535")
-
-
-def run(options: Options, console: Console) -> int:
+)
+@options(
+    click.argument("directory", metavar="DIR", type=HOME_TYPE),
+    click.option(
+        "--nodes",
+        type=click.IntRange(1, MAX_NODES),
+        metavar="COUNT",
+        help=f"The number of nodes of a new network. [default: {DEFAULT_NODES}]",
+    ),
+    click.option(
+        "--engine",
+        "program",
+        metavar="PROGRAM",
+        help=f"The cometbft program. [default: ${ENGINE_VARIABLE}, or cometbft on the PATH]",
+    ),
+    click.option(
+        "--base-port",
+        type=click.IntRange(1024, 65536 - STRIDE),
+        metavar="PORT",
+        help=f"The first port of a new network; each node uses the next {STRIDE}. "
+        "[default: free ports]",
+    ),
+    TIMEOUTS,
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, 3600, min_open=True),
+        default=120.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Seconds that the start may take.",
+    ),
+    click.option(
+        "--lay-out-only",
+        is_flag=True,
+        help="Start nothing, and print the command line of each node.",
+    ),
+)
+def command(
+    console: Console,
+    directory: Path,
+    nodes: int | None,
+    program: str | None,
+    base_port: int | None,
+    timeouts: str,
+    timeout: float,
+    lay_out_only: bool,
+) -> int:
     """Lay out the network if it does not exist, and run it."""
-    directory: Path = options["directory"]
-    engine = findEngine(options["engine"], os.environ)
+    if (base_port or 0) + STRIDE * (nodes or DEFAULT_NODES) > 65536:
+        raise CommandError("--base-port: there are no ports above 65535")
+    engine = findEngine(program, os.environ)
     with holding(directory):
-        network = _network(options, engine)
-        if options["lay-out-only"]:
+        network = _network(directory, nodes, base_port, engine, timeouts)
+        if lay_out_only:
             for node in network.nodes:
                 console.say(f"{node.name}: {shlex.join(node.command())}")
             console.say(f"A systemd unit for each node is in {directory}.")
             return Exit.GOOD
         checkPorts(network)
         ledgers = [describeLedger(node.home, node.ports["rpc"], engine) for node in network.nodes]
-        runNetwork(network, ledgers, console, options["timeout"])
+        runNetwork(network, ledgers, console, timeout)
     return Exit.GOOD
 
 
-def _network(options: Options, engine: Path) -> TestNetwork:
-    directory, nodes, basePort = options["directory"], options["nodes"], options["base-port"]
+def _network(
+    directory: Path, nodes: int | None, basePort: int | None, engine: Path, timeouts: str
+) -> TestNetwork:
     known = readNetwork(directory)
     if known is None:
         return layOut(
@@ -103,7 +103,7 @@ def _network(options: Options, engine: Path) -> TestNetwork:
             nodes or DEFAULT_NODES,
             engine,
             basePort,
-            timeouts=options["timeouts"],
+            timeouts=timeouts,
             now=time.time,
             entropy=os.urandom,
         )
