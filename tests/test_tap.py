@@ -30,7 +30,7 @@ from svcbroker.access import ANYBODY
 from svcbroker.daemon.carriers import METADATA
 from svcbroker.daemon.config import SETTINGS, ConfigError
 from svcbroker.daemon.dependencies import StartError
-from svcbroker.daemon.operatorfile import OPERATOR_NAME, OperatorFileError, readOperatorFile
+from svcbroker.daemon.operating import OPERATOR_NAME, OperatorFileError, readOperatorFile
 from svcbroker.daemon.process import TwistdProcess
 from svcbroker.daemon.service import BrokerService
 from svcbroker.daemon.settings import GroupSetting

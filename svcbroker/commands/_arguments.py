@@ -74,69 +74,7 @@ def makeCommand(
     return decorate
 
 
-class PathType(click.Path):
-    """
-    A path. Whether it exists is told by what opens it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-
-class HeightType(click.ParamType):
-    """
-    The height of a block.
-    """
-
-    name = "height"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """See C{click.ParamType}."""
-        if isinstance(value, int):
-            return value
-        if not (value.isascii() and value.isdigit() and len(value) <= 18):
-            self.fail("not a height", param, ctx)
-        return int(value)
-
-
-class ChainType(click.ParamType):
-    """
-    The id of a chain: the hash of its genesis.
-    """
-
-    name = "hash"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> bytes:
-        """See C{click.ParamType}."""
-        if isinstance(value, bytes):
-            return value
-        digits = value.removeprefix("0x")
-        try:
-            found = bytes.fromhex(digits)
-        except ValueError:
-            found = b""
-        if len(found) != 32 or len(digits) != 64:
-            self.fail("a hash has 64 hexadecimal digits", param, ctx)
-        return found
-
-
-class NodeType(click.ParamType):
-    """
-    The number of a node, or one of nodes.
-    """
-
-    name = "node"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """See C{click.ParamType}."""
-        if isinstance(value, int):
-            return value
-        if not (value.isascii() and value.isdigit() and len(value) <= 3):
-            self.fail(f"{value!r} is neither a node's number nor one of nodes", param, ctx)
-        return int(value)
-
-
-class ParsedType(click.ParamType):
+class ParsedType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
     """
     A parameter that a function reads.
     """
@@ -158,14 +96,62 @@ class ParsedType(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+def _height(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ValueError("not a height")
+    return int(text)
+
+
+def _chain(text: str) -> bytes:
+    digits = text.removeprefix("0x")
+    try:
+        found = bytes.fromhex(digits)
+    except ValueError:
+        found = b""
+    if len(found) != 32 or len(digits) != 64:
+        raise ValueError("a hash has 64 hexadecimal digits")
+    return found
+
+
+def _node(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 3):
+        raise ValueError(f"{text!r} is neither a node's number nor one of nodes")
+    return int(text)
+
+
 UNEXPECTED: Final = "Got unexpected extra argument"
 """With what click's message about too many arguments begins."""
 
-PATH: Final = PathType()
-HEIGHT: Final = HeightType()
-CHAIN: Final = ChainType()
-NODE: Final = NodeType()
-COUNT: Final = click.IntRange(min=0)
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ValueError("not a number")
+    return int(text)
+
+
+def wholeNumber(minimum: int, maximum: int, reason: str) -> ParsedType:
+    """
+    A number between bounds, both included.
+
+    @param reason: what is said of other values, after the value.
+    """
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and minimum <= int(text[:20]) <= maximum):
+            raise ValueError(f"{text!r} {reason}")
+        return int(text)
+
+    return ParsedType("number", parse)
+
+
+PATH: Final = click.Path(path_type=Path)
+"""A path. Whether it exists is told by what opens it."""
+HEIGHT: Final = ParsedType("height", _height)
+CHAIN: Final = ParsedType("chain", _chain)
+"""The id of a chain: the hash of its genesis."""
+NODE: Final = ParsedType("node", _node)
+"""The number of a node, or one of nodes."""
+COUNT: Final = ParsedType("number", _count)
 
 DATA_DIR: Final = click.argument("directory", metavar="DATA-DIR", type=PATH)
 PROGRESS: Final = click.option(

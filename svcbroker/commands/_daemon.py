@@ -8,7 +8,7 @@ import json
 import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,21 +98,24 @@ def operatorCommand(summary: str) -> Callable[[Callable[..., int]], click.Comman
 
 class Daemon:
     """
-    Makes operator calls.
+    Makes operator calls. The daemon is looked for when the first one is made, so that a command
+    checks its arguments before.
 
     @ivar group: the group that is meant; C{None} for the daemon's default.
     """
 
     def __init__(
-        self, url: str, http: httpx.Client, timeout: float, group: str | None = None
+        self,
+        find: Callable[[], tuple[str, httpx.Client]],
+        timeout: float,
+        group: str | None = None,
     ) -> None:
         """
-        @param url: the daemon's base address.
-        @param http: has the credentials.
+        @param find: finds the daemon's base address, and a client that has the credentials.
         @param timeout: how many seconds a call may take.
         """
-        self._url = url
-        self._http = http
+        self._find = find
+        self._found: tuple[str, httpx.Client] | None = None
         self._timeout = timeout
         self.group = group
 
@@ -126,49 +129,55 @@ class Daemon:
         @raise CommandError: there is no daemon, or it refuses.
         """
         given = {key: value for key, value in parameters.items() if value is not None}
-        body = self._post(f"{self._url}/admin/operator/{name}", json.dumps(given).encode())
+        if self._found is None:
+            self._found = self._find()
+        url, http = self._found
+        body = self._post(http, url, name, json.dumps(given).encode())
         try:
             answer = json.loads(body)
             code, message, data = answer["code"], str(answer["message"]), answer.get("data")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise CommandError(f"what answers at {self._url} is no svcbroker") from None
+            raise CommandError(f"what answers at {url} is no svcbroker") from None
         if code != 0:
             raise CommandError(f"the daemon refused: {message}", Exit.BAD)
         return data
 
-    def _post(self, url: str, body: bytes) -> bytes:
+    def _post(self, http: httpx.Client, url: str, name: str, body: bytes) -> bytes:
         import httpx
 
         from ..client._httpx import failureOf
 
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         try:
-            with self._http.stream(
-                "POST", url, content=body, headers=headers, timeout=self._timeout
+            with http.stream(
+                "POST",
+                f"{url}/admin/operator/{name}",
+                content=body,
+                headers=headers,
+                timeout=self._timeout,
             ) as response:
                 answer = b""
                 for piece in response.iter_raw():
                     answer += piece
                     if len(answer) > MAX_ANSWER:
                         raise CommandError(
-                            f"the daemon at {self._url} answered more than {MAX_ANSWER} bytes"
+                            f"the daemon at {url} answered more than {MAX_ANSWER} bytes"
                         )
                 return answer
         except httpx.TransportError as error:
             failure = failureOf(error)
             if failure.isFinal:
-                raise CommandError(f"{failure.message}, at {self._url}") from None
+                raise CommandError(f"{failure.message}, at {url}") from None
             if not failure.isSent:
                 raise CommandError(
-                    f"no daemon answers at {self._url}: it has ended without telling, or is not "
-                    "up yet"
+                    f"no daemon answers at {url}: it has ended without telling, or is not up yet"
                 ) from None
             if isinstance(error, httpx.TimeoutException):
                 raise CommandError(
                     f"the daemon gave no answer in {self._timeout:g} seconds"
                 ) from None
             raise CommandError(
-                f"the daemon at {self._url} closed the connection before it had answered"
+                f"the daemon at {url} closed the connection before it had answered"
             ) from None
 
 
@@ -182,18 +191,22 @@ def operated(
 
     @param given: the options of the command line.
     @param word: the argument that names it, if there is one.
-    @raise CommandError: no daemon runs on the data directory, or there are no credentials.
     """
     import httpx
 
-    url, headers, context = operatingOf(given, environment, word)
-    group = given["group"]
-    # A proxy would be asked for its own loopback address.
-    isElsewhere = context is not None
-    with httpx.Client(
-        headers=headers, verify=context or anyCertificate(), trust_env=isElsewhere
-    ) as http:
-        yield Daemon(url, http, given["timeout"], group)
+    with ExitStack() as stack:
+
+        def find() -> tuple[str, httpx.Client]:
+            url, headers, context = operatingOf(given, environment, word)
+            # A proxy would be asked for its own loopback address.
+            http = httpx.Client(
+                headers=headers,
+                verify=context or anyCertificate(),
+                trust_env=context is not None,
+            )
+            return url, stack.enter_context(http)
+
+        yield Daemon(find, given["timeout"], given["group"])
 
 
 def anyCertificate() -> ssl.SSLContext:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from shlex import quote
-from typing import Any, Final
+from typing import Final
 
 import click
 from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -41,7 +41,7 @@ from cryptography.x509 import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from ._arguments import PATH, makeCommand, options
+from ._arguments import PATH, ParsedType, makeCommand, options, wholeNumber
 from ._command import CommandError, Console, Exit
 
 DAYS: Final = 365
@@ -150,34 +150,16 @@ def _alternative(host: str) -> GeneralName:
         return DNSName(host)
 
 
-class HostType(click.ParamType):
-    """
-    A host name or an IP address, for a certificate.
-    """
-
-    name = "host"
-
-    def convert(self, value: str, param: Any, ctx: Any) -> str:
-        """See C{click.ParamType}."""
-        if len(value) > 253 or not (_HOST.fullmatch(value) or _isAddress(value)):
-            self.fail(f"{value!r} is not a host name or an IP address", param, ctx)
-        return value
+def _host(text: str) -> str:
+    if len(text) > 253 or not (_HOST.fullmatch(text) or _isAddress(text)):
+        raise ValueError(f"{text!r} is not a host name or an IP address")
+    return text
 
 
-class ClientType(click.ParamType):
-    """
-    The name of a client, for a certificate.
-    """
-
-    name = "name"
-
-    def convert(self, value: str, param: Any, ctx: Any) -> str:
-        """See C{click.ParamType}."""
-        if _CLIENT.fullmatch(value) is None:
-            self.fail(
-                f"{value!r} is not a name of at most 64 letters, digits and . _ @ -", param, ctx
-            )
-        return value
+def _client(text: str) -> str:
+    if _CLIENT.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a name of at most 64 letters, digits and . _ @ -")
+    return text
 
 
 def _isAddress(host: str) -> bool:
@@ -197,7 +179,7 @@ def _isAddress(host: str) -> bool:
     click.option(
         "--host",
         "hosts",
-        type=HostType(),
+        type=ParsedType("host", _host),
         metavar="NAME",
         multiple=True,
         help="A name or an address of the server. May come again. [default: localhost]",
@@ -205,14 +187,14 @@ def _isAddress(host: str) -> bool:
     click.option(
         "--client",
         "clients",
-        type=ClientType(),
+        type=ParsedType("name", _client),
         metavar="NAME",
         multiple=True,
         help="The name of a client. May come again. [default: client]",
     ),
     click.option(
         "--days",
-        type=click.IntRange(1, 36500),
+        type=wholeNumber(1, 36500, "is not a number from 1 to 36500"),
         default=DAYS,
         show_default=True,
         metavar="NUMBER",

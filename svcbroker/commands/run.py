@@ -41,7 +41,7 @@ class RunCommand(SectionedCommand):
         super().__init__(**{**keywords, "params": [*keywords["params"], *settings]})
         self.sections = {"Settings": [str(each.name) for each in settings]}
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> int:
         """
         Have the options parse what was given.
 
@@ -65,7 +65,7 @@ class RunCommand(SectionedCommand):
             # --help-ledger ends so, after it has written to standard output.
             ctx.exit(ended.code if isinstance(ended.code, int) else Exit.GOOD)
         own = {name: ctx.params[name] for name in _OWN if name in ctx.params}
-        return _run(ctx.find_object(Console), self._options, **own)
+        return _run(ctx.obj, self._options, **own)
 
 
 def _settings(options: Any) -> Iterator[click.Option]:

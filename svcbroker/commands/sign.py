@@ -13,7 +13,7 @@ import click
 
 from ..errors import BrokerError
 from ..model import checkExtensions, checkTopicName, isIdempotencyKey
-from ._arguments import CHAIN, PATH, makeCommand, options
+from ._arguments import CHAIN, PATH, makeCommand, options, wholeNumber
 from ._command import CommandError, Console, Exit
 from ._keys import readAuthorKey
 
@@ -68,7 +68,7 @@ def _extensions(values: tuple[str, ...]) -> dict[str, str]:
     click.option(
         "--time",
         "signedAt",
-        type=click.IntRange(0, 2**64 - 1),
+        type=wholeNumber(0, 2**64 - 1, "is not a number of milliseconds in 64 bits"),
         metavar="MILLISECONDS",
         help="When it is signed, in milliseconds since 1970. [default: now]",
     ),

@@ -30,7 +30,7 @@ from ..proofs import (
     verifyProof,
     verifyTopic,
 )
-from ._arguments import CHAIN, PATH, jsonOption, makeCommand, options
+from ._arguments import CHAIN, PATH, UNEXPECTED, jsonOption, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._keys import readAuthors
 from ._words import contentText, counted, quoted, timeText
@@ -124,7 +124,7 @@ def command(
 ) -> int:
     """Check the proof, and tell what it proves."""
     if events and not isComplete:
-        raise CommandError("Wrong number of arguments: event proofs need --complete")
+        raise click.UsageError(UNEXPECTED, click.get_current_context())
     if genesis is None and chain is None and not values:
         raise CommandError("what do you trust? Give --genesis, --chain or --checkpoint")
     if genesis is not None and chain is not None:

@@ -32,7 +32,7 @@ from ..net.tls import CertificateReloader
 from .config import ConfigError
 from .dependencies import Dependencies, StartError
 from .directory import DataDirectoryError, lockDataDirectory
-from .operatorfile import OperatorFileError
+from .operating import OperatorFileError
 from .plan import GroupPlan, Plan
 from .ports import HTTP, Port, PortPlan
 from .threads import LedgerThread

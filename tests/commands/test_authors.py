@@ -28,7 +28,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.chain import statement, verifySignature
 from svcbroker.commands import _keys, main
 from svcbroker.commands._command import CommandError
-from svcbroker.commands._keys import readPrivateKey
+from svcbroker.commands._keys import readAuthorKey
 from tests.proofs.authored import authored
 from tools.authoredchain import ADA, BERT
 from tools.signedchain import authorKey
@@ -148,7 +148,7 @@ class SignTests(CommandTestCase):
         """Values that no event can have are refused."""
         common = f"--key {self.key} --chain {CHAIN.hex()} --topic t"
         for options, message in (
-            ("--chain 00 --topic t", "--key"),
+            (f"--chain {CHAIN.hex()} --topic t", "--key"),
             (f"--key {self.key} --topic t", "--chain"),
             (f"{common} --chain 00", "64 hexadecimal digits"),
             (f"{common} --topic a/#", "topic"),
@@ -177,20 +177,20 @@ class SignTests(CommandTestCase):
         pair = authorKey("ada")
         encrypted = pair.private_bytes(_PEM, _PKCS8, BestAvailableEncryption(b"secret"))
         path = self.save("encrypted.pem", encrypted)
-        read = readPrivateKey(path, lambda prompt: "secret")
-        self.assertEqual(read.private_bytes_raw(), pair.private_bytes_raw())
+        read = readAuthorKey(path, lambda prompt: "secret")
+        self.assertEqual(read.public, pair.public_key().public_bytes_raw())
         with self.assertRaisesRegex(CommandError, "not the right one"):
-            readPrivateKey(path, lambda prompt: "wrong")
+            readAuthorKey(path, lambda prompt: "wrong")
         with self.assertRaisesRegex(CommandError, "not the right one"):
-            readPrivateKey(path, lambda prompt: "")
+            readAuthorKey(path, lambda prompt: "")
 
     def test_opensslKeysAreRead(self) -> None:
         """Keys of openssl are read, encrypted ones, too."""
         self.openssl("genpkey -algorithm ed25519 -out plain.pem")
         self.openssl("pkey -in plain.pem -aes256 -passout pass:secret -out secret.pem")
-        plain = readPrivateKey(self.directory / "plain.pem")
-        secret = readPrivateKey(self.directory / "secret.pem", lambda prompt: "secret")
-        self.assertEqual(plain.private_bytes_raw(), secret.private_bytes_raw())
+        plain = readAuthorKey(self.directory / "plain.pem")
+        secret = readAuthorKey(self.directory / "secret.pem", lambda prompt: "secret")
+        self.assertEqual(plain.public, secret.public)
 
 
 class ScriptTests(CommandTestCase):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import ssl
+import sys
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -21,11 +22,10 @@ from cryptography.x509 import (
     load_pem_x509_certificate,
 )
 from twisted.internet.testing import MemoryReactorClock
-from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands._command import CommandError, Console, Exit
-from svcbroker.commands.certificates import Options, run
+from svcbroker.commands import main
+from svcbroker.commands._command import Exit
 from svcbroker.daemon.ports import serverEndpoint
 
 
@@ -39,11 +39,16 @@ class CertificatesTests(SynchronousTestCase):
 
     def run_(self, *words: str) -> str:
         """The output of the command, run on the directory."""
-        options = Options()
-        options.parseOptions([str(self.root), *words])
-        output = io.StringIO()
-        self.assertEqual(run(options, Console(output=output)), Exit.GOOD)
-        return output.getvalue()
+        code, output, errors = self.main(str(self.root), *words)
+        self.assertEqual((code, errors), (Exit.GOOD, ""))
+        return output
+
+    def main(self, *words: str) -> tuple[int, str, str]:
+        """The exit code of the command, and what it writes."""
+        output, errors = io.StringIO(), io.StringIO()
+        self.patch(sys, "stdout", output)
+        self.patch(sys, "stderr", errors)
+        return main(["certificates", *words]), output.getvalue(), errors.getvalue()
 
     def files(self) -> dict[str, int]:
         """The mode of each file, by its path."""
@@ -87,9 +92,9 @@ class CertificatesTests(SynchronousTestCase):
         self.run_()
         before = {path: path.read_bytes() for path in self.root.rglob("*.pem")}
         (self.root / "ca.pem").unlink()
-        error = self.assertRaises(CommandError, self.run_)
-        self.assertIn("ca-key.pem exists already; nothing was made", str(error))
-        self.assertEqual(error.code, Exit.USAGE)
+        code, _, errors = self.main(str(self.root))
+        self.assertIn("ca-key.pem exists already; nothing was made", errors)
+        self.assertEqual(code, Exit.USAGE)
         self.assertFalse((self.root / "ca.pem").exists())
         for path in self.root.rglob("*.pem"):
             self.assertEqual(path.read_bytes(), before[path])
@@ -146,5 +151,6 @@ class CertificatesTests(SynchronousTestCase):
             ("a --days x", "--days: 'x' is not a number"),
             ("a --days 99999999999", "--days: '99999999999' is not a number"),
         ):
-            error = self.assertRaises(UsageError, Options().parseOptions, words.split())
-            self.assertIn(reason, str(error))
+            code, _, errors = self.main(*words.split())
+            self.assertEqual(code, Exit.USAGE)
+            self.assertIn(reason, errors)

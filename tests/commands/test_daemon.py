@@ -5,28 +5,29 @@ Tests for L{svcbroker.commands._daemon}, over real sockets of this machine.
 from __future__ import annotations
 
 import io
+import json
+import ssl
 import sys
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
-from twisted.python import usage
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
-from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import directlyProvides
-from zope.interface.verify import verifyObject
 
 from svcbroker.carriers.http import BrokerSite, HttpSettings, makeSite
-from svcbroker.commands import nodes
+from svcbroker.commands import _daemon, main
 from svcbroker.commands._command import CommandError
-from svcbroker.commands._daemon import MAX_ANSWER, DaemonClient, ThisMachine, operatingOf
-from svcbroker.daemon.operatorfile import Operating
+from svcbroker.commands._contexts import Contexts, contextsPath
+from svcbroker.commands._daemon import MAX_ANSWER, anyCertificate, operated, operatingOf
+from svcbroker.daemon.operating import OPERATOR_NAME
 from svcbroker.interfaces import IFaultyLedger
-from svcbroker.net.http import makeClient
 from tests.access.support import openAccess
 from tests.broker.support import makeFixture
 from tests.carriers.http.test_operator import TOKEN, FaultyDouble
@@ -48,6 +49,10 @@ class ClientTests(TestCase):
     """
     One call to something that listens.
     """
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
 
     async def listen(self, factory: Any) -> str:
         """Listen; the base address."""
@@ -77,12 +82,16 @@ class ClientTests(TestCase):
 
     async def call(self, url: str, token: str = TOKEN, **parameters: object) -> Any:
         """Stop a node."""
-        client = DaemonClient(
-            Operating.byToken(url, token),
-            makeClient(reactor, maxBody=MAX_ANSWER, tls=ThisMachine()),
-            60,
-        )
-        return await client.call("faults/stop", **parameters)
+        given = {"data_dir": self.directory, "url": (), "group": None, "timeout": 60.0}
+        given.update(dict.fromkeys(("context", "user", "password_file", "token_file", "cert")))
+        given.update(dict.fromkeys(("ca", "cert_key")))
+        (self.directory / OPERATOR_NAME).write_text(json.dumps({"url": url, "token": token}))
+
+        def ask() -> Any:
+            with operated(given, {}, None) as daemon:
+                return daemon.call("faults/stop", **parameters)
+
+        return await deferToThread(ask)
 
     async def fails(self, url: str, token: str = TOKEN, **parameters: object) -> tuple[str, int]:
         """What the operator is told, and the exit code."""
@@ -146,6 +155,16 @@ class ClientTests(TestCase):
         self.assertIn("more than", message)
 
 
+class Nodeless:
+    """A daemon whose group has no nodes."""
+
+    group = None
+
+    def call(self, name: str, **parameters: object) -> Any:
+        """An operator call."""
+        return {"nodes": [], "changes": 0}
+
+
 class CredentialTests(SynchronousTestCase):
     """
     Which daemon is asked, and as whom.
@@ -153,12 +172,34 @@ class CredentialTests(SynchronousTestCase):
 
     def operating(
         self, *arguments: str, environment: Mapping[str, str] | None = None, typed: str = ""
-    ) -> Operating:
-        """What arguments, the environment and standard input mean."""
-        options = nodes.Options()
-        options.parseOptions(arguments)
+    ) -> tuple[str, Mapping[str, str]]:
+        """What arguments, the environment and standard input mean: the URL, and the headers."""
+        found: list[tuple[str, Mapping[str, str]]] = []
+
+        @contextmanager
+        def operated(
+            given: Mapping[str, Any], _: Mapping[str, str], word: str | None
+        ) -> Iterator[Any]:
+            settings = {"XDG_CONFIG_HOME": str(self.root), **(environment or {})}
+            url, headers, context = operatingOf(given, settings, word)
+            self.isLocal = context is None
+            found.append((url, headers))
+            yield Nodeless()
+
+        errors = io.StringIO()
+        self.patch(_daemon, "operated", operated)
         self.patch(sys, "stdin", io.StringIO(typed))
-        return operatingOf(options, environment or {})
+        self.patch(sys, "stdout", io.StringIO())
+        self.patch(sys, "stderr", errors)
+        code = main(["nodes", *arguments])
+        if not found:
+            self.assertEqual(code, 2)
+            raise CommandError(errors.getvalue())
+        return found[0]
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp()).absolute()
+        self.root.mkdir()
 
     def refused(self, *arguments: str, **given: Any) -> str:
         """Why there is nothing to ask."""
@@ -167,33 +208,57 @@ class CredentialTests(SynchronousTestCase):
 
     def test_accountIsAskedForAtAURL(self) -> None:
         """Its password comes from the environment or from standard input."""
-        basic = b"Basic " + b64encode("op:geheïm".encode())
-        expected = Operating(url="https://host/b", authorization=basic)
-        asked = ("https://host/b/", "show", "--account", "op")
-        for given in (
-            {"environment": {"SVCBROKER_PASSWORD": "geheïm", "SVCBROKER_TOKEN": "x"}},
-            {"typed": "geheïm\r\n"},
+        basic = {"Authorization": "Basic " + b64encode("op:geheïm".encode()).decode()}
+        for asked in (
+            ("https://host/b/", "show", "--account", "op"),
+            ("show", "--url=https://host/b", "--user=op"),
         ):
-            found = self.operating(*asked, **given)
-            self.assertEqual(found, expected)
-            self.assertNotIn("Basic", repr(found))
-        self.assertEqual(self.refused(*asked), "there is no password")
+            for given in (
+                {"environment": {"SVCBROKER_PASSWORD": "geheïm", "SVCBROKER_TOKEN": "x"}},
+                {"typed": "geheïm\r\n"},
+            ):
+                self.assertEqual(self.operating(*asked, **given), ("https://host/b", basic))
+                self.assertFalse(self.isLocal)
+            self.assertIn("there is no password", self.refused(*asked))
 
     def test_tokenNeedsNoAccount(self) -> None:
-        found = self.operating("http://host/b", environment={"SVCBROKER_TOKEN": "abc"})
-        self.assertEqual(found.authorization, b"Bearer abc")
+        _, headers = self.operating("http://host/b", environment={"SVCBROKER_TOKEN": "abc"})
+        self.assertEqual(headers, {"Authorization": "Bearer abc"})
         self.assertIn("SVCBROKER_TOKEN", self.refused("http://host/b"))
 
     def test_dataDirectoryNeedsNoAccount(self) -> None:
         """Its token is that of the running daemon."""
-        directory = Path(self.mktemp())
+        directory = self.root / "data"
         directory.mkdir()
         self.assertIn("no daemon", self.refused(str(directory)))
         (directory / "operator.json").write_text('{"url": "http://127.0.0.1:1/b", "token": "t"}')
-        found = self.operating(str(directory), environment={"SVCBROKER_TOKEN": "abc"})
-        self.assertEqual(found, Operating.byToken("http://127.0.0.1:1/b", "t"))
-        with self.assertRaises(usage.UsageError):
-            self.operating(str(directory), "--account", "op")
+        expected = ("http://127.0.0.1:1/b", {"Authorization": "Bearer t"})
+        others = {"SVCBROKER_TOKEN": "abc", "SVCBROKER_URL": "http://host/b"}
+        for words in ((str(directory),), ("show", f"--data-dir={directory}")):
+            self.assertEqual(self.operating(*words, environment=others), expected)
+            self.assertTrue(self.isLocal)
+            for more in ("--account=op", "--url=http://host", "--context=x"):
+                self.assertIn("instead of its data directory", self.refused(*words, more))
+        # It is the default where nothing else says which daemon is meant.
+        self.patch(_daemon, "DATA_DIR", directory)
+        self.assertEqual(self.operating(), expected)
+        url, _ = self.operating(environment=others)
+        self.assertEqual(url, "http://host/b")
+        (directory / "operator.json").unlink()
+        self.assertIn("give --data-dir or --url", self.refused())
+
+    def test_contextsAreUsed(self) -> None:
+        """The one that is given, or the one in use."""
+        path = contextsPath({"XDG_CONFIG_HOME": str(self.root)})
+        (self.root / "token").write_text("abc\n")
+        fields = {"url": "http://host/b", "token-file": str(self.root / "token")}
+        Contexts(path, {"one": fields}, "one").write()
+        expected = ("http://host/b", {"Authorization": "Bearer abc"})
+        self.assertEqual(self.operating(), expected)
+        self.assertEqual(self.operating("show", "--context=one"), expected)
+        self.assertIn("no context 'on'; did you mean one?", self.refused("show", "--context=on"))
+        url = ("--url=http://host/b", "--url=http://other/b")
+        self.assertIn("give one --url", self.refused("show", *url))
 
 
 class PolicyTests(SynchronousTestCase):
@@ -203,8 +268,5 @@ class PolicyTests(SynchronousTestCase):
 
     def test_certificateIsNotVerified(self) -> None:
         """The connection does not leave the machine."""
-        policy = ThisMachine()
-        verifyObject(IPolicyForHTTPS, policy)
-        tls: Any = None
-        connection = policy.creatorForNetloc(b"127.0.0.1", 1).clientConnectionForTLS(tls)
-        self.assertEqual(connection.get_context().get_verify_mode(), 0)
+        context = anyCertificate()
+        self.assertEqual((context.verify_mode, context.check_hostname), (ssl.CERT_NONE, False))

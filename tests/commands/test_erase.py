@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.python.usage import UsageError
-from twisted.trial.unittest import SynchronousTestCase
-
-from svcbroker.commands import erase
-from svcbroker.commands.erase import Options
+from tests.commands.support import OperatorTestCase
 
 
 class DaemonDouble:
     """A daemon that erases everything."""
 
+    group: str | None
+
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
 
-    async def call(self, name: str, **given: Any) -> Any:
+    def call(self, name: str, **given: Any) -> Any:
         """An operator call."""
         assert name == "erase"
         assert given.pop("reason") == "why"
@@ -30,32 +27,28 @@ class DaemonDouble:
         return len(given.get("events", "123"))
 
 
-def options(*words: str) -> Options:
-    """A command line."""
-    parsed = Options()
-    parsed.parseOptions(["data", "--reason", "why", *words])
-    return parsed
-
-
-class EraseCommandTests(SynchronousTestCase):
-    def ask(self, *words: str) -> tuple[int, list[dict[str, Any]]]:
-        """The count, and the calls of a command line."""
-        daemon: Any = DaemonDouble()
-        asking = Deferred.fromCoroutine(erase._erase(daemon, options(*words)))
-        return self.successResultOf(asking), daemon.calls
+class EraseCommandTests(OperatorTestCase):
+    def ask(self, *words: str) -> tuple[str, list[dict[str, Any]]]:
+        """The output, and the calls of a command line."""
+        daemon = DaemonDouble()
+        return self.good(daemon, "erase", "--reason", "why", *words), daemon.calls
 
     def test_eventsAreErased(self) -> None:
-        self.assertEqual(self.ask("a-1-2", "b-3-4"), (2, [{"events": ["a-1-2", "b-3-4"]}]))
+        """The daemon may be named before them."""
+        expected = ("2 events erased\n", [{"events": ["a-1-2", "b-3-4"]}])
+        for words, daemon in ((), None), (("/data",), "/data"), (("http://x/b",), "http://x/b"):
+            self.assertEqual(self.ask(*words, "a-1-2", "b-3-4"), expected)
+            self.assertEqual(self.word, daemon)
 
     def test_manyEventsNeedMoreCalls(self) -> None:
-        count, calls = self.ask(*(f"a-{number}-1" for number in range(1201)))
-        self.assertEqual(count, 1201)
+        output, calls = self.ask(*(f"a-{number}-1" for number in range(1201)))
+        self.assertEqual(output, "1201 events erased\n")
         self.assertEqual([len(call["events"]) for call in calls], [500, 500, 201])
 
     def test_partOfATopicIsErased(self) -> None:
         self.assertEqual(
             self.ask("--topic", "t", "--first", "2", "--last", "4"),
-            (3, [{"topic": "t", "first": 2, "last": 4}]),
+            ("3 events erased\n", [{"topic": "t", "first": 2, "last": 4}]),
         )
 
     def test_placesAreEventsOrTimes(self) -> None:
@@ -78,5 +71,6 @@ class EraseCommandTests(SynchronousTestCase):
             ("--topic", "t", "--before", "yesterday"),
             ("a-1-2", "--reason", " "),
         ):
-            with self.assertRaises(UsageError, msg=words):
-                options(*words)
+            daemon = DaemonDouble()
+            self.refused(daemon, "erase", "--reason", "why", *words)
+            self.assertEqual(daemon.calls, [])

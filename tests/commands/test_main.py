@@ -10,19 +10,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
-from twisted.python import usage
 from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
 from svcbroker import __version__
 from svcbroker.commands import main
+from svcbroker.commands._arguments import PROGRESS, makeCommand, options
 from svcbroker.commands._command import Command, CommandError, Console, Exit
 from svcbroker.commands._main import makeGroup
-from svcbroker.commands._options import OptionsCommand, ProgressOptions
 from svcbroker.commands._progress import counted, progressBar
 
 
@@ -58,14 +56,15 @@ class MainTests(SynchronousTestCase):
     def main(self, run: Callable[[Any, Console], int], *argv: str) -> int:
         """The exit code of a command that does C{run}."""
 
-        class Options(ProgressOptions):
-            optParameters = [["number", None, 1, "A number.", int]]
+        @makeCommand("Do it.")
+        @options(
+            click.option("--number", type=int, default=1, help="A number."),
+            PROGRESS,
+        )
+        def command(console: Console, **given: Any) -> int:
+            return run(given, console)
 
-        module: Any = ModuleType("svcbroker_test_command")
-        module.Options, module.run = Options, run
-        sys.modules[module.__name__] = module
-        self.addCleanup(sys.modules.pop, module.__name__, None)
-        return main(argv, [Command("do", "Do it.", module=module.__name__)])
+        return main(argv, [Command("do", "Do it.", command=command)])
 
     def fails(self, error: BaseException, *argv: str) -> tuple[int, str]:
         """The exit code of a command that raises, and what it says."""
@@ -109,7 +108,7 @@ class MainTests(SynchronousTestCase):
         for error, code, line in [
             (CommandError("no\ndaemon"), 2, "svcbroker do: no daemon\n"),
             (CommandError("refused", Exit.BAD), 1, "svcbroker do: refused\n"),
-            (usage.UsageError("odd"), 2, "svcbroker do: odd\n"),
+            (click.UsageError("Odd."), 2, "svcbroker do: odd\n"),
             (FileNotFoundError(2, "No such file", "x"), 2, "svcbroker do: x: No such file\n"),
             (
                 ValueError("y"),
@@ -132,8 +131,7 @@ class MainTests(SynchronousTestCase):
         for argv, words in [
             (["--help"], "Do it."),
             (["--version"], f"svcbroker {__version__}\n"),
-            (["do", "--help"], "--number VALUE"),
-            (["do", "--version"], f"svcbroker {__version__}\n"),
+            (["do", "--help"], "--number INTEGER"),
         ]:
             self.output.truncate(self.output.seek(0))
             self.assertEqual(self.main(lambda options, console: 1, *argv), 0)
@@ -144,7 +142,8 @@ class MainTests(SynchronousTestCase):
         self.patch(sys, "stderr", errors)
 
         def run(options: Any, console: Console) -> int:
-            with progressBar(console, options, "doing", "steps") as report:
+            isWanted = options["isProgressShown"]
+            with progressBar(console, "doing", "steps", isWanted=isWanted) as report:
                 console.say(str(list(counted("abc", report, 3))))
             return 0
 
@@ -173,7 +172,7 @@ class TableTests(SynchronousTestCase):
     def test_everyCommandIsComplete(self) -> None:
         """Each has help, and each option of it, too; its summary is a sentence."""
         for path, command in leaves(makeGroup()):
-            self.assertTrue(command.callback or isinstance(command, OptionsCommand), path)
+            self.assertTrue(command.callback or path == ("run",), path)
             self.assertTrue(command.help and command.get_short_help_str(999).endswith("."), path)
             for option in command.params:
                 if isinstance(option, click.Option):
@@ -216,7 +215,7 @@ class TableTests(SynchronousTestCase):
             self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
 
     def test_brokenPipeOnStandardOutputEndsQuietly(self) -> None:
-        """Also for what C{usage.Options} writes itself, and whether output is buffered or not."""
+        """Also for what click writes itself, and whether output is buffered or not."""
         for argv in (["--help"], ["--version"], ["verify", "--help"]):
             for buffering in ({}, {"PYTHONUNBUFFERED": "1"}):
                 reader, writer = os.pipe()

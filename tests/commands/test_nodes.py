@@ -5,47 +5,70 @@ L{tests.functional.test_proofs}.
 
 from __future__ import annotations
 
-from twisted.python.usage import UsageError
-from twisted.trial.unittest import SynchronousTestCase
+import json
+from typing import Any
 
-from svcbroker.commands.nodes import Options, describe
+from svcbroker.commands.nodes import describe
+from tests.commands.support import OperatorTestCase
 
 
-class OptionsTests(SynchronousTestCase):
+class DaemonDouble:
+    """A daemon with three nodes."""
+
+    group: str | None
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self, name: str, **given: Any) -> Any:
+        """An operator call."""
+        del given["groupId"]
+        self.calls.append((name, given))
+        return {"changes": 1, "nodes": [{"index": each, "nodeId": "ab"} for each in range(3)]}
+
+
+class CommandTests(OperatorTestCase):
     """
     The command line.
     """
 
     def test_actionsCallTheirOperations(self) -> None:
         """Each action asks for what it says."""
-        for words, rotate, count in (
-            ("", (), None),
-            ("show", (), None),
-            ("rotate 0 2", [0, 2], None),
-            ("rotate all", "all", None),
-            ("resize 7", (), 7),
+        for words, calls in (
+            ("", [{}]),
+            ("show", [{}]),
+            ("rotate 0 2", [{"rotate": [0, 2]}]),
+            ("rotate all", [{}, {"rotate": [0, 1, 2]}]),
+            ("resize 7", [{"count": 7}]),
         ):
-            options = Options()
-            options.parseOptions(["data", *words.split()])
-            self.assertEqual((options["rotate"], options["count"]), (rotate, count))
-            self.assertEqual(str(options["data-dir"]), "data")
+            daemon = DaemonDouble()
+            output = self.good(daemon, "nodes", "data/", *words.split(), "--json")
+            self.assertEqual(daemon.calls, [("validators", each) for each in calls])
+            self.assertEqual(json.loads(output)["changes"], 1)
+            self.assertEqual(self.word, "data/")
 
     def test_unknownActionsAreRefused(self) -> None:
         """Nothing else is an action."""
         for words in (
-            "",
-            "data show 1",
-            "data rotate",
-            "data rotate all 1",
-            "data rotate x",
-            "data rotate 1000",
-            "data rotate \u0663",
-            "data resize",
-            "data resize 4 7",
-            "data resize -- -1",
-            "data nosuch",
+            "show 1",
+            "rotate",
+            "rotate all 1",
+            "rotate x",
+            "rotate 1000",
+            "rotate \u0663",
+            "resize",
+            "resize 4 7",
+            "resize -- -1",
+            "nosuch",
         ):
-            self.assertRaises(UsageError, Options().parseOptions, words.split())
+            daemon = DaemonDouble()
+            for where in ((), ("/data",)):
+                self.refused(daemon, "nodes", *where, *words.split())
+            self.assertEqual(daemon.calls, [])
+
+    def test_mistypedActionIsAnswered(self) -> None:
+        """It is not taken for a data directory."""
+        self.assertIn("did you mean rotate?", self.refused(DaemonDouble(), "nodes", "rotat", "1"))
 
     def test_setAndReplicasAreDescribed(self) -> None:
         """A line for the set, and one for each node."""

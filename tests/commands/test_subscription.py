@@ -5,14 +5,11 @@ L{tests.functional.test_positions}.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.python.usage import UsageError
-from twisted.trial.unittest import SynchronousTestCase
-
-from svcbroker.commands import subscription
-from svcbroker.commands.subscription import Options, describe
+from svcbroker.commands.subscription import describe
+from tests.commands.support import OperatorTestCase
 
 RECORD = {
     "id": "x",
@@ -29,8 +26,11 @@ RECORD = {
 class DaemonDouble:
     """A daemon with a few durable subscriptions, two a page."""
 
+    group: str | None
+
     def __init__(self) -> None:
         self.deleted: list[list[str]] = []
+        self.calls: list[tuple[str, dict[str, Any]]] = []
         self.kept = {
             "STOMP": [
                 {**RECORD, "id": f"{number:03}", "owner": "ab"[number % 2], "live": number == 4}
@@ -39,9 +39,11 @@ class DaemonDouble:
             "MQTT": [{**RECORD, "id": "c", "interfaceType": "MQTT", "owner": "a"}],
         }
 
-    async def call(self, name: str, **given: Any) -> Any:
+    def call(self, name: str, **given: Any) -> Any:
         """An operator call."""
-        assert given["groupId"] == "2"
+        self.calls.append((name, given))
+        if name == "subscriptions/reset":
+            return True
         if name == "subscriptions/delete":
             self.deleted.append(given["ids"])
             return len(given["ids"])
@@ -52,74 +54,72 @@ class DaemonDouble:
         }
 
 
-class OptionsTests(SynchronousTestCase):
+class CommandTests(OperatorTestCase):
     """
-    The command line.
+    The command line, and the calls that are made.
     """
 
-    def test_argumentsChooseTheAction(self) -> None:
-        for words, action, type, ids, offset in (
-            ("", "list", "", (), None),
-            ("list", "list", "", (), None),
-            ("list --owner a", "list", "", (), None),
-            ("reset STOMP x 7", "reset", "STOMP", ("x",), "7"),
-            ("delete mqtt x y", "delete", "MQTT", ("x", "y"), None),
-            ("delete --owner a", "delete", "", (), None),
-            ("delete MQTT --owner a", "delete", "MQTT", (), None),
-        ):
-            options = Options()
-            options.parseOptions(["data", *words.split()])
-            found = [options[name] for name in ("action", "type", "ids", "offset")]
-            self.assertEqual(found, [action, type, ids, offset])
+    def setUp(self) -> None:
+        self.daemon = DaemonDouble()
+
+    def make(self, words: str) -> Any:
+        """Carry out an action; return what came of it."""
+        words = f"subscription data/ {words} --group 2 --json"
+        answer = json.loads(self.good(self.daemon, *words.split()))
+        self.assertEqual(self.word, "data/")
+        self.assertEqual({given["groupId"] for _, given in self.daemon.calls}, {"2"})
+        return answer
+
+    def test_positionIsReset(self) -> None:
+        self.assertEqual(self.make("reset stomp x 7"), True)
+        expected = {"groupId": "2", "interfaceType": "STOMP", "id": "x", "offset": "7"}
+        self.assertEqual(self.daemon.calls, [("subscriptions/reset", expected)])
+        self.assertEqual(
+            self.good(self.daemon, *["subscription", "reset", "MQTT", "x", "7"]), "reset\n"
+        )
+
+    def test_idsAreDeleted(self) -> None:
+        self.assertEqual(self.make("delete mqtt x y"), 2)
+        [(name, given)] = self.daemon.calls
+        self.assertEqual((name, given["interfaceType"]), ("subscriptions/delete", "MQTT"))
+        self.assertEqual(given["ids"], ["x", "y"])
+        output = self.good(self.daemon, *["subscription", "delete", "MQTT", "z"])
+        self.assertEqual(output, "deleted: 1\n")
 
     def test_otherArgumentsAreRefused(self) -> None:
         for words in (
-            "",
-            "data nosuch",
-            "data list STOMP",
-            "data reset",
-            "data reset STOMP x",
-            "data reset STOMP x 7 8",
-            "data reset webhook x 7",
-            "data reset STOMP x 7 --owner a",
-            "data delete",
-            "data delete STOMP",
-            "data delete STOMP x --owner a",
-            "data delete webhook x",
+            "nosuch",
+            "list STOMP",
+            "reset",
+            "reset STOMP x",
+            "reset STOMP x 7 8",
+            "reset webhook x 7",
+            "reset STOMP x 7 --owner a",
+            "delete",
+            "delete STOMP",
+            "delete STOMP x --owner a",
+            "delete webhook x",
         ):
-            self.assertRaises(UsageError, Options().parseOptions, words.split())
-
-
-class CallTests(SynchronousTestCase):
-    """
-    The calls that are made.
-    """
-
-    def make(self, words: str) -> tuple[DaemonDouble, Any]:
-        """Carry out an action; return what was asked and what came of it."""
-        options, daemon = Options(), DaemonDouble()
-        options.parseOptions(["data", "--group", "2", *words.split()])
-        action = getattr(subscription, f"_{options['action']}")
-        answer = Deferred.fromCoroutine(action(daemon, options))
-        return daemon, self.successResultOf(answer)
+            for where in ("", "/data "):
+                self.refused(self.daemon, "subscription", *f"{where}{words}".split())
+        self.assertEqual(self.daemon.calls, [])
 
     def test_listReadsAllPages(self) -> None:
-        _, answer = self.make("list")
-        self.assertEqual(len(answer), 131)
-        _, answer = self.make("list --owner a")
-        self.assertEqual(len(answer), 66)
+        self.assertEqual(len(self.make("")), 131)
+        self.assertEqual(len(self.make("list")), 131)
+        self.assertEqual(len(self.make("list --owner a")), 66)
 
     def test_ownersSubscriptionsAreDeletedInParts(self) -> None:
         """Those of both protocols that no client uses."""
-        daemon, answer = self.make("delete --owner a")
-        self.assertEqual(answer, 65)
-        self.assertEqual([len(each) for each in daemon.deleted], [50, 14, 1])
-        self.assertNotIn("004", daemon.deleted[0])
-        daemon, answer = self.make("delete MQTT --owner a")
-        self.assertEqual(daemon.deleted, [["c"]])
+        self.assertEqual(self.make("delete --owner a"), 65)
+        self.assertEqual([len(each) for each in self.daemon.deleted], [50, 14, 1])
+        self.assertNotIn("004", self.daemon.deleted[0])
+        self.daemon.deleted.clear()
+        self.make("delete MQTT --owner a")
+        self.assertEqual(self.daemon.deleted, [["c"]])
 
 
-class DescribeTests(SynchronousTestCase):
+class DescribeTests(OperatorTestCase):
     """
     What people read.
     """
@@ -128,12 +128,12 @@ class DescribeTests(SynchronousTestCase):
         session = {**RECORD, "interfaceType": "MQTT", "live": True, "owner": "", "id": "c\x1b"}
         session["blockNumber"] = None
         self.assertEqual(
-            describe("list", [RECORD, session]),
+            [describe(RECORD), describe(session)],
             [
                 "STOMP x: last used 2026-11-22 00:00:00 UTC, resumes in block 7, of 10.0.0.1",
                 "MQTT c\\x1b: live, 1 subscription",
             ],
         )
-        self.assertEqual(describe("list", []), ["no durable subscriptions"])
-        self.assertEqual(describe("reset", True), ["reset"])
-        self.assertEqual(describe("delete", 3), ["deleted: 3"])
+        daemon: Any = DaemonDouble()
+        daemon.kept = {"STOMP": [], "MQTT": []}
+        self.assertEqual(self.good(daemon, "subscription"), "no durable subscriptions\n")

@@ -5,14 +5,11 @@ L{tests.functional.test_webhooks}.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.python.usage import UsageError
-from twisted.trial.unittest import SynchronousTestCase
-
-from svcbroker.commands import webhook
-from svcbroker.commands.webhook import Options, describe
+from svcbroker.commands.webhook import describe
+from tests.commands.support import OperatorTestCase
 
 RECORD = {
     "subscriptionId": "id",
@@ -31,10 +28,12 @@ RECORD = {
 class DaemonDouble:
     """A daemon with a few webhooks, two a page."""
 
+    group: str | None
+
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
-    async def call(self, name: str, **given: Any) -> Any:
+    def call(self, name: str, **given: Any) -> Any:
         """An operator call."""
         self.calls.append((name, given))
         if name != "webhooks/list":
@@ -47,51 +46,53 @@ class DaemonDouble:
         }
 
 
-def options(*words: str) -> Options:
-    """A command line."""
-    parsed = Options()
-    parsed.parseOptions(["data", *words])
-    return parsed
-
-
-class WebhookCommandTests(SynchronousTestCase):
+class WebhookCommandTests(OperatorTestCase):
     """
     The command line, the calls and the answers.
     """
 
     def setUp(self) -> None:
-        self.daemon: Any = DaemonDouble()
+        self.daemon = DaemonDouble()
 
     def test_otherArgumentsAreRefused(self) -> None:
         for words in ("nosuch", "pause", "skip x", "skip x y z", "delete"):
-            self.assertRaises(UsageError, options, *words.split())
-        self.assertRaises(UsageError, Options().parseOptions, [])
+            for where in ((), ("/data",)):
+                self.refused(self.daemon, "webhook", *where, *words.split())
+        self.assertEqual(self.daemon.calls, [])
+
+    def listed(self, *words: str) -> list[str]:
+        """The ids of the webhooks that a command shows."""
+        output = self.good(self.daemon, "webhook", *words, "--json")
+        return [each["subscriptionId"] for each in json.loads(output)]
 
     def test_listGoesThroughPages(self) -> None:
-        listing = Deferred.fromCoroutine(webhook._list(self.daemon, options("--group", "2")))
-        found = self.successResultOf(listing)
-        self.assertEqual([each["subscriptionId"] for each in found], list("12345"))
+        self.assertEqual(self.listed("data/", "--group", "2"), list("12345"))
         self.assertEqual({given["groupId"] for _, given in self.daemon.calls}, {"2"})
-        some = webhook._list(self.daemon, options("list", "2", "4"))
-        found = self.successResultOf(Deferred.fromCoroutine(some))
-        self.assertEqual([each["subscriptionId"] for each in found], ["2", "4"])
+        self.assertEqual(self.word, "data/")
+        self.assertEqual(self.listed("list", "2", "4"), ["2", "4"])
 
     def test_eachIdIsOneCall(self) -> None:
-        for action in (*webhook.ACTIONS, "skip"):
+        for action, done in (
+            ("pause", "paused"),
+            ("resume", "resumed"),
+            ("retry", "tried again"),
+            ("delete", "deleted"),
+            ("skip", "skipped"),
+        ):
             self.daemon.calls.clear()
-            chosen = options(action, "x", "y")
-            done = Deferred.fromCoroutine(webhook._change(self.daemon, chosen))
+            output = self.good(self.daemon, "webhook", action, "x", "y")
             ids, event = (["x"], "y") if action == "skip" else (["x", "y"], None)
-            self.assertEqual(list(self.successResultOf(done)), ids)
             self.assertEqual(
                 self.daemon.calls,
                 [(f"webhooks/{action}", {"subscriptionId": id, "eventId": event}) for id in ids],
             )
-            self.assertEqual(len(describe(action, ids)), len(ids))
+            self.assertEqual(output, "".join(f"{done}: {id}\n" for id in ids))
 
     def test_answersAreLinesForPeople(self) -> None:
-        self.assertEqual(describe("list", []), ["no webhooks"])
-        self.assertEqual(describe("list", [RECORD]), ["id: a,b/# to a.example:443"])
+        daemon: Any = DaemonDouble()
+        daemon.call = lambda name, **given: {"webhooks": [], "next": None}
+        self.assertEqual(self.good(daemon, "webhook"), "no webhooks\n")
+        self.assertEqual(describe(RECORD), "id: a,b/# to a.example:443")
         failing = {
             **RECORD,
             "owner": "ann\x1b",
@@ -103,10 +104,8 @@ class WebhookCommandTests(SynchronousTestCase):
             "oldestEventAge": 61,
         }
         self.assertEqual(
-            describe("list", [failing]),
-            [
-                "id: a,b/# to a.example:443, of ann\\x1b; paused; 3 failures, the last at "
-                "2023-11-14 22:13:20.000 UTC: HTTP status 500; "
-                "event 0123abcd-1-7 waits for 61 seconds"
-            ],
+            describe(failing),
+            "id: a,b/# to a.example:443, of ann\\x1b; paused; 3 failures, the last at "
+            "2023-11-14 22:13:20.000 UTC: HTTP status 500; "
+            "event 0123abcd-1-7 waits for 61 seconds",
         )

@@ -11,13 +11,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon.operatorfile import (
-    OPERATOR_NAME,
-    OperatorFile,
-    OperatorFileError,
-    operatorUrl,
-    readOperatorFile,
-)
+from svcbroker.daemon.operating import OPERATOR_NAME, OperatorFileError, readOperatorFile
+from svcbroker.daemon.operatorfile import OperatorFile, operatorUrl
 
 URL = "http://127.0.0.1:1/x"
 
@@ -73,7 +68,8 @@ class FileTests(SynchronousTestCase):
         self.assertEqual(os.listdir(self.directory), [OPERATOR_NAME])
         self.assertEqual(json.loads(self.path.read_text()), {"url": URL, "token": "07" * 32})
         read = readOperatorFile(self.directory)
-        self.assertEqual((read.url, read.authorization), (URL, f"Bearer {file.token}".encode()))
+        self.assertEqual((read.url, read.token), (URL, file.token))
+        self.assertNotIn(file.token, repr(read))
         self.successResultOf(file.drain())
         self.assertEqual(os.listdir(self.directory), [])
         self.successResultOf(file.drain())
