@@ -31,7 +31,7 @@ class SectionedCommand(click.Command):
         placed = {name for names in self.sections.values() for name in names}
         records: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is None:
                 continue
             title = "Options"

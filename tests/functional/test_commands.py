@@ -206,7 +206,7 @@ class CommandTests(DaemonTestCase):
             (("events", "#", "--since=x"), 2, "--since: 'x' is neither a time"),
             (("events", "#", "--from=1", "--since=1h"), 2, "--from or --since"),
             (("events", "#", "--urll=x"), 2, "--urll not recognized; did you mean --url?"),
-            (("events",), 2, "missing argument 'PATTERN'"),
+            (("events",), 2, "Wrong number of arguments: [options] PATTERN"),
             (("topic", "opn"), 2, "svcbroker topic: Unknown command: opn; did you mean open?"),
             (("pub", "a", "x", "--ext=unit"), 2, "'unit' is not NAME=VALUE"),
             (("pub", "a", "x", "--sign=none.pem"), 2, "none.pem: No such file"),

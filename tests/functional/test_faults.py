@@ -144,7 +144,8 @@ class ViewChangeTests(FaultTestCase):
             (["show", "--group=7"], "groupId: group is unknown: 7"),
         ]:
             self.assertEqual(
-                await self.refused(*arguments), f"svcbroker fault: the daemon refused: {words}"
+                await self.refused(*arguments),
+                f"svcbroker fault {arguments[0]}: the daemon refused: {words}",
             )
 
 
@@ -249,7 +250,7 @@ class TimeoutTests(FaultTestCase):
         """The command fails after its time-out."""
         code, output, errors = await self.fault("show", "--timeout=0.2")
         self.assertEqual((code, output), (2, ""))
-        self.assertEqual(errors, "svcbroker fault: the daemon gave no answer in 0.2 seconds\n")
+        self.assertEqual(errors, "svcbroker fault show: the daemon gave no answer in 0.2 seconds\n")
 
     async def test_interruptEndsCommandQuietly(self) -> None:
         """Ctrl-C ends it quietly."""

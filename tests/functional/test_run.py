@@ -147,6 +147,6 @@ class EndingTests(RunTestCase):
                 "Usage: svcbroker run [options]",
                 "--check",
                 "PORT|ENDPOINT",
-                "--pidfile VALUE",
+                "--pidfile FILE",
             ):
                 self.assertIn(words, " ".join(output.split()))

@@ -15,7 +15,8 @@ from inspect import cleandoc
 import click
 
 from svcbroker import __version__
-from svcbroker.commands._main import PROGRAM, makeGroup
+from svcbroker.commands._group import PROGRAM
+from svcbroker.commands._main import makeGroup
 
 
 def escape(text: str) -> str:
