@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import signal
 import sys
 from functools import partial
@@ -30,6 +31,7 @@ from svcbroker.access import ANYBODY
 from svcbroker.daemon.carriers import METADATA
 from svcbroker.daemon.config import SETTINGS, ConfigError
 from svcbroker.daemon.dependencies import StartError
+from svcbroker.daemon.journal import JournalObserver
 from svcbroker.daemon.operating import OPERATOR_NAME, OperatorFileError, readOperatorFile
 from svcbroker.daemon.process import TwistdProcess
 from svcbroker.daemon.service import BrokerService
@@ -109,7 +111,7 @@ class OptionsTests(SynchronousTestCase):
             ("--max-content=x", "max-content: is not a whole number: 'x'"),
             ("--max-content=-1", "max-content: is not a whole number: '-1'"),
             ("--chain-timeout=inf", "chain-timeout: is not more than 0 and at most 3600"),
-            ("--log-format=xml", "log-format: is none of text, json: 'xml'"),
+            ("--log-format=xml", "log-format: is none of auto, text, json, journal: 'xml'"),
             ("--http=tcp", "http: cannot use 'tcp': "),
             ("--http=nosuch:1", "http: cannot use 'nosuch:1': Unknown endpoint type: 'nosuch'"),
             ("--stomp=nosuch:1", "stomp: cannot use 'nosuch:1': "),
@@ -207,6 +209,23 @@ class MakerTests(SynchronousTestCase):
             path = Path(self.mktemp())
             self.observer(option, logfile=str(path), nodaemon=False)(event)
             self.assertIn(line, path.read_text())
+
+    def test_logGoesToJournalWhereOutputDoes(self) -> None:
+        """Unless it goes to a file, or the operator wants another format."""
+        with open(self.mktemp(), "w") as printed:
+            status = os.fstat(printed.fileno())
+            self.patch(sys, "stdout", printed)
+            environment = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
+            self.patch(os, "environ", {**os.environ, **environment})
+            self.addCleanup(signal.signal, signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+            for options, logfile, isJournal in (
+                ([], None, True),
+                (["--log-format=journal"], None, True),
+                (["--log-format=text"], None, False),
+                ([], self.mktemp(), False),
+            ):
+                observer = self.observer(*options, logfile=logfile, nodaemon=True)
+                self.assertEqual(isinstance(observer._observer, JournalObserver), isJournal)
 
     def test_levelIsReadAgain(self) -> None:
         """From the configuration file as it is then; one with a mistake changes nothing."""

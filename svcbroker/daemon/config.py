@@ -264,9 +264,10 @@ class Config:
     )
     logFormat: str = _setting(
         "log-format",
-        Choice(words=("text", "json")),
-        "text",
-        "how the log is written: lines for people, or JSON lines",
+        Choice(words=("auto", "text", "json", "journal")),
+        "auto",
+        "how the log is written: lines for people, JSON lines, or entries of systemd's journal; "
+        "auto is journal where standard output goes to the journal, and text elsewhere",
     )
     logLevel: str = _setting(
         "log-level",

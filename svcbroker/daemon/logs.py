@@ -1,5 +1,5 @@
 """
-The log: where it goes, from which level on, and as JSON lines.
+The log: where it goes, from which level on, and as JSON lines or entries of the journal.
 
 As JSON, each line is an object: C{time} (RFC 3339, UTC), C{level}, C{logger}, C{message}, then the
 event's own plain values under their names, and C{traceback} where a failure was logged.
@@ -7,9 +7,10 @@ event's own plain values under their names, and C{traceback} where a failure was
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -29,6 +30,7 @@ from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
 
 from .config import Config
+from .journal import JournalObserver, isJournal, sender
 
 # These are told under names of our own, or are leftovers of the older logging interface.
 _NOT_TOLD = frozenset(
@@ -42,12 +44,21 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def plainValues(event: LogEvent) -> Iterator[tuple[str, Any]]:
+    """
+    The event's own values that are logged, by their names: only text, numbers, truth values and
+    C{None}. Anything else may be bigger or more private than a log should be.
+    """
+    for name, value in event.items():
+        if name in _NOT_TOLD or name.startswith("log_"):
+            continue
+        if value is None or isinstance(value, str | int | float | bool):
+            yield name, value
+
+
 def formatJSON(event: LogEvent) -> str:
     """
     One event as a line, with its end.
-
-    Only text, numbers, truth values and C{None} are told under their names; anything else may
-    be bigger or more private than a log should be.
     """
     level = event.get("log_level")
     line: dict[str, Any] = {
@@ -56,10 +67,8 @@ def formatJSON(event: LogEvent) -> str:
         "logger": event.get("log_namespace", "unknown"),
         "message": _plain(formatEvent(event)),
     }
-    for name, value in event.items():
-        if name in line or name in _NOT_TOLD or name.startswith("log_"):
-            continue
-        if value is None or isinstance(value, str | int | float | bool):
+    for name, value in plainValues(event):
+        if name not in line:
             line[name] = _plain(value)
     failure = event.get("log_failure")
     if isinstance(failure, Failure):
@@ -120,10 +129,15 @@ def observerMaker(
     if twistd.get("syslog"):
         return None
     name = twistd.get("logfile") or ("-" if twistd.get("nodaemon", True) else "twistd.log")
-    make = textFileLogObserver if config.logFormat == "text" else jsonLogObserver
+    format = config.logFormat
+    if format == "auto":
+        format = "journal" if name == "-" and isJournal(sys.stdout, os.environ) else "text"
 
     def observer() -> ILogObserver:
+        if format == "journal":
+            return filter.observe(JournalObserver(sender(), sys.stdout, plainValues))
         file = sys.stdout if name == "-" else openLogFile(Path(name).absolute(), reactor)
+        make = textFileLogObserver if format == "text" else jsonLogObserver
         return filter.observe(make(file))
 
     return observer

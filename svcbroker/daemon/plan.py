@@ -71,6 +71,7 @@ def makePlan(config: Config, reactor: Any) -> Plan:
     if config.metrics != ON_HTTP:
         endpoints[METRICS] = config.metrics
     ports = [_planPort(reactor, name, text) for name, text in endpoints.items() if text]
+    _refuseSharedSockets(ports)
     groups = []
     for group in config.groups:
         description = config.ledger if group.ledger is None else group.ledger
@@ -100,3 +101,14 @@ def _planPort(reactor: Any, name: str, text: str) -> PortPlan:
     except ValueError as error:
         raise ConfigError(f"{name}: cannot use {text!r}: {error}") from error
     return PortPlan(name=name, endpoint=endpoint, text=text)
+
+
+def _refuseSharedSockets(ports: Sequence[PortPlan]) -> None:
+    """Refuse a configuration in which two ports listen on one socket of systemd."""
+    names: dict[int, str] = {}
+    for port in ports:
+        descriptor = port.inheritedSocket
+        if descriptor in names:
+            raise ConfigError(f"{port.name}: {port.text} is the socket of {names[descriptor]}, too")
+        if descriptor is not None:
+            names[descriptor] = port.name

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from attrs import frozen
 from twisted.internet.abstract import FileDescriptor
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.endpoints import (
     TCP4ServerEndpoint,
@@ -32,6 +33,7 @@ from zope.interface import directlyProvides, implementer, providedBy
 
 from ..net.addresses import addressText, isLoopback
 from ..net.certificates import CertificateError
+from ..net.inherited import InheritedEndpoint, inheritedEndpoint
 from ..net.proxied import ProxiedEndpoint
 from ..net.tls import ServerCertificates, TLSServerEndpoint, sslEndpoint, tlsEndpoint
 
@@ -61,8 +63,12 @@ TLS_TYPES: Final = ("ssl", "tls", "mtls")
 _OWN: Final[Mapping[str, Callable[..., IStreamServerEndpoint]]] = {
     "ssl": sslEndpoint,
     "tls": tlsEndpoint,
+    "systemd": inheritedEndpoint,
 }
-"""The types of endpoints that are made here, because Twisted's never read their files again."""
+"""
+The types of endpoints that are made here: Twisted's never read the files of certificates again, and
+do not know where a socket of systemd listens.
+"""
 
 _WITH_BACKLOG: Final = ("tcp", "tcp6", "unix", *TLS_TYPES)
 _NO_NUMBER = re.compile(r"invalid literal for int\(\) with base 10: (.*)")
@@ -90,7 +96,8 @@ def _explain(error: Exception) -> str:
     exceptions of its own.
     """
     reason = " ".join(str(error).split())
-    if isinstance(error, CertificateError):
+    if isinstance(error, CertificateError | MemoryError):
+        # pyOpenSSL has no memory where the process may have none that is writable and executable.
         return reason
     if isinstance(error, OSError):
         return f"{error.strerror}: {error.filename}"
@@ -148,6 +155,9 @@ class PortPlan:
         endpoint = self.endpoint
         if isinstance(endpoint, TLSServerEndpoint):
             endpoint = endpoint.endpoint
+        if isinstance(endpoint, InheritedEndpoint):
+            # One that cannot be listened on lets nobody in, and says why when it is bound.
+            return bool(endpoint.reason) or _isLocalAddress(endpoint.address)
         if isinstance(endpoint, UNIXServerEndpoint):
             return True
         if not isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint):
@@ -157,10 +167,29 @@ class PortPlan:
     @property
     def certificates(self) -> ServerCertificates | None:
         """The certificates that can be renewed while it listens; C{None} where there are none."""
-        endpoint = self.endpoint
+        return getattr(self._unproxied, "certificates", None)
+
+    @property
+    def inheritedSocket(self) -> int | None:
+        """The number of the socket that systemd has opened; C{None} where it has opened none."""
+        endpoint = self._unproxied
+        if isinstance(endpoint, InheritedEndpoint) and not endpoint.reason:
+            return endpoint.descriptor
+        return None
+
+    @property
+    def _unproxied(self) -> IStreamServerEndpoint:
+        endpoint: Any = self.endpoint
         while isinstance(endpoint, ProxiedEndpoint):
             endpoint = endpoint.endpoint
-        return getattr(endpoint, "certificates", None)
+        inner: IStreamServerEndpoint = endpoint
+        return inner
+
+
+def _isLocalAddress(address: Any) -> bool:
+    if isinstance(address, IPv4Address | IPv6Address):
+        return isLoopback(address.host)
+    return isinstance(address, UNIXAddress)
 
 
 @implementer(IProtocolFactory, ILoggingContext)

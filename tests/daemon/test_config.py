@@ -54,7 +54,7 @@ class DefaultTests(SynchronousTestCase):
                 "retain": (),
                 "chainTimeout": 10.0,
                 "followTimeout": 60.0,
-                "logFormat": "text",
+                "logFormat": "auto",
                 "logLevel": "info",
                 "accessLog": False,
                 "corsOrigins": (),
@@ -301,7 +301,7 @@ class ValueTests(SynchronousTestCase):
 
     def test_logFormat(self) -> None:
         """The log's format is one of two words, which the refusal names."""
-        self.assertIn("text, json", self.refused("log-format", "xml"))
+        self.assertIn("auto, text, json, journal", self.refused("log-format", "xml"))
 
     def test_controlCharactersAreRefused(self) -> None:
         """No text has control characters in it."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import ILoggingContext
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactorClock
@@ -14,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import Interface, implementer
 
 from svcbroker.daemon.ports import BACKLOG, GatedFactory, PortPlan, serverEndpoint
+from svcbroker.net.inherited import InheritedEndpoint
 from tests.certificates import makeCertificate
 
 
@@ -62,15 +65,31 @@ class ServerEndpointTests(SynchronousTestCase):
         others = [
             *("tcp:1", "tcp6:1", "tcp:1:interface=0.0.0.0", "tcp:1:interface=10.0.0.1"),
             *("tcp:1:interface=127.0.0.1.example", "haproxy:tcp:1:interface=127.0.0.1"),
-            *(f"tls:{certificate.parent}:1", f"haproxy:unix:{root}/s", "systemd:INET:0"),
+            *(f"tls:{certificate.parent}:1", f"haproxy:unix:{root}/s", "haproxy:systemd:INET:0"),
         ]
         for text in local + others:
-            if text.startswith("systemd"):
-                endpoint: Any = object()
-            else:
-                endpoint = serverEndpoint(MemoryReactorClock(), text)
+            endpoint = serverEndpoint(MemoryReactorClock(), text)
             plan = PortPlan(name="http", endpoint=endpoint, text=text)
             self.assertEqual(plan.isLocal, text in local, text)
+        unknown: Any = object()
+        self.assertFalse(PortPlan(name="http", endpoint=unknown, text="other:1").isLocal)
+
+    def test_inheritedSocketIsLocalByItsAddress(self) -> None:
+        for address, isLocal in (
+            (IPv4Address("TCP", "127.0.0.1", 80), True),
+            (IPv4Address("TCP", "0.0.0.0", 80), False),
+            (IPv6Address("TCP", "::1", 80), True),
+            (IPv6Address("TCP", "::", 80), False),
+            (UNIXAddress("/run/s"), True),
+            (None, False),
+        ):
+            endpoint = InheritedEndpoint(MemoryReactorClock(), 3, address=address)
+            plan = PortPlan(name="http", endpoint=endpoint, text="systemd:index=0")
+            self.assertEqual(plan.isLocal, isLocal, address)
+            self.assertEqual(plan.inheritedSocket, 3)
+        # One that is not there is refused when it is bound.
+        plan = evolve(plan, endpoint=serverEndpoint(MemoryReactorClock(), "systemd:name=http"))
+        self.assertEqual((plan.isLocal, plan.inheritedSocket), (True, None))
 
     def test_givenBacklogWins(self) -> None:
         """What the operator says counts, wherever it stands."""

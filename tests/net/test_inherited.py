@@ -1,0 +1,143 @@
+"""
+Tests for L{svcbroker.net.inherited}: sockets that systemd has opened.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from attrs import define
+from twisted.internet import reactor
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IStreamServerEndpoint
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+from zope.interface.verify import verifyObject
+
+from svcbroker.net.inherited import InheritedEndpoint, inheritedEndpoint
+
+
+@define
+class FakeSockets:
+    """The sockets that systemd has passed, by their names."""
+
+    sockets: dict[str, socket.socket]
+
+    def inheritedDescriptors(self) -> list[int]:
+        return list(self.inheritedNamedDescriptors().values())
+
+    def inheritedNamedDescriptors(self) -> dict[str, int]:
+        return {name: each.fileno() for name, each in self.sockets.items()}
+
+
+class Greeter(Protocol):
+    """Says hello and hangs up."""
+
+    def connectionMade(self) -> None:
+        assert self.transport is not None
+        self.transport.write(b"hello")
+        self.transport.loseConnection()
+
+
+class InheritedEndpointTests(TestCase):
+    """
+    L{InheritedEndpoint} and L{inheritedEndpoint}
+    """
+
+    def listening(self, family: int, address: Any) -> socket.socket:
+        """A socket as systemd passes it."""
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.bind(address)
+        made.listen()
+        return made
+
+    def endpoint(self, made: socket.socket, **named: str) -> InheritedEndpoint:
+        """The endpoint of a socket whose name is http."""
+        endpoint = inheritedEndpoint(reactor, **named, sockets=FakeSockets({"http": made}))
+        if not endpoint.reason:
+            # The endpoint closes it.
+            made.detach()
+        return endpoint
+
+    async def greeted(self, made: socket.socket, **named: str) -> InheritedEndpoint:
+        """
+        Have a client greeted on a socket, and another one wait for the next daemon. The endpoint
+        that was used.
+        """
+        # systemd keeps the socket.
+        endpoint = self.endpoint(made.dup(), **named)
+        self.assertTrue(verifyObject(IStreamServerEndpoint, endpoint))
+        greeter: Any = Factory.forProtocol(Greeter)
+        with socket.socket(made.family) as client, socket.socket(made.family) as next, made:
+            client.connect(made.getsockname())
+            port = await endpoint.listen(greeter)
+            self.assertEqual(port.getHost(), endpoint.address)
+            self.assertEqual(await deferToThread(client.recv, 10), b"hello")
+            stopped: Any = port.stopListening()
+            await stopped
+            next.connect(made.getsockname())
+            accepted, _ = made.accept()
+            accepted.close()
+        return endpoint
+
+    async def test_tcpSocketServesByNameAndIndex(self) -> None:
+        for named in ({"name": "http"}, {"index": "0"}, {"domain": "INET", "index": "0"}):
+            made = self.listening(socket.AF_INET, ("127.0.0.1", 0))
+            expected = IPv4Address("TCP", "127.0.0.1", made.getsockname()[1])
+            self.assertEqual((await self.greeted(made, **named)).address, expected)
+
+    async def test_ipv6SocketServes(self) -> None:
+        made = self.listening(socket.AF_INET6, ("::1", 0))
+        expected = IPv6Address("TCP", *made.getsockname())
+        self.assertEqual((await self.greeted(made, name="http")).address, expected)
+
+    async def test_unixSocketKeepsItsFileAndMode(self) -> None:
+        """The next daemon is reached by the same file."""
+        with tempfile.TemporaryDirectory() as root:
+            path = Path(root, "socket")
+            made = self.listening(socket.AF_UNIX, str(path))
+            path.chmod(0o660)
+            endpoint = await self.greeted(made, name="http")
+            self.assertEqual(endpoint.address, UNIXAddress(str(path)))
+            self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o660)
+
+    def test_unusableSocketIsExplainedWhenListenedOn(self) -> None:
+        """A check of the configuration runs without the sockets."""
+        idle = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        other = self.listening(socket.AF_INET, ("127.0.0.1", 0))
+        noSocket: Any = self.enterContext(open(os.devnull))
+        for each in (idle, datagrams, other):
+            self.addCleanup(each.close)
+        for made, arguments, reason in (
+            (other, {"name": "mqtt"}, "systemd has not passed this socket, but http"),
+            (other, {"index": "1"}, "systemd has not passed this socket, but http"),
+            (other, {"domain": "INET6", "index": "0"}, "the socket of systemd is of INET, not"),
+            (idle, {"name": "http"}, "the socket of systemd does not listen for streams"),
+            (datagrams, {"name": "http"}, "the socket of systemd does not listen for streams"),
+            (noSocket, {"name": "http"}, "systemd has passed no socket: Socket operation on"),
+        ):
+            endpoint = self.endpoint(made, **arguments)
+            self.assertIsNone(endpoint.address)
+            error = self.failureResultOf(endpoint.listen(Factory()), CannotListenError).value
+            self.assertTrue(error.socketError.startswith(reason), error.socketError)
+        without = inheritedEndpoint(reactor, name="http", sockets=FakeSockets({}))
+        self.assertEqual(without.reason, "systemd has not passed this socket, but none")
+
+    def test_badDescriptionIsRefused(self) -> None:
+        for arguments in (
+            {},
+            {"name": "http", "index": "0"},
+            {"domain": "UNSPEC", "name": "http"},
+            {"index": "first"},
+        ):
+            self.assertRaises(
+                ValueError, inheritedEndpoint, reactor, **arguments, sockets=FakeSockets({})
+            )
