@@ -5,7 +5,7 @@ Histograms: how often a measure fell into which range.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class Histogram:
@@ -38,6 +38,23 @@ class Histogram:
             self.sum += value * count
         else:
             self.counts[0] += count
+
+    def observeSince(self, now: float, begun: Iterable[tuple[float, int]]) -> None:
+        """
+        Add the times from some moments until now. Hot path: a comparison for each moment, instead
+        of a bisection.
+
+        @param begun: moments in rising order, each with how many times it counts.
+        """
+        bounds, counts = self.bounds, self.counts
+        place, total = len(bounds), 0.0
+        for since, count in begun:
+            value = now - since
+            while place and value <= bounds[place - 1]:
+                place -= 1
+            counts[place] += count
+            total += value * count
+        self.sum += max(0.0, total)
 
     @property
     def count(self) -> int:

@@ -28,3 +28,14 @@ class HistogramTests(SynchronousTestCase):
         histogram = Histogram([0, 1])
         histogram.observe(-3)
         self.assertEqual((histogram.counts, histogram.sum), ([1, 0, 0], 0))
+
+    def test_momentsAreObservedAsTheirAges(self) -> None:
+        """Rising moments are falling ages: the same as observing each age."""
+        one, other = Histogram([1, 2, 5]), Histogram([1, 2, 5])
+        begun = [(90.0, 1), (95.0, 2), (96.5, 3), (98.5, 1), (99.0, 4), (100.0, 1)]
+        one.observeSince(100, begun)
+        for since, count in begun:
+            other.observe(100 - since, count)
+        self.assertEqual((one.counts, one.sum), (other.counts, other.sum))
+        one.observeSince(99, [(100.0, 1)])
+        self.assertEqual((one.counts[0], one.sum), (other.counts[0] + 1, other.sum))

@@ -89,7 +89,7 @@ class Broker:
     @ivar proving: what proves something.
     @ivar authors: what changes the authors of topics.
     @ivar webhooks: who sends events to URLs.
-    @ivar meter: counts and measures publishes.
+    @ivar meter: counts publishes.
     @ivar audit: what carriers record operator calls in; C{None} where nothing is recorded.
     """
 

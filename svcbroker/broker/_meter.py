@@ -1,11 +1,11 @@
 """
-What is counted and measured of publishes.
+What is counted of publishes.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from twisted.internet.defer import CancelledError
@@ -18,14 +18,7 @@ from ..errors import (
     Overloaded,
     QuotaExceeded,
 )
-from ..histogram import Histogram
-from ..interfaces import ILedger
-from ._values import Answer, SendResult, SendStatus
-
-LATENCY_BOUNDS: Final = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
-)
-"""The ranges of the latency to final, in seconds."""
+from ._values import Answer, SendStatus
 
 # The first class that an error is of counts.
 _STATUSES: Final[Mapping[type[Exception], str]] = {
@@ -51,19 +44,16 @@ STATUSES: Final = tuple(dict.fromkeys((*_OF_RESULTS.values(), *_STATUSES.values(
 
 class PublishMeter:
     """
-    Counts publishes by what became of them, and measures how long they took.
-
-    Hot path: a success costs one addition for each call of a carrier, and one observation.
+    Counts publishes by what became of them. Hot path: a success costs one addition for each call of
+    a carrier.
 
     @ivar successes: events that are in the log, by carrier.
     @ivar others: all other events, by carrier and one of L{STATUSES}.
-    @ivar latency: the time from a call until its events were in the log, by their ledger.
     """
 
-    def __init__(self, ledgers: Iterable[ILedger]) -> None:
-        self.successes: defaultdict[str, int] = defaultdict(int)
+    def __init__(self) -> None:
+        self.successes = dict.fromkeys(CARRIERS, 0)
         self.others: Counter[tuple[str, str]] = Counter()
-        self.latency = {ledger: Histogram(LATENCY_BOUNDS) for ledger in ledgers}
 
     def counts(self) -> Iterator[tuple[tuple[str, str], int]]:
         """All counts, those of 0 included: by carrier and one of L{STATUSES}."""
@@ -78,19 +68,15 @@ class PublishMeter:
         status = next((s for kind, s in _STATUSES.items() if isinstance(error, kind)), "failed")
         self.others[carrier, status] += count
 
-    def answer(self, carrier: str, answer: Answer | None) -> bool:
+    def answer(self, carrier: str, answer: Answer | None) -> None:
         """
         Count an event by its answer.
 
         @param answer: C{None} where it is in the log.
-        @return: whether it is in the log.
         """
-        if isinstance(answer, SendResult):
-            if answer.status is not SendStatus.SUCCESS:
-                self.others[carrier, _OF_RESULTS[answer.status]] += 1
-                return False
-        elif answer is not None:
+        if isinstance(answer, BrokerError):
             self.fail(carrier, answer)
-            return False
-        self.successes[carrier] += 1
-        return True
+        elif answer is None or answer.status is SendStatus.SUCCESS:
+            self.successes[carrier] += 1
+        else:
+            self.others[carrier, _OF_RESULTS[answer.status]] += 1

@@ -21,7 +21,6 @@ class Part:
         topic.
     @ivar topics: topics that are open when the requests are executed, as far as is known.
     @ivar isWhole: whether every request is an event.
-    @ivar since: when they were submitted, in the clock's seconds.
     """
 
     principal: Principal
@@ -31,7 +30,6 @@ class Part:
     requests: list[Request] = field(factory=list)
     topics: set[str] = field(factory=set)
     isWhole: bool = True
-    since: float = 0.0
 
     @property
     def eventCount(self) -> int:

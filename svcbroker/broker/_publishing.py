@@ -55,15 +55,14 @@ class Publishing:
     calls, opening and closing of topics included. Nothing is collected here: the ledger lets
     what is submitted in one turn of the reactor share a block.
 
-    @ivar meter: counts and measures them.
+    @ivar meter: counts them.
     """
 
     _log = Logger()
 
     def __init__(self, groups: Groups, limits: Limits, clock: IReactorTime) -> None:
-        self.meter = PublishMeter(ledger for _, ledger in groups.items())
+        self.meter = PublishMeter()
         self._groups = groups
-        self._seconds = clock.seconds
         # A ledger answers in the order of the calls.
         self._timeouts = {
             ledger: TimeoutQueue(clock, limits.chainTimeout) for _, ledger in groups.items()
@@ -106,14 +105,14 @@ class Publishing:
                 if usage.quotas.inflight is not None:
                     usage.answered(None, 1)
                 return fail()
-        published, since = (publication,), self._seconds()
-        done: Deferred[Any] = self._submit(ledger, published, DEFAULT_POLICY, since).done
+        published = (publication,)
+        done: Deferred[Any] = self._submit(ledger, published, DEFAULT_POLICY).done
         if usage.quotas.inflight is not None:
             done.addBoth(usage.answered, 1)
         return done.addCallbacks(
             self._answerOne,
             self._failOne,
-            callbackArgs=(publication, ledger, since),
+            callbackArgs=published,
             errbackArgs=published,
         )
 
@@ -136,17 +135,13 @@ class Publishing:
             batch.done.addBoth(usage.answered, count)
         return batch
 
-    def _answerOne(
-        self, submission: Submission, publication: Publication, ledger: ILedger, since: float
-    ) -> SendResult:
+    def _answerOne(self, submission: Submission, publication: Publication) -> SendResult:
         [outcome] = submission.outcomes
-        meter, carrier = self.meter, DEFAULT_POLICY.carrier
         if isinstance(outcome, Receipt) and outcome.execution is Execution.DONE:
-            meter.successes[carrier] += 1
-            meter.latency[ledger].observe(self._seconds() - since)
+            self.meter.successes["http"] += 1
             return SendResult(publication.topic, SendStatus.SUCCESS, outcome.eventId)
         answer = answerOf(publication, outcome)
-        meter.answer(carrier, answer)
+        self.meter.answer(DEFAULT_POLICY.carrier, answer)
         if isinstance(answer, BrokerError):
             raise answer
         return answer
@@ -300,7 +295,7 @@ class Publishing:
             self._checkedExtensions = extensions
 
     def _submit(
-        self, ledger: ILedger, requests: Sequence[Request], policy: PublishPolicy, since: float
+        self, ledger: ILedger, requests: Sequence[Request], policy: PublishPolicy
     ) -> Submission:
         try:
             submission = ledger.submitMany(requests)
@@ -309,7 +304,7 @@ class Publishing:
             error = LedgerUnavailable("the ledger failed")
             submission = Submission.refused(len(requests), error)
         if policy.hasTimeout:
-            self._timeouts[ledger].limit(submission.done, since)
+            self._timeouts[ledger].limit(submission.done)
         return submission
 
     def _publishPart(
@@ -318,8 +313,7 @@ class Publishing:
         """
         Submit events; fires when their answers are in C{answers}.
         """
-        part.since = self._seconds()
-        submission = self._submit(part.ledger, part.requests, policy, part.since)
+        submission = self._submit(part.ledger, part.requests, policy)
         # Outcomes that are unknown at the time-out are answered with TIMEOUT.
         done: Deferred[Any] = submission.done
         done.addErrback(lambda failure: failure.trap(TransactionTimeout))
@@ -341,7 +335,6 @@ class Publishing:
         isDone = _areDone(outcomes)
         if isDone:
             self.meter.successes[policy.carrier] += part.eventCount
-            self._measure(part, part.eventCount)
         if policy.wantsResults:
             found = answersOf(part.requests, outcomes)
         elif isDone:
@@ -364,15 +357,12 @@ class Publishing:
         # Those that are published again are counted then.
         counted = {place for place in part.places if place is not None}.difference(again.places)
         answered = zip(part.places, found, strict=True)
-        inLog = [self.meter.answer(policy.carrier, each) for at, each in answered if at in counted]
-        self._measure(part, sum(inLog))
+        for place, answer in answered:
+            if place in counted:
+                self.meter.answer(policy.carrier, answer)
         if not again.requests:
             return None
         return self._publishPart(again, answers, evolve(policy, opensTopics=False))
-
-    def _measure(self, part: Part, successes: int) -> None:
-        latency = self._seconds() - part.since
-        self.meter.latency[part.ledger].observe(latency, successes)
 
     def _openAgain(self, part: Part, numbers: Sequence[int], answers: list[Answer | None]) -> Part:
         """

@@ -58,19 +58,16 @@ class TimeoutQueue:
         pending.addBoth(self._settle, waiter)
         return waiter
 
-    def limit(self, waiter: Deferred[Any], since: float | None = None) -> None:
+    def limit(self, waiter: Deferred[Any]) -> None:
         """
         Fail C{waiter} itself with C{TransactionTimeout} after the time-out. Only for a Deferred
         that its owner does not fire a second time, such as C{done} of a
         L{Submission<svcbroker.interfaces.Submission>}: this saves another Deferred.
-
-        @param since: the clock's time now, where the caller has read it.
         """
         queue = self._queue
         while queue and queue[0][1].called:
             queue.popleft()
-        now = self._clock.seconds() if since is None else since
-        queue.append((now + self._timeout, waiter))
+        queue.append((self._clock.seconds() + self._timeout, waiter))
         if self._timer is None:
             self._timer = self._clock.callLater(self._timeout, self._expire)
 

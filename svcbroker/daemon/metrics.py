@@ -12,7 +12,6 @@ from twisted.internet.defer import Deferred
 
 from ..access import Access
 from ..archive import STORE_NAME
-from ..broker import Broker
 from ..carriers.http import BrokerSite, HttpSettings, Route
 from ..carriers.http.routes import Routes
 from ..interfaces import ILedger
@@ -89,9 +88,7 @@ class DaemonMetrics:
         @param runInThread: runs blocking disk work, one call after the other.
         @param metadata: the file name of the metadata store.
         """
-        broker: Broker = clients.broker
-        clock = dependencies.reactor
-        self._ofLedgers = LedgerMetrics(self._ledgers, broker.meter.latency, clock)
+        self._ofLedgers = LedgerMetrics(self._ledgers, dependencies.reactor)
         directory = self._config.dataDir
         files = {("", name): directory / name for name in (metadata, f"{metadata}-wal")}
         for group in self._ledgers:

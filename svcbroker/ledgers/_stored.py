@@ -54,6 +54,12 @@ SYNC_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 """The ranges of the time that storing and syncing a block takes, in seconds."""
 
 
+LATENCY_BOUNDS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+"""The ranges of the time until a transaction is final, in seconds."""
+
+
 class StoredLedger:
     """
     The reading half of a ledger: of L{ILedger<svcbroker.interfaces.ILedger>} what follows from

@@ -81,17 +81,8 @@ class LedgerMetrics:
     The metrics of all ledgers, by the id of their group. What a ledger does not tell is left out.
     """
 
-    def __init__(
-        self,
-        ledgers: Mapping[str, ILedger],
-        latency: Mapping[ILedger, Histogram],
-        clock: IReactorTime,
-    ) -> None:
-        """
-        @param latency: how long publishes took until they were final.
-        """
+    def __init__(self, ledgers: Mapping[str, ILedger], clock: IReactorTime) -> None:
         self._ledgers = ledgers
-        self._latency = latency
         self._clock = clock
         self._meters = {group: BlockMeter(each, clock) for group, each in ledgers.items()}
 
@@ -112,7 +103,6 @@ class LedgerMetrics:
         asked = [(group, self._isReady(each)) for group, each in self._ledgers.items()]
         ready = [((group,), float(await answer)) for group, answer in asked]
         meters = [((group,), meter) for group, meter in self._meters.items()]
-        latency = [((g,), self._latency[each]) for g, each in self._ledgers.items()]
         return [
             gauge(
                 "svcbroker_ledger_ready",
@@ -143,12 +133,6 @@ class LedgerMetrics:
                 "The events of a block.",
                 _GROUP,
                 [(group, meter.sizes) for group, meter in meters],
-            ),
-            histogram(
-                "svcbroker_publish_latency_seconds",
-                "The time from a publish until its events are final and on disk.",
-                _GROUP,
-                latency,
             ),
             *self._measured(),
         ]
@@ -210,6 +194,12 @@ class LedgerMetrics:
             "How often a leader was replaced since the chain began.",
             _GROUP,
             values(lambda each: each.viewChanges),
+        )
+        yield histogram(
+            "svcbroker_ledger_latency_seconds",
+            "The time from a transaction's submission until it was final and on disk.",
+            _GROUP,
+            [((g,), each.latency) for g, each in measures.items() if each.latency is not None],
         )
         yield histogram(
             "svcbroker_ledger_sync_seconds",

@@ -20,8 +20,11 @@ class LedgerMeasures:
     @ivar replicas: how many replicas of this broker take part in deciding.
     @ivar running: how many of them run.
     @ivar viewChanges: how often a leader was replaced since the chain began. It never falls.
-    @ivar sync: how long storing and syncing a block took, in seconds. The ledger goes on adding to
-        it.
+    @ivar latency: how long transactions took from their submission until they were final and on
+        stable storage, in seconds.
+    @ivar sync: how long storing and syncing a block took, in seconds.
+
+    The ledger goes on adding to the histograms.
     """
 
     waiting: int
@@ -30,4 +33,5 @@ class LedgerMeasures:
     replicas: int | None = None
     running: int | None = None
     viewChanges: int | None = None
+    latency: Histogram | None = None
     sync: Histogram | None = None

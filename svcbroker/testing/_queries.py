@@ -37,13 +37,17 @@ class QueryTests(LedgerKit):
             return
         verifyObject(IMeasuredLedger, ledger)
         before = ledger.measure()
-        stored = before.sync.count if before.sync is not None else 0
+        stored, final = (
+            0 if each is None else each.count for each in (before.sync, before.latency)
+        )
         await self.submit(OpenTopic(topic="t"))
         await self.publish("t", b"1")
         after = ledger.measure()
         self.assertEqual((after.waiting, after.waitingBytes, after.oldest), (0, 0, 0.0))
         if after.sync is not None:
             self.assertGreater(after.sync.count, stored)
+        if after.latency is not None:
+            self.assertEqual(after.latency.count, final + 2)
         if after.replicas is not None:
             self.assertEqual(after.running, after.replicas)
         submission = ledger.submitMany([PublishEvent(topic="t", content=b"2")])

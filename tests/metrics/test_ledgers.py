@@ -28,7 +28,7 @@ class LedgerMetricsTests(SynchronousTestCase):
         self.metrics = self.start(self.ledger)
 
     def start(self, ledger: ILedger) -> LedgerMetrics:
-        metrics = LedgerMetrics({"1": ledger}, {ledger: Histogram([1])}, self.clock)
+        metrics = LedgerMetrics({"1": ledger}, self.clock)
         self.successResultOf(metrics.start())
         return metrics
 
@@ -71,13 +71,13 @@ class LedgerMetricsTests(SynchronousTestCase):
 
     def test_unmeasuredLedgerHasNoMeasures(self) -> None:
         names = {key[0] for key in self.scrape()}
-        self.assertIn("svcbroker_publish_latency_seconds_count", names)
-        for each in ("waiting_bytes", "replicas", "view_changes_total", "sync_seconds_count"):
+        self.assertIn("svcbroker_ledger_height", names)
+        for each in ("waiting_bytes", "replicas", "view_changes_total", "latency_seconds_count"):
             self.assertNotIn(f"svcbroker_ledger_{each}", names)
 
     def test_unknownMeasuresAreLeftOut(self) -> None:
         self.ledger.measure = lambda: LedgerMeasures(
-            waiting=2, waitingBytes=300, oldest=1.5, replicas=4
+            waiting=2, waitingBytes=300, oldest=1.5, replicas=4, latency=Histogram([1])
         )
         alsoProvides(self.ledger, IMeasuredLedger)
         samples = self.scrape()
@@ -85,5 +85,6 @@ class LedgerMetricsTests(SynchronousTestCase):
         self.assertEqual(samples["svcbroker_ledger_waiting_bytes", "1"], 300)
         self.assertEqual(samples["svcbroker_ledger_oldest_waiting_seconds", "1"], 1.5)
         self.assertEqual(samples["svcbroker_ledger_replicas", "1"], 4)
+        self.assertEqual(samples["svcbroker_ledger_latency_seconds_count", "1"], 0)
         self.assertNotIn(("svcbroker_ledger_replicas_running", "1"), samples)
         self.assertNotIn(("svcbroker_ledger_sync_seconds_count", "1"), samples)

@@ -19,6 +19,7 @@ from ...errors import BrokerError, LedgerUnavailable, Overloaded, TransactionTim
 from ...histogram import Histogram
 from ...interfaces import Submission
 from ...model import Execution, LedgerMeasures, Receipt
+from .._stored import LATENCY_BOUNDS
 from ._batch import BatchMaker
 from ._calls import Broadcast, EngineError, Reason
 from ._machine import Code
@@ -127,6 +128,7 @@ class Outbox:
         self._next: IDelayedCall | None = None
         self._retry: IDelayedCall | None = None
         self._isClosed = False
+        self._latency = Histogram(LATENCY_BOUNDS)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -152,6 +154,7 @@ class Outbox:
             waiting=len(self._waiting),
             waitingBytes=self._bytes,
             oldest=0.0 if oldest is None else self._clock.seconds() - oldest,
+            latency=self._latency,
             sync=sync,
         )
 
@@ -238,7 +241,9 @@ class Outbox:
                 sent.due = self._clock.seconds()
                 isUrgent = True
         self._expected = len(done) + len(self._queue)
+        now = self._clock.seconds()
         for waiting, receipt in done:
+            self._latency.observe(now - waiting.since)
             if receipt.execution is Execution.REPEATED:
                 # Its own first copy would have settled it.
                 waiting.settle(LedgerUnavailable(_OVERTAKEN))

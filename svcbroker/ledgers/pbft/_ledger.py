@@ -257,6 +257,7 @@ class PbftLedger(StoredLedger):
             replicas=len(replicas),
             running=len(self.replicaSet.running),
             viewChanges=self._highestView,
+            latency=self._producer.latency,
             sync=self._producer.sync,
         )
 

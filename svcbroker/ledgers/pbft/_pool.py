@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ...chain import Transaction
 from ...errors import BrokerError, Overloaded
+from ...histogram import Histogram
 from ...interfaces import Submission
 from ...model import Receipt
 
@@ -26,23 +27,26 @@ class RemovedTransactions:
     Transactions removed from the pool, with the submissions that they belong to.
     """
 
-    def __init__(self, claims: Sequence[tuple[Submission, int, int]]) -> None:
+    def __init__(self, claims: Sequence[_Claim]) -> None:
         """
-        @param claims: in the order of the transactions: a submission, the index of its first
-            transaction here, and how many of its transactions are here.
+        @param claims: in the order of the transactions.
         """
         self._claims = claims
 
     def settle(self, receipts: Sequence[Receipt]) -> None:
         """Settle each submission with its receipts."""
         at = 0
-        for submission, start, count in self._claims:
+        for _, submission, start, count in self._claims:
             submission.settle(start, receipts[at : at + count])
             at += count
 
+    def measure(self, latency: Histogram, now: float) -> None:
+        """Add the time since each transaction was added, in seconds."""
+        latency.observeSince(now, [(since, count) for since, _, _, count in self._claims])
+
     def fail(self, error: BrokerError) -> None:
         """Settle each submission with an error."""
-        for submission, start, count in self._claims:
+        for _, submission, start, count in self._claims:
             submission.settle(start, [error] * count)
 
 
@@ -125,7 +129,7 @@ class TransactionPool:
             if waiting > count:
                 claims.appendleft((since, submission, start + count, waiting - count))
                 waiting = count
-            removed.append((submission, start, waiting))
+            removed.append((since, submission, start, waiting))
             count -= waiting
         return RemovedTransactions(removed)
 

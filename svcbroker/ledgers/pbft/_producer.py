@@ -22,7 +22,7 @@ from ...net.timers import LazyTimer
 from ...storage import StorageError, StorageFailed, Store
 from .._erasing import ErasingJob
 from .._observers import Observers
-from .._stored import SYNC_BOUNDS
+from .._stored import LATENCY_BOUNDS, SYNC_BOUNDS
 from .._views import blockOf, receiptsOf
 from ._application import BlockApplication
 from ._pool import TransactionPool
@@ -67,6 +67,7 @@ class BlockProducer:
 
     @ivar state: the state of the next block.
     @ivar lastError: the reason why no block can be stored now; empty if there is none.
+    @ivar latency: how long transactions took until they were stored, in seconds.
     @ivar sync: how long storing and syncing each block took, in seconds.
     """
 
@@ -98,6 +99,7 @@ class BlockProducer:
         """
         self.state = ProducerState.IDLE
         self.lastError = ""
+        self.latency = Histogram(LATENCY_BOUNDS)
         self.sync = Histogram(SYNC_BOUNDS)
         self._reactor = reactor
         self._runInThread = runInThread
@@ -226,7 +228,8 @@ class BlockProducer:
         storing.addErrback(lambda failure: self._log.failure("a stored block", failure))
 
     def _stored(self, candidate: Candidate) -> None:
-        self.sync.observe(self._reactor.seconds() - self._storingSince)
+        now = self._reactor.seconds()
+        self.sync.observe(now - self._storingSince)
         header = candidate.header
         self.lastError = ""
         self._state.apply(candidate.outcome, candidate.history)
@@ -240,6 +243,7 @@ class BlockProducer:
         self._armHeartbeat()
         self._expected = len(self._pool)
         done = self._pool.take(len(candidate.transactions))
+        done.measure(self.latency, now)
         self._schedule()
         block = (candidate.transactions, candidate.outcome.receipts)
         done.settle(receiptsOf(header.height, *block, candidate.outcome.earlier))
