@@ -36,7 +36,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("carriers",),
     ("console", "client", "metrics"),
     ("daemon",),
-    ("tap",),
+    ("tap", "doctor"),
     ("commands",),
 )
 # What makes requests of other programs over HTTP, and answers none.

@@ -15,9 +15,9 @@ from ._accounts import Accounts
 from ._accounttext import AccountText, CannotEdit
 from ._audit import AuditTrail
 from ._credentials import credentialsOf
-from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
+from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants
 from ._logins import LOGIN_THREADS
-from ._passwords import hashPassword
+from ._passwords import DEFAULT_COST, costOf, hashPassword
 from ._principal import ANYBODY, Principal
 from ._status import COUNTED, AccountStatus
 from ._usage import UNLIMITED, Usage
@@ -26,6 +26,7 @@ __all__ = [
     "ANYBODY",
     "BUILT_IN_ROLES",
     "COUNTED",
+    "DEFAULT_COST",
     "EVERYTHING",
     "LOGINS",
     "LOGIN_THREADS",
@@ -39,10 +40,12 @@ __all__ = [
     "Admission",
     "AuditTrail",
     "CannotEdit",
+    "Grant",
     "Grants",
     "Principal",
     "Usage",
     "checkName",
+    "costOf",
     "credentialsOf",
     "grantsOf",
     "hashPassword",

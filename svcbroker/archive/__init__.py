@@ -15,6 +15,7 @@ from ._chain import AuditedChain, auditChain
 from ._erasing import Eraser, Erasing
 from ._export import RangeUnknown, exportChain
 from ._exported import ExportedHeaders
+from ._files import auditDataDirectoryFiles, auditGroupFiles
 from ._findings import Finding, Findings, Report
 from ._import import Imported, ImportRefused, importChain
 from ._keys import StoredKeys
@@ -64,7 +65,9 @@ __all__ = [
     "appendOf",
     "audit",
     "auditChain",
+    "auditDataDirectoryFiles",
     "auditGroup",
+    "auditGroupFiles",
     "backUp",
     "exportChain",
     "groupDirectory",

@@ -39,6 +39,7 @@ SECTIONS: Final[Mapping[str, tuple[Command, ...]]] = {
         Command("fault", "Stop replicas of a running daemon, and cut or slow down their network."),
     ),
     "Its data": (
+        Command("doctor", "Say what is wrong with a broker and its machine, and what to do."),
         Command("audit", "Check everything in a data directory, and name the place of any damage."),
         Command("genesis", "Write the genesis of a chain, against which its proofs are checked."),
         Command("checkpoint", "Print a block's hash, to be kept outside of the broker's reach."),

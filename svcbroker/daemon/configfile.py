@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,18 @@ def readFile(path: Path) -> dict[str, Any]:
     @raise ConfigError: it cannot be read or is not TOML, a key is unknown, or a value cannot
         be used. The text names the file, the line where that is known, and the key.
     """
+    settings, mistakes = readMistakes(path)
+    for mistake in mistakes.values():
+        raise mistake
+    return settings
+
+
+def readMistakes(path: Path) -> tuple[dict[str, Any], Mapping[str, ConfigError]]:
+    """
+    The settings of a TOML file by their names, and what is wrong with those that cannot be used.
+
+    @raise ConfigError: it cannot be read or is not TOML.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_SIZE + 1)
@@ -48,9 +61,14 @@ def readFile(path: Path) -> dict[str, Any]:
         # Beside its own error (a ValueError) the parser lets out what Python says of numbers
         # with thousands of digits, and of brackets that are nested as deep.
         raise ConfigError(f"config: {path} is not TOML: {error}") from error
+    return settings, dict(_findMistakes(path, text, settings))
+
+
+def _findMistakes(
+    path: Path, text: str, settings: Mapping[str, Any]
+) -> Iterator[tuple[str, ConfigError]]:
     for name, value in settings.items():
         try:
             makeConfig({name: value})
         except ConfigError as error:
-            raise ConfigError(f"{path}{_lineOf(name, text)}: {error}") from None
-    return settings
+            yield name, ConfigError(f"{path}{_lineOf(name, text)}: {error}")

@@ -4,7 +4,7 @@ What the service is to do, made from the configuration before anything is opened
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..version import readVersion
 from .access import AccessPlan, makeAccessPlan
 from .config import Config, ConfigError
 from .ports import HTTP, METRICS, MQTT, STOMP, PortPlan, serverEndpoint
-from .settings import ON_HTTP
+from .settings import ON_HTTP, GroupSetting
 
 
 @frozen(kw_only=True)
@@ -67,26 +67,13 @@ def makePlan(config: Config, reactor: Any) -> Plan:
 
     @raise ConfigError: an endpoint, a ledger's description or the accounts cannot be used.
     """
-    endpoints = {HTTP: config.http, STOMP: config.stomp, MQTT: config.mqtt}
-    if config.metrics != ON_HTTP:
-        endpoints[METRICS] = config.metrics
-    ports = [_planPort(reactor, name, text) for name, text in endpoints.items() if text]
+    ports = [planPort(reactor, name, text) for name, text in endpointsOf(config).items()]
     _refuseSharedSockets(ports)
-    groups = []
-    for group in config.groups:
-        description = config.ledger if group.ledger is None else group.ledger
-        try:
-            makeLedger = parseDescription(description)
-        except InvalidDescription as error:
-            name = "ledger" if group.ledger is None else f"group {group.id}"
-            raise ConfigError(f"{name}: {error}") from error
-        kind = readDescription(description).name
-        groups.append(GroupPlan(id=group.id, kind=kind, makeLedger=makeLedger))
     return Plan(
         dataDir=config.dataDir,
         ports=ports,
         basePath=config.basePath,
-        groups=groups,
+        groups=[planGroup(config, group) for group in config.groups],
         maxContent=config.maxContent,
         shutdownTimeout=config.shutdownTimeout,
         version=readVersion().version,
@@ -95,7 +82,39 @@ def makePlan(config: Config, reactor: Any) -> Plan:
     )
 
 
-def _planPort(reactor: Any, name: str, text: str) -> PortPlan:
+def endpointsOf(config: Config) -> Mapping[str, str]:
+    """
+    The endpoints that are listened on, by the names of what they serve, C{http} being the first.
+    """
+    endpoints = {HTTP: config.http, STOMP: config.stomp, MQTT: config.mqtt}
+    if config.metrics != ON_HTTP:
+        endpoints[METRICS] = config.metrics
+    return {name: text for name, text in endpoints.items() if text}
+
+
+def planGroup(config: Config, group: GroupSetting) -> GroupPlan:
+    """
+    Plan a group.
+
+    @raise ConfigError: the description of its ledger cannot be used.
+    """
+    description = config.ledger if group.ledger is None else group.ledger
+    try:
+        makeLedger = parseDescription(description)
+    except InvalidDescription as error:
+        name = "ledger" if group.ledger is None else f"group {group.id}"
+        raise ConfigError(f"{name}: {error}") from error
+    kind = readDescription(description).name
+    return GroupPlan(id=group.id, kind=kind, makeLedger=makeLedger)
+
+
+def planPort(reactor: Any, name: str, text: str) -> PortPlan:
+    """
+    Plan a port. The files of certificates are read.
+
+    @param name: the name of its setting.
+    @raise ConfigError: the endpoint cannot be used.
+    """
     try:
         endpoint = serverEndpoint(reactor, text)
     except ValueError as error:

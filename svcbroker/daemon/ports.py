@@ -32,8 +32,8 @@ from twisted.logger import Logger
 from zope.interface import directlyProvides, implementer, providedBy
 
 from ..net.addresses import addressText, isLoopback
-from ..net.certificates import CertificateError
 from ..net.inherited import InheritedEndpoint, inheritedEndpoint
+from ..net.pem import CertificateError
 from ..net.proxied import ProxiedEndpoint
 from ..net.tls import ServerCertificates, TLSServerEndpoint, sslEndpoint, tlsEndpoint
 

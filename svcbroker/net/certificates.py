@@ -6,134 +6,37 @@ Certificates read from PEM files: those of TLS servers, chosen by the name that 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from attrs import field, frozen
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-)
 from cryptography.x509 import (
     BasicConstraints,
     Certificate,
     DNSName,
-    DuplicateExtension,
-    InvalidVersion,
     NameOID,
     SubjectAlternativeName,
-    UnsupportedGeneralNameType,
-    load_pem_x509_certificate,
 )
 from OpenSSL.crypto import X509, X509StoreFlags
-from OpenSSL.crypto import Error as CryptoError
 from OpenSSL.SSL import Context
-from OpenSSL.SSL import Error as SSLError
 from twisted.internet.ssl import CertificateOptions, DiffieHellmanParameters
 from twisted.python.filepath import FilePath
 
-MAX_PEM: Final = 4 * 1024 * 1024
-"""The largest PEM file, in bytes. Bundles of all public authorities have some 250 KiB."""
-
-UNREADABLE: Final = (
-    *(ValueError, TypeError, UnsupportedAlgorithm, CryptoError, SSLError),
-    *(InvalidVersion, DuplicateExtension, UnsupportedGeneralNameType),
+from .pem import (
+    UNREADABLE,
+    CertificateError,
+    Pem,
+    explaining,
+    publicBytes,
+    publicOf,
+    readCertificates,
+    readPem,
 )
-"""What parsers of certificates and keys raise."""
 
-_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
-_BEGIN: Final = b"-----BEGIN "
 _NO_AUTO_CHAIN: Final = 0x8  # SSL_MODE_NO_AUTO_CHAIN, which pyOpenSSL does not name
-
-
-class CertificateError(Exception):
-    """
-    Files of certificates cannot be used. The text is one line that names the file.
-    """
-
-
-# PEM files
-
-
-@frozen
-class _Pem:
-    """
-    A PEM file.
-
-    @ivar certificates: its certificates, in their order.
-    @ivar keys: its private keys.
-    """
-
-    path: Path
-    certificates: Sequence[Certificate]
-    keys: Sequence[PrivateKeyTypes]
-
-
-def _readPem(path: Path) -> _Pem:
-    """
-    Read the certificates and private keys of a file; other blocks are ignored.
-
-    @raise CertificateError: it cannot be read to its end.
-    @raise OSError: it cannot be opened.
-    """
-    with path.open("rb") as file:
-        data = file.read(MAX_PEM + 1)
-    if len(data) > MAX_PEM:
-        raise CertificateError(f"{path} has more than {MAX_PEM} bytes")
-    blocks = list(_BLOCK.finditer(data))
-    if len(blocks) != data.count(_BEGIN):
-        raise CertificateError(f"{path} is cut off: a block of it has no end")
-    certificates: list[Certificate] = []
-    keys: list[PrivateKeyTypes] = []
-    for block in blocks:
-        with _explaining(f"{path} has a {block[1].decode('ascii').lower()} that cannot be read"):
-            if block[1] == b"CERTIFICATE":
-                certificate = load_pem_x509_certificate(block[0])
-                # OpenSSL's parser is another one.
-                X509.from_cryptography(certificate)
-                certificates.append(certificate)
-            elif block[1] == b"ENCRYPTED PRIVATE KEY" or b"Proc-Type: 4,ENCRYPTED" in block[0]:
-                raise CertificateError(f"{path} has a private key that needs a passphrase")
-            elif block[1].endswith(b"PRIVATE KEY"):
-                keys.append(load_pem_private_key(block[0], None))
-    return _Pem(path, certificates, keys)
-
-
-@contextmanager
-def _explaining(what: str) -> Iterator[None]:
-    """Turn the errors of parsers into L{CertificateError}."""
-    try:
-        yield
-    except UNREADABLE as error:
-        reason = error.args[0] if error.args else error
-        if isinstance(reason, list):
-            # OpenSSL's errors, the innermost first: library, function, reason.
-            reason = reason[0][-1] if reason else "for no reason that OpenSSL tells"
-        raise CertificateError(" ".join(f"{what}: {reason}".split())) from error
-
-
-def _readCertificates(path: Path) -> Sequence[Certificate]:
-    """The certificates of a file that has some."""
-    certificates = _readPem(path).certificates
-    if not certificates:
-        raise CertificateError(f"{path} has no certificate")
-    return certificates
-
-
-def _publicBytes(key: Any) -> bytes:
-    encoded: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return encoded
-
-
-def _publicOf(path: Path, certificate: Certificate) -> bytes:
-    with _explaining(f"{path} has a certificate with an unknown key"):
-        return _publicBytes(certificate.public_key())
 
 
 @frozen
@@ -157,7 +60,7 @@ class _Identity:
 def _identify(
     path: Path, certificate: Certificate, key: PrivateKeyTypes, chain: Sequence[Certificate]
 ) -> _Identity:
-    with _explaining(f"{path} has a certificate that cannot be read"):
+    with explaining(f"{path} has a certificate that cannot be read"):
         found = {type(each.value): each.value for each in certificate.extensions}
         alternatives = found.get(SubjectAlternativeName)
         constraints = found.get(BasicConstraints)
@@ -174,7 +77,7 @@ def _identify(
 
 class CertificateSource(Protocol):
     """
-    The files of one endpoint's certificates. Both methods block; they are called in a thread.
+    The files of one endpoint's certificates. All methods block; they are called in a thread.
     """
 
     def files(self) -> Sequence[Path]:
@@ -186,6 +89,12 @@ class CertificateSource(Protocol):
 
         @raise CertificateError: they cannot be used.
         @raise OSError: one of them cannot be opened.
+        """
+
+    def chains(self) -> Sequence[Sequence[Certificate]]:
+        """
+        Read the certificates of servers, each with the intermediate certificates that are sent
+        with it. The errors are those of L{load}.
         """
 
 
@@ -208,7 +117,7 @@ class ClientAuthorities:
 
         @return: arguments of C{CertificateOptions}.
         """
-        authorities = _readCertificates(self.path)
+        authorities = readCertificates(self.path)
         return {"caCerts": authorities, "verify": True, "requireCertificate": self.isRequired}
 
 
@@ -274,6 +183,11 @@ class CertificateDirectory:
                 default = each
         return made[default.certificate]
 
+    def chains(self) -> Sequence[Sequence[Certificate]]:
+        """See L{CertificateSource.chains}."""
+        identities = _identitiesOf(sorted(_pemFiles(self.path, set())), self.path)
+        return [[each.certificate, *each.chain] for each in identities]
+
 
 def _pemFiles(directory: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
     """
@@ -320,21 +234,21 @@ def _identitiesOf(paths: Sequence[Path], place: Path) -> Sequence[_Identity]:
 
     @param place: the directory of the files, or the only one.
     """
-    pems = [_readPem(each) for each in paths]
-    keys = {_publicBytes(key.public_key()): key for pem in pems for key in pem.keys}
-    owned: dict[Certificate, tuple[PrivateKeyTypes, _Pem]] = {}
+    pems = [readPem(each) for each in paths]
+    keys = {publicBytes(key.public_key()): key for pem in pems for key in pem.keys}
+    owned: dict[Certificate, tuple[PrivateKeyTypes, Pem]] = {}
     others: list[Certificate] = []
     matched: set[bytes] = set()
     for pem in pems:
         for certificate in pem.certificates:
-            public = _publicOf(pem.path, certificate)
+            public = publicOf(pem.path, certificate)
             if public in keys:
                 matched.add(public)
                 owned.setdefault(certificate, (keys[public], pem))
             else:
                 others.append(certificate)
     for pem in pems:
-        if not matched.issuperset(_publicBytes(key.public_key()) for key in pem.keys):
+        if not matched.issuperset(publicBytes(key.public_key()) for key in pem.keys):
             raise CertificateError(
                 f"{pem.path} has a private key that matches no certificate in {place}"
             )
@@ -370,29 +284,36 @@ class CertificateFiles:
         every = (self.privateKey, self.certKey, self.extraCertChain, self.dhParameters)
         return [path for path in every if path is not None]
 
+    def chains(self) -> Sequence[Sequence[Certificate]]:
+        """See L{CertificateSource.chains}."""
+        identity = self._identify()
+        return [[identity.certificate, *identity.chain]]
+
     def load(self) -> CertificateOptions:
         """See L{CertificateSource.load}."""
-        certificate, *chain = _readCertificates(self.certKey)
-        keys = _readPem(self.privateKey).keys
-        if len(keys) != 1:
-            raise CertificateError(f"{self.privateKey} has {len(keys)} private keys instead of one")
-        if _publicBytes(keys[0].public_key()) != _publicOf(self.certKey, certificate):
-            raise CertificateError(
-                f"the private key in {self.privateKey} does not match the certificate in "
-                f"{self.certKey}"
-            )
-        if self.extraCertChain is not None:
-            chain += _readCertificates(self.extraCertChain)
         given: dict[str, Any] = {}
         if self.method is not None:
             given["method"] = self.method
         if self.dhParameters is not None:
             path = FilePath(str(self.dhParameters))
             given["dhParameters"] = DiffieHellmanParameters.fromFile(path)
-        identity = _identify(self.certKey, certificate, keys[0], chain)
-        options = _makeOptions(identity, **given)
+        options = _makeOptions(self._identify(), **given)
         _makeContext(self.certKey, options)
         return options
+
+    def _identify(self) -> _Identity:
+        certificate, *chain = readCertificates(self.certKey)
+        keys = readPem(self.privateKey).keys
+        if len(keys) != 1:
+            raise CertificateError(f"{self.privateKey} has {len(keys)} private keys instead of one")
+        if publicBytes(keys[0].public_key()) != publicOf(self.certKey, certificate):
+            raise CertificateError(
+                f"the private key in {self.privateKey} does not match the certificate in "
+                f"{self.certKey}"
+            )
+        if self.extraCertChain is not None:
+            chain += readCertificates(self.extraCertChain)
+        return _identify(self.certKey, certificate, keys[0], chain)
 
 
 @frozen(eq=False)
@@ -444,5 +365,5 @@ def _makeContext(path: Path, options: CertificateOptions) -> Context:
     """
     Have OpenSSL look at the certificate now, instead of at the first connection.
     """
-    with _explaining(f"{path} has a certificate that OpenSSL refuses"):
+    with explaining(f"{path} has a certificate that OpenSSL refuses"):
         return options.getContext()

@@ -31,14 +31,13 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from zope.interface import implementer
 
 from .certificates import (
-    UNREADABLE,
     CertificateDirectory,
-    CertificateError,
     CertificateFiles,
     CertificateSource,
     ClientAuthorities,
 )
 from .deferreds import asDeferred
+from .pem import UNREADABLE, CertificateError
 
 INTERVAL: Final = 20.0
 """How often the files of certificates are looked at, in seconds."""
@@ -121,6 +120,8 @@ class ServerCertificates:
     """
     The certificates of an endpoint. New connections get those that were read last; connections
     keep theirs.
+
+    @ivar source: their files.
     """
 
     def __init__(self, source: CertificateSource) -> None:
@@ -130,7 +131,7 @@ class ServerCertificates:
         @raise CertificateError: they cannot be used.
         @raise OSError: one of them cannot be opened.
         """
-        self._source = source
+        self.source = source
         self._stamp = _stampOf(source)
         self._options = source.load()
 
@@ -145,11 +146,11 @@ class ServerCertificates:
         @param isForced: read them also where they have not changed since.
         @return: C{None} where they were not read.
         """
-        stamp = _stampOf(self._source)
+        stamp = _stampOf(self.source)
         if stamp == self._stamp and not isForced:
             return None
         try:
-            return Reading(stamp, self._source.load())
+            return Reading(stamp, self.source.load())
         except CertificateError as error:
             return Reading(stamp, None, str(error))
         except OSError as error:

@@ -7,7 +7,14 @@ another: the two use connections of their own, and a read sees what was synced b
 """
 
 from ._erasing import ErasableBlock, StrippedBlock
-from ._errors import StorageDamaged, StorageError, StorageFailed, StorageLost, StorageRefused
+from ._errors import (
+    StorageDamaged,
+    StorageError,
+    StorageFailed,
+    StorageLost,
+    StorageOutdated,
+    StorageRefused,
+)
 from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
 from ._keys import ScratchKeys, gapsIn
 from ._metadata import MetadataFile, metadataChecksum
@@ -29,7 +36,7 @@ from ._rows import (
 from ._schema import syncFile
 from ._snapshot import Snapshot
 from ._store import Store
-from ._tip import TIP_SUFFIX, Tip, readTip, tipPath
+from ._tip import TIP_SUFFIX, Tip, findLoss, readTip, tipPath
 
 __all__ = [
     "POSITION_SIZE",
@@ -51,6 +58,7 @@ __all__ = [
     "StorageError",
     "StorageFailed",
     "StorageLost",
+    "StorageOutdated",
     "StorageRefused",
     "Store",
     "StrippedBlock",
@@ -60,6 +68,7 @@ __all__ = [
     "TransactionPlace",
     "ValidatorsRow",
     "findItem",
+    "findLoss",
     "gapsIn",
     "metadataChecksum",
     "packPositions",

@@ -25,6 +25,12 @@ class StorageRefused(StorageError):
     """
 
 
+class StorageOutdated(StorageRefused):
+    """
+    A file is in the format of an earlier release. Opening it for writing upgrades it.
+    """
+
+
 class StorageLost(StorageRefused):
     """
     The end of a chain that had been stored is missing, or is another one now.

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
-from ._errors import StorageFailed, StorageRefused, isDamage, translated
+from ._errors import StorageFailed, StorageOutdated, StorageRefused, isDamage, translated
 from ._files import companions, foreign, inspectFile, refusal
 from ._log import logProblem
 from ._metadata import APPLICATION_ID as METADATA
@@ -273,7 +273,8 @@ def _checkIdentity(
     if found != applicationId:
         raise foreign(path)
     if version != expected:
-        raise StorageRefused(
+        refused = StorageOutdated if version < expected else StorageRefused
+        raise refused(
             f"{path} has schema {version}, and this svcbroker reads schema {expected}: "
             + ("start a broker of this version once" if version < expected else "use a newer one")
         )

@@ -35,13 +35,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.commands.certificates import certificatePem, keyPem
 from svcbroker.net.certificates import (
-    MAX_PEM,
     CertificateDirectory,
-    CertificateError,
     CertificateFiles,
     CertificateSource,
     ClientAuthorities,
 )
+from svcbroker.net.pem import MAX_PEM, CertificateError
 from svcbroker.net.tls import ServerCertificates
 from tests.certificates import MemoryClient, makeAuthority, writeAuthority, writeIdentity
 

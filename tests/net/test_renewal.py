@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 
 from svcbroker.commands.certificates import certificatePem, keyPem
 from svcbroker.daemon.ports import PortPlan, serverEndpoint
-from svcbroker.net.certificates import CertificateError
+from svcbroker.net.pem import CertificateError
 from svcbroker.net.tls import (
     INTERVAL,
     CertificateReloader,

@@ -11,6 +11,8 @@ from ._follower import Follower
 from ._levels import LevelTree
 from ._places import Places
 from ._positions import (
+    POSITIONS,
+    KeptPosition,
     KeptPositions,
     MemoryPositions,
     StoredPosition,
@@ -21,9 +23,11 @@ from ._requests import kindOf
 from ._trie import FilterTrie
 
 __all__ = [
+    "POSITIONS",
     "SECONDS_A_DAY",
     "FilterTrie",
     "Follower",
+    "KeptPosition",
     "KeptPositions",
     "LevelTree",
     "MemoryPositions",

@@ -16,7 +16,8 @@ from twisted.internet.defer import Deferred, succeed
 from ...errors import Overloaded
 from ...model import Owner, Position
 
-_KIND: Final = "position"
+POSITIONS: Final = "position"
+"""The kind of these entries in the metadata store."""
 _DAYS: Final = "position-days"
 
 
@@ -108,7 +109,7 @@ class KeptPositions:
         self._entries = entries
         self._index: dict[str, _Index] = {}
         self._counts: Counter[str] = Counter()
-        for subscriptionId in entries.names(_KIND):
+        for subscriptionId in entries.names(POSITIONS):
             kept = self.find(subscriptionId)
             assert kept is not None
             self._add(subscriptionId, kept.group, kept.owner, kept.account)
@@ -119,7 +120,7 @@ class KeptPositions:
 
         @param owner: finds only what this one has made; C{None} for all.
         """
-        value = self._entries.get(_KIND, subscriptionId)
+        value = self._entries.get(POSITIONS, subscriptionId)
         kept = None if value is None else _decoder.decode(value)
         isFound = kept is not None and owner in (None, Owner(kept.owner, kept.account))
         return kept if isFound else None
@@ -174,7 +175,7 @@ class KeptPositions:
                 index.account,
             )
             value = msgspec.json.encode(kept)
-            self._entries.put(_KIND, subscriptionId, value)
+            self._entries.put(POSITIONS, subscriptionId, value)
 
     def remove(self, subscriptionId: str) -> None:
         """Forget a position. Removing one that is not kept changes nothing."""
@@ -183,7 +184,7 @@ class KeptPositions:
             self._counts[index.owner] -= 1
             if not self._counts[index.owner]:
                 del self._counts[index.owner]
-            self._entries.remove(_KIND, subscriptionId)
+            self._entries.remove(POSITIONS, subscriptionId)
 
     def _add(self, subscriptionId: str, group: str, owner: str, account: str) -> None:
         # There are far fewer groups and owners than positions.

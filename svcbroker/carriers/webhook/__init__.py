@@ -8,17 +8,20 @@ subscription, C{sending} what it does while it may send, C{webhook} ties it to w
 C{webhooks} holds them all. C{posting} makes requests through L{svcbroker.net.http}.
 """
 
-from .records import webhookGroup
+from .records import KIND, WebhookRecord, decodeRecord, webhookGroup
 from .settings import WebhookSettings
 from .signing import NO_SECRETS, Secrets, Signer, parseSecrets
 from .webhooks import Webhooks, makeWebhooks
 
 __all__ = [
+    "KIND",
     "NO_SECRETS",
     "Secrets",
     "Signer",
+    "WebhookRecord",
     "WebhookSettings",
     "Webhooks",
+    "decodeRecord",
     "makeWebhooks",
     "parseSecrets",
     "webhookGroup",

@@ -16,7 +16,8 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from ...net.certificates import CertificateError, ClientCertificate
+from ...net.certificates import ClientCertificate
+from ...net.pem import CertificateError
 
 MIN_SECRET: Final = 16
 """The shortest secret, in bytes."""

@@ -12,11 +12,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
+from ._evidence import EVIDENCE_NAME
 from ._ledger import PbftLedger
 from ._network import Conditions
 from ._settings import SETTINGS, SUMMARY, PbftSettings, readSettings
 
-__all__ = ["SETTINGS", "SUMMARY", "Conditions", "PbftLedger", "PbftSettings", "configure"]
+__all__ = [
+    "EVIDENCE_NAME",
+    "SETTINGS",
+    "SUMMARY",
+    "Conditions",
+    "PbftLedger",
+    "PbftSettings",
+    "configure",
+]
 
 
 def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]:

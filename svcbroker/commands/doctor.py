@@ -1,0 +1,114 @@
+"""
+C{svcbroker doctor}: what is wrong with a broker's configuration, data and machine, and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ..daemon.config import Config, ConfigError, makeConfig
+from ..daemon.configfile import readMistakes
+from ..daemon.options import ConfigOptions
+from ..doctor import Examination, Finding, Level
+from ._command import CommandError, Console, Exit
+from ._engines import findEngine
+from ._options import CommandOptions
+from ._words import counted
+
+_WIDTH = 7
+
+
+class Options(CommandOptions, ConfigOptions):
+    """
+    The options of C{svcbroker doctor}: all settings of the daemon, and its own.
+    """
+
+    synopsis = "[options]"
+    longdesc = (
+        "Give it the options of the daemon, such as --config or --data-dir, and run it as the "
+        "daemon's user. The daemon may run or not; nothing is changed, and no lock is taken. It "
+        "says what it has looked at, whether that is good, and what to do where it is not. It "
+        "takes only a quick look at chains: svcbroker audit reads all of them. Exit codes: 0 no "
+        "problem was found, 1 a problem was found, 2 wrong usage."
+    )
+    optFlags = [
+        ["json", None, "Write each finding and the summary as a line of JSON."],
+        ["strict", None, "Exit with 1 for warnings, too."],
+        ["quiet", "q", "Do not show what is good."],
+    ]
+
+    def postOptions(self) -> None:
+        """
+        Read the settings that can be used; what is wrong with others is for the findings. See
+        C{usage.Options}.
+        """
+        settings: dict[str, Any] = {}
+        self["mistakes"] = []
+        if self.file is not None:
+            try:
+                settings, mistakes = readMistakes(self.file)
+            except ConfigError as error:
+                self["mistakes"].append(str(error))
+            else:
+                self["mistakes"].extend(map(str, mistakes.values()))
+                settings = {name: settings[name] for name in settings if name not in mistakes}
+        try:
+            self["config"] = makeConfig(settings, self._given)
+        except ConfigError as error:
+            raise CommandError(str(error)) from None
+
+
+def run(options: Options, console: Console) -> int:
+    """Examine, and tell what was found."""
+    config: Config = options["config"]
+    examination = Examination(
+        config=config,
+        now=time.time(),
+        file=options.file,
+        mistakes=options["mistakes"],
+        engineProblem=_engineProblem,
+    )
+    counts: Counter[Level] = Counter()
+    for finding in examination.findings():
+        counts[finding.level] += 1
+        if options["json"]:
+            console.say(json.dumps(_fields(finding)))
+        elif finding.level is not Level.GOOD or not options["quiet"]:
+            _tell(finding, console)
+    problems, warnings = counts[Level.PROBLEM], counts[Level.WARNING]
+    if options["json"]:
+        summary = {"problems": problems, "warnings": warnings, "good": counts[Level.GOOD]}
+        console.say(json.dumps(summary))
+    else:
+        console.say(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")
+    return Exit.BAD if problems or (warnings and options["strict"]) else Exit.GOOD
+
+
+def _tell(finding: Finding, console: Console) -> None:
+    console.say(f"{finding.level.value:{_WIDTH}}  {finding.subject}: {finding.text}")
+    for line in filter(None, (finding.meaning, finding.remedy)):
+        mark = "-> " if line == finding.remedy else ""
+        console.say(f"{'':{_WIDTH}}    {mark}{line}")
+
+
+def _fields(finding: Finding) -> dict[str, str]:
+    return {
+        "level": finding.level.value,
+        "subject": finding.subject,
+        "finding": finding.text,
+        "meaning": finding.meaning,
+        "remedy": finding.remedy,
+    }
+
+
+def _engineProblem(path: Path) -> str:
+    try:
+        findEngine(str(path), os.environ)
+    except CommandError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,185 @@
+"""
+The accounts and their grants: who can log in, and what never applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from attrs import frozen
+
+from ..access import DEFAULT_COST, Account, AccountTable, Grant, Grants, costOf, grantsOf
+from ..interfaces import Action
+from ..model import filterCovers
+from ._findings import DAY, Finding, date, good, listed, problem, warning
+
+SUBJECT = "accounts"
+
+SOON = 14 * DAY
+"""Seconds before the end of a token at which its client should have a new one."""
+
+
+@frozen(kw_only=True)
+class AccountFacts:
+    """
+    What is known of the accounts.
+
+    @ivar file: their file.
+    @ivar table: what it holds.
+    @ivar isReadable: whether every user of this machine may read the file.
+    @ivar groups: the groups that are served.
+    @ivar takesCertificates: whether some endpoint asks clients for certificates.
+    @ivar operatesLocally: whether users of this machine who may read the data directory can
+        operate the daemon without an account.
+    """
+
+    file: Path
+    table: AccountTable
+    isReadable: bool = False
+    groups: Collection[str]
+    takesCertificates: bool = False
+    operatesLocally: bool = True
+
+
+def checkAccounts(facts: AccountFacts, now: float) -> Iterator[Finding]:
+    """Whether the accounts can be used, and what of them never applies."""
+    found = [*_checkFile(facts), *_checkOperator(facts)]
+    for account in facts.table.accounts.values():
+        found.extend(_checkAccount(facts, account, now))
+    if found:
+        yield from found
+        return
+    yield good(SUBJECT, f"{len(facts.table.accounts)} accounts in {facts.file}")
+
+
+def _checkFile(facts: AccountFacts) -> Iterator[Finding]:
+    if not facts.table.accounts:
+        yield problem(
+            SUBJECT,
+            f"{facts.file} has no account",
+            "no client can log in",
+            f"svcbroker account add --accounts {facts.file} NAME --role operator",
+        )
+    if facts.isReadable:
+        yield warning(
+            SUBJECT,
+            f"every user of this machine may read {facts.file}",
+            "they can try passwords against the hashes in it",
+            f"chmod o= {facts.file}",
+        )
+
+
+def _checkOperator(facts: AccountFacts) -> Iterator[Finding]:
+    grants = [account.identity.grants for account in facts.table.accounts.values()]
+    groups = [
+        group
+        for group in facts.groups
+        if not any(each.decide(Action.OPERATE, group, "", "").isGranted for each in grants)
+    ]
+    if facts.table.accounts and groups:
+        rest = (
+            "only a user of this machine who may read the data directory can"
+            if facts.operatesLocally
+            else "and HTTP is on no loopback address, so that no command can"
+        )
+        yield warning(
+            SUBJECT,
+            f"no account may operate group {listed(groups)}",
+            f"no one can reset subscriptions, retry webhooks or erase events by an account: {rest}",
+            f"svcbroker account add --accounts {facts.file} NAME --role operator",
+        )
+
+
+def _checkAccount(facts: AccountFacts, account: Account, now: float) -> Iterator[Finding]:
+    name, file = account.name, facts.file
+    if not (account.password or account.tokens or account.certificate):
+        yield warning(
+            SUBJECT,
+            f"{name} has neither a password nor a token nor a certificate",
+            "no client can log in as it",
+            f"svcbroker account passwd --accounts {file} {name}; or: svcbroker account remove "
+            f"--accounts {file} {name}",
+        )
+    if not account.roles:
+        yield warning(
+            SUBJECT, f"{name} has no role", "it may do nothing", f"give it roles in {file}"
+        )
+    if account.certificate and not facts.takesCertificates:
+        yield warning(
+            SUBJECT,
+            f"{name} logs in by a certificate, and no endpoint asks clients for one",
+            "it cannot log in so",
+            'serve an endpoint such as mqtt = "mtls:8883:certs=DIRECTORY:clients=FILE" (docs/tls)',
+        )
+    for token in account.tokens:
+        if token.expiresAt is not None and token.expiresAt - now < SOON:
+            ended = token.expiresAt <= now
+            yield warning(
+                SUBJECT,
+                f"the token {token.label} of {name} {'has ended' if ended else 'ends'} on "
+                f"{date(token.expiresAt)}",
+                "a client that uses it is refused" + ("" if ended else " from then on"),
+                f"svcbroker account token --accounts {file} {name}, give it to the client; then: "
+                f"svcbroker account remove --accounts {file} {name} --token {token.label}",
+            )
+    if account.password and _work(costOf(account.password)) < _work(DEFAULT_COST):
+        yield warning(
+            SUBJECT,
+            f"the password of {name} is hashed at the cost of {costOf(account.password)}",
+            f"it is cheaper to guess than at the usual {DEFAULT_COST}",
+            f"svcbroker account passwd --accounts {file} {name}",
+        )
+    if isinstance(account.identity.grants, Grants):
+        yield from _checkGrants(facts, name, account.identity.grants.grants)
+
+
+def _work(cost: str) -> int:
+    values = dict(each.split("=") for each in cost.split(","))
+    return int(values["m"]) * int(values["t"])
+
+
+def _checkGrants(facts: AccountFacts, name: str, grants: Collection[Grant]) -> Iterator[Finding]:
+    denied = [grant for grant in grants if grant.isDenied]
+    for grant in grants:
+        if grant.group != "*" and grant.group not in facts.groups:
+            yield warning(
+                SUBJECT,
+                f"{name}: {grant.line!r} is about group {grant.group}, which is not served",
+                "the line never applies",
+                f"correct the group in {facts.file} (served: {listed(sorted(facts.groups))})",
+            )
+        for other in () if grant.isDenied else denied:
+            if _isCovered(grant, other):
+                yield warning(
+                    SUBJECT,
+                    f"{name}: {grant.line!r} is denied again by {other.line!r}",
+                    "a line that denies wins: the grant never applies",
+                    f"remove one of the two in {facts.file}; svcbroker account may says what wins",
+                )
+
+
+def _isCovered(grant: Grant, denied: Grant) -> bool:
+    return (
+        denied.actions >= grant.actions
+        and denied.group in ("*", grant.group)
+        and filterCovers(denied.pattern, grant.pattern)
+    )
+
+
+def checkAnonymous(lines: Iterable[str], groups: Iterable[str]) -> Iterator[Finding]:
+    """Whether clients without credentials may do what only operators should."""
+    grants = grantsOf(lines)
+    isOperator = any(
+        grants.decide(action, group, "", "").isGranted
+        for action in (Action.OPERATE, Action.ADMIN)
+        for group in groups
+    )
+    if isOperator:
+        yield problem(
+            SUBJECT,
+            "clients without credentials may operate the broker (--anonymous)",
+            "every program that reaches a port can reset subscriptions and erase events",
+            "svcbroker account add --accounts FILE NAME --role operator, and take the grant away "
+            "from --anonymous",
+        )

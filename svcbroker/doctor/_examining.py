@@ -1,0 +1,387 @@
+"""
+The examination: gathers what is to be known of a broker and its machine, and checks it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+
+from attrs import define, field
+from twisted.internet.endpoints import (
+    TCP4ServerEndpoint,
+    TCP6ServerEndpoint,
+    UNIXServerEndpoint,
+)
+from twisted.internet.task import Clock
+
+from ..archive import groupsIn
+from ..daemon.access import AccessPlan, makeAccessPlan
+from ..daemon.carriers import makeWebhookSettings, readPeerCredentials
+from ..daemon.config import Config, ConfigError
+from ..daemon.directory import LOCK_NAME
+from ..daemon.operating import OperatorFileError, readOperatorFile
+from ..daemon.plan import endpointsOf, planGroup, planPort
+from ..daemon.ports import HTTP, PortPlan
+from ..net.inherited import InheritedEndpoint
+from ..net.pem import CertificateError
+from ._accounts import AccountFacts, checkAccounts, checkAnonymous
+from ._asking import Answer, Ask, askServer, isAlive, unready
+from ._certificates import CertificateFacts, checkCertificates, isName
+from ._chains import ChainFacts, checkChain
+from ._clock import ClockFacts, checkClock
+from ._configuration import ConfigurationFacts, checkConfiguration
+from ._directory import DirectoryFacts, FileFacts, checkDirectory
+from ._disk import DiskFacts, checkDisk
+from ._endpoints import EndpointFacts, checkEndpoint
+from ._findings import Finding, warning
+from ._limits import LimitFacts, checkLimits
+from ._machine import (
+    Machine,
+    readSynchronisation,
+    timeSyncs,
+    tryBind,
+    tryConnect,
+    userName,
+)
+from ._metadata import checkMetadata
+from ._reading import (
+    COMETBFT,
+    filesIn,
+    hasKey,
+    isReadable,
+    isRoot,
+    kindOf,
+    readEngine,
+    readSoftware,
+    withoutWrappers,
+)
+from ._software import checkEngine, checkSoftware
+from ._stores import readChain, readMetadata
+
+
+@define(kw_only=True, slots=False)
+class Examination:
+    """
+    An examination of a broker. Nothing is changed, and no lock is taken.
+
+    @ivar config: the settings that can be used.
+    @ivar file: the file that they are from.
+    @ivar mistakes: what is wrong with the others, in a line each.
+    @ivar now: the wall clock: seconds since the epoch.
+    @ivar engineProblem: what is wrong with a program of CometBFT's engine; empty where nothing is.
+    """
+
+    config: Config
+    now: float
+    file: Path | None = None
+    mistakes: list[str] = field(factory=list)
+    machine: Machine = Machine()
+    ask: Ask = askServer
+    engineProblem: Callable[[Path], str] = lambda path: ""
+
+    def findings(self) -> Iterator[Finding]:
+        """
+        Everything that was found, subject by subject. An error in one of them is a finding.
+        """
+        for name, examine in (
+            ("software", self._examineSoftware),
+            ("configuration", self._examineConfiguration),
+            ("accounts", self._examineAccounts),
+            ("endpoints", self._examineEndpoints),
+            ("data directory", self._examineDirectory),
+            ("chains", self._examineChains),
+            ("metadata", self._examineMetadata),
+            ("disk", self._examineDisk),
+            ("limits", self._examineLimits),
+            ("clock", self._examineClock),
+            ("engines", self._examineEngines),
+        ):
+            try:
+                yield from examine()
+            except Exception as error:
+                yield warning(
+                    name,
+                    f"it could not be looked at: {type(error).__name__}: {error}",
+                    "whether it is good is unknown",
+                    f"ask again as the user of the daemon: sudo -u {self._directory.ownerName} "
+                    "svcbroker doctor",
+                )
+
+    # What several subjects need
+
+    @cached_property
+    def _dataDir(self) -> Path:
+        return self.config.dataDir.absolute()
+
+    @cached_property
+    def _daemon(self) -> int | None:
+        """The number of the process that has the data directory."""
+        return self.machine.lockHolder(self._dataDir / LOCK_NAME)
+
+    @cached_property
+    def _ports(self) -> Sequence[PortPlan]:
+        """The endpoints that can be used; what is wrong with others is a mistake."""
+        found = []
+        for name, text in endpointsOf(self.config).items():
+            try:
+                found.append(planPort(Clock(), name, text))
+            except ConfigError as error:
+                self.mistakes.append(str(error))
+        return found
+
+    @cached_property
+    def _access(self) -> AccessPlan:
+        try:
+            return makeAccessPlan(self.config, self._ports)
+        except ConfigError as error:
+            self.mistakes.append(str(error))
+            return AccessPlan()
+
+    @cached_property
+    def _descriptions(self) -> Mapping[str, str]:
+        """The description of each group's ledger."""
+        return {
+            group.id: self.config.ledger if group.ledger is None else group.ledger
+            for group in self.config.groups
+        }
+
+    @cached_property
+    def _chains(self) -> Mapping[str, tuple[ChainFacts, float]]:
+        """What is known of each group's chain, and by how many bytes it grows in a day."""
+        return {
+            group: readChain(self._dataDir / group, kindOf(text), self.now)
+            for group, text in self._descriptions.items()
+        }
+
+    @cached_property
+    def _directory(self) -> DirectoryFacts:
+        path, user = self._dataDir, self.machine.userOf(self._daemon)
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return DirectoryFacts(path=path, exists=False)
+        except OSError as error:
+            return DirectoryFacts(path=path, error=error.strerror or str(error))
+        owner, reason, groups = status.st_uid, "", list[str]()
+        files: list[FileFacts] = []
+        try:
+            groups.extend(groupsIn(path))
+            files.extend(filesIn(path))
+        except OSError as error:
+            reason = f"{error.filename}: {error.strerror}"
+        return DirectoryFacts(
+            path=path,
+            error=reason,
+            mode=stat.S_IMODE(status.st_mode),
+            owner=owner,
+            ownerName=userName(owner),
+            user=user,
+            userName=userName(user),
+            files=files,
+            groups=groups,
+            served=[*self._descriptions],
+        )
+
+    # Subjects
+
+    def _examineSoftware(self) -> Iterator[Finding]:
+        yield from checkSoftware(readSoftware())
+
+    def _examineConfiguration(self) -> Iterator[Finding]:
+        config, access = self.config, self._access
+        readers: list[Callable[[], object]] = [
+            *(partial(planGroup, config, group) for group in config.groups),
+            partial(makeWebhookSettings, config),
+            partial(readPeerCredentials, config),
+        ]
+        for read in readers:
+            try:
+                read()
+            except ConfigError as error:
+                self.mistakes.append(str(error))
+        secrets = [
+            Path(text) for text in (config.webhookSecretFile, config.peerCredentials) if text
+        ]
+        yield from checkConfiguration(
+            ConfigurationFacts(
+                config=config,
+                file=self.file,
+                mistakes=list(dict.fromkeys(self.mistakes)),
+                readableSecrets=[path for path in secrets if isReadable(path)],
+                refusal=access.refusal,
+                isHttpLocal=any(port.name == HTTP and port.isLocal for port in self._ports),
+            )
+        )
+
+    def _examineAccounts(self) -> Iterator[Finding]:
+        access, groups = self._access, [*self._descriptions]
+        if access.table is not None:
+            yield from checkAccounts(
+                AccountFacts(
+                    file=access.file,
+                    table=access.table,
+                    isReadable=access.isReadable,
+                    groups=groups,
+                    takesCertificates=any("mtls:" in port.text for port in self._ports),
+                    operatesLocally=bool(self.config.http),
+                ),
+                self.now,
+            )
+        yield from checkAnonymous(access.anonymous, groups)
+
+    def _examineEndpoints(self) -> Iterator[Finding]:
+        for port in self._ports:
+            yield from checkEndpoint(
+                self._askEndpoint(port), self._daemon, hasAccounts=self._access.hasAccounts
+            )
+            yield from self._examineCertificates(port)
+        yield from self._examineReadiness()
+
+    def _askEndpoint(self, port: PortPlan) -> EndpointFacts:
+        endpoint, isProxied = withoutWrappers(port.endpoint)
+        hasTLS = port.certificates is not None
+        bindError, listener, isBroker = None, None, None
+        if isinstance(endpoint, UNIXServerEndpoint):
+            bindError = tryConnect(str(endpoint._address))
+        elif isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint) and endpoint._port:
+            host, number = endpoint._interface, endpoint._port
+            bindError = tryBind(host, number)
+            listener = self.machine.listener(host, number)
+            if port.name == HTTP and bindError and not isProxied:
+                isBroker = isAlive(self._askAt(host, number, hasTLS, "/healthz"))
+        return EndpointFacts(
+            name=port.name,
+            text=port.text,
+            isLocal=port.isLocal,
+            isInherited=isinstance(endpoint, InheritedEndpoint),
+            hasTLS=hasTLS,
+            bindError=bindError,
+            listener=listener,
+            listenerName="" if listener is None else self.machine.programOf(listener),
+            isBroker=isBroker,
+        )
+
+    def _askAt(self, host: str, port: int, hasTLS: bool, path: str) -> Answer | None:
+        at = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        at = f"[{at}]" if ":" in at else at
+        return self.ask(f"{'https' if hasTLS else 'http'}://{at}:{port}{path}", None, False)
+
+    def _examineReadiness(self) -> Iterator[Finding]:
+        if self._daemon is None:
+            return
+        try:
+            operating = readOperatorFile(self._dataDir)
+        except OperatorFileError:
+            return
+        origin = operating.url.removesuffix(self.config.basePath)
+        headers = {"Authorization": f"Bearer {operating.token}"}
+        for text in unready(self.ask(f"{origin}/readyz", headers, False)):
+            yield warning(
+                "daemon",
+                f"it is not ready: {text}",
+                "publishes of that group wait, and end in TIMEOUT",
+                f"svcbroker nodes {self._dataDir} shows its replicas; look at the log",
+            )
+
+    def _examineCertificates(self, port: PortPlan) -> Iterator[Finding]:
+        if port.certificates is None:
+            return
+        source = port.certificates.source
+        try:
+            chains, files = source.chains(), source.files()
+        except (CertificateError, OSError):
+            return  # a mistake of the configuration
+        host = self.config.advertise.rpartition(":")[0].lower()
+        names = {host, *self.config.hostNames} if port.name == HTTP else {host}
+        yield from checkCertificates(
+            CertificateFacts(
+                endpoint=port.name,
+                place=files[0].parent if len(files) > 1 else files[0],
+                chains=chains,
+                names=sorted(name for name in names if name and isName(name)),
+                readableKeys=[path for path in files if isReadable(path) and hasKey(path)],
+                isRoot=isRoot,
+            ),
+            self.now,
+        )
+
+    def _examineDirectory(self) -> Iterator[Finding]:
+        yield from checkDirectory(self._directory)
+
+    def _examineChains(self) -> Iterator[Finding]:
+        for facts, _ in self._chains.values():
+            yield from checkChain(facts, str(self._dataDir))
+
+    def _examineMetadata(self) -> Iterator[Finding]:
+        chains = {group: facts for group, (facts, _) in self._chains.items() if facts.exists}
+        yield from checkMetadata(
+            readMetadata(self._dataDir, chains, self.config.positionExpiry, self.now)
+        )
+
+    def _examineDisk(self) -> Iterator[Finding]:
+        path = self._dataDir
+        while not path.exists():
+            path = path.parent
+        mount, room = self.machine.mountOf(path.resolve()), os.statvfs(path)
+        yield from checkDisk(
+            DiskFacts(
+                path=path,
+                fileSystem="" if mount is None else mount.type,
+                isReadOnly=mount is not None and mount.isReadOnly,
+                free=room.f_bavail * room.f_frsize,
+                freeFiles=room.f_favail if room.f_files else None,
+                growth=sum(growth for _, growth in self._chains.values()),
+                syncs=timeSyncs(path),
+            )
+        )
+
+    def _examineLimits(self) -> Iterator[Finding]:
+        machine, daemon = self.machine, self._daemon
+        memory, used = machine.memory(daemon)
+        yield from checkLimits(
+            LimitFacts(
+                isDaemon=daemon is not None,
+                **machine.limits(daemon),
+                openFiles=None if daemon is None else machine.openFiles(daemon),
+                backlog=machine.backlog(),
+                memory=memory,
+                memoryUsed=used,
+            )
+        )
+
+    def _examineClock(self) -> Iterator[Finding]:
+        ahead: dict[str, float] = {}
+        for peer in self.config.peers:
+            answer = self.ask(f"{peer.url}/admin/getVersion", None, True)
+            if answer is None:
+                yield warning(
+                    "peers",
+                    f"{peer.name} does not answer at {peer.url}, or not with a trusted certificate",
+                    "listNodes shows it as down, and what it is asked for ends in TIMEOUT",
+                    f"curl -v {peer.url}/admin/getVersion; correct --peer, or start that broker",
+                )
+            elif answer.ahead is not None:
+                ahead[peer.name] = answer.ahead
+        isSynchronised, maxError = readSynchronisation()
+        changes = [path.stat().st_mtime for path in self._dataDir.glob("*.sqlite*")]
+        yield from checkClock(
+            ClockFacts(
+                now=self.now,
+                lastBlocks={
+                    group: facts.time for group, (facts, _) in self._chains.items() if facts.time
+                },
+                lastChange=max(changes, default=None),
+                isSynchronised=isSynchronised,
+                maxError=maxError,
+                peers=ahead,
+            )
+        )
+
+    def _examineEngines(self) -> Iterator[Finding]:
+        for group, text in self._descriptions.items():
+            if kindOf(text) == COMETBFT:
+                yield from checkEngine(readEngine(group, text, self.engineProblem))

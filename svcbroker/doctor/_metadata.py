@@ -1,0 +1,141 @@
+"""
+The metadata store: webhooks that fail, and durable subscriptions that are far behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+
+from ._findings import DAY, Finding, good, listed, problem, span, warning
+
+WEBHOOKS = "webhooks"
+SUBSCRIPTIONS = "subscriptions"
+
+MANY_ATTEMPTS = 10
+"""Attempts after which a receiver is not only down for a moment."""
+
+FAR = 7 * DAY
+"""Seconds that a durable subscription may be behind before it is worth a warning."""
+
+
+@frozen(kw_only=True)
+class WebhookFacts:
+    """
+    What is known of a webhook.
+
+    @ivar id: its subscription id.
+    @ivar attempts: how often the event that waits first has failed.
+    @ivar waits: for how many seconds that event has been published.
+    """
+
+    id: str
+    isPaused: bool = False
+    attempts: int = 0
+    waits: float = 0.0
+
+
+@frozen(kw_only=True)
+class SubscriptionFacts:
+    """
+    What is known of a durable subscription.
+
+    @ivar id: its id.
+    @ivar blocks: how many blocks of its group it has not seen.
+    @ivar behind: of how many seconds those are.
+    @ivar unused: for how many days no client has used it.
+    """
+
+    id: str
+    blocks: int = 0
+    behind: float = 0.0
+    unused: int = 0
+
+
+@frozen(kw_only=True)
+class MetadataFacts:
+    """
+    What is known of the metadata store.
+
+    @ivar error: why it cannot be read; empty where it can.
+    @ivar expiry: after how many days without use a position is removed; 0 for never.
+    """
+
+    dataDir: str
+    error: str = ""
+    damage: Sequence[str] = ()
+    webhooks: Sequence[WebhookFacts] = ()
+    subscriptions: Sequence[SubscriptionFacts] = ()
+    expiry: int = 0
+
+
+def checkMetadata(facts: MetadataFacts) -> Iterator[Finding]:
+    """Whether the store can be read, and whether readers of the log get on."""
+    for text in (facts.error, *facts.damage):
+        if text:
+            yield problem(
+                SUBSCRIPTIONS,
+                text,
+                "the daemon does not start: positions, sessions and webhooks are kept there",
+                "put notes.sqlite back from a backup; or move it away, and all subscriptions begin "
+                "anew",
+            )
+    if facts.error:
+        return
+    yield from _checkWebhooks(facts)
+    yield from _checkSubscriptions(facts)
+
+
+def _checkWebhooks(facts: MetadataFacts) -> Iterator[Finding]:
+    failing = [each for each in facts.webhooks if each.attempts >= MANY_ATTEMPTS]
+    paused = [each.id for each in facts.webhooks if each.isPaused]
+    for each in failing:
+        waits = f"; the event is {span(each.waits)} old" if each.waits else ""
+        yield warning(
+            WEBHOOKS,
+            f"{each.id} has failed {each.attempts} times with the same event{waits}",
+            "its receiver gets nothing until it takes that event, or the webhook gives it up",
+            f"svcbroker webhook {facts.dataDir} list says why; mend the receiver, then: svcbroker "
+            f"webhook {facts.dataDir} retry {each.id}",
+        )
+    if paused:
+        yield warning(
+            WEBHOOKS,
+            f"{listed(paused)} are paused",
+            "their receivers get nothing; what they do not get stays in the log",
+            f"svcbroker webhook {facts.dataDir} resume {paused[0]}",
+        )
+    if facts.webhooks and not failing and not paused:
+        yield good(WEBHOOKS, f"{len(facts.webhooks)} get on")
+
+
+def _checkSubscriptions(facts: MetadataFacts) -> Iterator[Finding]:
+    behind = sorted(
+        (each for each in facts.subscriptions if each.behind > FAR),
+        key=lambda each: -each.behind,
+    )
+    if behind:
+        names = [f"{each.id} ({span(each.behind)}, {each.blocks:,} blocks)" for each in behind]
+        yield warning(
+            SUBSCRIPTIONS,
+            f"{len(behind)} durable subscriptions are far behind: {listed(names)}",
+            "no client has taken their events; one that comes back gets them all",
+            f"svcbroker subscription {facts.dataDir} list; those that no client needs: "
+            f"svcbroker subscription {facts.dataDir} delete STOMP {behind[0].id}",
+        )
+    due = [
+        each.id
+        for each in facts.subscriptions
+        if facts.expiry and each.unused * 5 >= facts.expiry * 4
+    ]
+    if due:
+        yield warning(
+            SUBSCRIPTIONS,
+            f"{listed(due)} were not used for {facts.expiry * 4 // 5} days and more",
+            f"they are removed after {facts.expiry} days; a client that comes back later misses "
+            "events",
+            "have their clients connect, or give --position-expiry more days",
+        )
+    if facts.subscriptions and not behind and not due:
+        yield good(SUBSCRIPTIONS, f"{len(facts.subscriptions)} durable ones are close to the end")

@@ -1,0 +1,126 @@
+"""
+The software that the broker runs on: Python and libraries, and the engine beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+from ..net.addresses import isLoopback
+from ._findings import Finding, good, problem, warning
+
+SUBJECT = "software"
+
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*>=\s*([0-9.]+)\s*$")
+_NUMBERS = re.compile(r"[0-9]+")
+
+
+@frozen(kw_only=True)
+class SoftwareFacts:
+    """
+    What is known of the software.
+
+    @ivar version: that of svcbroker.
+    @ivar python: the version of Python.
+    @ivar requirements: what svcbroker requires, such as C{klein>=24.8}; others are ignored.
+    @ivar installed: the versions of what is installed, by the names in the requirements; those
+        that are absent have none.
+    @ivar libraries: the versions of libraries in C, by name, for the reader.
+    """
+
+    version: str
+    python: str
+    requirements: Sequence[str] = ()
+    installed: Mapping[str, str | None] = {}
+    libraries: Mapping[str, str] = {}
+
+
+def checkSoftware(facts: SoftwareFacts) -> Iterator[Finding]:
+    """Whether Python packages are as new as they must be."""
+    isGood = True
+    for requirement in facts.requirements:
+        found = _REQUIREMENT.match(requirement)
+        if found is None or found[1] not in facts.installed:
+            continue
+        name, least, version = found[1], found[2], facts.installed[found[1]]
+        if version is None or _numbers(version) < _numbers(least):
+            isGood = False
+            have = "is not installed" if version is None else f"is of version {version}"
+            yield problem(
+                SUBJECT,
+                f"{name} {have}, and {least} or later is required",
+                "the daemon may fail at any place that needs it",
+                f"pip install --upgrade '{name}>={least}', in the environment of svcbroker",
+            )
+    if isGood:
+        libraries = "".join(f", {name} {version}" for name, version in facts.libraries.items())
+        yield good(SUBJECT, f"svcbroker {facts.version} on Python {facts.python}{libraries}")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(each) for each in _NUMBERS.findall(version)]
+
+
+@frozen(kw_only=True)
+class EngineFacts:
+    """
+    What is known of a group's CometBFT engine.
+
+    @ivar home: its home directory.
+    @ivar error: why the home cannot be used; empty where it can.
+    @ivar programError: what is wrong with its program; empty where nothing is, or where the
+        broker does not run it.
+    @ivar readableKeys: files of its private keys that others than their owner may read.
+    @ivar rpc: where its RPC listens, as its configuration has it.
+    """
+
+    group: str
+    home: Path
+    error: str = ""
+    programError: str = ""
+    readableKeys: Sequence[Path] = ()
+    rpc: str = ""
+
+
+def checkEngine(facts: EngineFacts) -> Iterator[Finding]:
+    """Whether the engine of a group can run, and whether its keys are safe."""
+    subject = f"engine of group {facts.group}"
+    found = list(_findEngine(facts, subject))
+    yield from found or [good(subject, f"its home is {facts.home}")]
+
+
+def _findEngine(facts: EngineFacts, subject: str) -> Iterator[Finding]:
+    if facts.error:
+        yield problem(
+            subject,
+            facts.error,
+            "the engine does not start, and the group has no blocks",
+            "give its home=; a new one is made by: svcbroker engine init, or join (docs/cometbft)",
+        )
+        return
+    if facts.programError:
+        yield problem(
+            subject,
+            facts.programError,
+            "the engine does not start, or speaks another protocol than the broker",
+            "build it (docs/cometbft), and give engine=",
+        )
+    for path in facts.readableKeys:
+        yield problem(
+            subject,
+            f"others than its owner may read {path}",
+            "with the validator's key one can vote twice in its name",
+            f"chmod go= {path}",
+        )
+    host = facts.rpc.removeprefix("tcp://").rpartition(":")[0]
+    if facts.rpc.startswith("tcp://") and not isLoopback(host.strip("[]")):
+        yield warning(
+            subject,
+            f"its RPC listens on {facts.rpc}",
+            "every program that reaches it can submit transactions and slow the engine down",
+            f'laddr = "tcp://127.0.0.1:26657" in [rpc] of {facts.home / "config/config.toml"}',
+        )

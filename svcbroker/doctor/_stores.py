@@ -1,0 +1,214 @@
+"""
+Reading the stores of a data directory, as they are, also while a daemon writes them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from attrs import evolve, frozen
+
+from ..archive import (
+    METADATA_NAME,
+    STORE_NAME,
+    Findings,
+    auditDataDirectoryFiles,
+    auditGroupFiles,
+)
+from ..broker.subscriptions import POSITIONS, SECONDS_A_DAY, KeptPosition
+from ..carriers.webhook import KIND as WEBHOOKS
+from ..carriers.webhook import WebhookRecord, decodeRecord
+from ..chain import Header, Malformed
+from ..ledgers.pbft import EVIDENCE_NAME
+from ..model import Position
+from ..proofs import isEngineCertificate
+from ..storage import (
+    ChainReader,
+    Snapshot,
+    StorageError,
+    StorageOutdated,
+    findLoss,
+    readTip,
+)
+from ._chains import ChainFacts
+from ._findings import DAY
+from ._metadata import MetadataFacts, SubscriptionFacts, WebhookFacts
+
+_SAMPLES: Final = 500
+_OVERHEAD: Final = 1.1  # pages, indexes and fingerprints beside what is sampled
+_LEAST_WINDOW: Final = 3600.0
+
+_decodePosition: Final = msgspec.json.Decoder(KeptPosition).decode
+
+
+def readChain(directory: Path, ledger: str, now: float) -> tuple[ChainFacts, float]:
+    """
+    Look at the chain of a group.
+
+    @param directory: the group's directory, whose name is its id.
+    @param ledger: the kind of ledger that it is configured for; empty where it is not served.
+    @param now: the wall clock: seconds since the epoch.
+    @return: what is known of it, and by how many bytes it grows in a day.
+    """
+    facts, growth = ChainFacts(group=directory.name, ledger=ledger), 0.0
+    path = directory / STORE_NAME
+    if not path.exists():
+        return evolve(facts, exists=False), growth
+    losses: list[str] = []
+    try:
+        # Before the chain, which a running daemon writes first.
+        tip = readTip(path)
+        with Snapshot.ofLedger(path) as snapshot:
+            problem = snapshot.logProblem()
+            if problem:
+                losses.append(f"{path}-wal is damaged: {problem}")
+            with snapshot.moment():
+                reader = snapshot.reader()
+                if tip is not None:
+                    losses.append(findLoss(reader, tip))
+                last = reader.tip()
+                if last is not None:
+                    facts = evolve(
+                        facts,
+                        height=last.height,
+                        time=_timeOf(reader, last.height),
+                        isEngines=isEngineCertificate(last.certificate),
+                    )
+                    growth = _growthOf(snapshot, facts.height, now)
+    except StorageOutdated as error:
+        return evolve(facts, error=str(error), isOlder=True), growth
+    except (StorageError, Malformed) as error:
+        return evolve(facts, error=str(error)), growth
+    beside = Findings(directory.name)
+    auditGroupFiles(directory, None, (), beside, hasEngine=facts.isEngines)
+    damage = [f"{each.place}: {each.problem}" for each in beside.kept if each.isDamage]
+    evidence = directory / EVIDENCE_NAME
+    facts = evolve(
+        facts,
+        losses=[each for each in losses if each],
+        damage=damage,
+        evidence=str(evidence) if evidence.exists() else "",
+    )
+    return facts, growth
+
+
+def _timeOf(reader: ChainReader, height: int) -> float:
+    """The time of a block; 0.0 where there is none."""
+    head = reader.blockHead(height)
+    return 0.0 if head is None else Header.decode(head.header).timestamp / 1000
+
+
+def _growthOf(snapshot: Snapshot, height: int, now: float) -> float:
+    """By how many bytes a chain grows in a day, from samples of the last day's blocks."""
+    reader = snapshot.reader()
+    heights = range(1, height + 1)
+    first = 1 + bisect_left(heights, now - DAY, key=lambda each: _timeOf(reader, each))
+    count = height + 1 - first
+    if count <= 0:
+        return 0.0
+    window = DAY if first > 1 else max(now - _timeOf(reader, 1), _LEAST_WINDOW)
+    samples = range(first, height + 1, -(-count // _SAMPLES))
+    sizes: list[int] = [
+        size
+        for each in samples
+        for (size,) in snapshot.rows(
+            "SELECT length(body) + length(receipts) + length(header) + length(certificate)"
+            " FROM body JOIN head USING (height) WHERE height = ?",
+            each,
+        )
+    ]
+    return sum(sizes) / max(1, len(sizes)) * count * _OVERHEAD * DAY / window
+
+
+@frozen
+class _Log:
+    """A group's log, as far as readers of it are behind."""
+
+    height: int
+    timeOf: Callable[[int], float]
+
+
+def readMetadata(
+    dataDir: Path, served: Mapping[str, ChainFacts], expiry: int, now: float
+) -> MetadataFacts:
+    """
+    Look at the metadata store of a data directory.
+
+    @param served: what is known of the chains, by group.
+    @param expiry: after how many days without use a position is removed; 0 for never.
+    """
+    facts = MetadataFacts(dataDir=str(dataDir), expiry=expiry)
+    path = dataDir / METADATA_NAME
+    if not path.exists():
+        return facts
+    try:
+        kept: dict[str, list[tuple[str, bytes]]] = {WEBHOOKS: [], POSITIONS: []}
+        with Snapshot.ofMetadata(path) as snapshot, snapshot.moment():
+            for kind, name, value in snapshot.rows("SELECT kind, name, value FROM note"):
+                if kind in kept:
+                    kept[kind].append((name, value))
+    except StorageOutdated:
+        return facts
+    except StorageError as error:
+        return evolve(facts, error=str(error))
+    findings = Findings("")
+    auditDataDirectoryFiles(dataDir, findings)
+    damage = [f"{each.place}: {each.problem}" for each in findings.kept if each.isDamage]
+    if damage:
+        return evolve(facts, damage=damage)
+    webhooks = {name: decodeRecord(value) for name, value in kept[WEBHOOKS]}
+    positions = {name: _decodePosition(value) for name, value in kept[POSITIONS]}
+    hooked: list[WebhookFacts] = []
+    subscribed: list[SubscriptionFacts] = []
+    for group, chain in served.items():
+        if not chain.height or chain.error:
+            continue
+        with Snapshot.ofLedger(dataDir / group / STORE_NAME) as snapshot:
+            reader = snapshot.reader()
+            log = _Log(chain.height, partial(_timeOf, reader))
+            hooked.extend(_webhooks(webhooks, positions, group, log, now))
+            subscribed.extend(_subscriptions(positions, webhooks, group, log, now))
+    return evolve(facts, webhooks=hooked, subscriptions=subscribed)
+
+
+def _webhooks(
+    webhooks: Mapping[str, WebhookRecord],
+    positions: Mapping[str, KeptPosition],
+    group: str,
+    log: _Log,
+    now: float,
+) -> Iterator[WebhookFacts]:
+    for name, record in webhooks.items():
+        if record.group != group:
+            continue
+        attempts, waits = 0, 0.0
+        if record.failed is not None:
+            height, index, count = record.failed
+            done = positions.get(name)
+            if done is None or done.position < Position(height, index):
+                attempts, waits = count, max(0.0, now - log.timeOf(height))
+        yield WebhookFacts(id=name, isPaused=record.isPaused, attempts=attempts, waits=waits)
+
+
+def _subscriptions(
+    positions: Mapping[str, KeptPosition],
+    webhooks: Mapping[str, Any],
+    group: str,
+    log: _Log,
+    now: float,
+) -> Iterator[SubscriptionFacts]:
+    today = int(now // SECONDS_A_DAY)
+    for name, kept in positions.items():
+        if kept.group == group and name not in webhooks:
+            blocks = max(0, log.height - kept.position.height)
+            yield SubscriptionFacts(
+                id=name,
+                blocks=blocks,
+                behind=now - log.timeOf(kept.position.height + 1) if blocks else 0.0,
+                unused=max(0, today - kept.used) if kept.used else 0,
+            )

@@ -1,0 +1,220 @@
+"""
+Tests for what the doctor reads of chains and metadata, and for the whole examination.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.broker.subscriptions import KeptPosition
+from svcbroker.carriers.webhook import WebhookRecord
+from svcbroker.daemon.config import makeConfig
+from svcbroker.doctor import Examination, Finding, Level
+from svcbroker.doctor._asking import Answer, unready
+from svcbroker.doctor._stores import readChain, readMetadata
+from svcbroker.model import InterfaceType, Position
+from svcbroker.storage import MetadataFile
+from tests.archive.support import ArchiveTestCase
+from tests.certificates import makeCertificate
+from tools.signedchain import CREATED, STEP
+
+MADE = CREATED / 1000
+"""When the chain of the tests was made, in seconds since the epoch."""
+
+
+class ChainTests(ArchiveTestCase):
+    """
+    Chains, as they are on disk.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.chain = self.makeDirectory(blocks=40)
+
+    def test_wholeChainHasNoLosses(self) -> None:
+        facts, growth = readChain(self.directory, "pbft", MADE + 600)
+        self.assertEqual((facts.losses, facts.damage, facts.error), ([], [], ""))
+        self.assertEqual(facts.height, self.chain.head.height)
+        self.assertEqual(facts.time, self.chain.head.timestamp / 1000)
+        self.assertFalse(facts.isEngines)
+        # A chain of ten minutes counts as one of an hour.
+        size = growth / 24
+        self.assertTrue(0.3 < size / self.path.stat().st_size < 1.1, (size, growth))
+
+    def test_oldChainDoesNotGrow(self) -> None:
+        _, growth = readChain(self.directory, "pbft", MADE + 2 * 86400)
+        self.assertEqual(growth, 0.0)
+
+    def test_unknownChainIsNone(self) -> None:
+        facts, _ = readChain(self.dataDir / "2", "pbft", MADE)
+        self.assertFalse(facts.exists)
+
+    def test_lostEndIsSeen(self) -> None:
+        height = self.chain.head.height
+        self.change("DELETE FROM head WHERE height = ?", height)
+        facts, _ = readChain(self.directory, "pbft", MADE)
+        self.assertEqual(len(facts.losses), 1)
+        self.assertIn(f"block {height} had been stored: 1 block is missing", facts.losses[0])
+
+    def test_damagedKeyIsSeen(self) -> None:
+        (self.directory / "keys/node0.key").write_text("no key")
+        facts, _ = readChain(self.directory, "pbft", MADE)
+        self.assertEqual(facts.damage, ["keys/node0.key: it is not a key"])
+
+    def test_evidenceOfDoubleSigningIsSeen(self) -> None:
+        path = self.directory / "evidence.jsonl"
+        path.write_text("{}")
+        facts, _ = readChain(self.directory, "pbft", MADE)
+        self.assertEqual(facts.evidence, str(path))
+
+    def test_formatsAreTold(self) -> None:
+        self.change("PRAGMA user_version = 99")
+        facts, _ = readChain(self.directory, "pbft", MADE)
+        self.assertIn("use a newer one", facts.error)
+        self.assertFalse(facts.isOlder)
+        self.change("PRAGMA user_version = 2")
+        facts, _ = readChain(self.directory, "pbft", MADE)
+        self.assertTrue(facts.isOlder)
+
+    def change(self, statement: str, *parameters: object, path: Path | None = None) -> None:
+        """Change the chain's file, and leave no log."""
+        if statement.startswith("PRAGMA"):
+            import sqlite3
+
+            with sqlite3.connect(self.path) as connection:
+                connection.execute(statement)
+        else:
+            super().change(statement, *parameters, path=path)
+
+    def writeEntries(self, entries: Mapping[tuple[str, str], msgspec.Struct]) -> None:
+        """Put entries in the place of those in the metadata store."""
+        store = MetadataFile.open(self.dataDir / "notes.sqlite")
+        store.write(dict.fromkeys(store.load()))
+        store.write({key: msgspec.json.encode(value) for key, value in entries.items()})
+        store.close()
+
+    def test_readersOfTheLogAreSeen(self) -> None:
+        """A webhook that fails, one that has got on since, and a subscription that is behind."""
+        hook = WebhookRecord(
+            interfaceType=InterfaceType.RESTFUL,
+            group="1",
+            filters=("a",),
+            tag=None,
+            url="https://receiver.example/",
+            start=(0, 0),
+            failed=(5, 1, 12),
+        )
+        at = {height: KeptPosition("1", Position(height, 0), (), 19_675) for height in (2, 30)}
+        self.writeEntries(
+            {
+                ("webhook", "failing"): hook,
+                ("position", "failing"): at[2],
+                ("webhook", "well"): hook,
+                ("position", "well"): at[30],
+                ("position", "reader"): at[30],
+            }
+        )
+        chains = {"1": readChain(self.directory, "pbft", MADE)[0]}
+        facts = readMetadata(self.dataDir, chains, 30, MADE + 86400)
+        found = {each.id: each for each in facts.webhooks}
+        self.assertEqual(found["failing"].attempts, 12)
+        self.assertEqual(found["failing"].waits, 86400 - 5 * STEP / 1000)
+        self.assertEqual(found["well"].attempts, 0)
+        (reader,) = facts.subscriptions
+        self.assertEqual((reader.id, reader.blocks), ("reader", self.chain.head.height - 30))
+        self.assertEqual(reader.behind, 86400 - 31 * STEP / 1000)
+        self.assertEqual(reader.unused, int((MADE + 86400) // 86400) - 19_675)
+
+    def test_damagedMetadataAreSeen(self) -> None:
+        self.change("UPDATE note SET value = x'00'", path=self.dataDir / "notes.sqlite")
+        facts = readMetadata(self.dataDir, {}, 30, MADE)
+        self.assertEqual(len(facts.damage), 2)
+        (self.dataDir / "notes.sqlite").write_bytes(b"SQLite")
+        self.assertIn("cut short", readMetadata(self.dataDir, {}, 30, MADE).error)
+
+
+class ExaminationTests(SynchronousTestCase):
+    """
+    The whole examination, with the real machine and no network.
+    """
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp()).absolute()
+        self.root.mkdir()
+
+    def examine(self, **settings: object) -> dict[str, list[Finding]]:
+        """The findings of settings, by subject."""
+        given = {name.replace("_", "-"): value for name, value in settings.items()}
+        ports = dict.fromkeys(("http", "stomp", "mqtt"), "")
+        config = makeConfig(ports, {"data-dir": str(self.root / "data")}, given)
+        found: dict[str, list[Finding]] = {}
+        examination = Examination(config=config, now=MADE, ask=lambda *given: None)
+        for each in examination.findings():
+            found.setdefault(each.subject, []).append(each)
+        return found
+
+    def test_nothingIsWritten(self) -> None:
+        self.examine(http="tcp:0:interface=127.0.0.1")
+        self.assertEqual(list(self.root.iterdir()), [])
+
+    def test_mistakesOfAllPartsAreFound(self) -> None:
+        found = self.examine(
+            http="nonsense",
+            ledger="pbtf",
+            accounts=str(self.root / "none"),
+            webhook_secret_file=str(self.root / "none"),
+        )
+        texts = [each.text for each in found["configuration"] if each.level is Level.PROBLEM]
+        self.assertEqual(
+            [text.partition(":")[0] for text in texts],
+            ["http", "accounts", "ledger", "webhook-secret-file"],
+        )
+
+    def test_socketsOfSystemdAreKnown(self) -> None:
+        (found,) = self.examine(http="systemd:name=http")["http"]
+        self.assertIn("systemctl list-sockets", found.text)
+
+    def test_certificatesOfEndpointsAreRead(self) -> None:
+        key, certificate = makeCertificate(self.root)
+        key.chmod(0o644)
+        text = f"ssl:0:privateKey={key}:certKey={certificate}:interface=127.0.0.1"
+        found = self.examine(mqtt=text, advertise="other.example:8883")["mqtt"]
+        self.assertEqual(
+            [each.level for each in found],
+            [Level.GOOD, Level.WARNING, Level.WARNING, Level.PROBLEM],
+        )
+        self.assertIn("not for other.example", found[2].text)
+        self.assertIn(f"the private key in {key}", found[3].text)
+
+    def test_enginesHomeIsRead(self) -> None:
+        home = self.root / "engine"
+        (home / "config").mkdir(parents=True)
+        (home / "config/config.toml").write_text('[rpc]\nladdr = "tcp://0.0.0.0:26657"\n')
+        (home / "config/priv_validator_key.json").write_text("{}")
+        found = self.examine(ledger=f"cometbft:home={home}")["engine of group 1"]
+        self.assertEqual([each.level for each in found], [Level.PROBLEM, Level.WARNING])
+        (found,) = self.examine(ledger=f"cometbft:home={home}/x")["engine of group 1"]  # type: ignore[assignment]
+
+    def test_peersThatDoNotAnswerAreWarnedOf(self) -> None:
+        (found,) = self.examine(peer=["b:80=http://b.example:80"])["peers"]
+        self.assertIn("http://b.example:80", found.text)
+
+    def test_errorOfOneSubjectIsAFinding(self) -> None:
+        (self.root / "data").symlink_to(self.root / "data")
+        found = self.examine()
+        (error,) = found["data directory"]
+        self.assertIn(os.strerror(errno.ELOOP), error.text)
+        self.assertIn("software", found)
+
+    def test_groupsThatAreNotReadyAreNamed(self) -> None:
+        text = '{"groups": {"1": {"ready": false, "reason": "no quorum"}, "2": {"ready": true}}}'
+        self.assertEqual(unready(Answer(ahead=0.0, value=json.loads(text))), ["group 1: no quorum"])
+        self.assertEqual(unready(Answer(ahead=0.0, value=[1])), [])
+        self.assertEqual(unready(None), [])
