@@ -56,6 +56,7 @@ SECTIONS: Final[Mapping[str, tuple[Command, ...]]] = {
         Command("certificates", "Make certificates for trying TLS, of an authority of its own."),
         Command("testnet", "Run a whole CometBFT network on this machine, to try it out."),
         Command("engine", "Found, join and govern a CometBFT network of several organisations."),
+        Command("witness", "Run a witness, which cosigns the checkpoints of logs that only grow."),
         Command("completion", "Write a script by which bash, zsh or fish completes commands."),
     ),
 }

@@ -33,7 +33,7 @@ from ._rows import (
     ValidatorsRow,
     packPositions,
 )
-from ._schema import syncFile
+from ._schema import syncFile, writeFile
 from ._snapshot import Snapshot
 from ._store import Store
 from ._tip import TIP_SUFFIX, Tip, findLoss, readTip, tipPath
@@ -75,4 +75,5 @@ __all__ = [
     "readTip",
     "syncFile",
     "tipPath",
+    "writeFile",
 ]

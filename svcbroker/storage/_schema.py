@@ -123,3 +123,21 @@ def syncFile(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def writeFile(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """
+    Write a file atomically, and sync it.
+
+    @param mode: its permissions.
+    @raise OSError: it cannot be written.
+    """
+    temporary = path.with_name(path.name + ".new")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(handle, "wb") as file:
+        os.fchmod(handle, mode)
+        file.write(data)
+        file.flush()
+        os.fsync(handle)
+    temporary.rename(path)
+    syncFile(path.parent)

@@ -61,7 +61,7 @@ class NoteTests(SynchronousTestCase):
             return
         self.assertEqual(found, [])
 
-    def test_malformedNotesAreRefused(self) -> None:
+    def test_otherBytesAreRefused(self) -> None:
         """What is no note is refused."""
         line = EXAMPLE.split(b"\n\n")[1]
         for wrong in (

@@ -23,9 +23,9 @@ from ...ledgers.cometbft.provisioning import (
     publicKey,
     readJoinRequest,
     readValidatorSeed,
-    writeFile,
 )
 from ...ledgers.cometbft.provisioning import Genesis as EngineGenesis
+from ...storage import writeFile
 from .._command import CommandError, Exit
 
 JOIN_REQUEST_NAME: Final = "join-request.json"

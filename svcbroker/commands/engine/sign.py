@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...ledgers.cometbft.provisioning import writeFile
+from ...storage import writeFile
 from .._arguments import makeCommand, options
 from .._command import CommandError, Console, Exit
 from ._files import chainOf, describeChange, loadChange, seedOf, tried

@@ -29,8 +29,8 @@ from ...ledgers.cometbft.provisioning import (
     encodeJoinRequest,
     layOutNetwork,
     makeJoinRequest,
-    writeFile,
 )
+from ...storage import writeFile
 from .._command import CommandError
 from .._engines import brokerUnit, describeLedger, tomlText, unitText
 from ..engine._files import JOIN_REQUEST_NAME, brokerKey, seedOf

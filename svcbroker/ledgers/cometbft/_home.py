@@ -8,7 +8,6 @@ none of them.
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -30,7 +29,6 @@ from ...proofs.cometbft import (
     inOrder,
     makeDecoder,
 )
-from ...storage import syncFile
 
 CONFIG: Final = Path("config/config.toml")
 GENESIS: Final = Path("config/genesis.json")
@@ -213,21 +211,3 @@ def readSignedHeight(home: Path) -> int:
         return int(json.loads((home / VALIDATOR_STATE).read_bytes())["height"])
     except (OSError, ValueError, LookupError, TypeError):
         return 0
-
-
-def writeFile(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """
-    Write a file atomically, and sync it.
-
-    @param mode: its permissions.
-    @raise OSError: it cannot be written.
-    """
-    temporary = path.with_name(path.name + ".new")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(handle, "wb") as file:
-        os.fchmod(handle, mode)
-        file.write(data)
-        file.flush()
-        os.fsync(handle)
-    temporary.rename(path)
-    syncFile(path.parent)

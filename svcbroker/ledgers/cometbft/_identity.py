@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from ...chain import ValidatorSet, verifySignature
+from ...storage import writeFile
 from ._batch import Identity, attestationPayload
-from ._home import KeyFileDamaged, publicKey, readValidatorSeed, writeFile
+from ._home import KeyFileDamaged, publicKey, readValidatorSeed
 
 KEY_NAME = "broker.key"
 ATTESTATION_NAME = "broker.voucher"

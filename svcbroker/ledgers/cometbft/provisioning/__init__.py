@@ -18,7 +18,6 @@ from .._home import (
     readGenesis,
     readKeys,
     readValidatorSeed,
-    writeFile,
 )
 from .._identity import (
     ATTESTATION_NAME,
@@ -98,5 +97,4 @@ __all__ = [
     "readJoinRequest",
     "readKeys",
     "readValidatorSeed",
-    "writeFile",
 ]

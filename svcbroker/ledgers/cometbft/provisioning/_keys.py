@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ....proofs.cometbft import ED25519, addressOf
+from ....storage import writeFile
 from .._home import (
     NODE_KEY,
     PRIVATE_KEY,
@@ -21,7 +22,6 @@ from .._home import (
     EngineKeys,
     publicKey,
     readKeys,
-    writeFile,
 )
 
 

@@ -13,6 +13,7 @@ import msgspec
 from attrs import frozen
 
 from ....proofs.cometbft import ED25519, BadAnswer, Base64, Instant, PublicKey, addressOf
+from ....storage import writeFile
 from .._home import (
     CONFIG,
     GENESIS,
@@ -23,7 +24,6 @@ from .._home import (
     GenesisValidator,
     LayoutError,
     decodeGenesis,
-    writeFile,
 )
 from ._config import (
     Address,

@@ -1,0 +1,103 @@
+"""
+C{svcbroker witness} as a real process.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import treq
+from twisted.internet.utils import getProcessOutputAndValue
+
+from svcbroker.tlog import Note, NoteSignature, VerifierKey
+
+from ..tlog.support import MemoryLog
+from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
+
+LOG = MemoryLog(100)
+OTHER = MemoryLog(100, "other.example", b"o" * 32)
+
+
+class WitnessTests(DaemonTestCase):
+    """
+    A witness from its first run on.
+    """
+
+    def witness(self, *arguments: str) -> Daemon:
+        """Start it."""
+        words = ["-m", "svcbroker.commands", "witness", "run", "w", f"--listen={LOCAL}"]
+        return self.spawn(sys.executable, *words, *arguments)
+
+    async def ends(self, *arguments: str) -> tuple[int, str, str]:
+        """The exit code, the output and the errors of a command."""
+        output, errors, code = await getProcessOutputAndValue(
+            sys.executable,
+            ["-m", "svcbroker.commands", "witness", *arguments],
+            env=self.environment,
+            path=str(self.root),
+            reactor=reactor,
+        ).addTimeout(TIMEOUT, reactor)
+        return code, output.decode(), errors.decode()
+
+    async def serves(self, witness: Daemon) -> VerifierKey:
+        """Wait until it serves; its key."""
+        found = await witness.protocol.waitFor(r"Witness (\S+) on (127\.0\.0\.1:[0-9]+)")
+        witness.base = f"http://{found[2]}"
+        return VerifierKey.parse(found[1])
+
+    async def post(self, witness: Daemon, body: bytes) -> tuple[int, bytes]:
+        """Ask for a cosignature."""
+        response = await treq.post(
+            f"{witness.base}/add-checkpoint", data=body, pool=witness.pool, timeout=TIMEOUT
+        )
+        return response.code, await response.content()
+
+    async def test_cosignsAcrossKillsAndReloads(self) -> None:
+        """It makes its key once, goes on after a kill, reads its logs again, and refuses a fork."""
+        logs = self.root / "logs"
+        logs.write_text(f"log {LOG.key.verifier.text}\nquorum none\n")
+        witness = self.witness("--logs=logs", "--name=w.example/1")
+        key = await self.serves(witness)
+        self.assertEqual(key.name, "w.example/1")
+        code, line = await self.post(witness, LOG.request(0, 9).encode())
+        note = Note(LOG.head(9).text).signedBy(NoteSignature.parse(line.decode().rstrip("\n")))
+        self.assertEqual((code, [found for found, _ in note.verified([key])]), (200, [key]))
+        self.assertEqual((await self.post(witness, OTHER.request(0, 9).encode()))[0], 404)
+        with logs.open("a") as file:
+            file.write(f"log {OTHER.key.verifier.text}\n")
+        witness.process.signalProcess("HUP")
+        await witness.protocol.waitFor("The logs were read again")
+        self.assertEqual((await self.post(witness, OTHER.request(0, 9).encode()))[0], 200)
+        self.assertEqual(await witness.stop(signal.SIGKILL), -signal.SIGKILL)
+
+        again = self.witness("--logs=logs")
+        self.assertEqual(await self.serves(again), key)
+        self.assertEqual(await self.post(again, LOG.request(0, 20).encode()), (409, b"9\n"))
+        self.assertEqual((await self.post(again, LOG.forked(3).request(9, 20).encode()))[0], 422)
+        self.assertEqual((await self.post(again, LOG.request(9, 20).encode()))[0], 200)
+        code, output, errors = await self.ends("list", "w")
+        self.assertEqual((code, errors), (1, ""))
+        self.assertRegex(output, "FORK REFUSED")
+        self.assertEqual(await self.ends("key", "w"), (0, f"{key.text}\n", ""))
+        code, _, errors = await self.ends("run", "w", "--logs=logs")
+        self.assertEqual(code, 2)
+        self.assertIn("another svcbroker is using", errors)
+        self.assertEqual(await again.stop(), 0)
+
+    async def test_refusalsAreOneLine(self) -> None:
+        """What cannot be run is refused in one line that names the option."""
+        vkey = LOG.key.verifier.text
+        for arguments, text in (
+            (["run", "w"], "--log VKEY"),
+            (["run", "w", "--log=x"], "--log: "),
+            (["run", "w", "--logs=missing"], "--logs: cannot read"),
+            (["run", "w", f"--log={vkey}"], "--name NAME"),
+            (["run", "w", f"--log={vkey}", "--name=a b"], "--name: "),
+            (["run", "w", f"--log={vkey}", "--name=a", "--listen=nowhere"], "--listen: "),
+            (["list", "missing"], "is missing"),
+        ):
+            code, output, errors = await self.ends(*arguments)
+            self.assertEqual((code, output), (2, ""), errors)
+            [line] = errors.splitlines()
+            self.assertIn(text, line)
