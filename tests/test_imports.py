@@ -42,6 +42,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 # What makes requests of other programs over HTTP, and answers none.
 CLIENTS = {
     "svcbroker.ledgers.cometbft._rpc",
+    "svcbroker.ledgers.copy._original",
     "svcbroker.net.endpoints",
     "svcbroker.net.http",
 }

@@ -13,7 +13,7 @@ from ._audit import Audited, audit, auditGroup
 from ._backup import BackedUp, BackupRefused, backUp
 from ._chain import AuditedChain, auditChain
 from ._erasing import Eraser, Erasing
-from ._export import RangeUnknown, exportChain
+from ._export import MAX_PART, RangeUnknown, exportChain, exportPart
 from ._exported import ExportedHeaders
 from ._files import auditDataDirectoryFiles, auditGroupFiles
 from ._findings import Finding, Findings, Report
@@ -21,19 +21,32 @@ from ._import import Imported, ImportRefused, importChain
 from ._keys import StoredKeys
 from ._layout import (
     BROKER_FILES,
+    COPY_NAME,
     KEYS_NAME,
     METADATA_NAME,
     STORE_NAME,
     groupDirectory,
     groupsIn,
+    markCopy,
 )
 from ._prover import Certificates, NotCertified, Prover, readChain
-from ._replay import ROUNDS_ASIDE, Replay, StoredChain, appendOf, loadChain, storedHistory
+from ._replay import (
+    ROUNDS_ASIDE,
+    Replay,
+    StoredChain,
+    appendOf,
+    checkEnd,
+    loadChain,
+    storedHistory,
+)
 from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
+from ._verifying import BlockVerifier, VerifiedBlock, isSameBody
 
 __all__ = [
     "BROKER_FILES",
+    "COPY_NAME",
     "KEYS_NAME",
+    "MAX_PART",
     "METADATA_NAME",
     "ROUNDS_ASIDE",
     "STORE_NAME",
@@ -42,6 +55,7 @@ __all__ = [
     "BackedUp",
     "BackupRefused",
     "Begin",
+    "BlockVerifier",
     "Certificates",
     "End",
     "Eraser",
@@ -62,6 +76,7 @@ __all__ = [
     "StreamReader",
     "StreamWriter",
     "StreamedBlock",
+    "VerifiedBlock",
     "appendOf",
     "audit",
     "auditChain",
@@ -69,11 +84,15 @@ __all__ = [
     "auditGroup",
     "auditGroupFiles",
     "backUp",
+    "checkEnd",
     "exportChain",
+    "exportPart",
     "groupDirectory",
     "groupsIn",
     "importChain",
+    "isSameBody",
     "loadChain",
+    "markCopy",
     "readChain",
     "storedHistory",
 ]

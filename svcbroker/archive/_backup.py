@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 from attrs import frozen
 
 from ..chain import CertificateInvalid, Malformed
-from ..proofs import Checkpoint, checkFinal, storedCertificate
+from ..proofs import Checkpoint
 from ..storage import Snapshot, StorageDamaged, Store, readTip, syncFile
 from ._files import auditMetadata
 from ._findings import Findings, Report, noReport
@@ -27,8 +27,7 @@ from ._layout import (
     groupDirectories,
     readKeyFiles,
 )
-from ._prover import decidedByEngine
-from ._replay import StoredChain, loadChain, setRoundsAside
+from ._replay import StoredChain, checkEnd, decidedByEngine, loadChain, setRoundsAside
 
 
 class BackupRefused(Exception):
@@ -144,13 +143,7 @@ def _finish(path: Path) -> StoredChain:
     store = Store.open(path)
     try:
         chain = loadChain(store)
-        row = store.tip()
-        if row is not None:
-            certificate = storedCertificate(row.certificate)
-            if certificate is not None:
-                checkFinal(certificate, chain.head, chain.headValidators, chain.genesis.group)
-            elif not decidedByEngine(store):
-                raise Malformed("its last block has no certificate")
+        checkEnd(store, chain)
         if not decidedByEngine(store):
             setRoundsAside(store, chain.head.height)
     except (Malformed, CertificateInvalid, ValueError) as error:

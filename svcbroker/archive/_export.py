@@ -5,16 +5,27 @@ Exporting a stored chain as a stream.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from ..chain import OLD_FORMAT, Genesis, Header, Malformed
+from ..model import ChainPart
 from ..proofs import Checkpoint
 from ..storage import Snapshot, StorageDamaged
 from ._findings import Report, noReport
 from ._layout import STORE_NAME
 from ._replay import BATCH_BLOCKS, BATCH_BYTES
 from ._stream import Begin, End, StreamedBlock, StreamWriter
+
+PART_BYTES: Final = 1024 * 1024
+"""The size of blocks after which a part of a chain ends."""
+
+MAX_PART: Final = 64 * 1024 * 1024
+"""
+The size of blocks after which a part ends although its last block has no certificate. On an
+engine's chain only blocks with transactions have one.
+"""
 
 
 class RangeUnknown(Exception):
@@ -63,6 +74,43 @@ def exportChain(
         return end
 
 
+def exportPart(directory: Path, first: int) -> ChainPart:
+    """
+    Export the next blocks of the chain in a group's directory, up to one with a certificate, and up
+    to a bounded size. A broker may be running on it. Called in any thread.
+
+    @param first: the first height.
+    @raise RangeUnknown: the chain ends more than one block before it.
+    @raise StorageError: the chain cannot be read.
+    """
+    with Snapshot.ofLedger(directory / STORE_NAME) as snapshot:
+        genesis, tip, hasReceipts = _limits(snapshot)
+        if not 1 <= first <= tip + 1:
+            raise RangeUnknown(f"there is no block {first}: the chain has {tip}")
+        found: list[tuple[int, bytes, StreamedBlock]] = []
+        certified = size = 0
+        for height, hash, block in _blocks(snapshot, first, tip, PART_BYTES):
+            found.append((height, hash, block))
+            size += sum(map(len, (block.header, block.certificate, block.receipts, block.body)))
+            if block.certificate:
+                certified = len(found)
+            if size > (PART_BYTES if certified == len(found) else MAX_PART):
+                break
+        # What was erased while the blocks were read is erased by a block up to this height.
+        _, tip, _ = _limits(snapshot)
+        end = Checkpoint(0, genesis.header().hash)
+        if first > 1:
+            end = Checkpoint(first - 1, _hashOf(snapshot, first - 1))
+        file = BytesIO()
+        writer = StreamWriter(file, hasReceipts=hasReceipts)
+        writer.begin(Begin(genesis=genesis, first=first, last=first + certified - 1))
+        for height, hash, block in found[:certified]:
+            writer.block(block)
+            end = Checkpoint(height, hash)
+        writer.end(End(end.height, end.hash))
+        return ChainPart(stream=file.getvalue(), last=end.height, height=tip)
+
+
 def _limits(snapshot: Snapshot) -> tuple[Genesis, int, bool]:
     """
     The genesis, the height of the last block, and whether contents may be missing.
@@ -92,12 +140,12 @@ def _hashOf(snapshot: Snapshot, height: int) -> bytes:
 
 
 def _blocks(
-    snapshot: Snapshot, first: int, last: int
+    snapshot: Snapshot, first: int, last: int, size: int = BATCH_BYTES
 ) -> Iterator[tuple[int, bytes, StreamedBlock]]:
     following = first
     while following <= last:
         # The read transaction ends before the batch is written: the reader may be slow.
-        batch = _batch(snapshot, following, last)
+        batch = _batch(snapshot, following, last, size)
         if not batch:
             raise _damaged(snapshot, f"block {following} is missing")
         for height, hash, *parts in batch:
@@ -112,7 +160,7 @@ def _blocks(
 
 
 def _batch(
-    snapshot: Snapshot, first: int, last: int
+    snapshot: Snapshot, first: int, last: int, maxSize: int
 ) -> list[tuple[int, bytes, bytes, bytes, bytes, bytes]]:
     batch: list[tuple[int, bytes, bytes, bytes, bytes, bytes]] = []
     size = 0
@@ -128,7 +176,7 @@ def _batch(
         for row in rows:
             batch.append((row[0], row[1], row[2], row[3], row[4], row[5]))
             size += len(row[4]) if isinstance(row[4], bytes) else 0
-            if size > BATCH_BYTES:
+            if size > maxSize:
                 rows.close()
                 break
     return batch

@@ -12,6 +12,7 @@ from ..storage import TIP_SUFFIX, Snapshot, StorageDamaged, StorageRefused, meta
 from ._findings import Findings, show
 from ._layout import (
     BROKER_FILES,
+    COPY_NAME,
     KEY_SUFFIX,
     KEYS_NAME,
     METADATA_NAME,
@@ -24,7 +25,7 @@ from ._tables import auditStructure
 
 _BESIDE: Final = ("", "-wal", "-shm", TIP_SUFFIX)
 _DATA_DIRECTORY: Final = ("lock", "operator.json", *(METADATA_NAME + end for end in _BESIDE))
-_GROUP: Final[tuple[str, ...]] = (KEYS_NAME, *(STORE_NAME + end for end in _BESIDE))
+_GROUP: Final[tuple[str, ...]] = (KEYS_NAME, COPY_NAME, *(STORE_NAME + end for end in _BESIDE))
 
 
 def auditGroupFiles(

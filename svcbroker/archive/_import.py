@@ -6,22 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from attrs import frozen
 
-from ..chain import (
-    Certificate,
-    CertificateInvalid,
-    Genesis,
-    Header,
-    InvalidBlock,
-    Malformed,
-    checkCertificate,
-    decodeBody,
-)
+from ..chain import CertificateInvalid, Genesis, Header, InvalidBlock, Malformed
 from ..proofs import Checkpoint, isEngineCertificate
 from ..storage import Append, StorageError, Store, syncFile
 from ._erasing import Eraser
@@ -29,6 +19,7 @@ from ._findings import Report, noReport
 from ._layout import STORE_NAME
 from ._replay import BATCH_BLOCKS, BATCH_BYTES, Replay, loadChain, setRoundsAside
 from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader
+from ._verifying import BlockVerifier, isSameBody
 
 _GROUP: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
@@ -129,6 +120,7 @@ class _Import:
         except ValueError as error:
             raise StorageError(f"{self._store.path} is damaged ({error}): audit it") from None
         self._replay = Replay(chain.state, chain.head)
+        self._verifier = BlockVerifier(self._replay, self._begin.genesis.group)
         if self._begin.first > self._head.height + 1:
             raise ImportRefused(
                 f"the stream begins at block {self._begin.first}, and the chain here ends at block "
@@ -194,19 +186,14 @@ class _Import:
                 f"block {height} of the stream is not the one that is here: these are two "
                 "histories of one chain"
             )
-        if row.body != block.body and not _isSameBody(row.body, block.body):
+        if not isSameBody(row.body, block.body):
             raise Malformed("its transactions are not those of its header")
         self._known += 1
 
     def _append(self, header: Header, block: StreamedBlock) -> None:
         if isEngineCertificate(block.certificate):
             raise ImportRefused("an engine decided this chain: a new node gets it from the others")
-        certificate = Certificate.decode(block.certificate)
-        validators = self._replay.state.validators
-        checkCertificate(certificate, header, len(validators.keys), validators.verify)
-        transactions = decodeBody(block.body, mayBeErased=True)
-        append = self._replay.execute(header, transactions, block.certificate, block.receipts)
-        self._pending.append(append)
+        self._pending.append(self._verifier.verify(header, block).append)
         self._size += len(block.body)
         self._added += 1
         if len(self._pending) >= BATCH_BLOCKS or self._size >= BATCH_BYTES:
@@ -223,13 +210,3 @@ class _Import:
         if pending:
             self._store.extend(pending)
             self._pending, self._size = [], 0
-
-
-def _isSameBody(one: bytes, other: bytes) -> bool:
-    """Whether two bodies have the same transactions; contents may be missing in either."""
-    with suppress(Malformed):
-        heads = [
-            [each.head for each in decodeBody(body, mayBeErased=True)] for body in (one, other)
-        ]
-        return heads[0] == heads[1]
-    return False

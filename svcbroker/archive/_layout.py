@@ -12,6 +12,8 @@ from typing import Final
 from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from ..storage import syncFile
+
 STORE_NAME: Final = "ledger.sqlite"
 """The chain of a group, in the group's directory."""
 
@@ -23,6 +25,12 @@ KEY_SUFFIX: Final = ".key"
 
 BROKER_FILES: Final = ("broker.key", "broker.voucher")
 """The broker's identity beside an engine, in the group's directory."""
+
+COPY_NAME: Final = "copy-of"
+"""
+The file in the group's directory that says what its chain is a copy of. The embedded ledger does
+not start on it.
+"""
 
 METADATA_NAME: Final = "notes.sqlite"
 """The metadata store, in the data directory."""
@@ -116,3 +124,18 @@ def _publicKey(text: bytes) -> bytes | None:
     if len(seed) != _SEED_SIZE:
         return None
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+
+
+def markCopy(directory: Path, original: str) -> None:
+    """
+    Write L{COPY_NAME}. It is on stable storage when this returns.
+
+    @param directory: the group's directory.
+    @param original: what its chain is a copy of.
+    @raise OSError: it cannot be written.
+    """
+    path, text = directory / COPY_NAME, f"{original}\n"
+    if not path.exists() or path.read_text("utf-8") != text:
+        path.write_text(text, "utf-8")
+        syncFile(path)
+        syncFile(directory)

@@ -48,14 +48,13 @@ from ..proofs import (
     TopicFields,
     TopicProof,
     eventFieldsOf,
-    isEngineCertificate,
     storedCertificate,
     verifyProof,
     verifyTopic,
 )
 from ..storage import BlockHeadRow, BlockRow, ChainReader, Snapshot, StorageDamaged
 from ._layout import STORE_NAME
-from ._replay import historyHashes, storedHistory
+from ._replay import decidedByEngine, historyHashes, storedHistory
 
 Certificates: TypeAlias = Mapping[int, AnyCertificate | None]
 """Certificates that a store does not have, by height; C{None} for one that cannot be had."""
@@ -427,12 +426,6 @@ class Prover:
         if row is None:
             raise _unknown(height)
         return row
-
-
-def decidedByEngine(store: ChainReader) -> bool:
-    """Whether an engine decided the blocks of a store, by the certificate of its first block."""
-    first = store.blockHead(1)
-    return first is not None and isEngineCertificate(first.certificate)
 
 
 def _unknown(height: int) -> HeightUnknown:

@@ -31,6 +31,7 @@ from ..chain import (
     receiptLeaves,
 )
 from ..model import Execution
+from ..proofs import checkFinal, isEngineCertificate, storedCertificate
 from ..storage import (
     AccountRow,
     Append,
@@ -221,6 +222,10 @@ class Replay:
                     self.missing.add(topic, sequence)
         return append
 
+    def forgetMissing(self) -> None:
+        """Forget the events whose contents were missing, since all of them are erased."""
+        self.missing = EventRanges()
+
 
 def _recorded(
     header: Header, transactions: Sequence[Transaction], receipts: bytes
@@ -315,6 +320,28 @@ def _storedBody(candidate: Candidate) -> tuple[bytes, Sequence[int]]:
     if all(transactions[number] is candidate.transactions[number] for number in refused):
         return candidate.body, candidate.offsets
     return encodeBody(transactions)
+
+
+def decidedByEngine(store: ChainReader) -> bool:
+    """Whether an engine decided the blocks of a store, by the certificate of its first block."""
+    first = store.blockHead(1)
+    return first is not None and isEngineCertificate(first.certificate)
+
+
+def checkEnd(store: ChainReader, chain: StoredChain) -> None:
+    """
+    Check that the last block of a chain is final. On an engine's chain it may lack its certificate.
+
+    @raise Malformed, CertificateInvalid: it is not.
+    """
+    row = store.tip()
+    if row is None:
+        return
+    certificate = storedCertificate(row.certificate)
+    if certificate is not None:
+        checkFinal(certificate, chain.head, chain.headValidators, chain.genesis.group)
+    elif not decidedByEngine(store):
+        raise Malformed("its last block has no certificate")
 
 
 def setRoundsAside(store: Store, height: int) -> None:

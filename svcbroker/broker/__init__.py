@@ -9,6 +9,7 @@ from ._accounts import MAX_ACCOUNTS, AccessAnswer, AccountPage, AccountQueries
 from ._admin import Administration
 from ._broker import Broker
 from ._chainentries import GroupOf, bindToChains
+from ._copies import MAX_COPY_WAIT, Copies
 from ._dependencies import (
     IDurableSubscriptions,
     IPeer,
@@ -44,6 +45,7 @@ __all__ = [
     "DEFAULT_PAGE_SIZE",
     "DEFAULT_READ",
     "MAX_ACCOUNTS",
+    "MAX_COPY_WAIT",
     "MAX_PAGE_NUMBER",
     "MAX_PAGE_SIZE",
     "MAX_READ",
@@ -57,6 +59,7 @@ __all__ = [
     "Answer",
     "Broker",
     "CheckpointAnswer",
+    "Copies",
     "EventPage",
     "GroupOf",
     "Groups",

@@ -13,6 +13,7 @@ from ..access import AuditTrail
 from ..broker import (
     RETENTION,
     Broker,
+    Copies,
     GroupOf,
     Limits,
     MetadataStore,
@@ -22,7 +23,7 @@ from ..broker import (
 )
 from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
-from ..carriers.http import Following, HttpSettings, Sessions, makeSite
+from ..carriers.http import Following, HttpSettings, Replication, Sessions, makeSite
 from ..carriers.peers import makePeers, parsePeerCredentials
 from ..carriers.stomp import (
     WEEVENT_1_1,
@@ -69,6 +70,9 @@ ENTRY_GROUPS: Mapping[str, GroupOf] = {
     RETENTION: retentionGroup,
 }
 """How the group of each entry of the metadata store is found."""
+
+COPY_THREADS = 2
+"""How many threads read blocks for copies."""
 
 _MAX_SECRETS_FILE = 64 * 1024
 
@@ -252,6 +256,8 @@ def makeCarriers(
         followTimeout=config.followTimeout,
     )
     following = Following(broker, subscriptions, httpSettings)
+    copyThreads = dependencies.makeThread(reactor, "copies", COPY_THREADS)
+    replication = Replication(config.basePath, Copies(broker.groups, reactor, copyThreads.run))
     sessions = Sessions(reactor, entropy, config.basePath)
     metrics = DaemonMetrics(config, accessPlan, access, httpSettings, ledgers, reactor)
     site = makeSite(
@@ -260,6 +266,7 @@ def makeCarriers(
         access,
         [
             following.route,
+            replication.route,
             *(webSocketRoute(factory, path) for path, factory in webSockets.items()),
             mqtt.webSocketRoute(mqttFactory, config.basePath),
             *Console(config.basePath, access, sessions, operatorFile.token).routes(),
@@ -305,6 +312,7 @@ def makeCarriers(
     def release() -> None:
         control.stop()
         thread.stop()
+        copyThreads.stop()
 
     return Carriers(
         factories={HTTP: site, STOMP: stomp, MQTT: mqttFactory, **metrics.factories},
@@ -312,6 +320,7 @@ def makeCarriers(
             Lifecycle(start=access.start),
             Lifecycle(start=metrics.start, drain=metrics.drain),
             Lifecycle(drain=following.drain),
+            Lifecycle(drain=replication.drain),
             Lifecycle(drain=subscriptions.drain),
             Lifecycle(drain=site.drain),
             Lifecycle(drain=peers.drain),

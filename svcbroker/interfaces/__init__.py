@@ -22,7 +22,14 @@ from ._access import (
 )
 from ._factory import ILedgerFactory, InvalidDescription, LedgerContext
 from ._faulty import IFaultyLedger
-from ._ledger import IBlockObserver, ILedger, IProvableLedger, submit, topicOfEvent
+from ._ledger import (
+    IBlockObserver,
+    IExportableLedger,
+    ILedger,
+    IProvableLedger,
+    submit,
+    topicOfEvent,
+)
 from ._measured import IMeasuredLedger
 from ._submission import Submission
 from ._subscriber import Batch, ISubscriber, ISubscription
@@ -44,6 +51,7 @@ __all__ = [
     "IBearerToken",
     "IBlockObserver",
     "IClientCertificate",
+    "IExportableLedger",
     "IFaultyLedger",
     "IGrants",
     "ILedger",

@@ -18,6 +18,7 @@ from ..errors import EventErased
 from ..model import (
     Block,
     BlockRecord,
+    ChainPart,
     Event,
     EventId,
     Health,
@@ -379,4 +380,21 @@ class IProvableLedger(ILedger):
         @param purpose: what the key is for; each purpose has a key of its own.
         @return: 32 bytes, of which the ledger's private key cannot be computed.
         @raise svcbroker.errors.LedgerUnavailable: the ledger has no private key now.
+        """
+
+
+class IExportableLedger(ILedger):
+    """
+    A ledger whose chain other brokers can keep a verified copy of.
+
+    The embedded ledger, the one beside an engine, and a copy itself provide it.
+    """
+
+    def exportBlocks(first: int) -> ChainPart:
+        """
+        Read the next blocks with their certificates, up to a bounded size. Blocks on the disk:
+        the broker calls it in a thread of its own, also after L{stop} was called.
+
+        @param first: the height of the first one, from 1 to one above the chain's height.
+        @raise svcbroker.errors.HeightUnknown: there is no such block (yet).
         """

@@ -14,13 +14,14 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from ..archive import Certificates, Eraser, Prover
+from ..archive import Certificates, Eraser, Prover, RangeUnknown, exportPart
 from ..chain import ChainState, Genesis, Malformed
-from ..errors import BrokerError, LedgerUnavailable, ParameterInvalid
+from ..errors import BrokerError, HeightUnknown, LedgerUnavailable, ParameterInvalid
 from ..interfaces import IBlockObserver
 from ..model import (
     Block,
     BlockRecord,
+    ChainPart,
     Event,
     EventId,
     Page,
@@ -63,7 +64,8 @@ LATENCY_BOUNDS = (
 class StoredLedger:
     """
     The reading half of a ledger: of L{ILedger<svcbroker.interfaces.ILedger>} what follows from
-    the chain alone, and of L{IProvableLedger<svcbroker.interfaces.IProvableLedger>} all of it.
+    the chain alone, and of L{IProvableLedger<svcbroker.interfaces.IProvableLedger>} and
+    L{IExportableLedger<svcbroker.interfaces.IExportableLedger>} all of it.
 
     @ivar group: the id of the group whose log it is.
     @ivar chain: the id of the chain; empty until there is one.
@@ -90,6 +92,7 @@ class StoredLedger:
         """There is a chain to read."""
         self.chain = genesis.chain
         self._state = state
+        self._directory = store.path.parent
         self._reader = ChainReader(state, store, self._reactor.seconds, self._yieldToReactor)
         self._prover = Prover(genesis, store)
         self._erasing = ErasingJob(Eraser(store), self._reactor, self._runInThread)
@@ -169,6 +172,16 @@ class StoredLedger:
     def deriveKey(self, purpose: str) -> bytes:
         info = f"svcbroker {purpose}".encode()
         return HKDF(SHA256(), 32, self.chain, info).derive(self._privateKey())
+
+    def exportBlocks(self, first: int) -> ChainPart:
+        # In a thread, so nothing is read of the ledger but the path of its file.
+        try:
+            return exportPart(self._directory, first)
+        except RangeUnknown as error:
+            raise HeightUnknown(str(error)) from None
+        except StorageError as error:
+            self._log.error("a part of the chain cannot be exported: {error}", error=str(error))
+            raise LedgerUnavailable("the ledger's disk cannot be read") from None
 
     def addObserver(self, observer: IBlockObserver) -> None:
         self._observers.add(observer)

@@ -45,6 +45,7 @@ from ._patterns import (
 from ._records import (
     Block,
     BlockRecord,
+    ChainPart,
     Health,
     NodeRecord,
     NodeType,
@@ -106,6 +107,7 @@ __all__ = [
     "Authorship",
     "Block",
     "BlockRecord",
+    "ChainPart",
     "ChangeAuthors",
     "CloseTopic",
     "ConfigurationReport",

@@ -142,3 +142,18 @@ class Health:
 
     isReady: bool
     reason: str = ""
+
+
+@frozen(kw_only=True)
+class ChainPart:
+    """
+    Some blocks of a chain that follow each other, with their certificates.
+
+    @ivar stream: an export of them, as C{svcbroker import} reads it.
+    @ivar last: the height of the last of them; one below the first where there is none.
+    @ivar height: the height of the chain after they were read.
+    """
+
+    stream: bytes
+    last: int
+    height: int

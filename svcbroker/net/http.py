@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 from attrs import frozen
 from OpenSSL import SSL
+from OpenSSL.crypto import X509
 from twisted.internet import protocol
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.error import (
@@ -29,7 +30,7 @@ from twisted.internet.interfaces import (
     IOpenSSLClientConnectionCreator,
     IReactorTime,
 )
-from twisted.internet.ssl import optionsForClientTLS
+from twisted.internet.ssl import Certificate, optionsForClientTLS, trustRootFromCertificates
 from twisted.python.failure import Failure
 from twisted.web.client import (
     Agent,
@@ -47,6 +48,7 @@ from zope.interface import implementer
 
 from .certificates import ClientCertificate
 from .endpoints import AddressRefused, BoundedEndpoints, TooMuchReceived
+from .pem import readCertificates
 from .policy import AddressPolicy
 
 IDLE: Final = 4
@@ -65,15 +67,35 @@ _BROKEN: Final = (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceiv
 @frozen
 class CertificatePolicy:
     """
-    Shows a certificate of ours to servers, and verifies theirs with the trust roots of the system.
+    Shows a certificate of ours to servers, where there is one, and verifies theirs: with a trust
+    root of ours, or with those of the system.
     """
 
-    _certificate: ClientCertificate
+    _certificate: ClientCertificate | None
+    _trustRoot: Any = None
+
+    @classmethod
+    def load(cls, certificate: Path | None, authorities: Path | None) -> CertificatePolicy:
+        """
+        Read certificates. Blocks.
+
+        @param certificate: see L{ClientCertificate.load}; C{None} where none is shown.
+        @param authorities: a PEM file with the trusted ones; C{None} for those of the system.
+        @raise CertificateError, OSError: a file cannot be used.
+        """
+        shown = None if certificate is None else ClientCertificate.load(certificate)
+        if authorities is None:
+            return cls(shown)
+        trusted = readCertificates(authorities)
+        found = [Certificate(X509.from_cryptography(each)) for each in trusted]
+        return cls(shown, trustRootFromCertificates(found))
 
     def creatorForNetloc(self, hostname: bytes, port: int) -> IOpenSSLClientConnectionCreator:
         """See C{IPolicyForHTTPS}."""
         creator: IOpenSSLClientConnectionCreator = optionsForClientTLS(
-            hostname.decode("ascii"), extraCertificateOptions=dict(self._certificate.options)
+            hostname.decode("ascii"),
+            trustRoot=self._trustRoot,
+            extraCertificateOptions=dict(self._certificate.options) if self._certificate else None,
         )
         return creator
 

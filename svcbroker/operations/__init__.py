@@ -62,7 +62,7 @@ from ._stompheaders import (
     Header,
     StompHeaders,
 )
-from ._types import ContentType, ExtensionsType
+from ._types import ContentType, ExtensionsType, NumberType
 
 __all__ = [
     "BROKER_ATTRIBUTES",
@@ -103,6 +103,7 @@ __all__ = [
     "Incidents",
     "Interface",
     "LoggedEvent",
+    "NumberType",
     "Operation",
     "Parameter",
     "Result",

@@ -9,10 +9,19 @@ C{plain} is its half that knows no transport.
 """
 
 from .follow import Following
+from .replication import Replication
 from .routes import Route
 from .server import BrokerSite
 from .sessions import Sessions
 from .settings import HttpSettings
 from .site import makeSite
 
-__all__ = ["BrokerSite", "Following", "HttpSettings", "Route", "Sessions", "makeSite"]
+__all__ = [
+    "BrokerSite",
+    "Following",
+    "HttpSettings",
+    "Replication",
+    "Route",
+    "Sessions",
+    "makeSite",
+]

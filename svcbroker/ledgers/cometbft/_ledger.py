@@ -27,6 +27,7 @@ from ...chain import (
 )
 from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import (
+    IExportableLedger,
     IMeasuredLedger,
     IProvableLedger,
     IValidatorSetLedger,
@@ -67,7 +68,7 @@ LAST_RECOVERY = 30.0
 """Seconds before the application is opened again after a failure: the first time, and at most."""
 
 
-@implementer(IProvableLedger, IValidatorSetLedger, IMeasuredLedger)
+@implementer(IProvableLedger, IExportableLedger, IValidatorSetLedger, IMeasuredLedger)
 class CometLedger(StoredLedger):
     """
     A group's log, decided by the engines of a network; this broker runs beside one of them.

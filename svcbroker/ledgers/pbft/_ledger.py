@@ -14,6 +14,7 @@ from ...archive import KEYS_NAME
 from ...chain import Header, ValidatorChange, ValidatorSet, quorum
 from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import (
+    IExportableLedger,
     IFaultyLedger,
     IMeasuredLedger,
     IProvableLedger,
@@ -57,7 +58,13 @@ ready.
 """
 
 
-@implementer(IProvableLedger, IValidatorSetLedger, IFaultyLedger, IMeasuredLedger)
+@implementer(
+    IProvableLedger,
+    IExportableLedger,
+    IValidatorSetLedger,
+    IFaultyLedger,
+    IMeasuredLedger,
+)
 class PbftLedger(StoredLedger):
     """
     A group's log, decided by a set of PBFT replicas in this process and stored on this disk.

@@ -12,7 +12,7 @@ from typing import Final
 from attrs import frozen
 from twisted.logger import Logger
 
-from ...archive import KEYS_NAME, ROUNDS_ASIDE, STORE_NAME, StoredChain, loadChain
+from ...archive import COPY_NAME, KEYS_NAME, ROUNDS_ASIDE, STORE_NAME, StoredChain, loadChain
 from ...chain import (
     Certificate,
     CertificateInvalid,
@@ -71,6 +71,11 @@ def openChain(
     @raise LedgerUnavailable: the chain cannot be opened. The message is one line for the operator.
     """
     path = directory / STORE_NAME
+    if (directory / COPY_NAME).exists():
+        raise LedgerUnavailable(
+            f"{directory} is a copy, and the replicas of the original may go on: read it by the "
+            "ledger copy, or see svcbroker promote (docs/replication.rst)"
+        )
     try:
         if not path.exists():
             _checkNew(directory)

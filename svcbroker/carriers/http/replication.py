@@ -1,0 +1,82 @@
+"""
+C{replication}: the blocks of a group's chain with their certificates, for brokers that keep a copy.
+
+An answer is an export of bounded size, so a copy takes blocks as fast as it verifies them, and no
+connection holds what a slow one has not read. Where there is no further block, the answer waits for
+one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.web import http
+from twisted.web.server import Request
+
+from ...broker import MAX_COPY_WAIT, Copies
+from ...broker.subscriptions import Places
+from ...errors import BrokerError, GroupUnknown, HeightUnknown, ParameterInvalid
+from ...model import ChainPart
+from ...net.addresses import peerText
+from ...net.deferreds import asDeferred
+from ...operations import NumberType
+from .rest import parseFields
+from .routes import Route, encodeError, explain, principalOf, respond
+
+MAX_COPIES: Final = 32
+"""The most copies that may be answered at the same time; one account or address has a share."""
+
+HEIGHT_HEADER: Final = b"Svcbroker-Height"
+"""The header with the height of the chain."""
+
+_TYPE: Final = b"application/octet-stream"
+_FIRST: Final = NumberType(ParameterInvalid, 1, 2**63 - 1)
+_WAIT: Final = NumberType(ParameterInvalid, 0, int(MAX_COPY_WAIT))
+_STATUS: Final[dict[type[BrokerError], int]] = {
+    ParameterInvalid: http.BAD_REQUEST,
+    GroupUnknown: http.NOT_FOUND,
+    HeightUnknown: http.REQUESTED_RANGE_NOT_SATISFIABLE,
+}
+
+
+class Replication:
+    """
+    The route C{replication}.
+    """
+
+    def __init__(self, basePath: str, copies: Copies) -> None:
+        self._copies = copies
+        self._places = Places(MAX_COPIES, "copies")
+        self.route = Route(
+            path=f"{basePath}/replication/<group>", methods=("GET",), handler=self._handle
+        )
+
+    def drain(self) -> Deferred[None]:
+        """Answer the copies that wait for a block."""
+        self._copies.stop()
+        return succeed(None)
+
+    @asDeferred
+    async def _handle(self, request: Request, group: str) -> bytes:
+        principal = principalOf(request)
+        try:
+            place = self._places.take(principal, peerText(request.getClientAddress()))
+            try:
+                fields = parseFields(request.uri.partition(b"?")[2])
+                part: ChainPart = await self._copies.read(
+                    principal,
+                    group,
+                    _FIRST.fromText(fields.get(b"from", b"1")),
+                    _WAIT.fromText(fields.get(b"wait", b"0")),
+                )
+            finally:
+                # Also where the client has left, which cancels this.
+                self._places.release(place)
+        except BrokerError as error:
+            code = _STATUS.get(type(error), http.SERVICE_UNAVAILABLE)
+            return respond(request, explain(error, principal, encodeError), code)
+        request.setHeader(b"Content-Type", _TYPE)
+        request.setHeader(b"Content-Length", b"%d" % len(part.stream))
+        request.setHeader(HEIGHT_HEADER, b"%d" % part.height)
+        return part.stream

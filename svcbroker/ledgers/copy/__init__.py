@@ -1,0 +1,36 @@
+"""
+A verified copy of a chain that another broker decides or has: for reads, subscriptions and proofs,
+and to go on with where the original is lost.
+
+It takes blocks only whose certificates it has verified, and decides none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from ...interfaces import ILedger, LedgerContext
+from ._following import CopyRefused, Refusal
+from ._ledger import CopyLedger
+from ._progress import CopyProgress
+from ._settings import SETTINGS, SUMMARY, CopySettings, readSettings
+
+__all__ = [
+    "SETTINGS",
+    "SUMMARY",
+    "CopyLedger",
+    "CopyProgress",
+    "CopyRefused",
+    "CopySettings",
+    "Refusal",
+    "configure",
+    "readSettings",
+]
+
+
+def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]:
+    """
+    See L{ILedgerFactory.configure<svcbroker.interfaces.ILedgerFactory.configure>}.
+    """
+    return partial(CopyLedger, settings=readSettings(settings))

@@ -1,0 +1,398 @@
+"""
+A copy as the broker sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.task import deferLater
+from zope.interface import implementer
+
+from ...archive import (
+    BlockVerifier,
+    NotCertified,
+    Replay,
+    StoredChain,
+    StreamBroken,
+    VerifiedBlock,
+    loadChain,
+)
+from ...chain import decodeReceipts
+from ...errors import LedgerUnavailable
+from ...interfaces import IExportableLedger, IProvableLedger, LedgerContext, Submission
+from ...model import Health, NodeRecord, NodeType, Page, Request, Statistics
+from ...net.deferreds import asDeferred
+from ...storage import StorageError, StorageFailed, Store
+from .._stored import StoredLedger
+from .._views import blockOf
+from ._following import CopyRefused, PartVerifier, Refusal
+from ._opening import createCopy, explaining, hasCopy, openCopy
+from ._original import WAIT, Answer, Original, OriginalUnavailable
+from ._progress import CopyProgress, ProgressLog
+from ._settings import CopySettings
+
+T = TypeVar("T")
+
+SLICE: Final = 0.02
+"""Seconds of verifying after which blocks are stored, and the reactor gets its turn."""
+
+FIRST_PAUSE: Final = 0.5
+LAST_PAUSE: Final = 15.0
+"""Seconds before the original is asked again after a failure: the first time, and at most."""
+
+DISK_PAUSE: Final = 1.0
+"""Seconds between two attempts to write to a failing disk."""
+
+
+@implementer(IProvableLedger, IExportableLedger)
+class CopyLedger(StoredLedger):
+    """
+    A group's log, copied from another broker. What it stores it has verified: certificates, links
+    and the execution of each block.
+
+    It executes nothing: publishing, opening and closing are refused.
+    """
+
+    def __init__(
+        self,
+        context: LedgerContext,
+        settings: CopySettings,
+        connect: Callable[[Any, str, CopySettings], Original] = Original.connect,
+        report: Callable[[CopyProgress], object] = lambda progress: None,
+    ) -> None:
+        """
+        @param connect: makes the client of the original; tests pass their own.
+        @param report: told of each answer and each failure.
+        """
+        super().__init__(context.group, context.reactor, context.runInThread)
+        self._context = context
+        self._settings = settings
+        self._connect = connect
+        self._report = report
+        self._store: Store | None = None
+        self._pending: list[VerifiedBlock] = []
+        self._readers: list[Deferred[None]] = []
+        self._height = 0
+        self._missingUntil = 0
+        self._original: int | None = None
+        self._lastError = ""
+        self._refused: CopyRefused | None = None
+        self._progressLog = ProgressLog(context.group)
+        self._waiting: Deferred[Any] | None = None
+        self._following: Deferred[None] = succeed(None)
+        self._isStopping = False
+
+    # Start and stop.
+
+    @asDeferred
+    async def start(self) -> None:
+        """
+        See L{ILedger<svcbroker.interfaces.ILedger.start>}. Where there is no copy yet, the original
+        must answer.
+        """
+        directory, settings = self._context.directory, self._settings
+        with explaining(settings.url):
+            self._source = self._connect(self._context.reactor, self.group, settings)
+        if not hasCopy(directory):
+            try:
+                answer = await self._source.read(1, 0)
+            except OriginalUnavailable as error:
+                raise LedgerUnavailable(f"{settings.url} {error}") from None
+            with explaining(settings.url):
+                genesis = createCopy(directory, self.group, settings, answer.stream)
+            self._log.info(
+                "group {group}: copies the chain {chain} of {url}",
+                group=self.group,
+                chain=genesis.chain.hex(),
+                url=settings.url,
+            )
+        with explaining(directory):
+            self._store, chain = openCopy(directory, self.group, settings)
+        self._load(chain, self._store)
+        self._erasing.wake()
+        self._following = self._follow()
+
+    def _load(self, chain: StoredChain, store: Store) -> None:
+        self._openReads(chain.genesis, chain.state, store)
+        verifier = BlockVerifier(Replay(chain.state, chain.head), chain.genesis.group)
+        self._parts = PartVerifier(chain.genesis, store, verifier, self._settings.checkpoint)
+        self._height = chain.head.height
+
+    @asDeferred
+    async def stop(self) -> None:
+        self._isStopping = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+        await self._following
+        await self._stopErasing()
+        store, self._store = self._store, None
+        if store is not None:
+            await self._runInThread(store.close)
+        self._release()
+        await self._source.close()
+
+    # Copying.
+
+    @asDeferred
+    async def _follow(self) -> None:
+        """Copy until the ledger stops, or until something is refused."""
+        pause, seconds = FIRST_PAUSE, self._context.reactor.seconds
+        # The last block is compared first.
+        overlap = 1
+        while not self._isStopping:
+            try:
+                first, asked = max(1, self._height + 1 - overlap), seconds()
+                answer = await self._wait(self._source.read(first, 0 if overlap else WAIT))
+                self._original = answer.height
+                await self._copy(first, answer)
+                self._tell("")
+                # An original that neither gives a block nor waits for one is not asked at once.
+                isIdle = self._height < first and seconds() - asked < FIRST_PAUSE and not overlap
+                pause, overlap = FIRST_PAUSE, 0
+                if isIdle and not await self._rest(pause):
+                    break
+                continue
+            except CancelledError:
+                break
+            except CopyRefused as error:
+                await self._refuse(error, answer.stream)
+                break
+            except (OriginalUnavailable, StreamBroken) as error:
+                overlap = 1
+                self._tell(f"{self._settings.url} {error}")
+            except (StorageError, ValueError) as error:
+                # Damage: what is good can still be read.
+                self._tell(str(error))
+                break
+            if not await self._rest(pause):
+                break
+            pause = min(LAST_PAUSE, pause * 2)
+
+    async def _wait(self, waiting: Deferred[T]) -> T:
+        """Wait for something that L{stop} cancels."""
+        self._waiting = waiting
+        try:
+            return await waiting
+        finally:
+            self._waiting = None
+
+    async def _rest(self, seconds: float) -> bool:
+        """
+        Wait.
+
+        @return: whether the ledger goes on.
+        """
+        try:
+            await self._wait(deferLater(self._context.reactor, seconds))
+        except CancelledError:
+            return False
+        return not self._isStopping
+
+    async def _copy(self, first: int, answer: Answer) -> None:
+        """
+        Verify and store the blocks of an answer.
+
+        @param first: the height that it has to begin with.
+        @raise CopyRefused: one must not be copied. Those before it are stored.
+        @raise StreamBroken: the answer is no export.
+        @raise CancelledError: the ledger is stopping.
+        """
+        seconds = self._context.reactor.seconds
+        started = seconds()
+        verifier = self._parts.verifier
+        try:
+            for block in self._parts.blocks(first, answer.stream):
+                self._pending.append(block)
+                if seconds() - started > SLICE:
+                    if verifier.isFinal:
+                        await self._flush()
+                    await self._wait(deferLater(self._context.reactor, 0))
+                    started = seconds()
+        finally:
+            while self._pending and not self._pending[-1].isFinal:
+                self._pending.pop()
+            await self._flush()
+            if not verifier.isFinal:
+                self._reload()
+        self._checkMissing(answer)
+
+    async def _flush(self) -> None:
+        """
+        Store the pending blocks, and tell the observers of them. While the disk fails it is tried
+        again.
+        """
+        blocks, store = self._pending, self._store
+        if not blocks or store is None:
+            return
+        appends = [block.append for block in blocks]
+        while True:
+            try:
+                await self._context.runBriefly(store.extend, appends)
+                break
+            except StorageFailed as error:
+                self._tell(f"the disk of the copy is full or failing: {error}")
+                if not await self._rest(DISK_PAUSE):
+                    raise CancelledError() from None
+        self._pending = []
+        self._height = blocks[-1].header.height
+        self._release()
+        if any(block.append.erased for block in blocks):
+            self._erasing.wake()
+        for block in blocks:
+            receipts = decodeReceipts(block.append.block.receipts)
+            self._observers.tell(
+                lambda block=block, receipts=receipts: blockOf(  # type: ignore[misc]
+                    block.header, block.transactions, receipts
+                )
+            )
+
+    def _reload(self) -> None:
+        """Load the state of the last stored block: blocks after it were not final."""
+        if self._store is not None:
+            self._erasing.stop()
+            self._load(loadChain(self._store), self._store)
+            self._erasing.wake()
+        self._release()
+
+    def _checkMissing(self, answer: Answer) -> None:
+        """
+        Check that contents which the original did not send are erased by a block that it had.
+
+        @raise CopyRefused: some are not.
+        """
+        replay = self._parts.verifier.replay
+        if not replay.missing.count or self._store is None:
+            return
+        self._missingUntil = max(self._missingUntil, answer.height)
+        if self._height >= self._missingUntil:
+            missing = replay.missing.without(self._store.erasures)
+            count = sum(last - first + 1 for _, first, last in missing)
+            if count:
+                text = f"it withholds the contents of {count} events, and no block erases them"
+                raise CopyRefused(Refusal.BLOCK, self._height, text)
+            replay.forgetMissing()
+
+    async def _refuse(self, error: CopyRefused, evidence: bytes) -> None:
+        """Copy nothing more, and keep what was refused."""
+        path = self._context.directory / f"refused-{error.height}.export"
+        try:
+            await self._runInThread(path.write_bytes, evidence)
+            kept = f"; it is kept in {path}"
+        except OSError as failure:
+            kept = f"; it could not be kept: {failure.strerror}"
+        self._refused = error
+        self._tell(f"nothing more is copied from {self._settings.url}: {error}{kept}")
+
+    # How far it is.
+
+    @property
+    def progress(self) -> CopyProgress:
+        """How far the copy is."""
+        return CopyProgress(
+            height=self._height,
+            original=self._original,
+            reason=self._lastError,
+            refused=self._refused,
+        )
+
+    def _tell(self, reason: str) -> None:
+        """
+        Log and report how far the copy is.
+
+        @param reason: why nothing can be copied now; empty where nothing prevents it.
+        """
+        self._lastError = reason
+        self._progressLog.tell(self.progress, self._context.reactor.seconds())
+        self._report(self.progress)
+
+    # Reads.
+
+    def _read(self, read: Callable[[], T]) -> Deferred[T]:
+        return self._stored(lambda: super(CopyLedger, self)._read(lambda: _certified(read)))
+
+    def _search(self, search: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> Deferred[T]:
+        return self._stored(lambda: super(CopyLedger, self)._search(search))
+
+    def _yieldToReactor(self) -> Deferred[None]:
+        return self._stored(lambda: super(CopyLedger, self)._yieldToReactor())
+
+    def _stored(self, read: Callable[[], Deferred[T]]) -> Deferred[T]:
+        """
+        Read once the pending blocks are stored: until then the state is ahead of the store. On a
+        disk in good health nothing is pending when a read comes.
+        """
+        if not self._pending:
+            return read()
+        waiting: Deferred[None] = Deferred()
+        self._readers.append(waiting)
+        return waiting.addCallback(lambda _: read())
+
+    def _release(self) -> None:
+        readers, self._readers = self._readers, []
+        for each in readers:
+            each.callback(None)
+
+    def _privateKey(self) -> bytes:
+        raise LedgerUnavailable("a copy has no private key")
+
+    def _checkOpen(self) -> None:
+        if self._store is None:
+            raise LedgerUnavailable("the ledger is stopped")
+
+    def getStatistics(self) -> Deferred[Statistics]:
+        nodes = len(self._state.validators.keys)
+        return self._read(lambda: self._reader.getStatistics(nodes))
+
+    def listNodes(
+        self, offset: int, limit: int, *, name: str | None = None
+    ) -> Deferred[Page[NodeRecord]]:
+        """
+        See L{ILedger<svcbroker.interfaces.ILedger.listNodes>}. The validators of the chain, as the
+        last copied block shows them; they are active while the original answers.
+        """
+        head = self._parts.verifier.replay.head
+        nodes = [
+            NodeRecord(
+                nodeId=key,
+                name=None,
+                view=head.view,
+                nodeType=NodeType.SEALER,
+                height=self._height,
+                isActive=self._original is not None and not self._lastError,
+            )
+            for key in self._state.validators.keys
+            if name is None
+        ]
+        return succeed(Page(total=len(nodes), items=nodes[offset : offset + limit]))
+
+    def getHealth(self) -> Deferred[Health]:
+        """
+        See L{ILedger<svcbroker.interfaces.ILedger.getHealth>}. A copy is ready while it has all
+        that the original had when it last answered.
+        """
+        reason = self._lastError
+        if self._store is None:
+            reason = "the ledger is stopped"
+        elif not reason and self._original is None:
+            reason = f"{self._settings.url} has not answered yet"
+        elif not reason and self.progress.behind:
+            reason = f"the copy is {self.progress.behind} blocks behind"
+        return succeed(Health(isReady=not reason, reason=reason))
+
+    def submitMany(self, requests: Sequence[Request]) -> Submission:
+        reason = (
+            "the ledger is stopped"
+            if self._store is None
+            else f"this broker has a copy, which takes nothing: use {self._settings.url}"
+        )
+        return Submission.refused(len(requests), LedgerUnavailable(reason))
+
+
+def _certified(read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except NotCertified as error:
+        raise LedgerUnavailable(f"{error}, so the copy cannot prove this block") from None

@@ -1,0 +1,136 @@
+"""
+The broker that a chain is copied from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.web import http
+from twisted.web.http_headers import Headers
+
+from ...archive import MAX_PART
+from ...net.deferreds import asDeferred
+from ...net.http import (
+    CertificatePolicy,
+    HttpClient,
+    HttpError,
+    basicAuthorization,
+    makeClient,
+)
+from ._settings import CopySettings
+
+WAIT: Final = 20
+"""How long an answer waits for the next block, in seconds."""
+
+TIMEOUT: Final = 60.0
+"""How long an answer may take beside that, in seconds."""
+
+MAX_ANSWER: Final = 2 * MAX_PART
+"""The longest answer that is read, in bytes. A larger block cannot be copied."""
+
+_MAX_MESSAGE: Final = 200
+_HEIGHT: Final = re.compile(r"[0-9]{1,19}")
+
+
+class OriginalUnavailable(Exception):
+    """
+    The original gives no blocks now. The text is the end of a sentence that begins with its URL.
+    """
+
+
+@frozen(kw_only=True)
+class Answer:
+    """
+    A part of the original's chain.
+
+    @ivar stream: an export.
+    @ivar height: the height of the original's chain.
+    """
+
+    stream: bytes
+    height: int
+
+
+class Original:
+    """
+    Reads the chain of a group over HTTP.
+    """
+
+    def __init__(self, url: str, group: str, client: HttpClient, authorization: bytes | None):
+        """
+        @param url: the broker's base URL.
+        @param client: closed by L{close}.
+        @param authorization: the value of the header C{Authorization}.
+        """
+        self.url = url
+        self._path = f"{url}/replication/{group}"
+        self._client = client
+        self._headers = Headers({b"User-Agent": [b"svcbroker"]})
+        if authorization is not None:
+            self._headers.addRawHeader(b"Authorization", authorization)
+
+    @classmethod
+    def connect(cls, reactor: Any, group: str, settings: CopySettings) -> Original:
+        """
+        Read the files with credentials. Connects to nothing yet.
+
+        @raise ValueError, OSError, CertificateError: one cannot be used.
+        """
+        authorization = None
+        if settings.account is not None and settings.passwordFile is not None:
+            password = _secretIn(settings.passwordFile)
+            authorization = basicAuthorization(settings.account, password)
+        elif settings.tokenFile is not None:
+            authorization = b"Bearer " + _secretIn(settings.tokenFile).encode()
+        tls = CertificatePolicy.load(settings.certificate, settings.ca)
+        client = makeClient(reactor, maxBody=MAX_ANSWER, keep=1, isRepeatable=True, tls=tls)
+        return cls(settings.url, group, client, authorization)
+
+    @asDeferred
+    async def read(self, first: int, wait: int = WAIT) -> Answer:
+        """
+        Read the next blocks, or wait for the next one. Cancelling ends the request.
+
+        @param first: the height of the first block.
+        @param wait: for how long, in seconds.
+        @raise OriginalUnavailable: it gives none.
+        """
+        url = f"{self._path}?from={first}&wait={wait}"
+        try:
+            answer = await self._client.request(
+                b"GET", url, headers=self._headers, timeout=wait + TIMEOUT
+            )
+            body = await answer.read(MAX_ANSWER)
+        except HttpError as error:
+            raise OriginalUnavailable(str(error)) from None
+        height = answer.header("Svcbroker-Height")
+        if answer.status != http.OK or height is None or _HEIGHT.fullmatch(height) is None:
+            raise OriginalUnavailable(_explain(answer.status, body))
+        return Answer(stream=body, height=int(height))
+
+    def close(self) -> Deferred[Any]:
+        """Close idle connections."""
+        return self._client.close()
+
+
+def _secretIn(path: Path) -> str:
+    line = path.read_text("utf-8").partition("\n")[0].strip()
+    if not line:
+        raise ValueError(f"{path} has no secret on its first line")
+    return line
+
+
+def _explain(status: int, body: bytes) -> str:
+    try:
+        message = str(json.loads(body)["message"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        message = ""
+    if message:
+        return f"refuses: {message[:_MAX_MESSAGE]!r} (HTTP status {status})"
+    return f"is no svcbroker that can be copied (HTTP status {status}): is its path right?"
