@@ -127,7 +127,7 @@ def connected(given: Mapping[str, Any], environment: Mapping[str, str]) -> Itera
     from ..client import Client, NotVerified, Unreachable
 
     urls, kept = chosenBroker(given, environment) or ([DEFAULT_URL], {})
-    options = settingsOf(given, kept, environment, _askTerminal)
+    options = settingsOf(given, kept, environment, askTerminal)
     try:
         client = Client(*urls, **options)
     except ValueError as error:
@@ -220,7 +220,7 @@ def settingsOf(
     return options
 
 
-def _askTerminal(question: str) -> str:
+def askTerminal(question: str) -> str:
     """Ask for a password. Standard input is the command's own, such as the content to publish."""
     if not sys.stderr.isatty():
         raise CommandError(f"there is no password: give --password-file, or {PASSWORD}")

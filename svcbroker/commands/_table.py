@@ -25,6 +25,7 @@ SECTIONS: Final[Mapping[str, tuple[Command, ...]]] = {
         Command("verify", "Check a proof offline, against a trusted genesis or checkpoint."),
         Command("keygen", "Make a key with which an author signs events."),
         Command("sign", "Sign an event as its author, offline."),
+        Command("monitor", "Follow a log from outside, and say so when it does not only grow."),
         Command("contradict", "Show that two statements of one chain cannot both be true."),
     ),
     "A daemon": (

@@ -5,6 +5,13 @@ Encodings and verification by the specifications of C2SP: signed notes, checkpoi
 tiles, proofs, policies and the witness protocol. No clock, no input or output, no Twisted.
 """
 
+from ._monitor import (
+    FetchFailed,
+    LogContradiction,
+    LogMonitor,
+    LogReport,
+    WitnessReport,
+)
 from ._note import (
     MAX_NOTE_SIZE,
     KeyType,
@@ -52,10 +59,14 @@ __all__ = [
     "AddCheckpoint",
     "CheckpointRefused",
     "Cosignature",
+    "FetchFailed",
     "Group",
     "KeyType",
+    "LogContradiction",
     "LogKey",
+    "LogMonitor",
     "LogProof",
+    "LogReport",
     "Note",
     "NoteSignature",
     "Party",
@@ -66,6 +77,7 @@ __all__ = [
     "TreeHead",
     "VerifierKey",
     "WitnessKey",
+    "WitnessReport",
     "Witnessed",
     "checkCheckpoint",
     "checkName",
