@@ -16,6 +16,7 @@ from ..carriers.http import BrokerSite, HttpSettings, Route
 from ..carriers.http.routes import Routes
 from ..interfaces import ILedger
 from ..metrics import (
+    BacklogMetrics,
     BrokerMetrics,
     DiskMetrics,
     LedgerMetrics,
@@ -97,6 +98,8 @@ class DaemonMetrics:
         disk = DiskMetrics(directory, files)
         process = ProcessMetrics(readVersion(), dependencies.now)
         self.metrics.add("broker", clients.collect)
+        backlog = BacklogMetrics(clients.subscriptions.backlog, dependencies.now)
+        self.metrics.add("backlog", backlog.collect)
         self.metrics.add("ledgers", self._ofLedgers.collect)
         self.metrics.add("disk", lambda: runInThread(disk.collect))
         self.metrics.add("reactor", self._lag.collect)

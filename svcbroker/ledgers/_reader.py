@@ -4,7 +4,7 @@ Reading a chain that is in a store.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import pairwise
 
 from twisted.internet.defer import Deferred
@@ -41,6 +41,7 @@ from ..model import (
     Topic,
     TransactionRecord,
     filterMatches,
+    isPattern,
     topicPrefix,
 )
 from ..storage import BlockHeadRow, BlockRow, EventPlace, Store, TopicBlockRow, findItem
@@ -265,11 +266,16 @@ class ChainReader:
 
     async def countEvents(self, filters: Sequence[str], first: int) -> int:
         """See L{ILedger.countEvents<svcbroker.interfaces.ILedger.countEvents>}."""
+        indexes: Iterable[int | None] = range(self._state.topicCount)
+        if not any(map(isPattern, filters)):
+            indexes = map(self._state.topicIndex, set(filters))
         count = 0
-        for index in range(self._state.topicCount):
-            topic = self._state.topicAt(index)
-            if index % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+        for number, index in enumerate(indexes, 1):
+            if number % TOPICS_PER_TURN == 0:
                 await self._yieldToReactor()
+            if index is None:
+                continue
+            topic = self._state.topicAt(index)
             if topic.height < first or not any(filterMatches(f, topic.name) for f in filters):
                 continue
             rows = self._store.topicBlocks(index, first - 1, 1)

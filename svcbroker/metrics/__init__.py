@@ -7,6 +7,7 @@ and give it to L{Metrics.add}.
 """
 
 from ._audit import AuditMetrics, IAuditSchedule, LastAudit
+from ._backlog import BacklogMetrics
 from ._broker import BrokerMetrics
 from ._families import counter, gauge, histogram, only
 from ._ledgers import LedgerMetrics
@@ -16,6 +17,7 @@ from ._route import MetricsRoute
 
 __all__ = [
     "AuditMetrics",
+    "BacklogMetrics",
     "BrokerMetrics",
     "DiskMetrics",
     "IAuditSchedule",

@@ -6,12 +6,13 @@ match; a L{LogSubscription} hands its subscriber every event that is meant for i
 or live, and keeps nothing that the log keeps.
 """
 
-from ._expiry import SECONDS_A_DAY
+from ._backlog import Backlog, Holder, Survey, WaitingEvents
 from ._follower import Follower
 from ._levels import LevelTree
 from ._places import Places
 from ._positions import (
     POSITIONS,
+    SECONDS_A_DAY,
     KeptPosition,
     KeptPositions,
     MemoryPositions,
@@ -25,8 +26,10 @@ from ._trie import FilterTrie
 __all__ = [
     "POSITIONS",
     "SECONDS_A_DAY",
+    "Backlog",
     "FilterTrie",
     "Follower",
+    "Holder",
     "KeptPosition",
     "KeptPositions",
     "LevelTree",
@@ -34,6 +37,8 @@ __all__ = [
     "Places",
     "StoredPosition",
     "Subscriptions",
+    "Survey",
+    "WaitingEvents",
     "kindOf",
     "positionGroup",
 ]

@@ -11,15 +11,13 @@ from typing import Final
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from ._positions import KeptPositions, ServedDays
+from ._positions import SECONDS_A_DAY, KeptPositions, ServedDays
 
 INTERVAL: Final = 3600.0
 """Seconds before the first sweep, in which clients come back after a start, and between sweeps."""
 
 PIECE: Final = 500
 """How many positions a turn of the reactor looks at: some milliseconds."""
-
-SECONDS_A_DAY: Final = 86400
 
 
 def dayOf(seconds: float) -> int:

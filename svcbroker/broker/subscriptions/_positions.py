@@ -14,11 +14,14 @@ from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
 
 from ...errors import Overloaded
-from ...model import Owner, Position
+from ...model import DurableRecord, InterfaceType, Owner, Position
 
 POSITIONS: Final = "position"
 """The kind of these entries in the metadata store."""
+SECONDS_A_DAY: Final = 86400
+
 _DAYS: Final = "position-days"
+_FILTERS: Final = "position-filters"
 
 
 @frozen
@@ -53,6 +56,31 @@ class KeptPosition(msgspec.Struct, array_like=True, frozen=True):
     owner: str = ""
     account: str = ""
 
+    def record(self, subscriptionId: str, now: float | None) -> DurableRecord:
+        """
+        It as operators see it.
+
+        @param now: the time in seconds since the epoch, where it is live; C{None} otherwise.
+        """
+        usedAt = self.used * SECONDS_A_DAY if now is None else now
+        return DurableRecord(
+            id=subscriptionId,
+            interfaceType=InterfaceType.STOMP,
+            group=self.group,
+            owner=self.owner,
+            isLive=now is not None,
+            subscriptions=1,
+            usedAt=int(usedAt * 1000),
+            position=self.position,
+        )
+
+
+class KeptFilters(msgspec.Struct, array_like=True, frozen=True):
+    """What a subscription has subscribed to when it was live last."""
+
+    group: str
+    filters: tuple[str, ...]
+
 
 class ServedDays(NamedTuple):
     """The days, counted from 1970-01-01, on which a group was served without a break."""
@@ -81,6 +109,7 @@ _REMEDY: Final = (
 )
 
 _decoder: Final = msgspec.json.Decoder(KeptPosition)
+_filtersDecoder: Final = msgspec.json.Decoder(KeptFilters)
 _daysDecoder: Final = msgspec.json.Decoder(ServedDays)
 
 
@@ -96,7 +125,11 @@ class IEntries(Protocol):
 
 def positionGroup(kind: str, name: str, value: bytes) -> str:
     """See L{GroupOf<svcbroker.broker.GroupOf>}."""
-    return name if kind == _DAYS else _decoder.decode(value).group
+    if kind == _DAYS:
+        return name
+    decoder = _filtersDecoder if kind == _FILTERS else _decoder
+    group: str = decoder.decode(value).group
+    return group
 
 
 class KeptPositions:
@@ -113,6 +146,10 @@ class KeptPositions:
             kept = self.find(subscriptionId)
             assert kept is not None
             self._add(subscriptionId, kept.group, kept.owner, kept.account)
+        for subscriptionId in entries.names(_FILTERS):
+            # The position was removed while the broker was stopped.
+            if subscriptionId not in self._index:
+                entries.remove(_FILTERS, subscriptionId)
 
     def find(self, subscriptionId: str, owner: Owner | None = None) -> KeptPosition | None:
         """
@@ -185,6 +222,22 @@ class KeptPositions:
             if not self._counts[index.owner]:
                 del self._counts[index.owner]
             self._entries.remove(POSITIONS, subscriptionId)
+            self._entries.remove(_FILTERS, subscriptionId)
+
+    def keepFilters(self, subscriptionId: str, group: str, filters: Sequence[str]) -> None:
+        """Keep what a subscription subscribes to, until its position is removed."""
+        value = msgspec.json.encode(KeptFilters(group, tuple(filters)))
+        if value != self._entries.get(_FILTERS, subscriptionId):
+            self._entries.put(_FILTERS, subscriptionId, value)
+
+    def filtersOf(self, subscriptionId: str) -> Sequence[str]:
+        """What L{keepFilters} has kept; empty where it has kept nothing."""
+        value = self._entries.get(_FILTERS, subscriptionId)
+        return () if value is None else _filtersDecoder.decode(value).filters
+
+    def has(self, subscriptionId: str) -> bool:
+        """Whether a position is kept under an id."""
+        return subscriptionId in self._index
 
     def _add(self, subscriptionId: str, group: str, owner: str, account: str) -> None:
         # There are far fewer groups and owners than positions.

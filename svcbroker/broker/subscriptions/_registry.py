@@ -25,8 +25,6 @@ from ...errors import (
 from ...interfaces import Action, ILedger, ISubscriber, ISubscription
 from ...model import (
     DurablePage,
-    DurableRecord,
-    InterfaceType,
     Offset,
     Owner,
     Position,
@@ -40,7 +38,8 @@ from ...net.deferreds import asDeferred
 from .._dependencies import IDurableSubscriptions, ISubscriptionDirectory
 from .._groups import Groups
 from .._values import EventPage, ReadRequest
-from ._expiry import SECONDS_A_DAY, PositionExpiry, dayOf
+from ._backlog import Backlog, Holder
+from ._expiry import PositionExpiry, dayOf
 from ._follower import Follower
 from ._offsets import locateOffset
 from ._positions import (
@@ -70,6 +69,7 @@ class Subscriptions:
 
     @ivar counts: how many are live, by L{kindOf<svcbroker.broker.subscriptions.kindOf>} and whether
         they are durable.
+    @ivar backlog: tells what waits for durable ones.
     """
 
     _log = Logger()
@@ -112,8 +112,9 @@ class Subscriptions:
         self._reading = EventReading(self._followers, reactor, now, self._checkFilter)
         self._live: dict[str, LogSubscription] = {}
         self._reserved: set[str] = set()
-        # Ids whose positions belong to what has an end of its own.
-        self._held: set[str] = set()
+        # What positions belong to that has an end of its own.
+        self._held: dict[str, Holder] = {}
+        self.backlog = Backlog(self._followers, self._positions, self._live, self._held, reactor)
         self._advanced: dict[LogSubscription, None] = {}
         self._call: IDelayedCall | None = None
 
@@ -136,6 +137,7 @@ class Subscriptions:
             self._call.cancel()
             self._call = None
         self._expiry.stop()
+        self.backlog.stop()
         self._turns.stop()
         for follower in self._followers.values():
             follower.stop()
@@ -209,6 +211,8 @@ class Subscriptions:
                     )
                     # From the answer on it resumes, also after a crash.
                     await self._positions.flush()
+            if request.isDurable and subscriptionId not in self._held:
+                self._positions.keepFilters(subscriptionId, request.group, request.filters)
         finally:
             self._reserved.discard(subscriptionId)
         subscription = LogSubscription(
@@ -301,18 +305,19 @@ class Subscriptions:
                 if topic is None or not topic.isOpen:
                     raise TopicNotFound()
 
-    def hold(self, subscriptionId: str) -> None:
+    def hold(self, subscriptionId: str, holder: Holder) -> None:
         """
-        Keep a position until L{forget}, or until its subscription is closed and forgotten: it
-        belongs to a session or a webhook, which has an end of its own.
+        Keep a position until L{forget}, or until its subscription is closed and forgotten.
+
+        @param holder: what it belongs to.
         """
-        self._held.add(subscriptionId)
+        self._held[subscriptionId] = holder
 
     def forget(self, subscriptionId: str) -> None:
         """
         Forget the position of a durable subscription that is not live.
         """
-        self._held.discard(subscriptionId)
+        self._held.pop(subscriptionId, None)
         self._positions.remove(subscriptionId)
 
     # What operators do.
@@ -346,18 +351,7 @@ class Subscriptions:
             kept = self._positions.find(subscriptionId)
             assert kept is not None
             isLive = subscriptionId in self._live
-            items.append(
-                DurableRecord(
-                    id=subscriptionId,
-                    interfaceType=InterfaceType.STOMP,
-                    group=group,
-                    owner=kept.owner,
-                    isLive=isLive,
-                    subscriptions=1,
-                    usedAt=int((self._now() if isLive else kept.used * SECONDS_A_DAY) * 1000),
-                    position=kept.position,
-                )
-            )
+            items.append(kept.record(subscriptionId, now=self._now() if isLive else None))
         return DurablePage(items=items, next=ids[limit - 1] if len(ids) > limit else None)
 
     @asDeferred

@@ -430,7 +430,7 @@ class Sessions:
         session.add(subscription)
         if session.isPersistent or group is not None:
             # It ends with the session or the group, however long nobody is connected.
-            self._context.subscriptions.hold(kept.subscriptionId)
+            self._context.subscriptions.hold(kept.subscriptionId, subscription.holder)
         return subscription
 
     def removeSubscription(self, session: Session, subscription: SessionSubscription) -> None:

@@ -13,7 +13,7 @@ from twisted.internet.defer import DeferredLock
 from zope.interface import implementer
 
 from ...access import Principal
-from ...broker.subscriptions import Subscriptions
+from ...broker.subscriptions import Holder, Subscriptions
 from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequest
@@ -138,6 +138,14 @@ class SessionSubscription:
         )
         if self.reader is not None:
             self.reader.changed()
+
+    @property
+    def holder(self) -> Holder:
+        """What keeps its position: its session, or the group of a shared one."""
+        reader = self.reader
+        if reader is None:
+            return Holder("mqtt", self.kept.topicFilter, lambda: (self.topicFilter,))
+        return Holder("mqtt", self.session.clientId, lambda: tuple(reader.members))
 
     def wait(self) -> None:
         """Pause until the retained messages were sent."""

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from ...access import ANYBODY, Access, Principal
 from ...broker import Answer, MetadataStore, Publication, PublishPolicy, SendStatus
-from ...broker.subscriptions import Subscriptions
+from ...broker.subscriptions import Holder, Subscriptions
 from ...errors import BrokerError, NotAuthenticated, TransactionFailed, TransactionTimeout
 from ...interfaces import Action, ISubscriber, ISubscription
 from ...model import Event, Offset, Position, SubscribeRequest, WebhookStatus, eventSize
@@ -107,6 +107,11 @@ class Webhook:
         """Keep what has changed. It is on stable storage some moments later."""
         self.record = record
         self._context.metadata.put(KIND, self.subscriptionId, msgspec.json.encode(record))
+
+    @property
+    def holder(self) -> Holder:
+        """What keeps its position."""
+        return Holder("webhook", self.subscriptionId, lambda: self.record.filters)
 
     # What its delivery asks for.
 

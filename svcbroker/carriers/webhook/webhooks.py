@@ -140,7 +140,7 @@ class Webhooks:
             webhook = self._newWebhook(subscriptionId, record, target, start, mustExist=False)
             delivery = webhook.delivery
             self._webhooks[subscriptionId] = webhook
-            self._subscriptions.hold(subscriptionId)
+            self._subscriptions.hold(subscriptionId, webhook.holder)
             try:
                 await delivery.attach()
             except BrokerError as error:
@@ -277,7 +277,7 @@ class Webhooks:
         finally:
             self._coming -= 1
         self._webhooks[subscriptionId] = webhook
-        self._subscriptions.hold(subscriptionId)
+        self._subscriptions.hold(subscriptionId, webhook.holder)
         webhook.keep(msgspec.structs.replace(record, start=tuple(position)))
         await self._metadata.flush()
         webhook.delivery.run()

@@ -14,7 +14,7 @@ from svcbroker.broker.subscriptions import StoredPosition
 from svcbroker.model import DurableRecord, Edge, EventId, InterfaceType, Owner, Position
 
 from .test_expiry import DAY, DaysFixture
-from .test_subscriptions import ABSENT, UUID, result
+from .test_subscriptions import ABSENT, HOLDER, UUID, result
 
 
 def uuid(number: int) -> str:
@@ -92,7 +92,7 @@ class DurableTests(SynchronousTestCase):
     def test_othersAreNotListed(self) -> None:
         """Those of other groups, and those that belong to sessions and webhooks."""
         self.fixture.durable().subscription.close()
-        self.durable.hold(UUID)
+        self.durable.hold(UUID, HOLDER)
         self.fixture.positions.make(uuid(2), "2", StoredPosition(Position(1, -1)), owner="a", day=1)
         self.assertEqual(self.durable.listDurable("1", "", 9, None).items, [])
         for each in (UUID, uuid(2), uuid(3)):

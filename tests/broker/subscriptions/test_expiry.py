@@ -25,7 +25,7 @@ from svcbroker.model import InterfaceType, Position, SubscribeRequest
 from tests.access.support import principalOf
 from tests.carriers.mqtt.support import MetadataFile
 
-from .test_subscriptions import UUID, Fixture, Reader, result
+from .test_subscriptions import HOLDER, UUID, Fixture, Reader, result
 
 DAY = 86400
 OTHER = "0b7b1e0c-5b7a-4c7a-9b0e-0123456789ac"
@@ -134,7 +134,7 @@ class ExpiryTests(SynchronousTestCase):
         """Positions of sessions and webhooks end with those."""
         fixture = self.fixture
         fixture.durable().subscription.close()
-        fixture.subscriptions.hold(UUID)
+        fixture.subscriptions.hold(UUID, HOLDER)
         fixture.pass_(70)
         self.assertKept(UUID)
         fixture.subscriptions.forget(UUID)

@@ -23,6 +23,7 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY, EVERYTHING, Principal, Usage
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.broker.subscriptions import (
+    Holder,
     KeptPositions,
     MemoryPositions,
     StoredPosition,
@@ -92,6 +93,9 @@ class Reader:
     @property
     def contents(self) -> Sequence[bytes]:
         return [event.content for event in self.events]
+
+
+HOLDER = Holder("mqtt", "m", lambda: ("t",))
 
 
 class Fixture:
@@ -617,7 +621,7 @@ class SubscriptionTests(SynchronousTestCase):
         usage = Usage(Quotas(sessions=1), fixture.clock.seconds)
         ann = Principal(Identity(name="ann", grants=EVERYTHING), usage)
         first, second, held = (f"0b7b1e0c-5b7a-4c7a-9b0e-00000000000{n}" for n in "123")
-        fixture.subscriptions.hold(held)
+        fixture.subscriptions.hold(held, HOLDER)
         for id in (held, first, first):
             fixture.subscribe("a", id=id, isDurable=True, principal=ann).subscription.close()
         with self.assertRaises(errors.QuotaExceeded):
