@@ -5,9 +5,11 @@ C{svcbroker audit}: is everything in a data directory as it was written?
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -18,6 +20,8 @@ from ._checkpoints import readCheckpoints
 from ._command import CommandError, Console, Exit
 from ._progress import progressBar
 from ._words import counted
+
+_LEAST_PRIORITY: Final = 19
 
 
 @makeCommand(
@@ -55,6 +59,12 @@ from ._words import counted
         metavar="NUMBER",
         help="How many findings are shown of each group.",
     ),
+    click.option(
+        "--background",
+        "isInBackground",
+        is_flag=True,
+        help="Run with the least priority, beside a busy broker.",
+    ),
     jsonOption("Write each finding and the summary as a line of JSON."),
     PROGRESS,
 )
@@ -64,10 +74,15 @@ def command(
     checkpoints: tuple[str, ...],
     wanted: tuple[str, ...],
     limit: int,
+    isInBackground: bool,
     asJson: bool,
     isProgressShown: bool,
 ) -> int:
     """Audit, and tell what was found."""
+    if isInBackground:
+        # Linux has the priority of reads and writes follow from this one. A sandbox may forbid it.
+        with suppress(OSError):
+            os.nice(_LEAST_PRIORITY)
     groups = groupsIn(directory)
     for group in wanted:
         if group not in groups:

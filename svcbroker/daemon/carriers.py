@@ -43,13 +43,14 @@ from ..carriers.webhook import (
 )
 from ..console import Console
 from ..interfaces import ILedger
-from ..metrics import BrokerMetrics
+from ..metrics import AuditMetrics, BrokerMetrics
 from ..model import InterfaceType
 from ..net.policy import AddressPolicy
 from ..operations import WEEVENT, WEEVENT_INTERFACE
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion
 from .access import AccessPlan
+from .auditing import AUDIT, AuditSchedule, auditGroup
 from .config import Config, ConfigError
 from .dependencies import Dependencies, StartError
 from .inforce import ConfigurationInForce
@@ -68,6 +69,7 @@ ENTRY_GROUPS: Mapping[str, GroupOf] = {
     "webhook": webhookGroup,
     "mqtt": mqtt.entryGroup,
     RETENTION: retentionGroup,
+    AUDIT: auditGroup,
 }
 """How the group of each entry of the metadata store is found."""
 
@@ -296,6 +298,8 @@ def makeCarriers(
         thread.run,
         METADATA,
     )
+    audits = AuditSchedule(config.dataDir, config.auditEvery.seconds, metadata, reactor, now)
+    metrics.metrics.add("audit", AuditMetrics(audits).collect)
     retentions = [
         Retention(ledger, config.retain, metadata, reactor, now) for ledger in ledgers.values()
     ]
@@ -329,6 +333,7 @@ def makeCarriers(
             Lifecycle(start=webhooks.start, drain=webhooks.stop),
             Lifecycle(start=operatorFile.start, drain=operatorFile.drain),
             *(Lifecycle(start=each.start, drain=each.stop) for each in retentions),
+            Lifecycle(start=audits.start, drain=audits.stop),
         ],
         broker=broker,
         subscriptions=subscriptions,

@@ -17,6 +17,7 @@ from attrs import frozen
 
 from ..broker import RetentionRule
 from ..operations import WEEVENT
+from .periods import Period, period
 from .settings import (
     ON_HTTP,
     Choice,
@@ -166,6 +167,13 @@ class Config:
         "$svc/audit",
         "the topic in which log-ins, refusals, operator calls and reloads are recorded where there "
         "are accounts; empty switches that off",
+    )
+    auditEvery: Period = _setting(
+        "audit-every",
+        Text(metavar="TIME", normalise=period, type=Period),
+        Period(0),
+        "how often all chains are audited beside their work, such as 24h; see svcbroker audit",
+        shown="never",
     )
     mqttOpenTopics: bool = _setting(
         "mqtt-open-topics",

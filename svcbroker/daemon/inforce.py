@@ -14,6 +14,7 @@ from attrs import evolve
 from ..broker import RetentionRule
 from ..model import ConfigurationReport, SettingRecord, SettingSource
 from .config import SETTINGS, Config, Setting
+from .periods import Period
 from .settings import GroupSetting, PeerUrl
 
 _RELOADED: Final = ("log-level",)
@@ -97,6 +98,8 @@ def _text(value: Any) -> str:
             return value.id if value.ledger is None else f"{value.id}={value.ledger}"
         case PeerUrl():
             return f"{value.name}={value.url}"
+        case Period():
+            return f"{value.seconds}s" if value.seconds else ""
         case RetentionRule():
             return f"{value.pattern}={value.age}s"
     return str(value)

@@ -21,6 +21,7 @@ from ..interfaces import Action
 from ..model import checkFilter, checkTopicName
 from ..net.policy import parseAllowed
 from ..operations import WEEVENT
+from .periods import UNITS, secondsOf
 
 ON_HTTP: Final = "http"
 """The place of metrics that are served on the port of HTTP, in the place of an endpoint."""
@@ -307,20 +308,15 @@ def distinctGroups(groups: tuple[GroupSetting, ...]) -> tuple[GroupSetting, ...]
     return groups
 
 
-_AGE = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _MAX_AGE: Final = 100 * 365 * 86400
 
 
 def retentionRule(text: str) -> RetentionRule:
     """A pattern of topics, and how long their events are kept."""
     pattern, equals, age = text.rpartition("=")
-    found = _AGE.fullmatch(age)
-    if not equals or found is None:
-        raise ValueError(
-            f"is not PATTERN=AGE such as telemetry/#=90d (units s, m, h, d, w): {text!r}"
-        )
-    seconds = int(found[1]) * _UNITS[found[2]]
+    seconds = secondsOf(age)
+    if not equals or seconds is None:
+        raise ValueError(f"is not PATTERN=AGE such as telemetry/#=90d ({UNITS}): {text!r}")
     if seconds > _MAX_AGE:
         raise ValueError(f"has an age of more than 100 years: {text!r}")
     try:

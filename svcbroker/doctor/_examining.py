@@ -47,7 +47,7 @@ from ._machine import (
     tryConnect,
     userName,
 )
-from ._metadata import checkMetadata
+from ._metadata import MetadataFacts, checkMetadata
 from ._reading import (
     COMETBFT,
     filesIn,
@@ -319,7 +319,15 @@ class Examination:
     def _examineMetadata(self) -> Iterator[Finding]:
         chains = {group: facts for group, (facts, _) in self._chains.items() if facts.exists}
         yield from checkMetadata(
-            readMetadata(self._dataDir, chains, self.config.positionExpiry, self.now)
+            readMetadata(
+                MetadataFacts(
+                    dataDir=str(self._dataDir),
+                    expiry=self.config.positionExpiry,
+                    auditEvery=self.config.auditEvery.seconds,
+                    now=self.now,
+                ),
+                chains,
+            )
         )
 
     def _examineDisk(self) -> Iterator[Finding]:

@@ -4,17 +4,22 @@ The metadata store: webhooks that fail, and durable subscriptions that are far b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 
-from ._findings import DAY, Finding, good, listed, problem, span, warning
+from ..metrics import LastAudit
+from ._findings import DAY, Finding, date, good, listed, problem, span, warning
 
 WEBHOOKS = "webhooks"
 SUBSCRIPTIONS = "subscriptions"
+AUDIT = "audit"
 
 MANY_ATTEMPTS = 10
 """Attempts after which a receiver is not only down for a moment."""
+
+LATE = 3.0
+"""How many times the time between two audits may pass without one."""
 
 FAR = 7 * DAY
 """Seconds that a durable subscription may be behind before it is worth a warning."""
@@ -60,6 +65,8 @@ class MetadataFacts:
 
     @ivar error: why it cannot be read; empty where it can.
     @ivar expiry: after how many days without use a position is removed; 0 for never.
+    @ivar audits: what the last scheduled audit of each group has found.
+    @ivar auditEvery: seconds between two scheduled audits; 0 where there are none.
     """
 
     dataDir: str
@@ -68,6 +75,9 @@ class MetadataFacts:
     webhooks: Sequence[WebhookFacts] = ()
     subscriptions: Sequence[SubscriptionFacts] = ()
     expiry: int = 0
+    audits: Mapping[str, LastAudit] = {}
+    auditEvery: float = 0.0
+    now: float = 0.0
 
 
 def checkMetadata(facts: MetadataFacts) -> Iterator[Finding]:
@@ -85,6 +95,7 @@ def checkMetadata(facts: MetadataFacts) -> Iterator[Finding]:
         return
     yield from _checkWebhooks(facts)
     yield from _checkSubscriptions(facts)
+    yield from _checkAudits(facts)
 
 
 def _checkWebhooks(facts: MetadataFacts) -> Iterator[Finding]:
@@ -139,3 +150,30 @@ def _checkSubscriptions(facts: MetadataFacts) -> Iterator[Finding]:
         )
     if facts.subscriptions and not behind and not due:
         yield good(SUBSCRIPTIONS, f"{len(facts.subscriptions)} durable ones are close to the end")
+
+
+def _checkAudits(facts: MetadataFacts) -> Iterator[Finding]:
+    for group, audit in facts.audits.items():
+        when = f"group {group} was audited on {date(audit.endedAt)} up to block {audit.height:,}"
+        if not audit.isGood:
+            yield problem(
+                AUDIT,
+                f"{when}, and is damaged: {audit.problem}",
+                "what the chain says there cannot be trusted, and cannot be proved",
+                f"svcbroker audit {facts.dataDir} names every place; docs/recovery says how to go "
+                "on",
+            )
+        elif facts.auditEvery and facts.now - audit.endedAt > LATE * facts.auditEvery + DAY:
+            yield warning(
+                AUDIT,
+                f"{when}, and not since, although it is to be every {span(facts.auditEvery)}",
+                "audits do not come to their end, or the daemon does not run for so long",
+                f"look for 'scheduled audit' in the log; by hand: svcbroker audit {facts.dataDir}",
+            )
+        else:
+            yield good(AUDIT, when)
+    if not facts.auditEvery and not facts.audits:
+        yield good(
+            AUDIT,
+            f"none is scheduled (--audit-every); svcbroker audit {facts.dataDir} reads everything",
+        )

@@ -24,6 +24,7 @@ from ..broker.subscriptions import POSITIONS, SECONDS_A_DAY, KeptPosition
 from ..carriers.webhook import KIND as WEBHOOKS
 from ..carriers.webhook import WebhookRecord, decodeRecord
 from ..chain import Header, Malformed
+from ..daemon.auditing import AUDIT, readAudit
 from ..ledgers.pbft import EVIDENCE_NAME
 from ..model import Position
 from ..proofs import isEngineCertificate
@@ -133,21 +134,19 @@ class _Log:
     timeOf: Callable[[int], float]
 
 
-def readMetadata(
-    dataDir: Path, served: Mapping[str, ChainFacts], expiry: int, now: float
-) -> MetadataFacts:
+def readMetadata(facts: MetadataFacts, served: Mapping[str, ChainFacts]) -> MetadataFacts:
     """
     Look at the metadata store of a data directory.
 
+    @param facts: what is known of it from the configuration.
     @param served: what is known of the chains, by group.
-    @param expiry: after how many days without use a position is removed; 0 for never.
     """
-    facts = MetadataFacts(dataDir=str(dataDir), expiry=expiry)
+    dataDir, now = Path(facts.dataDir), facts.now
     path = dataDir / METADATA_NAME
     if not path.exists():
         return facts
     try:
-        kept: dict[str, list[tuple[str, bytes]]] = {WEBHOOKS: [], POSITIONS: []}
+        kept: dict[str, list[tuple[str, bytes]]] = {WEBHOOKS: [], POSITIONS: [], AUDIT: []}
         with Snapshot.ofMetadata(path) as snapshot, snapshot.moment():
             for kind, name, value in snapshot.rows("SELECT kind, name, value FROM note"):
                 if kind in kept:
@@ -173,7 +172,8 @@ def readMetadata(
             log = _Log(chain.height, partial(_timeOf, reader))
             hooked.extend(_webhooks(webhooks, positions, group, log, now))
             subscribed.extend(_subscriptions(positions, webhooks, group, log, now))
-    return evolve(facts, webhooks=hooked, subscriptions=subscribed)
+    audits = {name: readAudit(value) for name, value in kept[AUDIT]}
+    return evolve(facts, webhooks=hooked, subscriptions=subscribed, audits=audits)
 
 
 def _webhooks(

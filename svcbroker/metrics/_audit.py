@@ -22,19 +22,21 @@ class LastAudit:
     @ivar endedAt: when it ended, in seconds since the epoch.
     @ivar seconds: how long it took.
     @ivar height: the height of the last block that it has checked.
+    @ivar problem: the first damage that it has found; empty where there is none.
     """
 
     isGood: bool
     endedAt: float
     seconds: float
     height: int
+    problem: str = ""
 
 
 class IAuditSchedule(Protocol):
     """
     What audits the chains of the broker from time to time.
 
-    @ivar lastAudit: the last audit of each group that was audited since the start, by its id.
+    @ivar lastAudit: the last audit of each group that was audited, by its id.
     """
 
     @property

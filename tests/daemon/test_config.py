@@ -20,6 +20,7 @@ from svcbroker.daemon.config import (
     makeConfig,
 )
 from svcbroker.daemon.configfile import MAX_FILE_SIZE, readFile
+from svcbroker.daemon.periods import Period
 from svcbroker.daemon.settings import GroupSetting, PeerUrl
 
 
@@ -41,6 +42,7 @@ class DefaultTests(SynchronousTestCase):
                 "auth": (),
                 "anonymous": (),
                 "auditTopic": "$svc/audit",
+                "auditEvery": Period(0),
                 "mqttOpenTopics": True,
                 "basePath": "/svcbroker",
                 "dialect": "",
@@ -239,6 +241,12 @@ class ValueTests(SynchronousTestCase):
             self.refused("advertise", text)
         for text in ("", "a.example:8080", "10.0.0.1:1", "[::1]:65535"):
             self.assertEqual(makeConfig({"advertise": text}).advertise, text)
+
+    def test_auditEveryIsALengthOfTime(self) -> None:
+        for text, seconds in (("24h", 86400), ("2w", 1_209_600), ("", 0)):
+            self.assertEqual(makeConfig({"audit-every": text}).auditEvery, Period(seconds))
+        for bad in ("24", "0h", "h", "-1d", 5):
+            self.refused("audit-every", bad)
 
     def test_retainIsATableOrAList(self) -> None:
         """Patterns with ages, in a table of TOML, in a list, or as options."""

@@ -31,6 +31,7 @@ from svcbroker.doctor._metadata import (
     checkMetadata,
 )
 from svcbroker.doctor._software import EngineFacts, SoftwareFacts, checkEngine, checkSoftware
+from svcbroker.metrics import LastAudit
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
 DAY = 86400.0
@@ -494,6 +495,15 @@ class MetadataTests(CheckTestCase):
     def test_readersCloseToTheEndAreGood(self) -> None:
         facts = {"webhooks": [WebhookFacts(id="w")], "subscriptions": [SubscriptionFacts(id="s")]}
         self.good(self.check(**facts, expiry=30))
+
+    def test_lastAuditIsTold(self) -> None:
+        audit = LastAudit(isGood=True, endedAt=NOW - 5 * DAY, seconds=9.0, height=1200)
+        self.good(self.check(audits={"1": audit}, now=NOW), "2026-11-17", "block 1,200")
+        self.good(self.check(), "none is scheduled")
+        late = self.check(audits={"1": audit}, now=NOW, auditEvery=DAY)
+        self.warns(late, "not since", "every 24 hours")
+        bad = LastAudit(isGood=False, endedAt=NOW, seconds=9.0, height=7, problem="block 3: x")
+        self.fails(self.check(audits={"1": bad}, now=NOW), "is damaged: block 3: x")
 
     def test_damagedStoreIsAProblem(self) -> None:
         self.fails(self.check(error="it is cut short"), "it is cut short", "from a backup")

@@ -18,6 +18,8 @@ from svcbroker.carriers.webhook import WebhookRecord
 from svcbroker.daemon.config import makeConfig
 from svcbroker.doctor import Examination, Finding, Level
 from svcbroker.doctor._asking import Answer, unready
+from svcbroker.doctor._chains import ChainFacts
+from svcbroker.doctor._metadata import MetadataFacts
 from svcbroker.doctor._stores import readChain, readMetadata
 from svcbroker.model import InterfaceType, Position
 from svcbroker.storage import MetadataFile
@@ -100,6 +102,12 @@ class ChainTests(ArchiveTestCase):
         store.write({key: msgspec.json.encode(value) for key, value in entries.items()})
         store.close()
 
+    def metadata(
+        self, chains: Mapping[str, ChainFacts] | None = None, now: float = MADE
+    ) -> MetadataFacts:
+        """What is known of the metadata store."""
+        return readMetadata(MetadataFacts(dataDir=str(self.dataDir), now=now), chains or {})
+
     def test_readersOfTheLogAreSeen(self) -> None:
         """A webhook that fails, one that has got on since, and a subscription that is behind."""
         hook = WebhookRecord(
@@ -122,7 +130,7 @@ class ChainTests(ArchiveTestCase):
             }
         )
         chains = {"1": readChain(self.directory, "pbft", MADE)[0]}
-        facts = readMetadata(self.dataDir, chains, 30, MADE + 86400)
+        facts = self.metadata(chains, MADE + 86400)
         found = {each.id: each for each in facts.webhooks}
         self.assertEqual(found["failing"].attempts, 12)
         self.assertEqual(found["failing"].waits, 86400 - 5 * STEP / 1000)
@@ -134,10 +142,10 @@ class ChainTests(ArchiveTestCase):
 
     def test_damagedMetadataAreSeen(self) -> None:
         self.change("UPDATE note SET value = x'00'", path=self.dataDir / "notes.sqlite")
-        facts = readMetadata(self.dataDir, {}, 30, MADE)
+        facts = self.metadata()
         self.assertEqual(len(facts.damage), 2)
         (self.dataDir / "notes.sqlite").write_bytes(b"SQLite")
-        self.assertIn("cut short", readMetadata(self.dataDir, {}, 30, MADE).error)
+        self.assertIn("cut short", self.metadata().error)
 
 
 class ExaminationTests(SynchronousTestCase):

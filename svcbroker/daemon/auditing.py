@@ -1,0 +1,193 @@
+"""
+The scheduled audit: C{svcbroker audit} as a child process of the daemon, from time to time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+
+from ..archive import groupsIn
+from ..broker import MetadataStore
+from ..metrics import LastAudit
+from ..net.processes import IProcessReactor, ProcessEnd, ProcessLimits, Supervisor
+
+AUDIT: Final = "audit"
+"""The kind of the results in the metadata store. Their name is the group's id."""
+
+FIRST: Final = 300.0
+"""Seconds after the start before which no audit begins: a start is work enough for a machine."""
+
+_END_TIMEOUT: Final = 5.0
+_SHOWN: Final = 20  # findings of each group
+_MAX_OUTPUT: Final = 1024 * 1024
+_MAX_ERRORS: Final = 4096
+_RESULTS: Final = (0, 1)
+"""The exit codes of an audit that has come to its end: good, and not good."""
+
+readAudit: Final = msgspec.json.Decoder(LastAudit).decode
+"""Read a result in the metadata store. Raises C{msgspec.MsgspecError}."""
+
+
+def auditGroup(kind: str, name: str, value: bytes) -> str:
+    """See L{GroupOf<svcbroker.broker.GroupOf>}."""
+    return name
+
+
+class AuditSchedule:
+    """
+    Audits all chains of the data directory, again and again, each time so many seconds after the
+    end of the time before.
+
+    The audit is a process of its own with the least priority, which reads the files as they are
+    written: it takes neither the reactor nor Python's lock. The results survive restarts, and
+    the time until the next audit does, too.
+
+    @ivar lastAudit: the last audit of each group, by its id.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        dataDir: Path,
+        every: float,
+        metadata: MetadataStore,
+        reactor: IProcessReactor,
+        now: Callable[[], float],
+    ) -> None:
+        """
+        @param every: seconds from the end of one audit to the next; 0 for none.
+        @param now: the wall clock: seconds since the epoch.
+        """
+        self.lastAudit: dict[str, LastAudit] = {}
+        self._dataDir = dataDir.absolute()
+        self._every = every
+        self._metadata = metadata
+        self._reactor = reactor
+        self._now = now
+        self._startedAt = 0.0
+        self._output = bytearray()
+        self._errors = bytearray()
+        self._first: IDelayedCall | None = None
+        self._process = Supervisor(
+            "the scheduled audit",
+            self._command(),
+            clock=reactor,
+            limits=ProcessLimits(firstDelay=every, maxDelay=every, endTimeout=_END_TIMEOUT),
+            launch=self._launch,
+            output=self._outputReceived,
+            ended=self._ended,
+        )
+
+    def _command(self) -> Sequence[str]:
+        # -P: not from the working directory, where others may be able to write.
+        program = [sys.executable, "-P", "-m", "svcbroker.commands", "audit"]
+        return [*program, "--json", "--background", f"--limit={_SHOWN}", str(self._dataDir)]
+
+    def start(self) -> Deferred[None]:
+        """Wait for the time of the first audit. The ledgers have started."""
+        if not self._every:
+            return succeed(None)
+        for group, value in self._metadata.items(AUDIT):
+            self.lastAudit[group] = readAudit(value)
+        if groupsIn(self._dataDir):
+            last = max((each.endedAt for each in self.lastAudit.values()), default=0.0)
+            delay = max(min(FIRST, self._every), last + self._every - self._now())
+            # A clock that was wrong must not put the audit off for years.
+            self._first = self._reactor.callLater(min(delay, self._every), self._begin)
+        return succeed(None)
+
+    def stop(self) -> Deferred[None]:
+        """End the audit that is under way; it is begun anew after the next start."""
+        if self._first is not None:
+            self._first.cancel()
+            self._first = None
+        return self._process.stop()
+
+    def _begin(self) -> None:
+        self._first = None
+        self._process.start()
+
+    def _launch(self, protocol: ProcessProtocol, program: str, arguments: Sequence[str]) -> object:
+        self._startedAt = self._now()
+        self._output.clear()
+        self._errors.clear()
+        path = os.pathsep.join(filter(None, sys.path))
+        return self._reactor.spawnProcess(protocol, program, arguments, env={"PYTHONPATH": path})
+
+    def _outputReceived(self, data: bytes, isError: bool) -> None:
+        kept, most = (self._errors, _MAX_ERRORS) if isError else (self._output, _MAX_OUTPUT)
+        kept += data[: most - len(kept)]
+
+    def _ended(self, end: ProcessEnd) -> None:
+        if not self._process.isWanted:
+            return
+        if end.status not in _RESULTS:
+            reason = " ".join(self._errors.decode("utf-8", "replace").split())
+            self._log.error(
+                "The scheduled audit ended {end}: {reason}",
+                end=str(end),
+                reason=reason or "it told no reason",
+            )
+            return
+        try:
+            self._take([json.loads(line) for line in self._output.splitlines()])
+        except (ValueError, LookupError, TypeError):
+            self._log.failure("The scheduled audit wrote what is no result")
+
+    def _take(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        endedAt = self._now()
+        first: dict[str, str] = {}
+        for line in lines:
+            if line.get("damage"):
+                where = "" if line["block"] is None else f"block {line['block']}, "
+                text = f"{where}{line['place']}: {line['problem']}"
+                first.setdefault(line["group"] or "", text)
+        for line in lines:
+            if "good" in line:
+                group = line["group"]
+                height = int(str(line["checkpoint"] or "0").partition(":")[0])
+                audit = LastAudit(
+                    isGood=line["good"],
+                    endedAt=endedAt,
+                    seconds=endedAt - self._startedAt,
+                    height=height,
+                    problem=first.get(group, ""),
+                )
+                self.lastAudit[group] = audit
+                self._metadata.put(AUDIT, group, msgspec.json.encode(audit))
+                self._tell(group, audit)
+        if "" in first:
+            self._log.error(
+                "The scheduled audit found damage: {problem}. svcbroker audit {dataDir} tells all",
+                problem=first[""],
+                dataDir=str(self._dataDir),
+            )
+
+    def _tell(self, group: str, audit: LastAudit) -> None:
+        if audit.isGood:
+            self._log.info(
+                "group {group}: audited up to block {height} in {seconds:.1f} seconds: good",
+                group=group,
+                height=audit.height,
+                seconds=audit.seconds,
+            )
+        else:
+            self._log.error(
+                "group {group}: the scheduled audit found damage: {problem}. svcbroker audit "
+                "{dataDir} tells all",
+                group=group,
+                problem=audit.problem,
+                dataDir=str(self._dataDir),
+            )
