@@ -159,9 +159,15 @@ class FaceTests(SynchronousTestCase):
         """What is done with stored chains."""
         self.check(
             archive,
+            "BROKER_FILES",
+            "COPY_NAME",
+            "KEYS_NAME",
+            "MAX_PART",
+            "METADATA_NAME",
+            "ROUNDS_ASIDE",
+            "STORE_NAME",
             "Audited",
             "AuditedChain",
-            "BROKER_FILES",
             "BackedUp",
             "BackupRefused",
             "Begin",
@@ -175,17 +181,14 @@ class FaceTests(SynchronousTestCase):
             "Findings",
             "ImportRefused",
             "Imported",
-            "COPY_NAME",
-            "KEYS_NAME",
-            "MAX_PART",
-            "METADATA_NAME",
+            "LogRefused",
+            "LogSource",
+            "LogUnreadable",
             "NotCertified",
             "Prover",
-            "ROUNDS_ASIDE",
             "RangeUnknown",
             "Replay",
             "Report",
-            "STORE_NAME",
             "StoredChain",
             "StoredKeys",
             "StreamBroken",
@@ -202,6 +205,7 @@ class FaceTests(SynchronousTestCase):
             "backUp",
             "checkEnd",
             "exportChain",
+            "exportLog",
             "exportPart",
             "groupDirectory",
             "groupsIn",
@@ -211,6 +215,7 @@ class FaceTests(SynchronousTestCase):
             "markCopy",
             "readChain",
             "storedHistory",
+            "storedLog",
         )
 
     def test_testingExports(self) -> None:
@@ -253,6 +258,7 @@ class FaceTests(SynchronousTestCase):
             "Statement",
             "TopicFields",
             "TopicProof",
+            "WitnessedEvent",
             "checkFinal",
             "checkLightBlock",
             "contentFields",
@@ -270,6 +276,7 @@ class FaceTests(SynchronousTestCase):
             "verifyContradiction",
             "verifyProof",
             "verifyTopic",
+            "verifyWitnessed",
         )
 
     def test_everyErrorIsExported(self) -> None:

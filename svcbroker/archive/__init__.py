@@ -29,6 +29,7 @@ from ._layout import (
     groupsIn,
     markCopy,
 )
+from ._logfiles import LogRefused, LogSource, LogUnreadable, exportLog, storedLog
 from ._prover import Certificates, NotCertified, Prover, readChain
 from ._replay import (
     ROUNDS_ASIDE,
@@ -65,6 +66,9 @@ __all__ = [
     "Findings",
     "ImportRefused",
     "Imported",
+    "LogRefused",
+    "LogSource",
+    "LogUnreadable",
     "NotCertified",
     "Prover",
     "RangeUnknown",
@@ -86,6 +90,7 @@ __all__ = [
     "backUp",
     "checkEnd",
     "exportChain",
+    "exportLog",
     "exportPart",
     "groupDirectory",
     "groupsIn",
@@ -95,4 +100,5 @@ __all__ = [
     "markCopy",
     "readChain",
     "storedHistory",
+    "storedLog",
 ]

@@ -5,6 +5,7 @@ The use cases: topics, publishing, reading events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
@@ -61,6 +62,7 @@ from ._values import (
     pageOffset,
     readable,
 )
+from .transparency import Transparency, TransparencyLog
 
 
 class Broker:
@@ -88,6 +90,7 @@ class Broker:
     @ivar erasing: what erases events, for operators.
     @ivar proving: what proves something.
     @ivar authors: what changes the authors of topics.
+    @ivar transparency: what serves the transparency logs.
     @ivar webhooks: who sends events to URLs.
     @ivar meter: counts publishes.
     @ivar audit: what carriers record operator calls in; C{None} where nothing is recorded.
@@ -108,6 +111,7 @@ class Broker:
         access: Access | None = None,
         audit: AuditTrail | None = None,
         source: str = "/svcbroker",
+        logs: Mapping[str, TransparencyLog] = MappingProxyType({}),
     ) -> None:
         """
         @param ledgers: the ledger of each group, by the group's id, in the operator's order.
@@ -120,6 +124,7 @@ class Broker:
         @param access: knows the accounts; C{None} where there are none.
         @param audit: records the operator calls.
         @param source: what the C{source} of CloudEvents begins with: the base path.
+        @param logs: the transparency logs by the id of their group.
         """
         self.groups = Groups(ledgers)
         self.limits = limits
@@ -149,6 +154,7 @@ class Broker:
         )
         self.proving = Proving(self.groups, self._timeouts)
         self.authors = TopicAuthors(self.groups, self._timeouts)
+        self.transparency = Transparency(self.groups, self._timeouts, self.proving, logs)
 
     def stop(self) -> None:
         """Let go of the clock. Called once, after the ledgers have stopped."""

@@ -78,6 +78,7 @@ class AsyncClient:
     proof = _call(Core.proof)
     checkpoint = _call(Core.checkpoint)
     genesis = _call(Core.genesis)
+    readLog = _call(Core.readLog)
 
     async def disconnect(self) -> None:
         """Close all connections. The client cannot be used any more."""

@@ -408,6 +408,10 @@ class Core:
         """
         return self._requests.read("genesis", {}, readDocument)
 
+    def readLog(self, path: str) -> Procedure[bytes]:
+        """Get a file of the group's transparency log, such as C{checkpoint}. It is not verified."""
+        return self._requests.readLog(path)
+
     def _verify(self, events: list[Event]) -> Procedure[list[Event]]:
         if self._verifier is not None:
             return (yield from self._verifier.verify(events))

@@ -7,13 +7,13 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from .. import __version__
 from ..errors import BrokerError
-from ._answers import readAnswer, readBatch
+from ._answers import readAnswer, readBatch, readDocument
 from ._attempts import Attempts, Brokers, isRefused, isUncertain
 from ._effects import HttpRequest, HttpResponse, Procedure, send
 
@@ -21,6 +21,9 @@ T = TypeVar("T")
 
 REQUEST_TIMEOUT: Final = 30.0
 """How long to wait for an answer, in seconds. A broker waits 10 for its chain."""
+
+DEFAULT_GROUP: Final = "1"
+"""The group of clients that name none."""
 
 Fields = Mapping[str, str | bytes]
 """Parameters of a request, by their names."""
@@ -156,13 +159,29 @@ class Requests:
         @param read: reads the answer, or raises a L{BrokerError}.
         @param wait: how long the broker may take in addition, in seconds.
         """
+        query = urlencode({**fields, **self.group})
+        return self.get(f"rest/{name}?{query}", read, wait=wait, alsoAfter=alsoAfter)
+
+    def get(
+        self,
+        path: str,
+        read: Callable[[HttpResponse], T],
+        *,
+        wait: float = 0.0,
+        alsoAfter: tuple[type[BrokerError], ...] = (),
+    ) -> Procedure[T]:
+        """
+        Get what is at a path below the base URL, with a query string.
+
+        @param read: reads the answer, or raises a L{BrokerError}.
+        @param wait: how long the broker may take in addition, in seconds.
+        """
 
         def attempt(attempts: Attempts) -> Procedure[T]:
-            query = urlencode({**fields, **self.group})
             response = yield from send(
                 HttpRequest(
                     method="GET",
-                    url=f"{attempts.url}/rest/{name}?{query}",
+                    url=f"{attempts.url}/{path}",
                     headers=self.headers,
                     timeout=attempts.limit(REQUEST_TIMEOUT + wait),
                 )
@@ -170,6 +189,15 @@ class Requests:
             return read(response)
 
         return self.repeat(attempt, wait=wait, alsoAfter=alsoAfter)
+
+    def readLog(self, path: str) -> Procedure[bytes]:
+        """
+        Get a file of the transparency log of the group.
+
+        @param path: its path below C{log/GROUP/}, with a query string where there is one.
+        """
+        group = str(self.group.get("groupId", DEFAULT_GROUP))
+        return self.get(f"log/{quote(group, safe='')}/{path}", readDocument)
 
     def post(self, attempts: Attempts, name: str, fields: Fields) -> Procedure[HttpResponse]:
         """Make one attempt of a call by REST that changes something."""

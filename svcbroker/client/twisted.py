@@ -130,6 +130,7 @@ class TwistedClient:
     proof = _call(Core.proof)
     checkpoint = _call(Core.checkpoint)
     genesis = _call(Core.genesis)
+    readLog = _call(Core.readLog)
 
     def disconnect(self) -> Deferred[None]:
         """Close all idle connections."""

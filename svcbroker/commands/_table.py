@@ -44,6 +44,7 @@ SECTIONS: Final[Mapping[str, tuple[Command, ...]]] = {
         Command("audit", "Check everything in a data directory, and name the place of any damage."),
         Command("genesis", "Write the genesis of a chain, against which its proofs are checked."),
         Command("checkpoint", "Print a block's hash, to be kept outside of the broker's reach."),
+        Command("log", "Show the transparency log's key, and write the log as files."),
         Command("export", "Write a chain as a stream of blocks with their certificates."),
         Command(
             "import",

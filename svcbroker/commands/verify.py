@@ -29,10 +29,13 @@ from ..proofs import (
     verifyConsistency,
     verifyProof,
     verifyTopic,
+    verifyWitnessed,
 )
+from ..tlog import Policy
 from ._arguments import CHAIN, PATH, UNEXPECTED, jsonOption, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._keys import readAuthors
+from ._policies import readPolicy, witnessedFields, witnessedLines
 from ._words import contentText, counted, quoted, timeText
 
 Names: TypeAlias = Mapping[bytes, str]
@@ -42,6 +45,8 @@ _SIGNED = "PROVED: a quorum of this chain's validators has signed it."
 _UNSIGNED = (
     "PROVED: it is in the trusted checkpoint's block or history. No validator's signature is here."
 )
+
+_LOGGED = "PROVED: it is in a log that the policy accepts."
 
 
 def _readFile(path: Path) -> bytes:
@@ -70,7 +75,7 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
 
 @makeCommand(
     """\
-    Check a proof offline, against a trusted genesis or checkpoint.
+    Check a proof offline, against a trusted genesis, checkpoint or policy.
 
     PROOF is a file with the answer of the operation proof, topicProof or consistency; - reads
     standard input. Say what you trust: the genesis, the chain (its hash), or a checkpoint that you
@@ -78,6 +83,9 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
 
     With --complete PROOF is a topic proof, and files with the proofs of all its events follow, one
     proof in each file or on each line, requested with trusted=HEIGHT of the topic proof's block.
+
+    With --policy PROOF is a tlog-proof of an event, as svcbroker log prove writes it. No validator
+    is trusted then, but the log's key and a quorum of witnesses, who tell when they have seen it.
 
     Exit codes: 0 proved, 1 not proved, 2 wrong usage.
     """
@@ -96,6 +104,7 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
         multiple=True,
         help="A block that is trusted: HEIGHT:HASH, or a file that holds it. May come again.",
     ),
+    click.option("--policy", type=PATH, metavar="FILE", help="The logs and witnesses trusted."),
     click.option(
         "--authors",
         type=PATH,
@@ -118,6 +127,7 @@ def command(
     genesis: str | None,
     chain: bytes | None,
     values: tuple[str, ...],
+    policy: Path | None,
     authors: Path | None,
     isComplete: bool,
     asJson: bool,
@@ -125,8 +135,11 @@ def command(
     """Check the proof, and tell what it proves."""
     if events and not isComplete:
         raise click.UsageError(UNEXPECTED, click.get_current_context())
-    if genesis is None and chain is None and not values:
-        raise CommandError("what do you trust? Give --genesis, --chain or --checkpoint")
+    isOther = genesis is not None or chain is not None or bool(values) or isComplete
+    if policy is not None and isOther:
+        raise CommandError("--policy says all that is trusted: give it alone")
+    if policy is None and not isOther:
+        raise CommandError("what do you trust? Give --genesis, --chain, --checkpoint or --policy")
     if genesis is not None and chain is not None:
         raise CommandError("--genesis says which chain it is: leave out --chain")
     if len(values) > 2:
@@ -145,10 +158,15 @@ def command(
         trusted.append(f"chain {chain.hex()}")
     trusted += [f"checkpoint {checkpoint}" for checkpoint in checkpoints]
     names = None if authors is None else readAuthors(authors)
+    witnesses = None
+    if policy is not None:
+        witnesses = readPolicy(policy)
+        trusted.append(f"the policy in {policy}")
     data = _read(sys.stdin.buffer) if proof == "-" else _readFile(Path(proof))
     try:
-        kind = formatOf(data)
-        if kind.startswith("svcbroker/consistency-proof"):
+        if witnesses is not None:
+            found, lines = _witnessed(data, witnesses, names)
+        elif (kind := formatOf(data)).startswith("svcbroker/consistency-proof"):
             if beginning is not None:
                 checkpoints.append(Checkpoint.of(beginning.header()))
             found, lines = _growth(data, chain, checkpoints)
@@ -163,7 +181,7 @@ def command(
             console.say(f"NOT PROVED: {quoted(str(error))}")
         return Exit.BAD
     # One operator has all keys of such a ledger.
-    isOpen = found.get("ledger") == "pbft" and not values
+    isOpen = (found.get("ledger") == "pbft" and not values) or found.get("witnesses") == []
     if asJson:
         notProved = ["that there is no other history"] if isOpen else []
         told = {"proved": True, **found, "trusted": trusted, "notProved": notProved}
@@ -177,6 +195,16 @@ def command(
         console.say(_line("not proved", "nothing here shows that there is no other history: trust"))
         console.say(_line("", "a checkpoint that was kept where the operator cannot change it"))
     return Exit.GOOD
+
+
+def _witnessed(
+    data: bytes, policy: Policy, names: Names | None
+) -> tuple[Mapping[str, Any], Iterator[str]]:
+    proved = verifyWitnessed(data, policy)
+    found = {**eventFields(proved.event, names), **witnessedFields(proved.witnessed)}
+    _, *lines = eventLines(proved.event, names)
+    lines += [_line(*each) for each in witnessedLines(proved.witnessed)]
+    return found, iter((_LOGGED, *lines))
 
 
 def _event(

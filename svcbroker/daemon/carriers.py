@@ -22,6 +22,7 @@ from ..broker import (
     retentionGroup,
 )
 from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
+from ..broker.transparency import LOG, LOG_TOPIC, TransparencyLog, logGroup
 from ..carriers import mqtt
 from ..carriers.http import Following, HttpSettings, Replication, Sessions, makeSite
 from ..carriers.peers import makePeers, parsePeerCredentials
@@ -42,7 +43,7 @@ from ..carriers.webhook import (
     webhookGroup,
 )
 from ..console import Console
-from ..interfaces import ILedger
+from ..interfaces import ILedger, IProvableLedger
 from ..metrics import AuditMetrics, BrokerMetrics
 from ..model import InterfaceType
 from ..net.policy import AddressPolicy
@@ -70,6 +71,7 @@ ENTRY_GROUPS: Mapping[str, GroupOf] = {
     "mqtt": mqtt.entryGroup,
     RETENTION: retentionGroup,
     AUDIT: auditGroup,
+    LOG: logGroup,
 }
 """How the group of each entry of the metadata store is found."""
 
@@ -187,6 +189,7 @@ def makeCarriers(
     )
     peers = makePeers(reactor, {peer.name: peer.url for peer in config.peers}, peerCredentials)
     version = readVersion()
+    logs = _makeLogs(config, ledgers, metadata, reactor.seconds)
     broker = Broker(
         ledgers,
         reactor,
@@ -194,7 +197,7 @@ def makeCarriers(
             maxContent=config.maxContent,
             chainTimeout=config.chainTimeout,
             peerTimeout=config.peerTimeout,
-            reservedTopics=frozenset({config.auditTopic} if audit else ()),
+            reservedTopics=frozenset({LOG_TOPIC, *([config.auditTopic] if audit else [])}),
         ),
         nodeAddress=config.advertise or address,
         version=version,
@@ -205,6 +208,7 @@ def makeCarriers(
         access=access,
         audit=audit,
         source=config.basePath,
+        logs=logs,
     )
     webhooks.publishBy(broker)
     makeStomp = partial(
@@ -343,3 +347,19 @@ def makeCarriers(
         audit=audit,
         release=release,
     )
+
+
+def _makeLogs(
+    config: Config,
+    ledgers: Mapping[str, ILedger],
+    metadata: MetadataStore,
+    seconds: Callable[[], float],
+) -> Mapping[str, TransparencyLog]:
+    """The transparency logs of the groups whose ledgers have a chain."""
+    logs = {}
+    for group, ledger in ledgers.items():
+        provable: IProvableLedger | None = IProvableLedger(ledger, None)
+        if provable is not None:
+            origin = f"{config.logOrigin}/log/{group}" if config.logOrigin else ""
+            logs[group] = TransparencyLog(provable, metadata, seconds, origin)
+    return logs

@@ -43,6 +43,7 @@ from .settings import (
     grantLines,
     groupSetting,
     hostName,
+    logOrigin,
     origin,
     peerUrl,
     retentionRule,
@@ -174,6 +175,14 @@ class Config:
         Period(0),
         "how often all chains are audited beside their work, such as 24h; see svcbroker audit",
         shown="never",
+    )
+    logOrigin: str = _setting(
+        "log-origin",
+        Text(metavar="NAME", normalise=logOrigin),
+        "",
+        "what the transparency logs are called: the broker's public URL without the scheme, such "
+        "as broker.example/svcbroker; the log of a group is NAME/log/GROUP",
+        shown="svcbroker/ and the chain's id",
     )
     mqttOpenTopics: bool = _setting(
         "mqtt-open-topics",

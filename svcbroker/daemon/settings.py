@@ -16,11 +16,13 @@ from attrs import field, frozen
 
 from ..access import BUILT_IN_ROLES, grantsOf
 from ..broker import RetentionRule
+from ..chain import Malformed
 from ..errors import BrokerError
 from ..interfaces import Action
 from ..model import checkFilter, checkTopicName
 from ..net.policy import parseAllowed
 from ..operations import WEEVENT
+from ..tlog import checkName
 from .periods import UNITS, secondsOf
 
 ON_HTTP: Final = "http"
@@ -248,6 +250,18 @@ def topicName(text: str) -> str:
         except BrokerError as error:
             raise ValueError(f"is not a topic's name: {error.message}") from None
     return text
+
+
+def logOrigin(text: str) -> str:
+    """The beginning of the names of transparency logs, without a slash at its end."""
+    if text:
+        try:
+            checkName(text)
+        except Malformed as error:
+            raise ValueError(str(error)) from None
+        if "://" in text or len(text) > 256:
+            raise ValueError(f"is not a name such as broker.example/svcbroker: {text!r}")
+    return text.rstrip("/")
 
 
 def dialect(text: str) -> str:

@@ -44,7 +44,7 @@ from ._publishing import (
     readPublishHeaders,
 )
 from ._queries import QUERIES
-from ._restonly import CLOUD_EVENTS, FOLLOW
+from ._restonly import CLOUD_EVENTS, FOLLOW, LOG_PROOF
 from ._results import (
     EVENT,
     Envelope,
@@ -78,6 +78,7 @@ __all__ = [
     "EVENT_HEADERS",
     "FOLLOW",
     "IDEMPOTENCY_KEY",
+    "LOG_PROOF",
     "OMITTED",
     "OPERATIONS",
     "OPERATOR_CALLS",

@@ -1,6 +1,6 @@
 """
-The calls that only REST has, since their requests or their answers are no JSON of ours: C{follow}
-and C{cloudevents}.
+The calls that only REST has, since their requests or their answers are no JSON of ours: C{follow},
+C{cloudevents} and C{logProof}.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..broker import Broker, PublishPolicy, SendResult
 from ..errors import (
     BrokerError,
     ContentBlank,
+    EventIdBlank,
     EventIdInvalid,
     EventIdTooLong,
     EventNotFound,
@@ -30,7 +31,7 @@ from ..errors import (
 from ..model import Edge, EventFormat, InterfaceType, Offset, SubscribeRequest
 from ..net.deferreds import asDeferred
 from ._declarations import Operation, Parameter
-from ._operations import PUBLISH
+from ._operations import EVENT_ID, PUBLISH
 from ._parameters import CONTENT, ERASED, FILTERS, FORMAT, GROUP, TAG
 from ._publishing import makePublication
 from ._results import STRING
@@ -126,3 +127,13 @@ CLOUD_EVENTS: Final = evolve(
 The event is the request, in structured or in binary mode. Its attributes are an extension, and its
 source and id are its idempotency key.
 """
+
+LOG_PROOF: Final = Operation(
+    name="logProof",
+    summary="Prove that an event is in the transparency log, with the cosignatures of witnesses.",
+    parameters=(EVENT_ID, GROUP),
+    result=STRING,
+    errors=(EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown),
+    method=lambda broker: broker.transparency.prove,
+)
+"""Its answer is a file of C{c2sp.org/tlog-proof}."""

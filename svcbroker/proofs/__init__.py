@@ -54,6 +54,7 @@ from ._hex import contentFields
 from ._reading import MAX_PROOF_SIZE, ProofInvalid, formatOf, readCheckpoint, readGenesis
 from ._topics import ProvedTopic, verifyComplete, verifyTopic
 from ._verify import ProvedEvent, ProvedGrowth, verifyConsistency, verifyProof
+from ._witnessed import WitnessedEvent, verifyWitnessed
 
 __all__ = [
     "CERTIFIED",
@@ -86,6 +87,7 @@ __all__ = [
     "Statement",
     "TopicFields",
     "TopicProof",
+    "WitnessedEvent",
     "checkFinal",
     "checkLightBlock",
     "contentFields",
@@ -103,4 +105,5 @@ __all__ = [
     "verifyContradiction",
     "verifyProof",
     "verifyTopic",
+    "verifyWitnessed",
 ]

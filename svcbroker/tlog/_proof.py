@@ -11,12 +11,13 @@ from typing import Final
 from attrs import frozen
 
 from ..chain import Malformed, leafHash, rootOfPath
-from ._note import MAX_NOTE_SIZE, Note, decodeBase64
+from ._note import Note, decodeBase64
 from ._treehead import TreeHead, encodeHash, parseHash, parseNumber
 
 _FIRST_LINE: Final = "c2sp.org/tlog-proof@v1"
 _MAX_PATH: Final = 63
-_MAX_SIZE: Final = MAX_NOTE_SIZE + 64 * 1024
+_MAX_SIZE: Final = 1 << 29
+"""Room for the proof of any event, in base64."""
 
 
 @frozen(kw_only=True)

@@ -191,6 +191,15 @@ def decodeEntries(data: bytes) -> Sequence[bytes]:
     return entries
 
 
+def encodeTile(tile: Tile, hashes: Sequence[bytes]) -> bytes:
+    """
+    The hashes of a tile.
+
+    @param hashes: as many as its width: nodes of the tree, or entries where the level is 0.
+    """
+    return b"".join(hashes) if tile.level else hashEntries(hashes)
+
+
 def hashEntries(entries: Iterable[bytes]) -> bytes:
     """The tile of level 0 of some entries."""
     return b"".join(map(leafHash, entries))

@@ -22,6 +22,7 @@ from svcbroker.broker import (
     Limits,
     ReadRequest,
 )
+from svcbroker.broker.transparency import TransparencyLog
 from svcbroker.errors import BrokerError, NoSuchCall
 from svcbroker.model import EventId, SubscriptionRecord, WebhookPage
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
@@ -97,6 +98,7 @@ def makeFixture(
     hasFaults: bool = False,
     reservedTopics: Collection[str] = (),
     access: Callable[[Clock], Access] | None = None,
+    logs: Mapping[str, TransparencyLog] | None = None,
 ) -> Fixture:
     """
     A broker of two groups.
@@ -124,5 +126,6 @@ def makeFixture(
         webhooks=FailingWebhooks(NoSuchCall()),
         hasFaults=hasFaults,
         access=None if access is None else access(clock),
+        logs=logs or {},
     )
     return Fixture(clock, ledger, second, broker)

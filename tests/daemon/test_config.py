@@ -43,6 +43,7 @@ class DefaultTests(SynchronousTestCase):
                 "anonymous": (),
                 "auditTopic": "$svc/audit",
                 "auditEvery": Period(0),
+                "logOrigin": "",
                 "mqttOpenTopics": True,
                 "basePath": "/svcbroker",
                 "dialect": "",

@@ -17,6 +17,7 @@ from .descriptions import ServedPath, descriptionRoutes, withDiscovery
 from .fastpath import FastChannel, FastPath
 from .health import healthRoutes
 from .jsonrpc import errorEncoder, rpcEndpoint
+from .log import logRoutes
 from .operator import Authorizer, operatorRoutes
 from .plain import Answers
 from .rest import queryEndpoints, restEndpoints
@@ -89,6 +90,7 @@ def _makeRoutes(
     others = [
         cloudEventsRoute(f"{base}/rest", broker),
         *healthRoutes(broker, access),
+        *logRoutes(f"{base}/log", broker),
         *routes,
     ]
     if authorizer is not None:

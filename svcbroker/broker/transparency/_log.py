@@ -1,0 +1,158 @@
+"""
+The log of a group, made of its chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+
+from ...chain import History, growthPath, historyPath
+from ...errors import HeightUnknown, LedgerUnavailable
+from ...interfaces import IProvableLedger
+from ...net.deferreds import asDeferred
+from ...tlog import (
+    TILE_HEIGHT,
+    Note,
+    Tile,
+    Tiles,
+    TreeHead,
+    encodeEntries,
+    encodeTile,
+    neededTiles,
+)
+from .._metadata import MetadataStore
+from ._certification import LOG, Certification, LogCertification
+
+MAX_AGE: Final = 1.0
+"""How old, in seconds, the newest checkpoint is before another one is signed."""
+
+
+def logGroup(kind: str, name: str, value: bytes) -> str:
+    """The group of an entry of the metadata store."""
+    return name.partition("/")[0]
+
+
+@frozen
+class LogCheckpoint:
+    """
+    A checkpoint of a log.
+
+    @ivar head: what it says.
+    @ivar note: with its signatures.
+    """
+
+    head: TreeHead
+    note: Note
+
+    @classmethod
+    def decode(cls, data: bytes) -> LogCheckpoint:
+        """
+        Read a checkpoint.
+
+        @raise Malformed: it is none.
+        """
+        note = Note.decode(data)
+        return cls(TreeHead.parse(note.text), note)
+
+
+class TransparencyLog:
+    """
+    The log of a group. Everything is read from the ledger when it is asked for: at most 256 hashes
+    for a tile, and for a checkpoint or a path one or two tiles of each level.
+
+    Its Deferreds may fail with L{LedgerUnavailable<svcbroker.errors.LedgerUnavailable>}.
+
+    @ivar group: the id of the group.
+    """
+
+    def __init__(
+        self,
+        ledger: IProvableLedger,
+        store: MetadataStore,
+        seconds: Callable[[], float],
+        origin: str = "",
+    ) -> None:
+        """
+        @param store: keeps the newest checkpoint, for C{svcbroker log export}.
+        @param seconds: a monotonic clock.
+        @param origin: the origin of the log; empty for C{svcbroker/} and the chain's id.
+        """
+        self.group = ledger.group
+        self._ledger = ledger
+        self._store = store
+        self._seconds = seconds
+        self._certification = LogCertification(ledger, store, origin)
+        self._signed: LogCheckpoint | None = None
+        self._signedAt = 0.0
+
+    def certified(self) -> Deferred[Certification]:
+        """The key that signs the log, certified by the chain."""
+        return self._certification.certified()
+
+    @asDeferred
+    async def sign(self, above: int = -1) -> LogCheckpoint:
+        """
+        The newest checkpoint, signed by the log alone. It may be L{MAX_AGE} old.
+
+        @param above: the index of an entry that it has to have.
+        @raise HeightUnknown: there is no such entry yet.
+        """
+        signed, now = self._signed, self._seconds()
+        if signed is None or signed.head.size <= above or now - self._signedAt >= MAX_AGE:
+            key = (await self.certified()).key
+            size = (await self._ledger.getStatistics()).height + 1
+            if signed is None or size > signed.head.size:
+                head = await self.head(key.verifier.name, size)
+                signed = LogCheckpoint(head, Note(head.text, (key.sign(head.text),)))
+                if self._signed is None or size > self._signed.head.size:
+                    self._signed = signed
+                    self._store.put(LOG, f"{self.group}/checkpoint", signed.note.encode())
+            self._signedAt = now
+        if signed.head.size <= above:
+            raise HeightUnknown()
+        return signed
+
+    @asDeferred
+    async def head(self, origin: str, size: int) -> TreeHead:
+        """What a checkpoint of a size says. The chain has so many headers."""
+        tiles = await self._tiles(size)
+        return TreeHead(origin, size, History.load(size, tiles.source).root)
+
+    @asDeferred
+    async def path(self, index: int, size: int) -> Sequence[bytes]:
+        """The siblings that prove an entry in the log of a size."""
+        tiles = await self._tiles(size, index)
+        return historyPath(index, size, tiles.source)
+
+    @asDeferred
+    async def growth(self, older: int, newer: int) -> Sequence[bytes]:
+        """The consistency proof from one size to another."""
+        tiles = await self._tiles(newer, *([older - 1] if older else ()))
+        return growthPath(older, newer, tiles.source)
+
+    @asDeferred
+    async def tile(self, tile: Tile) -> bytes | None:
+        """The hashes of a tile; C{None} where the log has not all of them."""
+        hashes = await self._ledger.readHistory(TILE_HEIGHT * tile.level, tile.first, tile.width)
+        if len(hashes) < tile.width:
+            return None
+        return encodeTile(tile, hashes)
+
+    @asDeferred
+    async def entries(self, tile: Tile) -> bytes | None:
+        """The entries of a tile of level 0; C{None} where the log has not all of them."""
+        hashes = await self._ledger.readHistory(0, tile.first, tile.width)
+        return None if len(hashes) < tile.width else encodeEntries(hashes)
+
+    async def _tiles(self, size: int, *indexes: int) -> Tiles:
+        found = {}
+        for tile in neededTiles(size, *indexes):
+            data = await self.tile(tile)
+            if data is None:
+                raise LedgerUnavailable("the chain's history is incomplete")
+            found[tile] = data
+        return Tiles(found)

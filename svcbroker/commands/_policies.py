@@ -1,0 +1,48 @@
+"""
+What the commands share that check logs by a policy of trusted witnesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..chain import Malformed
+from ..tlog import Policy, Witnessed
+from ._command import CommandError
+from ._words import quoted, timeText
+
+
+def readPolicy(path: Path) -> Policy:
+    """
+    Read a file of C{c2sp.org/tlog-policy}.
+
+    @raise CommandError: it is none.
+    """
+    try:
+        return Policy.parse(path.read_bytes())
+    except Malformed as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def witnessedFields(witnessed: Witnessed) -> Mapping[str, Any]:
+    """What a policy accepts of a checkpoint, for programs. Times are in milliseconds."""
+    head = witnessed.head
+    return {
+        "log": {"origin": head.origin, "size": head.size, "root": head.root.hex()},
+        "witnesses": [
+            {"name": each.witness, "time": each.time * 1000} for each in witnessed.cosignatures
+        ],
+    }
+
+
+def witnessedLines(witnessed: Witnessed) -> Iterator[tuple[str, str]]:
+    """What a policy accepts of a checkpoint, for people: names of lines, and their texts."""
+    head, count = witnessed.head, len(witnessed.cosignatures)
+    yield "log", quoted(head.origin)
+    yield "", f"checkpoint of size {head.size}, root {head.root.hex()}"
+    yield "", f"cosigned by {count} of the policy's witnesses"
+    for each in witnessed.cosignatures:
+        seen = timeText(each.time * 1000)
+        yield "seen by", f"{quoted(each.witness)} not later than {seen}"

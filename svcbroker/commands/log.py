@@ -1,0 +1,133 @@
+"""
+C{svcbroker log}: the transparency log of a group.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ._arguments import options
+from ._command import Command, CommandError, Console, Exit
+from ._connection import clientCommand
+from ._words import counted
+
+if TYPE_CHECKING:
+    from ..client import Client
+
+
+@clientCommand(
+    """\
+    Show the public key of the log, and check that the chain certifies it.
+
+    Say what you trust: the genesis that you have kept. Without it, the key is what the broker
+    tells. The line that is written is one for a policy file.
+
+    \b
+    svcbroker log key --genesis genesis.json
+    """
+)
+@options(
+    click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
+    click.option("--json", "asJson", is_flag=True, help="Tell all of it in JSON."),
+)
+def _key(console: Console, client: Client, genesis: str | None, asJson: bool) -> int:
+    from ..proofs import ProofInvalid, readGenesis, verifyProof
+
+    told = json.loads(client.readLog("keys"))
+    if genesis is None:
+        console.warn("the key is what the broker tells: give --genesis to have it proved")
+    else:
+        try:
+            chain = readGenesis(Path(genesis).read_bytes()).chain
+            proved = verifyProof(client.proof(told["eventId"]), chain=chain)
+            record = json.loads(proved.content or b"{}")
+            if (record["origin"], record["key"]) != (told["origin"], told["key"]):
+                raise ProofInvalid("the event certifies another key")
+            if proved.topic != "$svc/log":
+                raise ProofInvalid(f"the event is one of the topic {proved.topic}")
+        except (ProofInvalid, ValueError, LookupError, TypeError) as error:
+            raise CommandError(f"NOT PROVED: {error}", Exit.BAD) from None
+    console.say(json.dumps(told) if asJson else f"log {told['key']}")
+    return Exit.GOOD
+
+
+@clientCommand(
+    """\
+    Get the proof that an event is in the log: a tlog-proof with the newest checkpoint.
+
+    svcbroker verify --policy checks it, offline.
+
+    \b
+    svcbroker log prove 7ba3f518-1-1 --output event.tlog-proof
+    """
+)
+@options(
+    click.argument("event"),
+    click.option("--output", metavar="FILE", help="Write it to this file."),
+)
+def _prove(console: Console, client: Client, event: str, output: str | None) -> int:
+    from urllib.parse import quote
+
+    proof = client.readLog(f"proof?eventId={quote(event, safe='')}")
+    if output is None:
+        console.output.write(proof.decode())
+    else:
+        Path(output).write_bytes(proof)
+    return Exit.GOOD
+
+
+@clientCommand(
+    """\
+    Write the log as files: the checkpoint, the tiles and the entries.
+
+    Any web server can serve DIRECTORY as the log. What is there already is not read again, so the
+    same command, once an hour for example, writes what is new. It is refused when the log has not
+    grown from what is in DIRECTORY.
+
+    \b
+    svcbroker log export /srv/www/log
+    """
+)
+@options(
+    click.argument("directory"),
+    click.option(
+        "--data-dir",
+        "dataDir",
+        metavar="DATA-DIR",
+        help="Read this data directory, and ask no broker. One may be running on it.",
+    ),
+)
+def _export(console: Console, client: Client, directory: str, dataDir: str | None) -> int:
+    from ..archive import LogRefused, LogUnreadable, exportLog, storedLog
+    from ..storage import StorageError
+    from .export import onlyGroup
+
+    target = Path(directory)
+    try:
+        if dataDir is None:
+            head, count = exportLog(client.readLog, target)
+        else:
+            group = click.get_current_context().params["group"] or onlyGroup(Path(dataDir))
+            with storedLog(Path(dataDir), group) as read:
+                head, count = exportLog(read, target)
+    except LogRefused as error:
+        raise CommandError(f"{error}", Exit.BAD) from None
+    except (LogUnreadable, StorageError) as error:
+        raise CommandError(f"{error}") from None
+    console.warn(f"{head.origin}: size {head.size}, {counted(count, 'file')} written")
+    return Exit.GOOD
+
+
+COMMANDS: Final = (
+    Command("key", "Show the public key of the log, and check it.", command=_key),
+    Command("prove", "Get the proof that an event is in the log.", command=_prove),
+    Command("export", "Write the log as files for a web server.", command=_export),
+)
+HELP: Final = (
+    "The log has the hashes of the chain's headers, which strangers can follow and witnesses "
+    "cosign. docs/transparency.rst says more."
+)
