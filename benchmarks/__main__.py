@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 from attrs import asdict
 
+from svcbroker.commands.bench.load import Broken
+
 from .children import CHECKOUT, Ended, Missing, household
 from .comet import findEngine, measureNetwork
 from .comparison import Comparison, compare, comparisonSections
-from .load import Broken
 from .machine import machine
 from .memory import measureMemory
 from .report import Section, writeReport

@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 
 from svcbroker.access import hashPassword
+from svcbroker.commands.bench.load import Broken, Shape, drive
 
 from .children import freePorts, household
-from .load import Broken, Shape, drive
 from .loader import connected, driveOn
 from .servers import Server, startDaemon
 from .wires import mqtt

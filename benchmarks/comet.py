@@ -16,11 +16,11 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from svcbroker.commands.bench.load import Broken, percentile
+
 from .children import CHECKOUT
-from .load import Broken
 from .loader import Load, connected, drive, driveOn
 from .network import NODES, Network, awaitGood, startNetwork
-from .report import percentile
 from .servers import Server, startDaemon
 from .wires.http import TOPIC, postForm, rpc
 

@@ -27,10 +27,11 @@ from time import perf_counter, sleep
 
 from attrs import define, field
 
+from svcbroker.commands.bench.load import TIMEOUT, Broken
+from svcbroker.commands.bench.wires import MQTT_5, MQTT_311, connectPacket, packet, text
+
 from .children import freePorts, household, separateCores, start
-from .load import TIMEOUT, Broken
 from .servers import TWISTD, Server, awaitLine
-from .wires.mqtt import MQTT_5, MQTT_311, connectPacket, frame, text
 
 ROUNDS = 5
 SECONDS = 4.0
@@ -122,8 +123,8 @@ class Flooder:
 def flood(http: int, mqtt: int, stomp: int) -> None:
     """Flood until this process is ended; say each second how that goes."""
     token = TOKENS["flood"]
-    publish5 = frame(0x32, text("bench"), b"\0\1", b"\0", CONTENT)
-    publish311 = frame(0x32, text("bench"), b"\0\1", CONTENT)
+    publish5 = packet(0x32, text("bench"), b"\0\1", b"\0", CONTENT)
+    publish311 = packet(0x32, text("bench"), b"\0\1", CONTENT)
     login = ("flood", token.decode("ascii"))
     hello = {version: connectPacket("", version, login) for version in (MQTT_5, MQTT_311)}
     send = b"SEND\ndestination:bench\nreceipt:1\ncontent-length:300\n\n%b\0" % CONTENT

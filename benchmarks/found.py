@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from .load import Measured
-from .report import percentile
+from svcbroker.commands.bench.load import Measured, percentile
 
 WARM_UP = 0.3
 """Seconds of load before each measurement, at most a quarter of it."""

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 
+from svcbroker.commands.bench.load import Broken
+
 from .children import separateCores
-from .load import Broken
 from .loader import drive
 from .servers import startDaemon
 from .wires.http import TOPIC, rpc

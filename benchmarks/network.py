@@ -14,6 +14,7 @@ from typing import Any
 
 from attrs import define
 
+from svcbroker.commands.bench.load import TIMEOUT, Broken
 from svcbroker.ledgers.cometbft.provisioning import (
     Address,
     NetworkPlan,
@@ -24,7 +25,6 @@ from svcbroker.ledgers.cometbft.provisioning import (
 from svcbroker.proofs.cometbft import Instant
 
 from .children import cpuOf
-from .load import TIMEOUT, Broken
 from .servers import Server, startDaemon
 
 NODES = 4

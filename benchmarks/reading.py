@@ -24,11 +24,12 @@ from statistics import median
 from time import perf_counter, sleep
 from urllib.parse import urlencode
 
+from svcbroker.commands.bench.load import TIMEOUT, Broken
+
 from .brokers._broker import TOPIC
 from .brokers._daemon import startDaemon
 from .children import household, separateCores
 from .flooding import measure, steady
-from .load import TIMEOUT, Broken
 
 ROUNDS = 3
 BATCHES = 100

@@ -4,7 +4,7 @@ Reports in Markdown with plots as SVG.
  1. L{Chart}: curves, each a L{Series} of L{Point}s; L{Bars}: one L{Bar} for each value
  2. L{Section}: text and pictures; L{writeReport} writes a page of sections
  3. L{amount} and L{markdownTable}: numbers and tables in Markdown
- 4. L{percentile} and L{middle}: what is computed from many measurements
+ 4. L{middle}: what is computed from many measurements
 
 L{benchmarks.drawing} draws the plots.
 """
@@ -12,7 +12,7 @@ L{benchmarks.drawing} draws the plots.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor, log10
+from math import floor, log10
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -199,16 +199,6 @@ def markdownTable(header: Sequence[str], rows: Sequence[Sequence[str]], words: i
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """
-    The least value that C{share} per cent of the values do not exceed.
-
-    @param ordered: one value or more, in rising order.
-    """
-    # Rounded first: 99.9 per cent of 1000 is 999, and not a little more.
-    return ordered[max(0, ceil(round(len(ordered) * share / 100, 9)) - 1)]
 
 
 def middle(rounds: Sequence[_Numbers]) -> _Numbers:

@@ -17,8 +17,9 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import define
 
+from svcbroker.commands.bench.load import TIMEOUT, Broken
+
 from .children import cpuOf, memoryOf, start
-from .load import TIMEOUT, Broken
 
 TWISTD = "from twisted.scripts.twistd import run; run()"
 """What Python is told, to be C{twistd}."""

@@ -16,10 +16,11 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from svcbroker.commands.bench.load import Broken, Measured
+
 from .brokers import Broker, startDaemon, startMosquitto, startRabbit
 from .children import Missing, busyOf, separateCores
 from .found import MARKS, WARM_UP, Found, marks
-from .load import Broken, Measured
 from .loader import drive
 from .report import amount, middle
 from .streamload import driveNotify, driveReplay, gather

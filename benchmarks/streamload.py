@@ -10,7 +10,9 @@ from contextlib import closing
 from socket import socket
 from time import perf_counter, process_time
 
-from .load import Broken, Measured
+from svcbroker.commands.bench.load import Broken, Measured
+from svcbroker.commands.bench.wires import MQTT_5, connectPacket, greet, publishPacket
+
 from .loader import allowFiles, connect
 from .wires import mqtt
 from .wires.talk import CONTENT, ask, read, readExactly
@@ -24,11 +26,12 @@ def driveNotify(port: int, topic: str, seconds: float) -> Measured:
     @raise Broken: something else than the event was delivered.
     """
     latencies = array("d")
-    publish, delivery = mqtt.publishPacket(topic, 1, 1), mqtt.publishPacket(topic, 0, 0)
+    publish = publishPacket(topic, 1, 1, CONTENT)
+    delivery = publishPacket(topic, 0, 0, CONTENT)
     with closing(connect(port)) as reader, closing(connect(port)) as publisher:
-        mqtt.greet(reader)
+        greet(reader)
         mqtt.subscribe(reader, topic, 0)
-        mqtt.greet(publisher)
+        greet(publisher)
         began, computed = perf_counter(), process_time()
         while perf_counter() < began + seconds:
             sent = perf_counter()
@@ -50,7 +53,7 @@ def driveReplay(port: int, topic: str, events: int) -> Measured:
     """
     latencies = array("d")
     with closing(connect(port)) as reader:
-        ask(reader, mqtt.connectPacket("", mqtt.MQTT_5), b"\x20")
+        ask(reader, connectPacket("", MQTT_5), b"\x20")
         began, computed = perf_counter(), process_time()
         reader.sendall(mqtt.replayPacket(topic))
         found = 0
@@ -92,7 +95,7 @@ def gather(port: int, subscribers: int, deadline: float) -> Sequence[socket]:
         for number in range(subscribers):
             one = connect(port)
             opened.append(one)
-            mqtt.greet(one, f"idle{number}")
+            greet(one, f"idle{number}")
             mqtt.subscribe(one, f"idle/{number}", 0)
             if perf_counter() > deadline:
                 raise Broken(f"only {number} of {subscribers} could subscribe in time")

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from attrs import define
 
+from svcbroker.commands.bench.load import Broken
+
 from ..children import START_SECONDS, Missing, cpuOf, familyOf, memoryOf, stop
-from ..load import Broken
 from ..servers import Server
 
 TOPIC = "bench"

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from svcbroker import __version__
+from svcbroker.commands.bench.load import Broken
 
 from ..children import Missing, awaitPorts, freePorts, start, stop
-from ..load import Broken
 from ..servers import TWISTD, Server
 from ._broker import TOPIC, Broker
 

@@ -10,8 +10,9 @@ from time import perf_counter, sleep
 
 import msgspec
 
+from svcbroker.commands.bench.load import Broken
+
 from ..children import START_SECONDS, Missing, awaitPorts, freePorts, start, stop
-from ..load import Broken
 from ..wires.amqp import QueueControl
 from ._broker import TOPIC, Broker, versionOf
 

@@ -14,6 +14,8 @@ from time import perf_counter, sleep
 import msgspec
 from attrs import define, field
 
+from svcbroker.commands.bench.load import TIMEOUT, Broken
+
 from ..brokers import (
     TOPIC,
     Broker,
@@ -28,7 +30,6 @@ from ..brokers import (
 )
 from ..children import Missing, busyOf, separateCores
 from ..found import WARM_UP, Found
-from ..load import TIMEOUT, Broken
 from ..loader import connected, drive, driveOn
 from ..report import middle
 from ..wires.http import rpcText

@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 from attrs import asdict
 
+from svcbroker.commands.bench.load import Broken
+
 from ..children import CHECKOUT, Ended, Missing, household, separateCores
-from ..load import Broken
 from ..machine import machine
 from ..report import Section, writeReport
 from . import _connections, _contents, _topics

@@ -14,13 +14,12 @@ from random import Random
 import msgspec
 from attrs import frozen
 
+from svcbroker.commands.bench.load import Broken, Measured, Shape, percentile
+from svcbroker.commands.bench.load import drive as driveHere
+from svcbroker.commands.bench.wires import httpRequest
 from svcbroker.model import topicPrefix
 
-from ..load import Broken, Measured, Shape
-from ..load import drive as driveHere
 from ..loader import Load, Protocol, allowFiles, connect, drive, driveOn
-from ..report import percentile
-from ..wires.http import request
 from ._daemon import Daemon
 
 WARM_UP = 0.2
@@ -73,7 +72,7 @@ def measure(
 
 
 def _get(path: str) -> bytes:
-    return request(b"GET", f"/svcbroker{path}".encode("ascii"))
+    return httpRequest(b"GET", f"/svcbroker{path}".encode("ascii"))
 
 
 def _rpc(method: str, calls: Sequence[dict[str, str]]) -> bytes:
@@ -83,7 +82,7 @@ def _rpc(method: str, calls: Sequence[dict[str, str]]) -> bytes:
             for number, params in enumerate(calls)
         ]
     )
-    return request(b"POST", b"/svcbroker/jsonrpc", b"application/json", text)
+    return httpRequest(b"POST", b"/svcbroker/jsonrpc", b"application/json", text)
 
 
 def _contentOf(size: int) -> str:
@@ -94,7 +93,7 @@ def publishOne(topic: str, size: int) -> Load:
     """One publish a request, by POST with a form."""
     fields = f"topic={topic}&content={'x' * size}".encode("ascii")
     form = b"application/x-www-form-urlencoded"
-    one = request(b"POST", b"/svcbroker/rest/publish", form, fields)
+    one = httpRequest(b"POST", b"/svcbroker/rest/publish", form, fields)
     return Load(
         protocol=Protocol.HTTP,
         frames=lambda number: [one],
@@ -156,7 +155,8 @@ def openTopics(daemon: Daemon, topics: Sequence[str]) -> Speed:
         return body.count(b'"result"')
 
     before = daemon.cpu()
-    shape = Shape(requests=iter(requests), check=check)
+    unasked = iter(requests)
+    shape = Shape(requests=lambda number: unasked, check=check)
     found = driveHere(daemon.port, shape, OPENERS, _LONGEST, len(requests))
     cpu = daemon.cpu() - before
     total = daemon.call("/rest/list", pageIndex="0", pageSize="1")["total"]

@@ -12,7 +12,8 @@ from statistics import median
 
 from attrs import frozen
 
-from ..load import Broken
+from svcbroker.commands.bench.load import Broken
+
 from ..loader import drive
 from ._asking import (
     CLIENTS,

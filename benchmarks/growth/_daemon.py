@@ -19,8 +19,9 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import frozen
 
+from svcbroker.commands.bench.load import TIMEOUT, Broken
+
 from ..children import START_SECONDS, STOP_SECONDS, cpuOf, freePorts, memoryOf, start
-from ..load import TIMEOUT, Broken
 
 _TWISTD = "from twisted.scripts.twistd import run; run()"
 _LOOK_AGAIN = 0.002

@@ -6,7 +6,8 @@ The load: C{*.c} is the program that drives it, L{drive} has it do so.
  3. for some seconds the program keeps requests under way on all of them, and checks every answer
 """
 
-from ..load import Measured
+from svcbroker.commands.bench.load import Measured
+
 from ._drive import allowFiles, connect, connected, drive, driveOn
 from ._plan import Load, Protocol, encodePlan
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from time import sleep
 
+from svcbroker.commands.bench.load import TIMEOUT, Broken, Measured
+
 from ..building import buildLoader
-from ..load import TIMEOUT, Broken, Measured
 from ._plan import Load, decodeFound, encodePlan
 
 _SPARE_FILES = 64

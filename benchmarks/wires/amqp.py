@@ -8,7 +8,8 @@ import struct
 from socket import socket
 from types import TracebackType
 
-from ..load import Broken
+from svcbroker.commands.bench.load import Broken
+
 from ..loader import Load, Protocol, connect
 from .talk import CONTENT, readExactly
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from svcbroker.commands.bench.wires import httpRequest
+
 from ..loader import Load, Protocol
 from .talk import CONTENT
 
@@ -19,14 +21,6 @@ _FAILURE = b'"error"'
 _FIELDS = b"topic=%b&content=%b" % (TOPIC.encode(), CONTENT)
 _PATH = b"/svcbroker/rest/publish"
 _FORM = b"application/x-www-form-urlencoded"
-
-
-def request(method: bytes, target: bytes, type: bytes = b"", body: bytes = b"") -> bytes:
-    """A request."""
-    head = b"%b %b HTTP/1.1\r\nHost: 127.0.0.1\r\n" % (method, target)
-    if body:
-        head += b"Content-Type: %b\r\nContent-Length: %d\r\n" % (type, len(body))
-    return head + b"\r\n" + body
 
 
 def _publishes(one: bytes, events: int = 1) -> Load:
@@ -42,17 +36,17 @@ def _publishes(one: bytes, events: int = 1) -> Load:
 
 def postForm() -> Load:
     """A publish by POST with a form."""
-    return _publishes(request(b"POST", _PATH, _FORM, _FIELDS))
+    return _publishes(httpRequest(b"POST", _PATH, _FORM, _FIELDS))
 
 
 def getQuery() -> Load:
     """A publish by GET."""
-    return _publishes(request(b"GET", _PATH + b"?" + _FIELDS))
+    return _publishes(httpRequest(b"GET", _PATH + b"?" + _FIELDS))
 
 
 def getNothing() -> Load:
     """A GET without parameters, which only a bare server answers like a publish."""
-    return _publishes(request(b"GET", _PATH))
+    return _publishes(httpRequest(b"GET", _PATH))
 
 
 def rpcText(batch: int | None) -> bytes:
@@ -74,7 +68,7 @@ def rpc(batch: int | None = None) -> Load:
     """Publishes by JSON-RPC: see L{rpcText}."""
     body = rpcText(batch)
     return _publishes(
-        request(b"POST", b"/svcbroker/jsonrpc", b"application/json", body), batch or 1
+        httpRequest(b"POST", b"/svcbroker/jsonrpc", b"application/json", body), batch or 1
     )
 
 
@@ -85,7 +79,7 @@ def getEvent(known: Sequence[str]) -> Load:
     @param known: the ids of events that were published.
     """
     requests = [
-        request(b"GET", b"/svcbroker/rest/getEvent?eventId=" + eventId.encode())
+        httpRequest(b"GET", b"/svcbroker/rest/getEvent?eventId=" + eventId.encode())
         for eventId in known
     ]
     return Load(

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ..load import Broken
+from svcbroker.commands.bench.load import Broken
+
 from ..loader import Load, Protocol, connect
 from .talk import CONTENT, ask, read
 

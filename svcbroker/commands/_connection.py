@@ -111,23 +111,33 @@ def clientCommand(summary: str) -> Callable[[Callable[..., int]], click.Command]
     """
 
     def connect(given: Mapping[str, Any]) -> AbstractContextManager[Client]:
-        return connected(given, os.environ)
+        return connected(*brokerOf(given, os.environ))
 
     return connectedCommand(summary, CONNECTION_OPTIONS, NAMES, connect)
 
 
+def brokerOf(
+    given: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, Any]]:
+    """
+    The URLs of a broker, and the options of a client.
+
+    @param given: the options of the command line.
+    @raise CommandError: they are wrong.
+    """
+    urls, kept = chosenBroker(given, environment) or ([DEFAULT_URL], {})
+    return urls, settingsOf(given, kept, environment, askTerminal)
+
+
 @contextmanager
-def connected(given: Mapping[str, Any], environment: Mapping[str, str]) -> Iterator[Client]:
+def connected(urls: Sequence[str], options: Mapping[str, Any]) -> Iterator[Client]:
     """
     A client, for as long as the context lasts.
 
-    @param given: the options of the command line.
     @raise CommandError: the options are wrong, the broker refuses a call, or there is none.
     """
     from ..client import Client, NotVerified, Unreachable
 
-    urls, kept = chosenBroker(given, environment) or ([DEFAULT_URL], {})
-    options = settingsOf(given, kept, environment, askTerminal)
     try:
         client = Client(*urls, **options)
     except ValueError as error:

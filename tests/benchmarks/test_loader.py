@@ -14,12 +14,12 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from benchmarks.building import buildLoader
 from benchmarks.children import Missing
-from benchmarks.load import Broken, Measured
 from benchmarks.loader import Load, Protocol, driveOn
 from benchmarks.wires import amqp, http, mqtt, nats, resp, stomp
 from benchmarks.wires.amqp import method
-from benchmarks.wires.http import request
-from benchmarks.wires.talk import readExactly
+from benchmarks.wires.talk import CONTENT, readExactly
+from svcbroker.commands.bench.load import Broken, Measured
+from svcbroker.commands.bench.wires import httpRequest, publishPacket
 
 TIMEOUT = 20.0
 _HEAD = b"HTTP/1.1 200 OK\r\nX: y\r\ncontent-length: %d\r\n\r\n%b"
@@ -103,7 +103,7 @@ class HttpTests(LoaderTestCase):
 
     def test_everyAnswerIsEventAndLatency(self) -> None:
         """Requests are sent in turn on each connection; every answer is an event and a latency."""
-        frames = [request(b"GET", b"/%d" % number) for number in range(3)]
+        frames = [httpRequest(b"GET", b"/%d" % number) for number in range(3)]
         load = evolve(http.postForm(), frames=lambda number: frames)
 
         def serve(ends: Sequence[socket]) -> None:
@@ -131,7 +131,7 @@ class HttpTests(LoaderTestCase):
 
     def test_requestsAndAnswersMayExceedOneRead(self) -> None:
         """An answer may be larger than one read, and so may a request."""
-        big = request(b"POST", b"/", b"text/plain", b"x" * 3_000_000)
+        big = httpRequest(b"POST", b"/", b"text/plain", b"x" * 3_000_000)
         load = evolve(http.postForm(), frames=lambda number: [big])
 
         def serve(ends: Sequence[socket]) -> None:
@@ -292,7 +292,7 @@ class FanOutTests(LoaderTestCase):
                 frames = load.frames(0)[2 * turn : 2 * turn + 2]
                 take(publisher, b"".join(frames))
                 for end in subscribers:
-                    data = deliver(mqtt.publishPacket("t", qos, 258) * 2)
+                    data = deliver(publishPacket("t", qos, 258, CONTENT) * 2)
                     for part in (data[:5], data[5:]):
                         end.sendall(part)
                     if qos:
@@ -308,7 +308,7 @@ class FanOutTests(LoaderTestCase):
 
     def test_wrongDeliveryIsAnError(self) -> None:
         """Anything but what was published is an error."""
-        wrong = mqtt.publishPacket("u", 1, 1)
+        wrong = publishPacket("u", 1, 1, CONTENT)
         load = evolve(mqtt.fanOut("t", 1, window=1))
 
         def serve(ends: Sequence[socket]) -> None:

@@ -22,9 +22,9 @@ from benchmarks.report import (
     amount,
     markdownTable,
     middle,
-    percentile,
     writeReport,
 )
+from svcbroker.commands.bench.load import percentile
 
 CHART = Chart(
     name="growth",

@@ -13,11 +13,12 @@ from urllib.parse import parse_qs
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks.load import Broken
 from benchmarks.wires import amqp, http, mqtt, nats, resp, stomp
 from benchmarks.wires.talk import CONTENT, ask, readExactly
 from svcbroker.carriers.mqtt.decoder import Decoder
 from svcbroker.carriers.mqtt.packets import MQTT_311, Publish
+from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench.wires import packet, publishPacket
 
 
 class HttpTests(SynchronousTestCase):
@@ -68,7 +69,7 @@ class MqttTests(SynchronousTestCase):
         """The packet identifier of a delivery is where the load program looks for it."""
         for topic in ("t", "much/longer/" * 20):
             load = mqtt.fanOut(topic, 1)
-            differing = mqtt.publishPacket(topic, 1, 0xFFFF)
+            differing = publishPacket(topic, 1, 0xFFFF, CONTENT)
             places = [
                 place
                 for place, pair in enumerate(zip(load.wanted, differing, strict=True))
@@ -79,8 +80,8 @@ class MqttTests(SynchronousTestCase):
 
     def test_mqttLengthUsesFewestBytes(self) -> None:
         """The length of a packet has as many bytes as it needs."""
-        self.assertEqual(mqtt.frame(0x10, b"a" * 127)[:2], b"\x10\x7f")
-        self.assertEqual(mqtt.frame(0x10, b"a" * 128)[:3], b"\x10\x80\1")
+        self.assertEqual(packet(0x10, b"a" * 127)[:2], b"\x10\x7f")
+        self.assertEqual(packet(0x10, b"a" * 128)[:3], b"\x10\x80\1")
 
 
 class FrameTests(SynchronousTestCase):

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,38 @@ class CommandTests(DaemonTestCase):
         wrong = f"--checkpoint={event.rpartition('-')[2]}:{'0' * 64}"
         [line] = await self.svcbroker("prove", event, wrong, code=1)
         self.assertTrue(line.startswith("NOT PROVED: "))
+
+    async def test_benchPublishesWhatItTells(self) -> None:
+        """Over each protocol. Elsewhere than on this machine it asks before."""
+        await self.serve(f"--mqtt={LOCAL}", f"--stomp={LOCAL}")
+        ports = {}
+        for name in ("mqtt", "stomp"):
+            pattern = rf"{name.upper()} on 127\.0\.0\.1:(\d+)"
+            ports[name] = (await self.daemon.protocol.waitFor(pattern))[1]
+        common = ("--seconds=0.3", "--connections=3", "--size=10", "--yes")
+        for words in (
+            ("--over=rest",),
+            ("--over=jsonrpc", "--batch=7"),
+            *((f"--over={name}", f"--port={port}", "--window=5") for name, port in ports.items()),
+        ):
+            topic = f"bench/{words[0]}"
+            [found] = await self.json("bench", topic, *words, *common)
+            [state] = await self.json("topic", "info", topic)
+            # Those of the warm-up are not told.
+            self.assertGreater(state["sequenceNumber"], found["events"])
+            self.assertGreater(found["events"], 0)
+            self.assertLess(found["p50"], found["p99"] + 0.001)
+            [event] = await self.json("events", topic, "--reverse", "--limit=1")
+            self.assertEqual(event["content"], b64encode(b"x" * 10).decode())
+        for words, line in (
+            (("--batch=2",), "--batch is for jsonrpc"),
+            (("--over=stomp", "--port=1", "--yes"), "no connection to 127.0.0.1:1"),
+            (("--url=http://192.0.2.1/b",), "and stay there: give --yes if you want that"),
+        ):
+            [refusal] = await self.svcbroker("bench", *words, code=2)
+            self.assertIn(line, refusal)
+        lines = await self.svcbroker("bench", "#", "--yes", code=1)
+        self.assertIn("the broker refused", lines[0])
 
     async def test_contextsKeepCredentials(self) -> None:
         """Only for their own broker; a URL that is given is asked without them."""
