@@ -101,9 +101,8 @@ class Command:
 
           - C{command}: a C{click.Command} whose callback takes a L{Console} first and returns the
             exit code,
-          - C{COMMANDS}: the table of its own commands, and C{HELP}: a text about them,
-          - C{Options}: L{CommandOptions<svcbroker.commands._options.CommandOptions>}, and
-            C{run(options, console)}, which returns the exit code.
+          - C{COMMANDS}: the table of its own commands, C{HELP}: a text about them, and where they
+            ask a daemon C{DEFAULT}: the one that is meant if none is named, or an empty text.
     """
 
     name: str

@@ -105,19 +105,13 @@ def _requireCommand(**options: Any) -> None:
 def loadCommand(command: Command) -> click.Command:
     """Import a command's module, and make what click runs of it."""
     module = command.load()
-    found: click.Command | None = getattr(module, "command", None)
-    if found is not None:
-        return found
     if hasattr(module, "COMMANDS"):
-        help = f"{command.summary}\n\n{module.HELP}"
         return CommandGroup(
             command.name,
             module.COMMANDS,
             default=getattr(module, "DEFAULT", None),
-            help=help,
+            help=f"{command.summary}\n\n{module.HELP}",
             short_help=command.summary,
         )
-    # Only for these is Twisted imported.
-    from ._options import OptionsCommand
-
-    return OptionsCommand(command.name, command.summary, module)
+    found: click.Command = module.command
+    return found

@@ -11,36 +11,25 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import click
+
 from ..daemon.config import Config, ConfigError, makeConfig
 from ..daemon.configfile import readMistakes
 from ..daemon.options import ConfigOptions
 from ..doctor import Examination, Finding, Level
+from ._arguments import jsonOption, options
 from ._command import CommandError, Console, Exit
 from ._engines import findEngine
-from ._options import CommandOptions
+from ._settings import settingsCommand
 from ._words import counted
 
 _WIDTH = 7
 
 
-class Options(CommandOptions, ConfigOptions):
+class Options(ConfigOptions):
     """
-    The options of C{svcbroker doctor}: all settings of the daemon, and its own.
+    The settings of a daemon, of which some may be wrong.
     """
-
-    synopsis = "[options]"
-    longdesc = (
-        "Give it the options of the daemon, such as --config or --data-dir, and run it as the "
-        "daemon's user. The daemon may run or not; nothing is changed, and no lock is taken. It "
-        "says what it has looked at, whether that is good, and what to do where it is not. It "
-        "takes only a quick look at chains: svcbroker audit reads all of them. Exit codes: 0 no "
-        "problem was found, 1 a problem was found, 2 wrong usage."
-    )
-    optFlags = [
-        ["json", None, "Write each finding and the summary as a line of JSON."],
-        ["strict", None, "Exit with 1 for warnings, too."],
-        ["quiet", "q", "Do not show what is good."],
-    ]
 
     def postOptions(self) -> None:
         """
@@ -63,30 +52,48 @@ class Options(CommandOptions, ConfigOptions):
             raise CommandError(str(error)) from None
 
 
-def run(options: Options, console: Console) -> int:
+@settingsCommand(
+    """\
+    Say what is wrong with a broker and its machine, and what to do.
+
+    Give it the options of the daemon, such as --config or --data-dir, and run it as the daemon's
+    user. The daemon may run or not; nothing is changed, and no lock is taken. It says what it has
+    looked at, whether that is good, and what to do where it is not. It takes only a quick look at
+    chains: svcbroker audit reads all of them.
+
+    Exit codes: 0 no problem was found, 1 a problem was found, 2 wrong usage.
+    """,
+    Options,
+)
+@options(
+    jsonOption("Write each finding and the summary as a line of JSON."),
+    click.option("--strict", "isStrict", is_flag=True, help="Exit with 1 for warnings, too."),
+    click.option("--quiet", "-q", "isQuiet", is_flag=True, help="Do not show what is good."),
+)
+def command(console: Console, settings: Any, asJson: bool, isStrict: bool, isQuiet: bool) -> int:
     """Examine, and tell what was found."""
-    config: Config = options["config"]
+    config: Config = settings["config"]
     examination = Examination(
         config=config,
         now=time.time(),
-        file=options.file,
-        mistakes=options["mistakes"],
+        file=settings.file,
+        mistakes=settings["mistakes"],
         engineProblem=_engineProblem,
     )
     counts: Counter[Level] = Counter()
     for finding in examination.findings():
         counts[finding.level] += 1
-        if options["json"]:
+        if asJson:
             console.say(json.dumps(_fields(finding)))
-        elif finding.level is not Level.GOOD or not options["quiet"]:
+        elif finding.level is not Level.GOOD or not isQuiet:
             _tell(finding, console)
     problems, warnings = counts[Level.PROBLEM], counts[Level.WARNING]
-    if options["json"]:
+    if asJson:
         summary = {"problems": problems, "warnings": warnings, "good": counts[Level.GOOD]}
         console.say(json.dumps(summary))
     else:
         console.say(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")
-    return Exit.BAD if problems or (warnings and options["strict"]) else Exit.GOOD
+    return Exit.BAD if problems or (warnings and isStrict) else Exit.GOOD
 
 
 def _tell(finding: Finding, console: Console) -> None:

@@ -1,0 +1,80 @@
+"""
+Commands that have an option for each setting of the daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+import click
+from twisted.python import usage
+
+from ..daemon.config import SETTINGS
+from ..daemon.options import ConfigOptions
+from ..daemon.settings import List
+from ._arguments import makeCommand
+from ._command import CommandError, Console, Exit
+
+
+def settingsCommand(
+    help: str, makeOptions: Callable[[], ConfigOptions]
+) -> Callable[[Callable[..., int]], click.Command]:
+    """
+    Make a command of a function that is called with the console, the parsed options and the
+    command's own parameters, and returns the exit code.
+
+    @param makeOptions: makes the options, as C{twistd svcbroker} has them. They parse the values.
+    """
+
+    def decorate(function: Callable[..., int]) -> click.Command:
+        settings = {str(each.name): each for each in _settings(makeOptions())}
+
+        @wraps(function)
+        def call(console: Console, /, **given: Any) -> int:
+            parsed = makeOptions()
+            try:
+                parsed.parseOptions(
+                    [*_words({settings[each]: given.pop(each) for each in settings})]
+                )
+            except usage.UsageError as error:
+                raise CommandError(str(error)) from None
+            except SystemExit as ended:
+                # --help-ledger ends so, after it has written to standard output.
+                return ended.code if isinstance(ended.code, int) else Exit.GOOD
+            return function(console, parsed, **given)
+
+        command = makeCommand(help, {"Settings": settings})(call)
+        command.params.extend(settings.values())
+        return command
+
+    return decorate
+
+
+def _words(given: Mapping[click.Option, Any]) -> Iterator[str]:
+    """The words of a command line that has these values."""
+    for option, value in given.items():
+        name = option.opts[-1]
+        if value is True:
+            yield name
+        elif value not in (None, False):
+            values: Sequence[str] = value if option.multiple else [value]
+            yield from (f"{name}={each}" for each in values)
+
+
+def _settings(options: Any) -> Iterator[click.Option]:
+    """The options of C{usage.Options}, as click has them."""
+    takeValue = {name.removesuffix("=") for name in options.longOpt if name.endswith("=")}
+    repeated = {each.name for each in SETTINGS if isinstance(each.kind, List)}
+    for name in sorted({each.removesuffix("=") for each in options.longOpt}):
+        if options.synonyms.get(name, name) != name or name in ("help", "version"):
+            continue
+        yield click.Option(
+            # Any parameter's name would do, but it must be an identifier.
+            [f"--{name}", "setting_" + name.replace("-", "_")],
+            is_flag=name not in takeValue,
+            multiple=name in repeated,
+            metavar="VALUE" if name in takeValue else None,
+            help=" ".join((options.docs.get(name) or "").split()),
+        )
