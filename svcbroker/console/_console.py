@@ -4,7 +4,7 @@ The routes of the console: its files, and the sessions of its users.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -52,11 +52,13 @@ class User(Struct, frozen=True):
     @ivar hasAccounts: whether the broker has accounts, so that one can log in.
     @ivar hasSession: whether the user has logged in by the form, and so can log out. Where there
         are no accounts, that is by the token of the operator.
+    @ivar groups: the ids of the groups in which the user may do something, in their order.
     """
 
     account: str | None
     hasAccounts: bool
     hasSession: bool
+    groups: list[str]
 
 
 class Console:
@@ -72,16 +74,19 @@ class Console:
         basePath: str,
         access: Access,
         sessions: Sessions,
+        groups: Iterable[str],
         operatorToken: str | None = None,
     ) -> None:
         """
         @param access: who may log in.
+        @param groups: the ids of all groups.
         @param operatorToken: the token of the operator calls, by which operators of this machine
             log in where there are no accounts; C{None} where there are no operator calls.
         """
         self._path = f"{basePath}/console"
         self._access = access
         self._sessions = sessions
+        self._groups = groups
         self._authorizer = None if operatorToken is None else Authorizer("", operatorToken)
 
     def routes(self) -> Iterator[Route]:
@@ -140,7 +145,7 @@ class Console:
         # The session that the browser had is over.
         self._sessions.end(request.sessionToken or b"")
         self._setCookie(request, self._sessions.begin(principal))
-        return User(principal.name, hasAccounts=not self._access.isOpen, hasSession=True)
+        return self._user(principal, hasSession=True)
 
     def _logInOperator(self, request: Any, credentials: ICredentials) -> Principal:
         if self._authorizer is None or not isinstance(credentials, BearerToken):
@@ -156,9 +161,9 @@ class Console:
     async def _show(self, request: Any) -> User:
         principal = request.sessionPrincipal()
         if principal is not None:
-            return User(principal.name, hasAccounts=not self._access.isOpen, hasSession=True)
+            return self._user(principal, hasSession=True)
         if self._access.isOpen:
-            return User(ANYBODY.name, hasAccounts=False, hasSession=False)
+            return self._user(ANYBODY)
         try:
             # By a certificate, or as an anonymous client.
             principal = await request.channel.authenticator.logIn(None)
@@ -167,8 +172,16 @@ class Console:
             # there stays: another page may have asked.
             if request.sessionToken is None:
                 self._setCookie(request, b"")
-            return User(None, hasAccounts=True, hasSession=False)
-        return User(principal.name, hasAccounts=True, hasSession=False)
+            return User(None, hasAccounts=True, hasSession=False, groups=[])
+        return self._user(principal)
+
+    def _user(self, principal: Principal, *, hasSession: bool = False) -> User:
+        return User(
+            principal.name,
+            hasAccounts=not self._access.isOpen,
+            hasSession=hasSession,
+            groups=[group for group in self._groups if principal.seesGroup(group)],
+        )
 
     def _setCookie(self, request: Any, token: bytes) -> None:
         cookie = self._sessions.cookie(token, portOf(request.channel), request.isSecure())

@@ -4,6 +4,8 @@ The files of the page, as they are sent.
 
 from __future__ import annotations
 
+import gzip
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -38,35 +40,47 @@ _HEADERS: Final = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
     # Kept, and asked for again each time: after an upgrade, pages and scripts must fit.
     ("Cache-Control", "no-cache"),
+    ("Vary", "Accept-Encoding"),
 )
+_ACCEPTS_GZIP: Final = re.compile(rb"(?:^|,)\s*gzip\s*(?:,|$|;\s*q=(?:0\.0*[1-9]|1))", re.I)
 
 
 @frozen
 class File:
     """
-    One file.
+    One file, which is compressed once.
 
     @ivar type: its content type.
     """
 
     type: str
     body: bytes = field(repr=False)
-    _tag: bytes = field(init=False)
+    _tag: str = field(init=False)
+    _zipped: bytes = field(init=False, repr=False)
 
     @_tag.default
-    def _makeTag(self) -> bytes:
-        return b'"%b"' % sha256(self.body).hexdigest()[:32].encode("ascii")
+    def _makeTag(self) -> str:
+        return sha256(self.body).hexdigest()[:32]
+
+    @_zipped.default
+    def _zip(self) -> bytes:
+        return gzip.compress(self.body, mtime=0)
 
     def respond(self, request: Request) -> bytes:
         """Answer a request with it, or with 304 where the browser has it. Called by Klein."""
         headers = request.responseHeaders
         for name, value in _HEADERS:
             headers.setRawHeaders(name, [value])
-        if request.setETag(self._tag) is CACHED:
+        isZipped = _ACCEPTS_GZIP.search(request.getHeader(b"accept-encoding") or b"") is not None
+        tag = f'"{self._tag}-gzip"' if isZipped else f'"{self._tag}"'
+        if request.setETag(tag.encode("ascii")) is CACHED:
             return b""
+        body = self._zipped if isZipped else self.body
+        if isZipped:
+            headers.setRawHeaders("Content-Encoding", ["gzip"])
         headers.setRawHeaders("Content-Type", [self.type])
-        headers.setRawHeaders("Content-Length", [str(len(self.body))])
-        return self.body
+        headers.setRawHeaders("Content-Length", [str(len(body))])
+        return body
 
 
 def readFiles() -> Mapping[str, File]:

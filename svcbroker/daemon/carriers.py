@@ -275,7 +275,7 @@ def makeCarriers(
             replication.route,
             *(webSocketRoute(factory, path) for path, factory in webSockets.items()),
             mqtt.webSocketRoute(mqttFactory, config.basePath),
-            *Console(config.basePath, access, sessions, operatorFile.token).routes(),
+            *Console(config.basePath, access, sessions, broker.groups, operatorFile.token).routes(),
             *metrics.routes,
         ],
         operatorToken=operatorFile.token,

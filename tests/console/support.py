@@ -70,7 +70,9 @@ class ConsoleTestCase(SynchronousTestCase):
         self.addCleanup(self.access.stop)
         settings = HttpSettings()
         self.sessions = Sessions(clock, Entropy(), BASE)
-        console = Console(BASE, self.access, self.sessions, OPERATOR_TOKEN)
+        console = Console(
+            BASE, self.access, self.sessions, self.fixture.broker.groups, OPERATOR_TOKEN
+        )
         self.site = makeSite(
             self.fixture.broker,
             settings,

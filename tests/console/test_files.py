@@ -5,6 +5,7 @@ The files of the console, as they are served.
 from __future__ import annotations
 
 import re
+from gzip import decompress
 
 from twisted.python.filepath import FilePath
 
@@ -64,6 +65,24 @@ class ServingTests(ConsoleTestCase):
         self.assertEqual(answer.headers["etag"], tag)
         answer = self.ask(f"{CONSOLE}/app.js", headers={"If-None-Match": '"other"'})
         self.assertEqual(answer.status, 200)
+
+    def test_filesAreCompressedForBrowsers(self) -> None:
+        """A cache that keeps both tells them apart."""
+        path = f"{CONSOLE}/app.js"
+        plain = self.ask(path)
+        for accepted in ("gzip", "br, gzip;q=0.5", "GZIP, deflate"):
+            answer = self.ask(path, headers={"Accept-Encoding": accepted})
+            self.assertEqual(answer.headers["content-encoding"], "gzip")
+            self.assertEqual(decompress(answer.body), plain.body)
+            self.assertLess(len(answer.body), len(plain.body) / 2)
+            self.assertEqual(answer.headers["vary"], "Accept-Encoding")
+            self.assertNotEqual(answer.headers["etag"], plain.headers["etag"])
+            tag = {"Accept-Encoding": accepted, "If-None-Match": answer.headers["etag"]}
+            self.assertEqual(self.ask(path, headers=tag).status, 304)
+        for accepted in ("br", "gzip;q=0", "gzip;q=0.0, br", "x-gzip"):
+            answer = self.ask(path, headers={"Accept-Encoding": accepted})
+            self.assertNotIn("content-encoding", answer.headers)
+            self.assertEqual(answer.body, plain.body)
 
     def test_headHasNoBody(self) -> None:
         """HEAD tells the length."""

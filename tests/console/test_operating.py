@@ -78,7 +78,7 @@ class TokenTests(OperatingTestCase):
         """Log in by the token of the operator; the cookie."""
         answer = self.logIn("", OPERATOR_TOKEN, **LOCAL)
         self.assertEqual(answer.status, 200)
-        user = {"account": "", "hasAccounts": False, "hasSession": True}
+        user = {"account": "", "hasAccounts": False, "hasSession": True, "groups": ["1", "2"]}
         self.assertEqual(answer.json(), user)
         return self.cookieOf(answer)
 

@@ -28,7 +28,8 @@ class LogInTests(ConsoleTestCase):
         """The browser gets a cookie that scripts do not see and other sites do not send."""
         answer = self.logIn("ann")
         self.assertEqual(answer.status, 200)
-        self.assertEqual(answer.json(), {"account": "ann", "hasAccounts": True, "hasSession": True})
+        user = {"account": "ann", "hasAccounts": True, "hasSession": True, "groups": ["1"]}
+        self.assertEqual(answer.json(), user)
         pair, *attributes = answer.headers["set-cookie"].split("; ")
         self.assertEqual(attributes, [f"Path={BASE}", "HttpOnly", "SameSite=Strict"])
         name, _, token = pair.partition("=")
@@ -76,12 +77,14 @@ class LogInTests(ConsoleTestCase):
         """The console is open as everything else."""
         self.make(isOpen=True)
         self.assertEqual(self.logIn("ann").status, 404)
-        self.assertEqual(self.user(), {"account": "", "hasAccounts": False, "hasSession": False})
+        user = {"account": "", "hasAccounts": False, "hasSession": False, "groups": ["1", "2"]}
+        self.assertEqual(self.user(), user)
 
     def test_anonymousClientsMayLogIn(self) -> None:
         """Where some things are granted to everybody."""
         self.make(anonymous=("subscribe 1 t",))
-        self.assertEqual(self.user(), {"account": "", "hasAccounts": True, "hasSession": False})
+        user = {"account": "", "hasAccounts": True, "hasSession": False, "groups": ["1"]}
+        self.assertEqual(self.user(), user)
         self.assertEqual(self.user(self.cookie("ann"))["account"], "ann")
 
 

@@ -222,6 +222,8 @@ class Chromium(ProcessProtocol):
 
 _FOCUSED: Final = """
 (({ activeElement: it }) => it.getAttribute("aria-label")
-  ?? (it.labels?.length ? it.labels[0].firstChild.textContent.trim() : it.innerText.trim())
+  ?? (it.labels?.length
+    ? [...it.labels[0].childNodes].find((each) => each.nodeType === Node.TEXT_NODE).data.trim()
+    : it.innerText.trim())
 )(document)
 """

@@ -120,11 +120,12 @@ class JudgeTestCase(SynchronousTestCase):
 
 _JUDGE = """
 import { readFileSync } from "node:fs";
-const { verify } = await import(process.env.EXAMPLE);
+const { verify, verifyConsistency } = await import(process.env.EXAMPLE);
 const said = [];
-for (const [proof, trusted] of JSON.parse(readFileSync(0, "utf8"))) {
+for (const [proof, ...trusted] of JSON.parse(readFileSync(0, "utf8"))) {
+  const check = trusted.length === 2 ? verifyConsistency : verify;
   try {
-    await verify(Buffer.from(proof, "base64"), trusted);
+    await check(Buffer.from(proof, "base64"), ...trusted);
     said.push("");
   } catch (error) {
     // A bug is not a judgement.
@@ -146,9 +147,13 @@ class NodeTests(JudgeTestCase):
 
     def judge(self, proofs: Sequence[Case]) -> Sequence[str]:
         """See L{JudgeTestCase.judge}."""
+        return self.judgeAll([(b64encode(proof).decode(), kept) for _, proof, kept in proofs])
+
+    def judgeAll(self, calls: Sequence[Sequence[str]]) -> Sequence[str]:
+        """What the example says of each proof, in Base64, with what is trusted."""
         done = subprocess.run(
             [self.node, "--input-type=module", "-e", _JUDGE],
-            input=json.dumps([(b64encode(proof).decode(), kept) for _, proof, kept in proofs]),
+            input=json.dumps(calls),
             env={"EXAMPLE": (EXAMPLES / "verify.mjs").as_uri()},
             capture_output=True,
             text=True,
@@ -165,6 +170,22 @@ class NodeTests(JudgeTestCase):
         self.assertEqual((len(good), len(bad)), (18 + 25, 79 + 61))
         self.allAreAccepted(good)
         self.allAreRefused(bad)
+
+    def test_consistencyIsJudged(self) -> None:
+        """It takes every good consistency proof and refuses every bad one."""
+        for member, isGood in (("growth", True), ("badGrowth", False)):
+            vectors = VECTORS[member]
+            said = self.judgeAll(
+                [
+                    (
+                        b64encode(json.dumps(each["proof"]).encode()).decode(),
+                        *(each["older"], each["newer"]),
+                    )
+                    for each in vectors
+                ]
+            )
+            self.assertEqual([not each for each in said], [isGood] * len(vectors), said)
+            self.assertNotIn("BUG", " ".join(said))
 
     def test_mutationsAreRefused(self) -> None:
         """It refuses random changes of proofs of signed events."""

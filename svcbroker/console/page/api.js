@@ -55,6 +55,17 @@ export function act(path, parameters) {
   return send(urlOf(path), { method: "POST", body: urlOf(path, parameters).searchParams });
 }
 
+/** An operator call; the data of its answer. */
+export async function operate(call, parameters = {}, signal) {
+  const answer = await send(urlOf(`admin/operator/${call}`), {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(parameters),
+    signal,
+  });
+  return answer.data;
+}
+
 /** Every item of a list that is answered in pages, but no more than so many. */
 export async function askAll(askPage, limit) {
   const items = [];

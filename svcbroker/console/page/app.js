@@ -1,8 +1,8 @@
 // The frame of the console: log-in, navigation, and the page that the address names.
 
-import { html, render, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { ask, session } from "./api.js";
-import { ErrorText, explain, useCall } from "./parts.js";
+import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { session } from "./api.js";
+import { ErrorText, explain } from "./parts.js";
 import { language, setLanguage, t } from "./texts.js";
 
 // In the order of the navigation. A page is loaded when it is first shown.
@@ -12,8 +12,12 @@ const PAGES = {
   topic: () => import("./topic.js"),
   blocks: () => import("./blocks.js"),
   block: () => import("./block.js"),
+  replicas: () => import("./replicas.js"),
   subscriptions: () => import("./subscriptions.js"),
+  accounts: () => import("./accounts.js"),
   proof: () => import("./proof.js"),
+  checkpoints: () => import("./checkpoints.js"),
+  configuration: () => import("./configuration.js"),
 };
 // Pages that are reached from another one, and that one.
 const BELOW = { topic: "topics", block: "blocks" };
@@ -23,6 +27,11 @@ function readAddress() {
   const [name, query] = location.hash.slice(1).split("?");
   return { name: name in PAGES ? name : "overview", parameters: new URLSearchParams(query) };
 }
+
+// Both are needed for the first page: neither waits for the other.
+let asked = session.show();
+asked.catch(() => {});
+PAGES[readAddress().name]().catch(() => {});
 
 function useAddress() {
   const [address, setAddress] = useState(readAddress);
@@ -82,11 +91,16 @@ function Login({ onDone, language }) {
   </main>`;
 }
 
-/** The page that the address names, once it is loaded. */
-function Page({ address, group }) {
+/**
+ * The page that the address names, once it is loaded.
+ *
+ * @param given is for the page: the group, the user, and onLogIn, which is told of another user.
+ */
+function Page({ address, ...given }) {
   const [loaded, setLoaded] = useState(null);
   const [error, setError] = useState(null);
-  useEffect(() => {
+  // Before the browser paints: the first calls of the page are made a frame earlier.
+  useLayoutEffect(() => {
     let isCurrent = true;
     PAGES[address.name]().then(
       (module) => isCurrent && setLoaded({ name: address.name, Show: module.default }),
@@ -107,7 +121,7 @@ function Page({ address, group }) {
   return html`<main id="main">
     <h1 ref=${heading} tabindex="-1">${title}</h1>
     ${error && html`<p class="error" role="alert">${t("error.noAnswer", { reason: error.message })}</p>`}
-    ${isReady && html`<${loaded.Show} key=${group} group=${group} parameters=${address.parameters} />`}
+    ${isReady && html`<${loaded.Show} key=${given.group} parameters=${address.parameters} ...${given} />`}
   </main>`;
 }
 
@@ -126,11 +140,11 @@ function currentOf(name, shown) {
   return BELOW[shown] === name ? "true" : undefined;
 }
 
-function Frame({ user, onLogOut, onLanguage }) {
+function Frame({ user, onLogIn, onLogOut, onLanguage }) {
   const address = useAddress();
-  const groups = useCall((signal) => ask("admin/listGroup", {}, signal), []);
+  const { groups } = user;
   const [chosen, setChosen] = useState(null);
-  const group = chosen ?? groups.data?.[0];
+  const group = chosen ?? groups[0];
   const skip = (event) => {
     event.preventDefault();
     document.getElementById("main").querySelector("h1").focus();
@@ -140,9 +154,9 @@ function Frame({ user, onLogOut, onLanguage }) {
     <header>
       <div class="bar">
         <strong class="brand">svcbroker</strong>
-        <${GroupField} groups=${groups.data ?? []} group=${group} onChange=${setChosen} />
+        <${GroupField} groups=${groups} group=${group} onChange=${setChosen} />
         <span class="account">
-          ${user.account && html`<span>${user.account}</span>`}
+          ${(user.account || user.hasSession) && html`<span>${user.account || t("operator.name")}</span>`}
           ${user.hasSession && html`<button type="button" class="plain" onClick=${onLogOut}>${t("logout")}</button>`}
           ${user.hasAccounts && !user.hasSession &&
             html`<button type="button" class="plain" onClick=${onLogOut}>${t("login.submit")}</button>`}
@@ -155,8 +169,8 @@ function Frame({ user, onLogOut, onLanguage }) {
       </nav>
     </header>
     ${group === undefined
-      ? html`<main id="main"><h1 tabindex="-1">${t(`page.${address.name}`)}</h1><${ErrorText} error=${groups.error} /></main>`
-      : html`<${Page} address=${address} group=${group} />`}`;
+      ? html`<main id="main"><h1 tabindex="-1">${t(`page.${address.name}`)}</h1><p>${t("frame.nothing")}</p></main>`
+      : html`<${Page} address=${address} group=${group} user=${user} onLogIn=${onLogIn} />`}`;
 }
 
 function App() {
@@ -164,9 +178,10 @@ function App() {
   const [isLoggingIn, setLoggingIn] = useState(false);
   const [chosen, setChosen] = useState(language);
   const [error, setError] = useState(null);
-  const show = () => session.show().then((each) => (setUser(each), setError(null)), setError);
+  const show = (answer = session.show()) => answer.then((each) => (setUser(each), setError(null)), setError);
   useEffect(() => {
-    show();
+    show(asked);
+    asked = undefined;
     // The session has ended, by time or with its account.
     const end = () => setUser((before) => before && { ...before, account: null, hasSession: false });
     addEventListener("loginneeded", end);
@@ -174,7 +189,7 @@ function App() {
   }, []);
   const logOut = async () => {
     if (user.hasSession) await session.logOut().catch(() => {});
-    setLoggingIn(true);
+    setLoggingIn(user.hasAccounts);
     await show();
   };
   const logIn = (each) => {
@@ -189,7 +204,7 @@ function App() {
       <span class="account"><${LanguageButton} onChange=${setChosen} /></span></div></header>
       <${Login} onDone=${logIn} />`;
   } else if (user) {
-    body = html`<${Frame} user=${user} onLogOut=${logOut} onLanguage=${setChosen} />`;
+    body = html`<${Frame} user=${user} onLogIn=${logIn} onLogOut=${logOut} onLanguage=${setChosen} />`;
   }
   return html`<div key=${chosen}>${body}</div>
     <div id="announcements" class="hidden" role="status" aria-live="polite"></div>`;

@@ -8,9 +8,12 @@ const HEIGHT = 200;
 const SHORTEST = 120;
 let loading = null;
 
+// Numbers come first.
+const whenIdle = globalThis.requestIdleCallback ?? ((run) => setTimeout(run, 100));
+
 /** Load uPlot: a script, since it is no module. */
 function load() {
-  loading ??= new Promise((resolve, reject) => {
+  loading ??= new Promise((resolve) => whenIdle(resolve)).then(() => new Promise((resolve, reject) => {
     const style = document.createElement("link");
     style.rel = "stylesheet";
     style.href = new URL("vendor/uplot.css", import.meta.url);
@@ -19,7 +22,7 @@ function load() {
     script.onload = () => resolve(window.uPlot);
     script.onerror = reject;
     document.head.append(style, script);
-  });
+  }));
   return loading;
 }
 

@@ -1,6 +1,6 @@
 // What the pages are made of: calls that keep themselves current, tables, and messages.
 
-import { html, useCallback, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useCallback, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { NOT_AUTHORIZED } from "./api.js";
 import { formatTime, t } from "./texts.js";
 
@@ -16,7 +16,8 @@ export function useCall(call, inputs, every = 0) {
   const [state, setState] = useState({ data: undefined, error: null });
   const [count, setCount] = useState(0);
   const current = useRef(inputs);
-  useEffect(() => {
+  // Before the browser paints: the call is made a frame earlier.
+  useLayoutEffect(() => {
     const isOther = current.current.some((each, index) => each !== inputs[index]);
     current.current = inputs;
     if (isOther) setState({ data: undefined, error: null });

@@ -48,7 +48,18 @@ function WebhookActions({ webhook, run }) {
   </span>`;
 }
 
-function Webhooks({ groupId }) {
+/** The height before that of the block of an event. */
+const heightBefore = (eventId) => Number(eventId.split("-").at(-1)) - 1;
+
+/** The oldest event that a webhook waits to deliver, and where it stands. */
+function Waiting({ webhook, head }) {
+  const { oldestEventId: eventId, oldestEventAge: age } = webhook;
+  if (!eventId) return t("overview.nothingWaits");
+  return html`<${Place} height=${heightBefore(eventId)} head=${head} />
+    <br />${formatSeconds(age)}<br /><code>${eventId}</code>`;
+}
+
+function Webhooks({ groupId, head }) {
   const webhooks = useCall((signal) => ask("rest/listWebhooks", { groupId, limit: MOST }, signal), [groupId], EVERY);
   const [error, run] = useActing(webhooks.reload);
   return html`<${Section} title=${t("overview.webhooks")}>
@@ -60,8 +71,7 @@ function Webhooks({ groupId }) {
         { title: t("node.state"), cell: (row) => html`<${WebhookState} webhook=${row} />` },
         { title: t("webhook.lastError"), cell: (row) => row.lastError
           ? html`${row.lastError}<br /><span class="quiet"><${Time} at=${row.lastErrorTimestamp} /></span>` : "–" },
-        { title: t("overview.oldest"), cell: (row) => row.oldestEventId
-          ? html`${formatSeconds(row.oldestEventAge)}<br /><code>${row.oldestEventId}</code>` : t("overview.nothingWaits") },
+        { title: t("overview.oldest"), cell: (row) => html`<${Waiting} webhook=${row} head=${head} />` },
         { title: t("actions"), cell: (row) => html`<${WebhookActions} webhook=${row} run=${run} />` },
       ]} />`}
   <//>`;
@@ -119,9 +129,8 @@ async function askDurable(groupId, signal) {
   return (await Promise.all(asked)).flatMap((page) => page.subscriptions);
 }
 
-function Durable({ groupId }) {
+function Durable({ groupId, head }) {
   const durable = useCall((signal) => askDurable(groupId, signal), [groupId], EVERY);
-  const general = useCall((signal) => ask("admin/group/general", { groupId }, signal), [groupId], EVERY);
   const [error, run] = useActing(durable.reload);
   const [chosen, setChosen] = useState(null);
   const remove = (row) => confirm(t("durable.deleteConfirm", { id: row.id }))
@@ -138,8 +147,7 @@ function Durable({ groupId }) {
         { title: t("durable.owner"), cell: (row) => row.owner },
         { title: t("node.state"), cell: (row) => row.live ? html`<${Badge} kind="good">${t("durable.live")}<//>`
           : html`<${Badge} kind="warn">${t("durable.away")}<//><br /><span class="quiet">${formatTime(parseUtc(row.usedTimeStamp))}</span>` },
-        { title: t("durable.place"), cell: (row) =>
-          html`<${Place} height=${row.blockNumber} head=${general.data && Number(general.data.latestBlock)} />` },
+        { title: t("durable.place"), cell: (row) => html`<${Place} height=${row.blockNumber} head=${head} />` },
         { title: t("actions"), cell: (row) => row.live ? html`<span class="quiet">${t("durable.inUse")}</span>`
           : html`<span class="buttons">
               <button type="button" aria-label=${`${t("durable.reset")} ${row.id}`} onClick=${() => setChosen(row)}>${t("durable.reset")}</button>
@@ -167,8 +175,11 @@ function Live({ groupId }) {
 }
 
 export default function Subscriptions({ group }) {
+  const general = useCall((signal) => ask("admin/group/general", { groupId: group }, signal), [group], EVERY);
+  // Undefined where the account may not know it.
+  const head = general.data && Number(general.data.latestBlock);
   return html`
-    <${Webhooks} groupId=${group} />
-    <${Durable} groupId=${group} />
+    <${Webhooks} groupId=${group} head=${head} />
+    <${Durable} groupId=${group} head=${head} />
     <${Live} groupId=${group} />`;
 }

@@ -3,7 +3,8 @@
 //     node verify.mjs PROOF.json TRUSTED
 //
 // TRUSTED is what you trust: the hash of a genesis, or a checkpoint, HEIGHT:HASH. The console of the
-// broker serves this very file: browsers that have Ed25519 run it as it is.
+// broker serves this very file: browsers that have Ed25519 run it as it is. Consistency proofs are
+// for programs: see verifyConsistency.
 
 const { subtle } = globalThis.crypto;
 
@@ -368,13 +369,36 @@ async function verifyEvent(proof, trusted, report) {
   return proof;
 }
 
+function parse(data) {
+  return JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data));
+}
+
+/**
+ * Check that the log up to one checkpoint is the beginning of the log up to another; the chain, if
+ * it is. Both checkpoints are trusted already: there are no signatures.
+ */
+export async function verifyConsistency(data, older, newer) {
+  const proof = members(parse(data), ["format", "older", "newer", "path"]);
+  need(proof.format === "svcbroker/consistency-proof/1", "the format is not known");
+  const header = proof.newer;
+  const hash = await headerHash(header, unhex(header?.chain, 32));
+  need(proof.older === older && `${header.height}:${toHex(hash)}` === newer,
+    "it is about other checkpoints");
+  const checkpoint = /^(0|[1-9][0-9]{0,15}):([0-9a-f]{64})$/.exec(older);
+  need(checkpoint, "this is no checkpoint");
+  const leaf = await H("\0", unhex(checkpoint[2], 32));
+  need(await rootOf(leaf, Number(checkpoint[1]), header.height, proof.path) === header.history,
+    "the older log is not the beginning of the newer one");
+  return header.chain;
+}
+
 /**
  * Check a proof from what is trusted, a chain or a checkpoint; the proof, if it holds.
  *
  * @param report is called after each step of an event proof, with its name and what it has shown.
  */
 export async function verify(data, trusted, report = () => {}) {
-  const proof = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data));
+  const proof = parse(data);
   return proof?.format === "svcbroker/topic-proof/1" ? verifyTopic(proof, trusted)
     : verifyEvent(proof, trusted, report);
 }

@@ -1,0 +1,98 @@
+// Checkpoints: whether the log of the broker has only grown since this browser first saw it.
+
+import { html, useState } from "./vendor/preact-htm.js";
+import { announce, Badge, ErrorText, linkTo, Section, Time, useCall } from "./parts.js";
+import { canVerify, checkOther, checkPin, forgetPin, heightOf } from "./pins.js";
+import { formatNumber, t } from "./texts.js";
+
+const EVERY = 10000;
+
+function Checkpoint({ text }) {
+  const height = heightOf(text);
+  return html`<a href=${linkTo("block", { height })}>${t("block.numbered", { height: formatNumber(height) })}</a>
+    <br /><code>${text}</code>`;
+}
+
+/** What contradicts what is kept: in red, with the documents to keep. */
+function Contradiction({ contradiction }) {
+  const { reason, detail } = contradiction;
+  const evidence = `data:application/json,${encodeURIComponent(JSON.stringify(contradiction, null, 2))}`;
+  return html`<div class="error" role="alert">
+    <p>${reason !== "shorter" && html`<strong>${t("checkpoints.contradiction")}</strong> `}${t(`checkpoints.${reason}`)}
+      ${detail && html` <span lang="en">(${detail})</span>`}</p>
+    <p><a download="svcbroker-contradiction.json" href=${evidence}>${t("checkpoints.evidence")}</a></p>
+  </div>`;
+}
+
+function Facts({ known }) {
+  const { chain, latest, pin } = known;
+  const facts = [
+    [t("checkpoints.chain"), html`<code>${chain}</code>`],
+    [t("checkpoints.latest"), html`<${Checkpoint} text=${latest} />`],
+    [t("checkpoints.pinned"), html`<${Checkpoint} text=${pin.checkpoint} /><br />
+      <span class="quiet">${t("checkpoints.checked")} <${Time} at=${pin.at} /></span>`],
+    [t("checkpoints.first"), html`<${Checkpoint} text=${pin.first} /><br />
+      <span class="quiet"><${Time} at=${pin.firstAt} /></span>`],
+  ];
+  return html`<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** A form that compares a checkpoint from elsewhere. */
+function Compare({ groupId }) {
+  const [result, setResult] = useState(null);
+  const [error, setError] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    const checkpoint = event.target.elements.checkpoint.value.trim().toLowerCase();
+    setError(null);
+    setResult(null);
+    try {
+      setResult(await checkOther(groupId, checkpoint));
+    } catch (failure) {
+      setError(failure);
+    }
+  };
+  return html`<${Section} title=${t("checkpoints.compare")}>
+    <form onSubmit=${submit}>
+      <label>${t("checkpoints.other")}
+        <input class="code" name="checkpoint" required pattern="\\s*[0-9]{1,15}:[0-9a-fA-F]{64}\\s*" spellcheck=${false}
+          aria-describedby="other-hint" /></label>
+      <p id="other-hint" class="hint">${t("checkpoints.otherHint")}</p>
+      <button class="main">${t("checkpoints.compareButton")}</button>
+    </form>
+    <div role="status">
+      ${result && !result.contradiction && html`<p><${Badge} kind="good">${t("proof.holds")}<//>
+        ${t("checkpoints.sameLog", { latest: result.latest })}</p>`}
+    </div>
+    ${result?.contradiction && html`<${Contradiction} contradiction=${{ ...result.contradiction, latest: result.latest }} />`}
+    <${ErrorText} error=${error} />
+  <//>`;
+}
+
+export default function Checkpoints({ group }) {
+  const known = useCall((signal) => checkPin(group, signal), [group], EVERY);
+  if (!canVerify) return html`<p class="error" role="alert">${t("proof.insecure")}</p>`;
+  const forget = () => {
+    if (!confirm(t("checkpoints.forgetConfirm"))) return;
+    forgetPin(group);
+    announce(t("done"));
+    known.reload();
+  };
+  const { data, error } = known;
+  const state = data && (data.contradiction
+    ? html`<${Badge} kind="bad">${t("checkpoints.bad")}<//>` : html`<${Badge} kind="good">${t("checkpoints.good")}<//>`);
+  const actions = html`<span class="buttons">
+    <button type="button" onClick=${known.reload}>${t("checkpoints.check")}</button>
+    <button type="button" class="danger" onClick=${forget}>${t("checkpoints.forget")}</button>
+  </span>`;
+  return html`
+    <${ErrorText} error=${error} />
+    ${data && html`
+      <${Section} title=${t("checkpoints.title")} actions=${actions}>
+        <p role="status">${state} ${t(data.contradiction ? "checkpoints.badText" : "checkpoints.goodText")}</p>
+        ${data.contradiction && html`<${Contradiction} contradiction=${data.contradiction} />`}
+        <${Facts} known=${data} />
+        <p class="quiet">${t("checkpoints.about")}</p>
+      <//>
+      <${Compare} groupId=${group} />`}`;
+}

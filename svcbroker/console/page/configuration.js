@@ -1,0 +1,90 @@
+// The configuration that is in force.
+
+import { html, useState } from "./vendor/preact-htm.js";
+import { ask, NOT_AUTHORIZED, operate } from "./api.js";
+import { OperatorNotice, useConfiguration } from "./operator.js";
+import { ActionButton, announce, Badge, ErrorText, Section, Table, Time, useCall } from "./parts.js";
+import { t } from "./texts.js";
+
+const EVERY = 10000;
+
+function Values({ row }) {
+  return row.values.length
+    ? row.values.map((each) => html`<code class="key">${each === "" ? '""' : each}</code>`)
+    : html`<span class="quiet">${t("configuration.empty")}</span>`;
+}
+
+function Source({ row }) {
+  return html`<span class=${row.source === "default" ? "quiet" : ""}>${t(`configuration.source.${row.source}`)}</span>
+    ${row.needsRestart && html` <${Badge} kind="warn">${t("configuration.needsRestart")}<//>`}`;
+}
+
+function Settings({ settings }) {
+  const [search, setSearch] = useState("");
+  const [isShort, setShort] = useState(false);
+  const wanted = search.trim().toLowerCase();
+  const rows = settings.filter((each) =>
+    (!isShort || each.source !== "default") && `${each.name} ${each.help}`.toLowerCase().includes(wanted));
+  return html`<${Section} title=${t("configuration.settings")}>
+    <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
+      <label>${t("topics.search")}
+        <input type="search" value=${search} spellcheck=${false} onInput=${(event) => setSearch(event.target.value)} /></label>
+      <label class="inline"><input type="checkbox" checked=${isShort}
+        onChange=${(event) => setShort(event.target.checked)} />${t("configuration.changed")}</label>
+    </form>
+    <p class="quiet" role="status">${t("configuration.found", { found: rows.length, total: settings.length })}</p>
+    <${Table} label=${t("configuration.settings")} rows=${rows} keyOf=${(row) => row.name}
+      empty=${t("configuration.none")} columns=${[
+        { title: t("configuration.name"), cell: (row) =>
+          html`<code class="name">${row.name}</code><br /><span class="quiet" lang="en">${row.help}</span>` },
+        { title: t("configuration.value"), cell: (row) => html`<${Values} row=${row} />` },
+        { title: t("configuration.source"), cell: (row) => html`<${Source} row=${row} />` },
+        { title: t("configuration.default"), cell: (row) => html`<code class="key">${row.default}</code>` },
+      ]} />
+  <//>`;
+}
+
+/** Read files again, and what could not be used. */
+function Reload({ onDone }) {
+  const [problems, setProblems] = useState([]);
+  const [error, setError] = useState(null);
+  const run = async () => {
+    setError(null);
+    try {
+      const answer = await operate("reload");
+      setProblems(answer.problems);
+      if (!answer.problems.length) announce(t("configuration.reloaded"));
+    } catch (failure) {
+      setError(failure);
+    }
+    onDone();
+  };
+  return html`
+    <${ActionButton} run=${run}>${t("configuration.reload")}<//>
+    <p class="quiet">${t("configuration.reloadHint")}</p>
+    <${ErrorText} error=${error} />
+    ${problems.length > 0 && html`<ul class="error" role="alert">${problems.map((each) => html`<li lang="en">${each}</li>`)}</ul>`}`;
+}
+
+export default function Configuration({ user, onLogIn }) {
+  const configuration = useConfiguration([user], EVERY);
+  const version = useCall((signal) => ask("admin/getVersion", {}, signal), [user]);
+  const { data, error } = configuration;
+  if (!data) {
+    return error?.code === NOT_AUTHORIZED
+      ? html`<${OperatorNotice} user=${user} onLogIn=${onLogIn} />` : html`<${ErrorText} error=${error} />`;
+  }
+  const facts = [
+    [t("configuration.version"), version.data ? `svcbroker ${version.data.svcVersion}` : "…"],
+    [t("configuration.file"), data.file ? html`<code>${data.file}</code>` : t("configuration.noFile")],
+    [t("configuration.started"), html`<${Time} at=${data.startedAt} />`],
+    [t("configuration.reloadedAt"), data.reloadedAt ? html`<${Time} at=${data.reloadedAt} />` : t("configuration.never")],
+  ];
+  return html`
+    <${ErrorText} error=${error} />
+    <${Section} title=${t("configuration.broker")}>
+      <dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+      <div class="below"><${Reload} onDone=${configuration.reload} /></div>
+    <//>
+    <${Settings} settings=${data.settings} />`;
+}

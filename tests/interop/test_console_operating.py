@@ -1,0 +1,219 @@
+"""
+The console's pages for operators in Chromium, against the daemon.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from svcbroker.access import hashPassword
+
+from .test_console import ConsoleTestCase
+
+
+class ReplicasTests(ConsoleTestCase):
+    """
+    Replicas, their faults and the configuration, without accounts.
+    """
+
+    def token(self) -> str:
+        """The operator's token."""
+        file = json.loads((self.dataDir / "operator.json").read_text("ascii"))
+        token: str = file["token"]
+        return token
+
+    async def logIn(self) -> None:
+        """Log in as operator on the page that asks for it."""
+        browser = self.browser
+        await browser.waitForText("Log in as operator")
+        await browser.tabTo("Token of operator.json")
+        await browser.type(self.token())
+        await browser.press("Enter")
+        await browser.waitForText("Log out")
+
+    async def test_viewChangeIsSeen(self) -> None:
+        """An operator logs in by the token, stops the leader, publishes and heals by keyboard."""
+        await self.open("--faults", ledger="pbft:nodes=4:timeout=0.3", page="#replicas")
+        browser = self.browser
+        await self.publish("orders/zurich", 3)
+        await browser.waitForText("of the latest block")
+        await self.judge("replicas-read-only")
+        await self.logIn()
+        await browser.waitForText("Faults on purpose")
+        await browser.waitForText("leads next")
+        leader = await browser.evaluate(
+            "document.querySelector('.badge.lead').closest('tr').cells[0].textContent"
+        )
+        await browser.tabTo(f"Stop node {leader}")
+        await browser.press("Enter")
+        await browser.waitForText(f"Node {leader} has stopped.")
+        await browser.waitForText("3 of 4 nodes run")
+        await browser.tabTo("Start publishing")
+        await browser.press("Enter")
+        await browser.waitForText("View 0 → ")
+        await browser.waitForText("blocks behind: ")
+        await self.judge("replicas")
+        await browser.tabTo("Stop publishing")
+        await browser.press("Enter")
+        await browser.tabTo("Node 0")
+        await browser.evaluate(
+            "((field) => { field.value = 'B';"
+            " field.dispatchEvent(new Event('change', { bubbles: true })); })"
+            "(document.activeElement)"
+        )
+        await browser.tabTo("Cut")
+        await browser.press("Enter")
+        await browser.waitForText("0→1 0→2 0→3")
+        await browser.tabTo("Heal all")
+        await browser.press("Enter")
+        await browser.waitForText("4 of 4 nodes run")
+        await browser.waitForText("Cut now: nothing")
+        await browser.waitForText(f"Node {leader} runs again.")
+        browser.problems.clear()
+        await browser.evaluate("location.hash = '#configuration'")
+        await browser.waitForText("Configuration file")
+        await browser.tabTo("Only those that are not defaults")
+        await browser.press("Space")
+        await browser.waitForText("pbft:nodes=4:timeout=0.3")
+        await browser.tabTo("Read files again")
+        await browser.press("Enter")
+        await browser.waitFor("!document.body.innerText.includes('never')")
+        await self.judge("configuration")
+        await browser.tabTo("Log out")
+        await browser.press("Enter")
+        await browser.waitForText("Log in as operator")
+
+    async def test_faultsAreOffByDefault(self) -> None:
+        """The page says how they are switched on, and shows the nodes."""
+        await self.open(ledger="pbft:nodes=4", page="#replicas")
+        browser = self.browser
+        await self.publish("orders/zurich", 1)
+        await self.logIn()
+        await browser.waitForText("where the broker was started with the option --faults")
+        await browser.waitForText("of the latest block")
+        self.assertFalse(await browser.evaluate("document.body.innerText.includes('Heal')"))
+
+
+class CheckpointsTests(ConsoleTestCase):
+    """
+    Checkpoints that the browser keeps.
+    """
+
+    async def test_growthIsVerifiedInThePage(self) -> None:
+        """A log that has grown is consistent; one without what is kept is told in red."""
+        await self.open(ledger="pbft:nodes=4", page="#checkpoints")
+        browser = self.browser
+        await browser.waitForText("consistent")
+        await self.publish("orders/zurich", 5)
+        await browser.tabTo("Check now")
+        await browser.press("Enter")
+        kept = (
+            "Object.entries(localStorage).find(([key]) => key.startsWith('svcbroker-checkpoint'))"
+        )
+        await browser.waitFor(f"Number(JSON.parse({kept}[1]).checkpoint.split(':')[0]) >= 5")
+        await self.judge("checkpoints")
+        other = (await self.daemon.call("/rest/checkpoint?height=2"))["checkpoint"]
+        for checkpoint, text in (
+            (other, "Both are of one log."),
+            ("2:" + "00" * 32, "could not prove"),
+            ("999:" + "00" * 32, "ends before the checkpoint"),
+        ):
+            await browser.tabTo("Checkpoint, HEIGHT:HASH")
+            await browser.evaluate("document.activeElement.select()")
+            await browser.type(checkpoint)
+            await browser.press("Enter")
+            await browser.waitForText(text)
+        # As if the browser had seen another log.
+        forged = json.dumps({"checkpoint": "2:" + "00" * 32})
+        await browser.evaluate(
+            f"(([key, value]) => localStorage.setItem(key,"
+            f" JSON.stringify({{ ...JSON.parse(value), ...{forged} }})))({kept})"
+        )
+        await browser.tabTo("Check now")
+        await browser.press("Enter")
+        await browser.waitForText("The log was changed, or this is another one.")
+        await self.judge("contradiction")
+        await browser.tabTo("Forget")
+        await browser.press("Enter", waits=False)
+        await browser.accept()
+        await browser.waitForText("consistent")
+
+
+class AccountsTests(ConsoleTestCase):
+    """
+    Accounts and their grants.
+    """
+
+    async def begin(self, name: str) -> None:
+        """Open the page as an account."""
+        accounts = self.root / "accounts.toml"
+        password = hashPassword(b"secret")
+        accounts.write_text(
+            f"""
+            [accounts.alice]
+            password = "{password}"
+            roles = ["orders"]
+            limits = {{ publishes = 100, connections = 9 }}
+            [accounts.root]
+            password = "{password}"
+            roles = ["everything"]
+            [accounts.idle]
+            [roles.orders]
+            grants = ["publish 1 orders/#", "deny publish 1 orders/secret", "subscribe 1 orders/#"]
+            """
+        )
+        await self.open(f"--accounts={accounts}", "--anonymous=subscribe 1 news/#")
+        browser = self.browser
+        await browser.waitForText("Log in")
+        await browser.tabTo("Log in")
+        await browser.press("Enter")
+        await browser.waitFor("document.activeElement.name === 'name'")
+        await browser.type(name)
+        await browser.press("Tab")
+        await browser.type("secret")
+        await browser.press("Enter")
+        await browser.waitForText("Log out")
+        await browser.evaluate("location.hash = '#accounts'")
+
+    async def ask(self, topic: str, **fields: Any) -> None:
+        browser = self.browser
+        for name, value in {**fields, "Topic": topic}.items():
+            await browser.tabTo(name)
+            await browser.evaluate("document.activeElement.select()")
+            await browser.type(value)
+        await browser.press("Enter")
+
+    async def test_grantsAreExplained(self) -> None:
+        """By the line that decides and its role."""
+        await self.begin("root")
+        browser = self.browser
+        await browser.waitForText("without credentials")
+        await browser.waitForText("9 connections")
+        await self.ask("orders/x", Account="alice")
+        await browser.waitForText("of the role orders")
+        await browser.waitForText("granted")
+        await self.ask("orders/secret", Account="alice")
+        await browser.waitForText("refused")
+        await browser.waitFor(
+            "document.querySelector('[role=status] code[lang]').textContent"
+            " === 'deny publish 1 orders/secret'"
+        )
+        browser.problems.clear()
+        await self.judge("accounts")
+        await self.ask("x", Account="nobody")
+        await browser.waitForText("there is no such account")
+
+    async def test_accountSeesItself(self) -> None:
+        """And may ask about itself alone."""
+        await self.begin("alice")
+        browser = self.browser
+        await browser.waitForText("(you)")
+        await browser.waitForText("subscribe 1 orders/#")
+        text = await browser.evaluate("document.querySelector('table').innerText")
+        self.assertNotIn("root", text)
+        await self.ask("orders/x")
+        await browser.waitForText("granted")
+        browser.problems.clear()
+        await browser.evaluate("location.hash = '#configuration'")
+        await browser.waitForText("This is for accounts that may operate.")
