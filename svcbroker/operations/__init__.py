@@ -27,6 +27,7 @@ from ._cloudevents import (
     readStructured,
     sourceOf,
     storedAttributes,
+    traceOf,
 )
 from ._declarations import OMITTED, Operation, Parameter, Result
 from ._dialects import WEEVENT, WEEVENT_INTERFACE, Dialect, Interface
@@ -34,11 +35,12 @@ from ._failures import COMMON_ERRORS, Erasure, ErrorRecord, Incidents, erasureOf
 from ._keytypes import IdempotencyKeyType
 from ._operations import OPERATIONS
 from ._operator import OPERATOR_CALLS
-from ._parameters import ERASED
+from ._parameters import ERASED, EXTENSIONS
 from ._peeranswers import AnswerInvalid, readSubscriptions
 from ._publishing import (
     IDEMPOTENCY_KEY,
     PUBLISH_HEADERS,
+    SIGNED_PARAMETERS,
     eventHeaders,
     makePublication,
     readPublishHeaders,
@@ -62,6 +64,15 @@ from ._stompheaders import (
     Header,
     StompHeaders,
 )
+from ._traces import (
+    TRACE_NAMES,
+    TRACEPARENT,
+    TRACESTATE,
+    readTrace,
+    shownTrace,
+    traceNames,
+    withTrace,
+)
 from ._types import ContentType, ExtensionsType, NumberType
 
 __all__ = [
@@ -76,6 +87,7 @@ __all__ = [
     "ERASED_HEADER",
     "EVENT",
     "EVENT_HEADERS",
+    "EXTENSIONS",
     "FOLLOW",
     "IDEMPOTENCY_KEY",
     "LOG_PROOF",
@@ -85,7 +97,11 @@ __all__ = [
     "PUBLISH_HEADERS",
     "QUERIES",
     "SEND_HEADERS",
+    "SIGNED_PARAMETERS",
     "STOMP",
+    "TRACEPARENT",
+    "TRACESTATE",
+    "TRACE_NAMES",
     "WEEVENT",
     "WEEVENT_INTERFACE",
     "AnswerInvalid",
@@ -130,6 +146,11 @@ __all__ = [
     "readPublishHeaders",
     "readStructured",
     "readSubscriptions",
+    "readTrace",
+    "shownTrace",
     "sourceOf",
     "storedAttributes",
+    "traceNames",
+    "traceOf",
+    "withTrace",
 ]

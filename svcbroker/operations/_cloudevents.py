@@ -43,6 +43,7 @@ from ._cloudattributes import (
     formOf,
     hasOtherCharset,
 )
+from ._traces import TRACE_NAMES, TRACEPARENT, readTrace, shownTrace
 
 CLOUD_EVENT_EXTENSION: Final = "svc-ce"
 """The extension that holds the attributes."""
@@ -318,6 +319,11 @@ def _attributesOf(event: Event, source: str, timestamp: int | None) -> dict[str,
     else:
         made = {**attributes, EVENT_ID: eventId, SOURCE: place}
         del others[CLOUD_EVENT_EXTENSION]
+    if TRACEPARENT in others and made.keys().isdisjoint(TRACE_NAMES.values()):
+        # As the extension of CloudEvents for distributed tracing has it.
+        trace = shownTrace(others)
+        made.update(trace)
+        others = {k: text for k, text in others.items() if TRACE_NAMES.get(k) not in trace}
     if others:
         # In ASCII: an attribute has no control characters.
         made[EXTENSIONS] = json.dumps(others, separators=(",", ":"))
@@ -354,6 +360,21 @@ def storedAttributes(event: Event) -> dict[str, Any] | None:
     except (ParameterInvalid, *_DECODE_ERRORS):
         return None
     return None if OURS & attributes.keys() else attributes
+
+
+def traceOf(event: Event) -> dict[str, str]:
+    """
+    The valid trace context of an event, C{traceparent} and C{tracestate}: what its publisher's
+    request had, or else the attributes of a CloudEvent. Empty where there is none.
+    """
+    extensions = event.extensions
+    if TRACEPARENT in extensions:
+        return shownTrace(extensions)
+    attributes = storedAttributes(event) or {}
+    parent, state = attributes.get("traceparent"), attributes.get("tracestate")
+    if not isinstance(parent, str):
+        return {}
+    return shownTrace(readTrace(parent, state if isinstance(state, str) else None))
 
 
 def _writeData(contentType: str | None, content: bytes) -> dict[str, Any]:

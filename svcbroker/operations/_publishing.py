@@ -48,6 +48,9 @@ EXPECTED_SEQUENCE: Final = Parameter(
     "it has none.",
 )
 
+SIGNED_PARAMETERS: Final = (AUTHOR.name, SIGNATURE.name, SIGNED_AT.name)
+"""The parameters of a signed publish."""
+
 PUBLISH_HEADERS: Final[Mapping[str, Parameter]] = {
     "svc-author": AUTHOR,
     "svc-signature": SIGNATURE,

@@ -18,13 +18,13 @@ from ...operations import (
     bindText,
     readCloudEvent,
 )
-from .rest import parseFields
+from .rest import addTrace, parseFields
 from .routes import (
     Route,
     encodeError,
     explain,
-    idempotencyKeyOf,
     principalOf,
+    publishHeadersOf,
     respond,
     resultEncoder,
 )
@@ -65,14 +65,16 @@ def _fieldsOf(request: Request) -> Mapping[bytes, bytes]:
     contentType = request.getHeader(b"content-type")
     event = readCloudEvent(_headersOf(request), contentType, request.content.read())
     fields = parseFields(query)
-    if _KEY in fields or idempotencyKeyOf(request) is not None:
+    headers = publishHeadersOf(request)
+    if _KEY in fields or (headers is not None and headers.idempotencyKey):
         raise ParameterInvalid("idempotencyKey: source and id are that of a CloudEvent")
-    return {
+    given = {
         **fields,
         b"content": event.content,
         _EXTENSION: event.attributes.encode("utf-8"),
         _KEY: event.idempotencyKey.encode("ascii"),
     }
+    return given if headers is None else addTrace(given, headers.trace)
 
 
 def _headersOf(request: Request) -> Iterator[tuple[str, bytes]]:

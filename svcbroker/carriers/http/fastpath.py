@@ -309,7 +309,7 @@ class FastChannel(BrokerChannel):
         endpoint, query, fields, _ = head
         assert self._principal is not None
         answering = endpoint.answer(
-            self._principal, query, fields.contentType, body, self, fields.idempotencyKey
+            self._principal, query, fields.contentType, body, self, fields.headers
         )
         # Before the callbacks, which may be called at once.
         self._head, self._answering = head, answering

@@ -16,7 +16,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from twisted.web.http import OK, RESPONSES, datetimeToString
 from twisted.web.server import version
 
-from .routes import CONTENT_TYPE, Answer, Endpoint, Refusal
+from .routes import CONTENT_TYPE, Answer, Endpoint, PublishHeaders, Refusal, publishHeaders
 from .sessions import COOKIE
 from .settings import HttpSettings
 
@@ -39,6 +39,7 @@ _USED = frozenset(
     {
         *(b"content-length", b"content-type", b"connection", b"host", b"origin"),
         *(b"sec-fetch-site", b"authorization", b"idempotency-key"),
+        *(b"traceparent", b"tracestate"),
     }
 )
 _UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
@@ -58,7 +59,7 @@ class Fields:
     @ivar host: the host that the request was sent to.
     @ivar fetchSite: how the browser's page relates to the server.
     @ivar authorization: the credentials, if there are some.
-    @ivar idempotencyKey: the idempotency key of what is published, if there is one.
+    @ivar headers: those that belong to what is published, if there are some.
     """
 
     length: int
@@ -67,7 +68,7 @@ class Fields:
     host: bytes | None = None
     fetchSite: bytes | None = None
     authorization: bytes | None = field(default=None, repr=False)
-    idempotencyKey: bytes | None = None
+    headers: PublishHeaders | None = None
 
 
 class Head(NamedTuple):
@@ -129,7 +130,9 @@ def readFields(block: bytes) -> Fields | None:
         host=used.get(b"host"),
         fetchSite=used.get(b"sec-fetch-site"),
         authorization=used.get(b"authorization"),
-        idempotencyKey=used.get(b"idempotency-key"),
+        headers=publishHeaders(
+            used.get(b"idempotency-key"), used.get(b"traceparent"), used.get(b"tracestate")
+        ),
     )
 
 
@@ -148,8 +151,8 @@ def _readCached(block: bytes, own: FieldsCache) -> Fields | None:
     fields = _common.get(block) or own.get(block)
     if fields is None:
         fields = readFields(block)
-        # A block with an idempotency key does not come again.
-        if fields is not None and fields.idempotencyKey is None and len(block) <= MAX_REMEMBERED:
+        # A block with an idempotency key or a trace does not come again.
+        if fields is not None and fields.headers is None and len(block) <= MAX_REMEMBERED:
             isCommon = fields.authorization is None
             cache, maximum = (_common, MAX_REMEMBERED) if isCommon else (own, MAX_OWN)
             if len(cache) >= maximum:

@@ -15,16 +15,18 @@ from urllib.parse import unquote_to_bytes
 
 from ...broker import Broker
 from ...errors import ParameterInvalid, QueryTooLong
-from ...model import WEEVENT_PREFIX, extensionKeyError
+from ...model import EXTENSION_PREFIX, WEEVENT_PREFIX, extensionKeyError
 from ...operations import (
     IDEMPOTENCY_KEY,
+    SIGNED_PARAMETERS,
     ExtensionsType,
     Incidents,
     Interface,
     Operation,
     bindText,
+    withTrace,
 )
-from .routes import Endpoint, resultEncoder
+from .routes import Endpoint, PublishHeaders, resultEncoder
 
 FORM_TYPE: Final = b"application/x-www-form-urlencoded"
 MAX_FIELDS: Final = 1000
@@ -33,7 +35,9 @@ MAX_PUBLISH_QUERY: Final = 1024
 """The longest query string of a publish by GET, in bytes."""
 
 _WEEVENT: Final = WEEVENT_PREFIX.encode("ascii")
+_EXTENSION: Final = EXTENSION_PREFIX.encode("ascii")
 _KEY: Final = IDEMPOTENCY_KEY.name.encode("ascii")
+_SIGNED: Final = tuple(name.encode("ascii") for name in SIGNED_PARAMETERS)
 
 
 def parseFields(text: bytes) -> Mapping[bytes, bytes]:
@@ -107,11 +111,31 @@ def differentKeys() -> ParameterInvalid:
     return ParameterInvalid("idempotencyKey: differs from the header Idempotency-Key")
 
 
-def _addKey(fields: Mapping[bytes, bytes], key: bytes) -> Mapping[bytes, bytes]:
-    key = unquoted(key)
-    if fields.get(_KEY, b"") not in (b"", key):
-        raise differentKeys()
-    return {**fields, _KEY: key}
+def _addHeaders(fields: Mapping[bytes, bytes], headers: PublishHeaders) -> Mapping[bytes, bytes]:
+    if headers.idempotencyKey:
+        key = unquoted(headers.idempotencyKey)
+        if fields.get(_KEY, b"") not in (b"", key):
+            raise differentKeys()
+        fields = {**fields, _KEY: key}
+    return addTrace(fields, headers.trace)
+
+
+def addTrace(fields: Mapping[bytes, bytes], trace: Mapping[str, str]) -> Mapping[bytes, bytes]:
+    """
+    Add a trace to the fields of a publish, unless it is signed.
+
+    @param trace: extensions; see L{readTrace<svcbroker.operations.readTrace>}.
+    """
+    if not trace or any(fields.get(name) for name in _SIGNED):
+        return fields
+    extensions = {
+        name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for name, value in fields.items()
+        if name.startswith(_EXTENSION)
+    }
+    if withTrace(extensions, trace) is extensions:
+        return fields
+    return {**fields, **{name.encode(): value.encode() for name, value in trace.items()}}
 
 
 _Parse: TypeAlias = Callable[[bytes, bytes | None, bytes], Mapping[bytes, bytes]]
@@ -165,7 +189,7 @@ def restEndpoints(
                 call=call,
                 encode=encode,
                 incidents=incidents,
-                addKey=_addKey if operation.name == "publish" else None,
+                addHeaders=_addHeaders if operation.name == "publish" else None,
             )
 
 

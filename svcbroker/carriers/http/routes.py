@@ -4,7 +4,7 @@ The route table of a site: endpoints, other routes, and JSON answers where there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import ceil
 from typing import Any, Final, TypeAlias
 
@@ -20,14 +20,21 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from ...access import ANYBODY, Principal
 from ...errors import BrokerError, NoSuchCall, NotAuthenticated, NotAuthorized, QuotaExceeded
-from ...operations import Connection, ErrorRecord, Incidents, Operation, erasureOf
+from ...operations import (
+    Connection,
+    ErrorRecord,
+    Incidents,
+    Operation,
+    erasureOf,
+    readTrace,
+)
 from .authentication import CHALLENGES, Credentials
 
 CONTENT_TYPE: Final = b"application/json;charset=UTF-8"
 
 _CONTENT_TYPES = [CONTENT_TYPE]
 _PREFLIGHT_AGE = b"86400"
-_ALLOWED_HEADERS = b"Authorization, Content-Type, Idempotency-Key"
+_ALLOWED_HEADERS = b"Authorization, Content-Type, Idempotency-Key, traceparent, tracestate"
 _encoder = Encoder()
 
 
@@ -121,10 +128,43 @@ def principalOf(request: Any) -> Principal:
     return principal
 
 
-def idempotencyKeyOf(request: Request) -> bytes | None:
-    """The header C{Idempotency-Key}. Several are joined, which makes them invalid."""
-    values = request.requestHeaders.getRawHeaders(b"idempotency-key")
-    return None if values is None else b", ".join(values)
+@frozen
+class PublishHeaders:
+    """
+    The header fields of a request that belong to what it publishes.
+
+    @ivar idempotencyKey: C{Idempotency-Key}; empty where there is none.
+    @ivar trace: the extensions of C{traceparent} and C{tracestate}; see L{readTrace}.
+    """
+
+    idempotencyKey: bytes
+    trace: Mapping[str, str]
+
+
+def publishHeaders(
+    idempotencyKey: bytes | None, traceparent: bytes | None, tracestate: bytes | None
+) -> PublishHeaders | None:
+    """
+    Read the header fields that belong to what is published.
+
+    @return: C{None} where there are none.
+    """
+    trace: Mapping[str, str] = {}
+    if traceparent:
+        trace = readTrace(traceparent.decode("latin-1"), (tracestate or b"").decode("latin-1"))
+    if not idempotencyKey and not trace:
+        return None
+    return PublishHeaders(idempotencyKey or b"", trace)
+
+
+def publishHeadersOf(request: Request) -> PublishHeaders | None:
+    """
+    The header fields of a request that belong to what it publishes. Several idempotency keys are
+    joined, which makes them invalid, as it does several traceparents.
+    """
+    names = (b"idempotency-key", b"traceparent", b"tracestate")
+    found = (request.requestHeaders.getRawHeaders(name) for name in names)
+    return publishHeaders(*(None if values is None else b", ".join(values) for values in found))
 
 
 @frozen(kw_only=True, eq=False)
@@ -138,8 +178,8 @@ class Endpoint:
         neither type nor body. May raise a L{BrokerError}.
     @ivar call: makes the call for a principal, by a connection. May raise, and its Deferred may
         fail.
-    @ivar addKey: adds the header C{Idempotency-Key} to the call's argument. May raise a
-        L{BrokerError}. C{None} where the call has no use for it.
+    @ivar addHeaders: adds header fields to the call's argument. May raise a L{BrokerError}. C{None}
+        where the call publishes nothing.
     @ivar encode: encodes the result as JSON text; C{None} where there is nothing to answer.
     @ivar encodeError: encodes a failure.
     @ivar incidents: logs unexpected failures.
@@ -152,7 +192,7 @@ class Endpoint:
     encode: Callable[[Any], bytes | None]
     encodeError: Callable[[BrokerError], bytes] = encodeError
     incidents: Incidents
-    addKey: Callable[[Any, bytes], Any] | None = None
+    addHeaders: Callable[[Any, PublishHeaders], Any] | None = None
 
     def answer(
         self,
@@ -161,7 +201,7 @@ class Endpoint:
         contentType: bytes | None,
         body: bytes,
         connection: Connection,
-        idempotencyKey: bytes | None = None,
+        headers: PublishHeaders | None = None,
     ) -> Deferred[Answer]:
         """
         Parse a request, make the call and encode what comes of it. Hot path: called by the fast
@@ -170,14 +210,14 @@ class Endpoint:
         @param principal: who makes the request.
         @param query: the query string, as it was sent.
         @param connection: the connection that it came by.
-        @param idempotencyKey: the header C{Idempotency-Key}.
+        @param headers: those that belong to what is published; C{None} where there are none.
         @return: fires with the answer, which may tell of a failure. It fails only with
             C{CancelledError}, once the call was cancelled.
         """
         try:
             parsed = self.parse(query, contentType, body)
-            if idempotencyKey and self.addKey is not None:
-                parsed = self.addKey(parsed, idempotencyKey)
+            if headers is not None and self.addHeaders is not None:
+                parsed = self.addHeaders(parsed, headers)
             answer = self.call(principal, parsed, connection)
         except BrokerError as error:
             return succeed(explain(error, principal, self.encodeError))
@@ -193,7 +233,7 @@ class Endpoint:
         contentType, body = request.getHeader(b"content-type"), request.content.read()
         answer = self.answer(
             *(principalOf(request), query, contentType, body, request.channel),
-            idempotencyKeyOf(request),
+            publishHeadersOf(request),
         )
         return answer.addCallback(lambda answer: respond(request, answer))
 

@@ -23,7 +23,9 @@ from ...operations import (
     eventHeaders,
     makePublication,
     readPublishHeaders,
+    readTrace,
     storedAttributes,
+    traceNames,
 )
 from .cloudevents import CloudEventContent, CloudEventForm, findCloudEvent, structuredPayload
 from .fields import NO_PROPERTIES, Properties, encodeProperties, encodeText, withoutLength
@@ -136,8 +138,9 @@ def publicationOf(
     The publication that a message becomes.
 
     User properties that begin with C{svc-} become extensions, apart from those that the broker
-    itself writes and those that are parameters. The caller checks their size. Of a CloudEvent the
-    content is the data, and the attributes are an extension.
+    itself writes and those that are parameters, and so does the trace of an unsigned message. The
+    caller checks their size. Of a CloudEvent the content is the data, and the attributes are an
+    extension.
 
     @param now: the wall clock: seconds since the epoch.
     @param publisher: the L{publisherMark} of the publisher, if it subscribes with No Local.
@@ -156,23 +159,31 @@ def publicationOf(
     if received is not None:
         content, attributes = received.event.content, received.names or ()
         extensions[CLOUD_EVENT_EXTENSION] = received.event.attributes
+    # Of several properties of one name the first counts.
+    named = dict(reversed(properties.userProperties))
+    given = readPublishHeaders(named)
+    trace: Mapping[str, str] = {}
+    if "traceparent" in named and "author" not in given:
+        trace = readTrace(named["traceparent"], named.get("tracestate"))
     user: list[str | tuple[str, str]] = []
     isOrdered = False
     for key, value in properties.userProperties:
         if key in _OURS:
             continue
+        extension = f"{EXTENSION_PREFIX}{key}"
         if key.startswith(EXTENSION_PREFIX) and key not in extensions:
             extensions[key] = value
             user.append(key)
         elif key in attributes:
             user.append(key)
+        elif trace.get(extension) == value and extension not in extensions:
+            extensions[extension] = value
+            user.append(extension)
         else:
             user.append((key, value))
             isOrdered = True
     if not isOrdered and user == sorted(extensions):
         user = []  # the order of the extensions tells the same
-    # Of several properties of one name the first counts.
-    given = readPublishHeaders(dict(reversed(properties.userProperties)))
     envelope = Envelope(
         v=1,
         q=message.qos,
@@ -324,6 +335,7 @@ def _userProperties(event: Event, envelope: Envelope) -> Iterator[tuple[str, str
     extensions that came another way.
     """
     extensions = event.extensions
+    names = traceNames(extensions)
     attributes: Mapping[str, object] | None = None
     told = set(_OURS)
     if envelope.s:
@@ -336,7 +348,7 @@ def _userProperties(event: Event, envelope: Envelope) -> Iterator[tuple[str, str
         elif entry in extensions:
             if entry not in told:
                 told.add(entry)
-                yield entry, extensions[entry]
+                yield names.get(entry, entry), extensions[entry]
         elif entry not in told:
             if attributes is None:
                 attributes = storedAttributes(event) or {}
@@ -346,4 +358,4 @@ def _userProperties(event: Event, envelope: Envelope) -> Iterator[tuple[str, str
     for key, value in sorted(extensions.items()):
         # Other carriers allow U+0000, which an MQTT string cannot hold [MQTT5-1.5.4-2].
         if key not in told and "\0" not in key and "\0" not in value:
-            yield key, value
+            yield names.get(key, key), value

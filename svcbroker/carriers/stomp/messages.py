@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 
 from ...interfaces import Batch
 from ...model import RESERVED_NAMES, Event
-from ...operations import STOMP, eventHeaders
+from ...operations import STOMP, eventHeaders, traceNames
 from .frames import Version, encodeHeader
 
 USER_HEADERS: Final = "svc-stomp"
@@ -66,6 +66,9 @@ def shownHeaders(event: Event) -> Mapping[str, str]:
     if not RESERVED_NAMES.isdisjoint(headers):
         # A broker of an earlier release has let them in.
         headers = {k: value for k, value in headers.items() if k not in RESERVED_NAMES}
+    names = traceNames(headers)
+    if names:
+        headers = {names.get(name, name): value for name, value in headers.items()}
     if event.author is not None or event.isErased:
         headers = {**headers, **eventHeaders(event)}
     return headers

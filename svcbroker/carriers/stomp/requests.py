@@ -25,7 +25,16 @@ from ...model import (
     extensionKeyError,
     parseOffset,
 )
-from ...operations import ERASED, PUBLISH_HEADERS, STOMP, makePublication, readPublishHeaders
+from ...operations import (
+    ERASED,
+    PUBLISH_HEADERS,
+    STOMP,
+    TRACE_NAMES,
+    makePublication,
+    readPublishHeaders,
+    readTrace,
+    withTrace,
+)
 from .frames import Frame, Version
 from .messages import MESSAGE_HEADERS, USER_HEADERS
 from .settings import StompSettings
@@ -98,6 +107,8 @@ def readPublication(frame: Frame) -> Publication:
             extensions[name] = value
         elif name not in BROKER_HEADERS:
             user[name] = value
+    if "traceparent" in user and "svc-author" not in extensions:
+        extensions = _takeTrace(extensions, user)
     if user:
         kept = encode(user)
         # Faster than to look at each name.
@@ -121,6 +132,18 @@ def readPublication(frame: Frame) -> Publication:
         extensions=extensions,
         **given,
     )
+
+
+def _takeTrace(extensions: dict[str, str], user: dict[str, str]) -> dict[str, str]:
+    """
+    Make extensions of the trace among the user's headers.
+
+    @return: all extensions. What is among them was removed from C{user}.
+    """
+    traced = withTrace(extensions, readTrace(user["traceparent"], user.get("tracestate")))
+    for key in traced.keys() - extensions.keys():
+        del user[TRACE_NAMES[key]]
+    return dict(traced)
 
 
 def readSubscriptionKey(frame: Frame, version: Version) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from ...model import Event
 from ...net.certificates import ClientCertificate
 from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, Problem
+from ...operations import traceOf
 from .messages import USER_AGENT, NotAcknowledged, Payload, RequestForm, checkAnswer, checkStatus
 from .settings import WebhookSettings
 from .signing import SecretMissing
@@ -147,6 +148,11 @@ class Poster:
                 b"X-Svc-Event-Id": [eventId],
             }
         )
+        # Events of one request may be of several traces: then it is of none.
+        first, *others = map(traceOf, events)
+        if all(other == first for other in others):
+            for traceName, text in first.items():
+                headers.addRawHeader(traceName.encode("ascii"), text.encode("ascii"))
         try:
             signatures = self._settings.signer.sign(
                 receiver.secret, eventId, timestamp, payload.body

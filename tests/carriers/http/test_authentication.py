@@ -142,7 +142,9 @@ class CredentialTests(AuthenticationTestCase):
         answer = self.client.ask("OPTIONS", f"{BASE}/rest/publish", headers=headers)
         self.assertEqual(answer.status, 204)
         allowed = answer.headers["access-control-allow-headers"]
-        self.assertEqual(allowed, "Authorization, Content-Type, Idempotency-Key")
+        self.assertEqual(
+            allowed, "Authorization, Content-Type, Idempotency-Key, traceparent, tracestate"
+        )
         self.assertNotIn("access-control-allow-credentials", answer.headers)
         refused = self.ask("list", {"Origin": "http://a"})
         self.assertRefused(refused, 401, 101015)

@@ -29,6 +29,7 @@ from . import (
     test_publishing,
     test_rest,
     test_site,
+    test_traces,
     test_validators,
 )
 from .support import Client
@@ -54,6 +55,7 @@ MODULES = (
         test_publishing,
         test_rest,
         test_site,
+        test_traces,
         test_validators,
         test_websocket,
     ),
