@@ -18,16 +18,9 @@ from ...operations import (
     bindText,
     readCloudEvent,
 )
+from .headers import publishHeadersOf
 from .rest import addTrace, parseFields
-from .routes import (
-    Route,
-    encodeError,
-    explain,
-    principalOf,
-    publishHeadersOf,
-    respond,
-    resultEncoder,
-)
+from .routes import Route, encodeError, explain, principalOf, respond, resultEncoder
 
 _EXTENSION = CLOUD_EVENT_EXTENSION.encode("ascii")
 _KEY = IDEMPOTENCY_KEY.name.encode("ascii")

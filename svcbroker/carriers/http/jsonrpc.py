@@ -8,11 +8,10 @@ at, since deployed clients send what they like.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final, Literal, TypeAlias
 
-from attrs import frozen
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 from msgspec.structs import replace
@@ -24,9 +23,7 @@ from ...broker import Broker
 from ...errors import BrokerError, NoSuchCall, Overloaded, ParameterInvalid, SequenceConflict
 from ...net.deferreds import asDeferred
 from ...operations import (
-    EXTENSIONS,
     IDEMPOTENCY_KEY,
-    SIGNED_PARAMETERS,
     Connection,
     Erasure,
     Incidents,
@@ -35,10 +32,10 @@ from ...operations import (
     bindBatch,
     bindParams,
     erasureOf,
-    withTrace,
 )
-from .rest import differentKeys, unquoted
-from .routes import Endpoint, PublishHeaders, encode
+from .headers import PublishHeaders
+from .routes import Endpoint, encode
+from .rpcheaders import addHeaders
 
 MAX_BATCH_ANSWER: Final = 16 * 1024 * 1024
 """A batch whose answers have grown larger than this, in bytes, is not carried on."""
@@ -220,8 +217,6 @@ _Request: TypeAlias = Call | Malformed | list[Call | Malformed] | Failed | None
 """A body that was read, or what is answered to it."""
 
 _anyDecoder = Decoder()
-_paramsDecoder = Decoder(dict[str, Raw] | list[Raw] | None)
-_extensionsDecoder = Decoder(dict[str, str] | None)
 
 
 class _Method:
@@ -246,32 +241,6 @@ class _Method:
         if self._isBoolean:
             return "true" if result else "false"
         return self._render(result)
-
-
-@frozen
-class _PublishParams:
-    """
-    The parameters of a publish, by their names or in an array: they stay in the form they came in.
-    """
-
-    _names: Sequence[str]
-    _given: dict[str, Raw] | list[Raw]
-
-    def get(self, name: str) -> Raw:
-        """A parameter; null where there is none."""
-        if isinstance(self._given, dict):
-            return self._given.get(name, _NULL)
-        place = self._names.index(name)
-        return self._given[place] if place < len(self._given) else _NULL
-
-    def encodeWith(self, name: str, value: Raw) -> Raw:
-        """All of them as JSON, with another value of one."""
-        if isinstance(self._given, dict):
-            return Raw(encode({**self._given, name: value}))
-        place = self._names.index(name)
-        given = self._given + [_NULL] * (place + 1 - len(self._given))
-        given[place] = value
-        return Raw(encode(given))
 
 
 class JSONRPC:
@@ -316,58 +285,23 @@ class JSONRPC:
         """
         if isinstance(body, Malformed):
             return body
-        key, trace = headers.idempotencyKey, headers.trace
-        if isinstance(body, list):
-            if key:
-                raise ParameterInvalid(
-                    "the header Idempotency-Key is for one call, not for a batch"
-                )
-            return [
-                each if isinstance(each, Malformed) else self._addTrace(each, trace)
-                for each in body
-            ]
-        if trace:
-            body = self._addTrace(body, trace)
-        return self._addKey(body, key) if key else body
+        if isinstance(body, Call):
+            try:
+                return self._addHeaders(body, headers)
+            except ParameterInvalid as error:
+                return self._failed(error, body)
+        if headers.idempotencyKey:
+            raise ParameterInvalid("the header Idempotency-Key is for one call, not for a batch")
+        return [
+            each if isinstance(each, Malformed) else self._addHeaders(each, headers)
+            for each in body
+        ]
 
-    def _addKey(self, call: Call, key: bytes) -> Call | Failed | None:
-        given = self._publishParams(call)
-        if given is None:
-            return call
-        name = IDEMPOTENCY_KEY.name
-        added = Raw(encode(unquoted(key).decode("latin-1")))
-        if given.get(name) not in (_NULL, _EMPTY, added):
-            return self._failed(differentKeys(), call)
-        return replace(call, params=given.encodeWith(name, added))
-
-    def _addTrace(self, call: Call, trace: Mapping[str, str]) -> Call:
-        given = self._publishParams(call)
-        if given is None or any(given.get(name) != _NULL for name in SIGNED_PARAMETERS):
-            return call
-        name = EXTENSIONS.name
-        try:
-            extensions = _extensionsDecoder.decode(given.get(name)) or {}
-        except (DecodeError, RecursionError):
-            # They are refused when they are read.
-            return call
-        return replace(
-            call, params=given.encodeWith(name, Raw(encode(withTrace(extensions, trace))))
-        )
-
-    def _publishParams(self, call: Call) -> _PublishParams | None:
-        """
-        The parameters of a publish.
-
-        @return: C{None} where it is no publish, or is refused when its parameters are read.
-        """
+    def _addHeaders(self, call: Call, headers: PublishHeaders) -> Call:
         method = self._byText.get(bytes(call.method))
         if method is None or IDEMPOTENCY_KEY.name not in method.names:
-            return None
-        try:
-            given = _paramsDecoder.decode(bytes(call.params) or b"{}") or {}
-        except (DecodeError, RecursionError):
-            return None
-        return _PublishParams(method.names, given)
+            return call
+        return replace(call, params=addHeaders(call.params, method.names, headers))
 
     def _method(self, call: Call) -> _Method:
         """

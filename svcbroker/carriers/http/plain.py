@@ -16,7 +16,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from twisted.web.http import OK, RESPONSES, datetimeToString
 from twisted.web.server import version
 
-from .routes import CONTENT_TYPE, Answer, Endpoint, PublishHeaders, Refusal, publishHeaders
+from .headers import PublishHeaders, publishHeaders
+from .routes import CONTENT_TYPE, Answer, Endpoint, Refusal
 from .sessions import COOKIE
 from .settings import HttpSettings
 

@@ -26,7 +26,8 @@ from ...operations import (
     bindText,
     withTrace,
 )
-from .routes import Endpoint, PublishHeaders, resultEncoder
+from .headers import PublishHeaders
+from .routes import Endpoint, resultEncoder
 
 FORM_TYPE: Final = b"application/x-www-form-urlencoded"
 MAX_FIELDS: Final = 1000

@@ -4,7 +4,7 @@ The route table of a site: endpoints, other routes, and JSON answers where there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from math import ceil
 from typing import Any, Final, TypeAlias
 
@@ -20,15 +20,9 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from ...access import ANYBODY, Principal
 from ...errors import BrokerError, NoSuchCall, NotAuthenticated, NotAuthorized, QuotaExceeded
-from ...operations import (
-    Connection,
-    ErrorRecord,
-    Incidents,
-    Operation,
-    erasureOf,
-    readTrace,
-)
+from ...operations import Connection, ErrorRecord, Incidents, Operation, erasureOf
 from .authentication import CHALLENGES, Credentials
+from .headers import PublishHeaders, publishHeadersOf
 
 CONTENT_TYPE: Final = b"application/json;charset=UTF-8"
 
@@ -126,45 +120,6 @@ def principalOf(request: Any) -> Principal:
     """Who makes a request, where its path requires credentials."""
     principal: Principal = request.principal
     return principal
-
-
-@frozen
-class PublishHeaders:
-    """
-    The header fields of a request that belong to what it publishes.
-
-    @ivar idempotencyKey: C{Idempotency-Key}; empty where there is none.
-    @ivar trace: the extensions of C{traceparent} and C{tracestate}; see L{readTrace}.
-    """
-
-    idempotencyKey: bytes
-    trace: Mapping[str, str]
-
-
-def publishHeaders(
-    idempotencyKey: bytes | None, traceparent: bytes | None, tracestate: bytes | None
-) -> PublishHeaders | None:
-    """
-    Read the header fields that belong to what is published.
-
-    @return: C{None} where there are none.
-    """
-    trace: Mapping[str, str] = {}
-    if traceparent:
-        trace = readTrace(traceparent.decode("latin-1"), (tracestate or b"").decode("latin-1"))
-    if not idempotencyKey and not trace:
-        return None
-    return PublishHeaders(idempotencyKey or b"", trace)
-
-
-def publishHeadersOf(request: Request) -> PublishHeaders | None:
-    """
-    The header fields of a request that belong to what it publishes. Several idempotency keys are
-    joined, which makes them invalid, as it does several traceparents.
-    """
-    names = (b"idempotency-key", b"traceparent", b"tracestate")
-    found = (request.requestHeaders.getRawHeaders(name) for name in names)
-    return publishHeaders(*(None if values is None else b", ".join(values) for values in found))
 
 
 @frozen(kw_only=True, eq=False)
