@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import click
 
@@ -98,8 +99,8 @@ def operatorCommand(summary: str) -> Callable[[Callable[..., int]], click.Comman
 
 class Daemon:
     """
-    Makes operator calls. The daemon is looked for when the first one is made, so that a command
-    checks its arguments before.
+    Makes operator calls and admin queries. The daemon is looked for when the first one is made, so
+    that a command checks its arguments before.
 
     @ivar group: the group that is meant; C{None} for the daemon's default.
     """
@@ -119,9 +120,23 @@ class Daemon:
         self._timeout = timeout
         self.group = group
 
+    @property
+    def url(self) -> str:
+        """
+        The daemon's base address.
+
+        @raise CommandError: there is no daemon.
+        """
+        return self._connected()[0]
+
+    def _connected(self) -> tuple[str, httpx.Client]:
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
     def call(self, name: str, **parameters: object) -> Any:
         """
-        Make a call.
+        Make an operator call.
 
         @param name: its path below C{/admin/operator/}.
         @param parameters: its parameters; those that are C{None} are left out.
@@ -129,10 +144,38 @@ class Daemon:
         @raise CommandError: there is no daemon, or it refuses.
         """
         given = {key: value for key, value in parameters.items() if value is not None}
-        if self._found is None:
-            self._found = self._find()
-        url, http = self._found
-        body = self._post(http, url, name, json.dumps(given).encode())
+        return self._data("POST", f"admin/operator/{name}", json.dumps(given).encode())
+
+    def query(self, path: str, **parameters: str) -> Any:
+        """
+        Make an admin query.
+
+        @param path: its path below the base address.
+        @return: the data of its answer.
+        @raise CommandError: there is no daemon, or it refuses.
+        """
+        return self._data("GET", f"{path}?{urlencode(parameters)}")
+
+    def metrics(self, url: str | None = None) -> str:
+        """
+        Get the daemon's metrics.
+
+        @param url: where they are; by default at C{/metrics} of the daemon's port of HTTP.
+        @raise CommandError: there is no daemon, or it refuses.
+        """
+        where = url or urlunsplit((*urlsplit(self.url)[:2], "/metrics", "", ""))
+        status, body = self._request("GET", where)
+        if status == 404:
+            raise CommandError(f"there are no metrics at {where}: give their URL with --metrics")
+        if status in (401, 403):
+            raise CommandError(f"{where} needs an account that may operate all groups", Exit.BAD)
+        if status != 200:
+            raise CommandError(f"{where} answers with HTTP status {status}")
+        return body.decode("utf-8", "replace")
+
+    def _data(self, method: str, path: str, body: bytes | None = None) -> Any:
+        url = self.url
+        _, body = self._request(method, f"{url}/{path}", body)
         try:
             answer = json.loads(body)
             code, message, data = answer["code"], str(answer["message"]), answer.get("data")
@@ -142,19 +185,19 @@ class Daemon:
             raise CommandError(f"the daemon refused: {message}", Exit.BAD)
         return data
 
-    def _post(self, http: httpx.Client, url: str, name: str, body: bytes) -> bytes:
+    def _request(self, method: str, target: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """The status and the body of an answer."""
         import httpx
 
         from ..client._httpx import failureOf
 
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        url, http = self._connected()
+        headers = {"Accept-Encoding": "identity"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         try:
             with http.stream(
-                "POST",
-                f"{url}/admin/operator/{name}",
-                content=body,
-                headers=headers,
-                timeout=self._timeout,
+                method, target, content=body, headers=headers, timeout=self._timeout
             ) as response:
                 answer = b""
                 for piece in response.iter_raw():
@@ -163,7 +206,7 @@ class Daemon:
                         raise CommandError(
                             f"the daemon at {url} answered more than {MAX_ANSWER} bytes"
                         )
-                return answer
+                return response.status_code, answer
         except httpx.TransportError as error:
             failure = failureOf(error)
             if failure.isFinal:
@@ -183,7 +226,11 @@ class Daemon:
 
 @contextmanager
 def operated(
-    given: Mapping[str, Any], environment: Mapping[str, str], word: str | None
+    given: Mapping[str, Any],
+    environment: Mapping[str, str],
+    word: str | None,
+    *,
+    isAnonymous: bool = False,
 ) -> Iterator[Daemon]:
     """
     The daemon that a command asks, for as long as the context lasts: that of a data directory on
@@ -191,13 +238,14 @@ def operated(
 
     @param given: the options of the command line.
     @param word: the argument that names it, if there is one.
+    @param isAnonymous: whether one at a URL needs no credentials.
     """
     import httpx
 
     with ExitStack() as stack:
 
         def find() -> tuple[str, httpx.Client]:
-            url, headers, context = operatingOf(given, environment, word)
+            url, headers, context = operatingOf(given, environment, word, isAnonymous=isAnonymous)
             # A proxy would be asked for its own loopback address.
             http = httpx.Client(
                 headers=headers,
@@ -221,7 +269,11 @@ def anyCertificate() -> ssl.SSLContext:
 
 
 def operatingOf(
-    given: Mapping[str, Any], environment: Mapping[str, str], word: str | None
+    given: Mapping[str, Any],
+    environment: Mapping[str, str],
+    word: str | None,
+    *,
+    isAnonymous: bool = False,
 ) -> tuple[str, Mapping[str, str], ssl.SSLContext | None]:
     """
     Where the daemon is, the headers of requests, and the context of TLS: C{None} for a daemon on
@@ -258,7 +310,7 @@ def operatingOf(
         url = checkUrl(urls[0])
     except ValueError as error:
         raise CommandError(str(error)) from None
-    if not credentials and options["certificate"] is None:
+    if not (credentials or isAnonymous) and options["certificate"] is None:
         raise CommandError(f"a daemon at a URL needs --user, or a token in {TOKEN}")
     context = makeContext({name: options[name] for name in ("ca", "certificate", "certificateKey")})  # type: ignore[arg-type]
     return url, credentials, context

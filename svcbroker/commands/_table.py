@@ -37,6 +37,7 @@ SECTIONS: Final[Mapping[str, tuple[Command, ...]]] = {
         Command("erase", "Erase the content of events, for good and on all nodes."),
         Command("reload", "Have a running daemon read its accounts and certificates again."),
         Command("nodes", "Give a running daemon's replicas new keys, or change their number."),
+        Command("top", "Show what a broker does, live."),
         Command("bench", "Measure how fast a broker takes events in."),
         Command("fault", "Stop replicas of a running daemon, and cut or slow down their network."),
     ),

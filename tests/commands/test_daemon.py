@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import ssl
 import sys
 from base64 import b64encode
@@ -38,9 +39,16 @@ class Canned(Protocol):
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
+        self.received = b""
 
     def dataReceived(self, data: bytes) -> None:
         assert self.transport is not None
+        self.received += data
+        head, end, body = self.received.partition(b"\r\n\r\n")
+        found = re.search(rb"(?i)content-length: (\d+)", head)
+        if not end or (found and len(body) < int(found[1])):
+            # A connection that is closed before all is read may lose the answer.
+            return
         self.transport.write(self.answer)
         self.transport.loseConnection()
 

@@ -13,6 +13,7 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
 from .daemon import LOCAL, DaemonTestCase
@@ -162,6 +163,34 @@ class CommandTests(DaemonTestCase):
             self.assertIn(line, refusal)
         lines = await self.svcbroker("bench", "#", "--yes", code=1)
         self.assertIn("the broker refused", lines[0])
+
+    async def test_topShowsWhatTheBrokerDoes(self) -> None:
+        """As lines for programs, and live on a terminal until q is pressed."""
+        await self.serve(f"--mqtt={LOCAL}")
+        del self.environment["SVCBROKER_URL"]
+        where = f"--data-dir={self.dataDir}"
+        publishing = self.svcbroker("bench", "--seconds=2", "--yes", f"--url={self.daemon.base}")
+        [_, [found]] = await gatherResults(
+            [
+                Deferred.fromCoroutine(each)
+                for each in (publishing, self.json("top", "--once", "--interval=3", where))
+            ]
+        )
+        [group] = found["groups"]
+        self.assertEqual((group["id"], group["isReady"], group["running"]), ("1", True, 4))
+        self.assertGreater(group["eventRate"], 0)
+        self.assertGreater(group["height"], 1)
+        self.assertLessEqual(group["p50"], group["p99"])
+        self.assertEqual((group["nodes"], found["notes"]), (["runs"] * 4, []))
+        self.assertIn("http", found["connections"])
+        lines = await self.svcbroker("top", "--once", "--interval=0.2", where)
+        self.assertTrue(lines[1].startswith("group 1  height "), lines)
+        top = self.spawn(*COMMAND, "top", where, "--interval=0.2", hasTerminal=True)
+        await top.protocol.waitFor("q: quit")
+        top.process.write(b"q")
+        self.assertEqual(await top.exits(), 0)
+        [line] = await self.svcbroker("top", "--once", "--metrics=http://127.0.0.1:1/", code=2)
+        self.assertIn("no operator.json", line)
 
     async def test_contextsKeepCredentials(self) -> None:
         """Only for their own broker; a URL that is given is asked without them."""

@@ -1,0 +1,294 @@
+"""
+What C{svcbroker top} shows, from two scrapes of the daemon's metrics and from operator calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from .._command import CommandError
+from .._daemon import Daemon
+
+SHOWN: Final = 10
+"""How many subscriptions and webhooks are kept: those that are furthest behind."""
+PAUSE: Final = 5.0
+"""Seconds between two lists of webhooks."""
+
+_PAGE: Final = 1000
+_LINE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
+_LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+
+Labels = Mapping[str, str]
+
+Buckets = Sequence[tuple[float, float]]
+"""The upper bounds of a histogram's buckets, and how many values are not above each."""
+
+
+class Scrape:
+    """
+    The metrics at one time.
+    """
+
+    def __init__(self, text: str) -> None:
+        """
+        @param text: as Prometheus has it.
+        """
+        self._values: dict[str, list[tuple[Labels, float]]] = {}
+        for line in text.splitlines():
+            found = _LINE.fullmatch(line)
+            if found is not None:
+                labels = dict(_LABEL.findall(found[2] or ""))
+                self._values.setdefault(found[1], []).append((labels, float(found[3])))
+
+    def all(self, name: str, **wanted: str) -> Iterator[tuple[Labels, float]]:
+        """The labels and values of a metric that has these labels, among others."""
+        for labels, value in self._values.get(name, ()):
+            if wanted.items() <= labels.items():
+                yield labels, value
+
+    def value(self, name: str, **wanted: str) -> float:
+        """The sum of the values of a metric; 0 where there are none."""
+        return sum(value for _, value in self.all(name, **wanted))
+
+    def buckets(self, name: str, **wanted: str) -> Buckets:
+        """The buckets of a histogram."""
+        found = self.all(f"{name}_bucket", **wanted)
+        return sorted((float(labels["le"]), value) for labels, value in found)
+
+
+@frozen(kw_only=True)
+class GroupSample:
+    """
+    A group. Rates, intervals and latencies are those since the sample before; C{None} where nothing
+    has happened. Times are in seconds.
+
+    @ivar blockAge: the age of the last block; C{None} without one.
+    @ivar blockInterval: the median time between two blocks, from the buckets of a histogram.
+    @ivar p50: the median of how long publishes waited, likewise.
+    @ivar waiting: how many transactions wait, with so many bytes, the oldest one for so long.
+    @ivar nodes: the state of each node, where they are known.
+    """
+
+    id: str
+    isReady: bool
+    height: int
+    blockAge: float | None
+    eventRate: float
+    blockRate: float
+    blockInterval: float | None
+    p50: float | None
+    p99: float | None
+    waiting: int
+    waitingBytes: int
+    oldestWaiting: float
+    nodes: Sequence[str]
+    running: int
+    total: int
+
+
+@frozen(kw_only=True)
+class Behind:
+    """
+    A durable subscription for which events wait.
+
+    @ivar kind: what it is: of STOMP, MQTT or a webhook.
+    @ivar events: how many wait.
+    @ivar age: that of the oldest one, in seconds.
+    """
+
+    group: str
+    kind: str
+    name: str
+    events: int
+    age: float
+
+
+@frozen(kw_only=True)
+class Sample:
+    """
+    A daemon at one time.
+
+    @ivar time: in seconds since the epoch.
+    @ivar cpu: the share of a processor that it used since the sample before.
+    @ivar memory: bytes.
+    @ivar connections: how many there are, by carrier.
+    @ivar refusals: publishes a second that did not succeed.
+    @ivar subscriptions: durable subscriptions for which events wait, the longest first.
+    @ivar webhooks: webhooks that fail or are paused, as operators list them.
+    @ivar notes: what could not be asked, and why.
+    """
+
+    time: float
+    url: str
+    version: str
+    cpu: float | None
+    memory: int
+    connections: Mapping[str, int]
+    refusals: float
+    groups: Sequence[GroupSample]
+    subscriptions: Sequence[Behind] = ()
+    webhooks: Sequence[Mapping[str, Any]] = ()
+    notes: Sequence[str] = field(factory=tuple)
+
+
+def quantile(
+    before: Sequence[tuple[float, float]], now: Sequence[tuple[float, float]], share: float
+) -> float | None:
+    """
+    The value that a share of those between two scrapes of a histogram does not exceed: between the
+    bounds of its bucket values are taken to be spread evenly.
+
+    @param before: bounds and counts; empty for those since the beginning.
+    @return: C{None} without values; the highest bound for values above all bounds.
+    """
+    earlier = dict(before)
+    counts = [(bound, count - earlier.get(bound, 0.0)) for bound, count in now]
+    if not counts or counts[-1][1] <= 0:
+        return None
+    wanted, lower, below = counts[-1][1] * share, 0.0, 0.0
+    for bound, count in counts:
+        if count >= wanted:
+            if bound == float("inf"):
+                return lower
+            return lower + (bound - lower) * (wanted - below) / (count - below)
+        lower, below = bound, count
+    return lower
+
+
+class Sampler:
+    """
+    Asks a daemon, and compares what it answers with what it answered before.
+    """
+
+    def __init__(self, daemon: Daemon, metrics: str | None, now: Callable[[], float]) -> None:
+        """
+        Ask it for the first time.
+
+        @param metrics: the URL of the metrics; C{None} for C{/metrics} at the daemon's port.
+        @param now: the time in seconds since the epoch.
+        @raise CommandError: it does not answer with metrics.
+        """
+        self._daemon, self._url, self._now = daemon, metrics, now
+        self._before, self._time = self._scrape(), now()
+        self._asked = float("-inf")
+        self._webhooks: list[Mapping[str, Any]] = []
+        self._notes: list[str] = []
+
+    def _scrape(self) -> Scrape:
+        return Scrape(self._daemon.metrics(self._url))
+
+    def sample(self) -> Sample:
+        """
+        Ask it again.
+
+        @raise CommandError: it does not answer with metrics.
+        """
+        before, then = self._before, self._time
+        scrape, now = self._scrape(), self._now()
+        self._before, self._time = scrape, now
+        elapsed = max(now - then, 1e-6)
+        ids = [labels["group"] for labels, _ in scrape.all("svcbroker_ledger_height")]
+        if self._daemon.group is not None:
+            ids = [each for each in ids if each == self._daemon.group]
+        if now - self._asked >= PAUSE:
+            self._asked, self._notes = now, []
+            self._listWebhooks(ids)
+        cpu = scrape.value("process_cpu_seconds_total") - before.value("process_cpu_seconds_total")
+        info = next(scrape.all("svcbroker_build_info"), ({}, 0.0))[0]
+        refused = _notSuccessful(scrape) - _notSuccessful(before)
+        return Sample(
+            time=now,
+            url=self._daemon.url,
+            version=info.get("version", ""),
+            cpu=max(0.0, cpu / elapsed),
+            memory=int(scrape.value("process_resident_memory_bytes")),
+            connections={
+                labels["carrier"]: int(value)
+                for labels, value in scrape.all("svcbroker_connections")
+            },
+            refusals=max(0.0, refused / elapsed),
+            groups=[self._group(id, before, scrape, now, elapsed) for id in ids],
+            subscriptions=self._behind(scrape, ids),
+            webhooks=self._webhooks,
+            notes=self._notes,
+        )
+
+    def _group(
+        self, id: str, before: Scrape, scrape: Scrape, now: float, elapsed: float
+    ) -> GroupSample:
+        def grown(name: str) -> float:
+            # A daemon that was started again begins with 0.
+            return max(0.0, scrape.value(name, group=id) - before.value(name, group=id))
+
+        def since(name: str, share: float) -> float | None:
+            return quantile(before.buckets(name, group=id), scrape.buckets(name, group=id), share)
+
+        last = scrape.value("svcbroker_ledger_last_block_timestamp_seconds", group=id)
+        running = int(scrape.value("svcbroker_ledger_replicas_running", group=id))
+        return GroupSample(
+            id=id,
+            isReady=scrape.value("svcbroker_ledger_ready", group=id) == 1,
+            height=int(scrape.value("svcbroker_ledger_height", group=id)),
+            blockAge=max(0.0, now - last) if last else None,
+            eventRate=grown("svcbroker_ledger_block_events_sum") / elapsed,
+            blockRate=grown("svcbroker_ledger_block_events_count") / elapsed,
+            blockInterval=since("svcbroker_ledger_block_interval_seconds", 0.5),
+            p50=since("svcbroker_ledger_latency_seconds", 0.5),
+            p99=since("svcbroker_ledger_latency_seconds", 0.99),
+            waiting=int(scrape.value("svcbroker_ledger_waiting_transactions", group=id)),
+            waitingBytes=int(scrape.value("svcbroker_ledger_waiting_bytes", group=id)),
+            oldestWaiting=scrape.value("svcbroker_ledger_oldest_waiting_seconds", group=id),
+            nodes=self._nodes(id),
+            running=running,
+            total=int(scrape.value("svcbroker_ledger_replicas", group=id)),
+        )
+
+    def _nodes(self, id: str) -> Sequence[str]:
+        try:
+            page = self._daemon.query("admin/node/nodeList", groupId=id, pageSize="99")
+        except CommandError:
+            return ()
+        return ["runs" if node["nodeActive"] == 1 else "stopped" for node in page["pageData"]]
+
+    def _behind(self, scrape: Scrape, ids: Sequence[str]) -> Sequence[Behind]:
+        """The subscriptions for which events wait. The daemon names those that wait longest."""
+        ages = {
+            tuple(labels.values()): age
+            for labels, age in scrape.all("svcbroker_subscription_oldest_seconds")
+        }
+        found = [
+            Behind(
+                group=labels["group"],
+                kind=labels["kind"],
+                name=labels["name"],
+                events=int(events),
+                age=ages.get(tuple(labels.values()), 0.0),
+            )
+            for labels, events in scrape.all("svcbroker_subscription_backlog_events")
+            if labels["group"] in ids
+        ]
+        return sorted(found, key=lambda each: -each.age)[:SHOWN]
+
+    def _listWebhooks(self, ids: Sequence[str]) -> None:
+        """Ask for webhooks that fail or are paused."""
+        try:
+            found: list[Mapping[str, Any]] = [
+                each
+                for id in ids
+                for each in self._daemon.call("webhooks/list", groupId=id, limit=_PAGE)["webhooks"]
+                if each["paused"] or each["failures"]
+            ]
+        except CommandError as error:
+            self._notes = [f"webhooks: {error}"]
+            return
+        found.sort(key=lambda each: -(each["oldestEventAge"] or 0))
+        self._webhooks = found[:SHOWN]
+
+
+def _notSuccessful(scrape: Scrape) -> float:
+    name = "svcbroker_publishes_total"
+    return scrape.value(name) - scrape.value(name, status="success")
