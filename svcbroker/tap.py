@@ -75,7 +75,7 @@ def makeService(options: Options) -> IService:
     def carriers(ledgers: Mapping[str, ILedger], address: str) -> Carriers:
         return makeCarriers(
             config,
-            options["plan"].access,
+            options["plan"],
             options["webhooks"],
             dependencies,
             ledgers,

@@ -50,7 +50,6 @@ from ..net.policy import AddressPolicy
 from ..operations import WEEVENT, WEEVENT_INTERFACE
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion
-from .access import AccessPlan
 from .auditing import AUDIT, AuditSchedule, auditGroup
 from .config import Config, ConfigError
 from .dependencies import Dependencies, StartError
@@ -58,6 +57,7 @@ from .inforce import ConfigurationInForce
 from .lifecycles import Carriers, Lifecycle
 from .metrics import DaemonMetrics
 from .operatorfile import OperatorFile, operatorUrl
+from .plan import Plan
 from .ports import HTTP, MQTT, STOMP
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ def makeWebhookSettings(config: Config) -> WebhookSettings:
 
 def makeCarriers(
     config: Config,
-    accessPlan: AccessPlan,
+    plan: Plan,
     webhookSettings: WebhookSettings,
     dependencies: Dependencies,
     ledgers: Mapping[str, ILedger],
@@ -173,9 +173,9 @@ def makeCarriers(
         positionExpiry=config.positionExpiry,
     )
     audit: AuditTrail | None = None
-    if config.auditTopic and accessPlan.hasAccounts:
+    if config.auditTopic and plan.access.hasAccounts:
         audit = AuditTrail(config.auditTopic, ledgers, reactor, now)
-    control = accessPlan.make(reactor, now, entropy, dependencies.makeThread, audit)
+    control = plan.access.make(reactor, now, entropy, dependencies.makeThread, audit)
     access = control.access
     webhooks = makeWebhooks(
         reactor,
@@ -265,7 +265,7 @@ def makeCarriers(
     copyThreads = dependencies.makeThread(reactor, "copies", COPY_THREADS)
     replication = Replication(config.basePath, Copies(broker.groups, reactor, copyThreads.run))
     sessions = Sessions(reactor, entropy, config.basePath)
-    metrics = DaemonMetrics(config, accessPlan, access, httpSettings, ledgers, reactor)
+    metrics = DaemonMetrics(config, plan.ports, access, httpSettings, ledgers, reactor)
     site = makeSite(
         broker,
         httpSettings,

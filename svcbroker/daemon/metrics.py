@@ -24,14 +24,14 @@ from ..metrics import (
     MetricsRoute,
     ProcessMetrics,
     ReactorLag,
+    gauge,
 )
 from ..net.deferreds import asDeferred
 from ..operations import Incidents
 from ..version import readVersion
-from .access import AccessPlan
 from .config import Config
 from .dependencies import Dependencies
-from .ports import METRICS
+from .ports import METRICS, PortPlan
 from .settings import ON_HTTP
 
 MAX_BODY = 1024
@@ -50,14 +50,14 @@ class DaemonMetrics:
     def __init__(
         self,
         config: Config,
-        plan: AccessPlan,
+        ports: Sequence[PortPlan],
         access: Access,
         settings: HttpSettings,
         ledgers: Mapping[str, ILedger],
         reactor: Any,
     ) -> None:
         """
-        @param plan: says whether the port of metrics is on loopback, where it needs no log-in.
+        @param ports: the ports of the daemon. The one of metrics needs no log-in on loopback.
         @param settings: those of the site of HTTP.
         """
         self.metrics = Metrics(reactor)
@@ -65,13 +65,16 @@ class DaemonMetrics:
         self.factories: Mapping[str, BrokerSite] = {}
         self._config = config
         self._ledgers = ledgers
+        self._certificates = {
+            port.name: port.certificates for port in ports if port.certificates is not None
+        }
         self._lag = ReactorLag(reactor)
         self._ofLedgers: LedgerMetrics | None = None
         groups = tuple(ledgers)
         if config.metrics == ON_HTTP:
             self.routes = (MetricsRoute(self.metrics.render, groups, isOpen=False).route(),)
         elif config.metrics:
-            isOpen = all(port.name != METRICS for port in plan.openPorts)
+            isOpen = any(port.name == METRICS and port.isLocal for port in ports)
             route = MetricsRoute(self.metrics.render, groups, isOpen=isOpen).route()
             table = Routes(endpoints=(), others=(route,), areas=(), incidents=Incidents())
             self.factories = {METRICS: BrokerSite(table, settings, access, reactor, MAX_BODY)}
@@ -104,6 +107,12 @@ class DaemonMetrics:
         self.metrics.add("disk", lambda: runInThread(disk.collect))
         self.metrics.add("reactor", self._lag.collect)
         self.metrics.add("process", process.collect)
+        self.metrics.add("certificates", self._collectCertificates)
+
+    def _collectCertificates(self) -> Iterable[Metric]:
+        ends = [((name,), each.validUntil) for name, each in self._certificates.items()]
+        name = "svcbroker_certificate_expiry_timestamp_seconds"
+        return [gauge(name, "When the certificate of a port expires.", ["port"], ends)]
 
     @asDeferred
     async def start(self) -> None:

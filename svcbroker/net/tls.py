@@ -108,11 +108,13 @@ class Reading:
     @ivar stamp: the state of the files, as it was before they were read.
     @ivar options: what they hold; C{None} where they cannot be used.
     @ivar reason: why they cannot be used, in one line.
+    @ivar validUntil: when the first certificate expires, in seconds since the epoch.
     """
 
     stamp: Stamp
     options: CertificateOptions | None
     reason: str = ""
+    validUntil: float = 0.0
 
 
 @implementer(IOpenSSLServerConnectionCreator)
@@ -122,6 +124,7 @@ class ServerCertificates:
     keep theirs.
 
     @ivar source: their files.
+    @ivar validUntil: when the first of them expires, in seconds since the epoch.
     """
 
     def __init__(self, source: CertificateSource) -> None:
@@ -134,6 +137,7 @@ class ServerCertificates:
         self.source = source
         self._stamp = _stampOf(source)
         self._options = source.load()
+        self.validUntil = _validUntil(source)
 
     def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """See C{IOpenSSLServerConnectionCreator}."""
@@ -150,7 +154,7 @@ class ServerCertificates:
         if stamp == self._stamp and not isForced:
             return None
         try:
-            return Reading(stamp, self.source.load())
+            return Reading(stamp, self.source.load(), validUntil=_validUntil(self.source))
         except CertificateError as error:
             return Reading(stamp, None, str(error))
         except OSError as error:
@@ -161,6 +165,16 @@ class ServerCertificates:
         self._stamp = reading.stamp
         if reading.options is not None:
             self._options = reading.options
+            self.validUntil = reading.validUntil
+
+
+def _validUntil(source: CertificateSource) -> float:
+    """
+    When the first of an endpoint's certificates expires, in seconds since the epoch.
+
+    @raise CertificateError, OSError: they cannot be read.
+    """
+    return min(chain[0].not_valid_after_utc.timestamp() for chain in source.chains())
 
 
 def _stampOf(source: CertificateSource) -> Stamp:

@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 
 from svcbroker.commands.certificates import certificatePem, keyPem
 from svcbroker.daemon.ports import PortPlan, serverEndpoint
+from svcbroker.net import tls
 from svcbroker.net.pem import CertificateError
 from svcbroker.net.tls import (
     INTERVAL,
@@ -72,6 +73,24 @@ class RenewalTests(EndpointTestCase):
             self.assertEqual(old.serial, before)
             self.successResultOf(reloader.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_endOfServedCertificateIsKnown(self) -> None:
+        """Renewed certificates move it; files that cannot be used do not."""
+        for kind, text in self.descriptions().items():
+            self.renew("a.example")
+            endpoint, _ = self.listen(text)
+            certificates = endpoint.certificates
+            first = certificates.validUntil
+            chains = certificates.source.chains()
+            self.assertEqual(first, chains[0][0].not_valid_after_utc.timestamp(), kind)
+            later = self.patch(tls, "_validUntil", lambda source, first=first: first + 5)
+            certificates.use(certificates.read(isForced=True))
+            self.assertEqual(certificates.validUntil, first + 5)
+            later.restore()
+            for path in (self.root / "certs").iterdir():
+                path.write_bytes(b"")
+            certificates.use(certificates.read(isForced=True))
+            self.assertEqual(certificates.validUntil, first + 5)
 
     def test_reloadDoesNotWait(self) -> None:
         for kind, text in self.descriptions().items():
