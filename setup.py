@@ -82,6 +82,7 @@ setup(
     package_data={
         "svcbroker": ["py.typed", "*.sql", "*/*.sql", "*/*/*.sql"],
         # The licences of the vendored files are in the metadata.
+        "svcbroker.bundle": ["page/*"],
         "svcbroker.console": ["page/*", "vendor/*.js", "vendor/*.css"],
     },
     include_package_data=False,

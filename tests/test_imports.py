@@ -34,7 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("broker",),
     ("operations",),
     ("carriers",),
-    ("console", "client", "metrics"),
+    ("console", "client", "metrics", "bundle"),
     ("daemon",),
     ("tap", "doctor", "witness"),
     ("commands",),

@@ -22,6 +22,9 @@ SECTIONS: Final[Mapping[str, tuple[Command, ...]]] = {
         Command("context", "Keep where brokers are, with which credentials, under names."),
     ),
     "Proofs and signatures, offline": (
+        Command(
+            "bundle", "Put the proofs of events into one file, with a page that verifies them."
+        ),
         Command("verify", "Check a proof offline, against a trusted genesis or checkpoint."),
         Command("keygen", "Make a key with which an author signs events."),
         Command("sign", "Sign an event as its author, offline."),

@@ -49,7 +49,7 @@ def command(
 ) -> int:
     """Get it, check it, and tell what it proves."""
     from ..proofs import Checkpoint, ProofInvalid, readGenesis, verifyProof
-    from .verify import eventFields, eventLines
+    from ._proved import eventFields, eventLines
 
     try:
         known = None if checkpoint is None else Checkpoint.parse(checkpoint)

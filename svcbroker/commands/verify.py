@@ -8,20 +8,15 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import click
-from msgspec import to_builtins
 
+from ..chain import Malformed
 from ..proofs import (
     MAX_PROOF_SIZE,
-    AuthorFields,
     Checkpoint,
     ProofInvalid,
-    ProvedEvent,
-    ProvedGrowth,
-    ProvedTopic,
-    contentFields,
     formatOf,
     readCheckpoint,
     readGenesis,
@@ -35,18 +30,21 @@ from ..tlog import Policy
 from ._arguments import CHAIN, PATH, UNEXPECTED, jsonOption, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._keys import readAuthors
-from ._policies import readPolicy, witnessedFields, witnessedLines
-from ._words import contentText, counted, quoted, timeText
-
-Names: TypeAlias = Mapping[bytes, str]
-"""The names of authors, by their public keys."""
-
-_SIGNED = "PROVED: a quorum of this chain's validators has signed it."
-_UNSIGNED = (
-    "PROVED: it is in the trusted checkpoint's block or history. No validator's signature is here."
+from ._policies import readPolicy, witnessedFields
+from ._proved import (
+    Names,
+    eventFields,
+    eventLines,
+    factLine,
+    growthFields,
+    growthLines,
+    topicFields,
+    topicLines,
+    witnessedEventLines,
 )
+from ._words import quoted
 
-_LOGGED = "PROVED: it is in a log that the policy accepts."
+_ARCHIVE = b"PK\x03\x04"
 
 
 def _readFile(path: Path) -> bytes:
@@ -86,6 +84,7 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
 
     With --policy PROOF is a tlog-proof of an event, as svcbroker log prove writes it. No validator
     is trusted then, but the log's key and a quorum of witnesses, who tell when they have seen it.
+    PROOF may also be a bundle, as svcbroker bundle writes it.
 
     Exit codes: 0 proved, 1 not proved, 2 wrong usage.
     """
@@ -135,6 +134,10 @@ def command(
     """Check the proof, and tell what it proves."""
     if events and not isComplete:
         raise click.UsageError(UNEXPECTED, click.get_current_context())
+    if isBundle(proof):
+        if events or genesis or chain or values or isComplete:
+            raise CommandError("a bundle is verified with --policy alone")
+        return _checkBundle(console, Path(proof), policy, authors, asJson)
     isOther = genesis is not None or chain is not None or bool(values) or isComplete
     if policy is not None and isOther:
         raise CommandError("--policy says all that is trusted: give it alone")
@@ -175,11 +178,7 @@ def command(
         else:
             found, lines = _event(data, chain, checkpoints, names)
     except ProofInvalid as error:
-        if asJson:
-            console.say(json.dumps({"proved": False, "reason": str(error)}))
-        else:
-            console.say(f"NOT PROVED: {quoted(str(error))}")
-        return Exit.BAD
+        return _refuse(console, str(error), asJson)
     # One operator has all keys of such a ledger.
     isOpen = (found.get("ledger") == "pbft" and not values) or found.get("witnesses") == []
     if asJson:
@@ -190,10 +189,59 @@ def command(
     for line in lines:
         console.say(line)
     for number, each in enumerate(trusted):
-        console.say(_line("" if number else "trusted", quoted(each)))
+        console.say(factLine("" if number else "trusted", quoted(each)))
     if isOpen:
-        console.say(_line("not proved", "nothing here shows that there is no other history: trust"))
-        console.say(_line("", "a checkpoint that was kept where the operator cannot change it"))
+        console.say(
+            factLine("not proved", "nothing here shows that there is no other history: trust")
+        )
+        console.say(factLine("", "a checkpoint that was kept where the operator cannot change it"))
+    return Exit.GOOD
+
+
+def _refuse(console: Console, reason: str, asJson: bool) -> int:
+    if asJson:
+        console.say(json.dumps({"proved": False, "reason": reason}))
+    else:
+        console.say(f"NOT PROVED: {quoted(reason)}")
+    return Exit.BAD
+
+
+def isBundle(proof: str) -> bool:
+    """Whether a file is a bundle: a ZIP archive."""
+    if proof == "-":
+        return False
+    with open(proof, "rb") as file:
+        return file.read(len(_ARCHIVE)) == _ARCHIVE
+
+
+def _checkBundle(
+    console: Console, path: Path, policyPath: Path | None, authors: Path | None, asJson: bool
+) -> int:
+    """Check all proofs of a bundle, and tell what they prove."""
+    from ..bundle import MAX_SIZE, Bundle
+
+    with path.open("rb") as file:
+        data = file.read(MAX_SIZE + 1)
+    names = None if authors is None else readAuthors(authors)
+    try:
+        bundle = Bundle.decode(data)
+        policy = Policy.parse(bundle.policy) if policyPath is None else readPolicy(policyPath)
+        found = bundle.verify(policy)
+    except (Malformed, ProofInvalid) as error:
+        return _refuse(console, str(error), asJson)
+    trusted = "the bundle's own policy" if policyPath is None else f"the policy in {policyPath}"
+    if policyPath is None:
+        console.warn("the policy is the bundle's own: compare its keys, or give --policy")
+    if asJson:
+        told = [
+            {**eventFields(each.event, names), **witnessedFields(each.witnessed)} for each in found
+        ]
+        console.say(json.dumps({"proved": True, "events": told, "trusted": [trusted]}))
+        return Exit.GOOD
+    for each in found:
+        for line in witnessedEventLines(each, names):
+            console.say(line)
+    console.say(factLine("trusted", quoted(trusted)))
     return Exit.GOOD
 
 
@@ -202,9 +250,7 @@ def _witnessed(
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     proved = verifyWitnessed(data, policy)
     found = {**eventFields(proved.event, names), **witnessedFields(proved.witnessed)}
-    _, *lines = eventLines(proved.event, names)
-    lines += [_line(*each) for each in witnessedLines(proved.witnessed)]
-    return found, iter((_LOGGED, *lines))
+    return found, witnessedEventLines(proved, names)
 
 
 def _event(
@@ -258,192 +304,3 @@ def _growth(
     older, newer = sorted(checkpoints, key=lambda checkpoint: checkpoint.height)
     proved = verifyConsistency(data, older=older, newer=newer, chain=chain)
     return growthFields(proved), growthLines(proved)
-
-
-def eventFields(proved: ProvedEvent, names: Names | None = None) -> Mapping[str, Any]:
-    """
-    What is proved of an event, for programs.
-
-    @param names: of authors, by their public keys.
-    """
-    return {
-        "eventId": proved.eventId,
-        "topic": proved.topic,
-        **({} if proved.content is None else contentFields(proved.content)),
-        "extensions": dict(proved.extensions),
-        **_authorFields(proved, names),
-        "sequence": proved.sequence,
-        "idempotencyKey": proved.idempotencyKey,
-        "expectedSequence": proved.expectedSequence,
-        "submitted": proved.submitted,
-        "timestamp": proved.timestamp,
-        "group": proved.group,
-        "chain": proved.chain.hex(),
-        "block": str(proved.block),
-        **_signedFields(proved),
-        "checkpoint": None if proved.checkpoint is None else str(proved.checkpoint),
-    }
-
-
-def _authorFields(proved: ProvedEvent, names: Names | None) -> Mapping[str, Any]:
-    author = proved.author
-    if author is None:
-        return {"author": None}
-    named = {} if names is None else {"authorName": names.get(author.key)}
-    return {
-        "author": author.key.hex(),
-        **named,
-        "signedAt": author.signedAt,
-        "signature": author.signature.hex() or None,
-    }
-
-
-def _signedFields(proved: ProvedEvent | ProvedTopic) -> Mapping[str, Any]:
-    return {
-        "signed": None if proved.signed is None else str(proved.signed),
-        "ledger": proved.ledger,
-        "signers": [
-            {"node": index, "publicKey": key.hex()} for index, key in proved.signers.items()
-        ],
-        "nodes": proved.nodes,
-        "changes": proved.changes,
-    }
-
-
-def eventLines(proved: ProvedEvent, names: Names | None = None) -> Iterator[str]:
-    """
-    What is proved of an event, for people.
-
-    @param names: of authors, by their public keys.
-    """
-    yield _UNSIGNED if proved.signed is None else _SIGNED
-    yield _line("event", f"{proved.eventId}, the topic's event number {proved.sequence}")
-    yield _line("topic", quoted(proved.topic))
-    yield _line("content", _contentOf(proved))
-    for name, value in sorted(proved.extensions.items()):
-        yield _line("extension", f"{quoted(name)}: {quoted(value)}")
-    yield from _authorLines(proved, names)
-    if proved.idempotencyKey is not None:
-        yield _line("idempotency", f"key {proved.idempotencyKey}")
-    yield _line("submitted", f"{timeText(proved.submitted)} by the broker's clock")
-    yield _line("block", f"{proved.block}")
-    by = "" if proved.signed is None else ", a time that its validators accepted"
-    yield _line("", f"of {timeText(proved.timestamp)}{by}")
-    if proved.checkpoint is not None:
-        yield _line("", f"in the history of block {proved.checkpoint}")
-    yield from _signedLines(proved)
-
-
-def _contentOf(proved: ProvedEvent) -> str:
-    if proved.content is None:
-        return "erased, or left out of this proof"
-    return contentText(proved.content)
-
-
-def _authorLines(proved: ProvedEvent, names: Names | None) -> Iterator[str]:
-    author = proved.author
-    if author is None:
-        yield _line("author", "unsigned: no author has signed this event")
-        return
-    yield _line("author", _named(author.key, names))
-    when = f"at {timeText(author.signedAt)} by the author's clock"
-    if author.signature:
-        yield _line("", f"the signature of this key holds; signed {when}")
-    else:
-        yield _line("", f"signed {when}")
-        yield _line("", "its signature was removed with the content; the validators had checked it")
-
-
-def _named(key: bytes, names: Names | None) -> str:
-    """A public key, and its name where names are known."""
-    if names is None:
-        return f"key {key.hex()}"
-    name = names.get(key)
-    return f"key {key.hex()}, " + ("which has no name here" if name is None else quoted(name))
-
-
-def _signedLines(proved: ProvedEvent | ProvedTopic) -> Iterator[str]:
-    """The chain, and the validators that signed."""
-    yield _line("chain", f"{proved.chain.hex()}, group {quoted(proved.group)}")
-    if proved.signed is None:
-        return
-    which = "" if proved.signed == proved.block else f", block {proved.signed}"
-    yield _line("signed by", f"{len(proved.signers)} of {proved.nodes} validators{which}")
-    for index, key in proved.signers.items():
-        yield _line("", f"validator {index}, key {key.hex()}")
-    if proved.changes:
-        times = "once" if proved.changes == 1 else f"{proved.changes} times"
-        yield _line("", f"the set had changed {times}; the validators before signed each change")
-
-
-def topicFields(
-    proved: ProvedTopic, events: Sequence[ProvedEvent] | None = None
-) -> Mapping[str, Any]:
-    """What is proved of a topic, for programs."""
-    authors = {}
-    if proved.authors is not None:
-        authors = {"authors": to_builtins(AuthorFields.of(proved.authors))}
-    complete = {} if events is None else {"complete": [event.eventId for event in events]}
-    return {
-        "topic": proved.topic,
-        "isOpen": proved.isOpen,
-        "count": proved.count,
-        "latest": proved.latest,
-        **authors,
-        **complete,
-        "timestamp": proved.timestamp,
-        "group": proved.group,
-        "chain": proved.chain.hex(),
-        "block": str(proved.block),
-        **_signedFields(proved),
-    }
-
-
-def topicLines(
-    proved: ProvedTopic,
-    events: Sequence[ProvedEvent] | None = None,
-    names: Names | None = None,
-) -> Iterator[str]:
-    """
-    What is proved of a topic, for people.
-
-    @param names: of authors, by their public keys.
-    """
-    if events is None:
-        yield _SIGNED
-    else:
-        yield f"PROVED: complete: all {counted(proved.count, 'event')} of the topic."
-    yield _line("topic", f"{quoted(proved.topic)}, {'open' if proved.isOpen else 'closed'}")
-    yield _line("events", f"exactly {proved.count} up to this block")
-    if proved.authors is not None:
-        for what, keys in (("authors", proved.authors.authors), ("admins", proved.authors.admins)):
-            for number, key in enumerate(keys):
-                yield _line("" if number else what, _named(key, names))
-    yield _line("block", str(proved.block))
-    yield _line("", f"of {timeText(proved.timestamp)}, a time that its validators accepted")
-    yield from _signedLines(proved)
-    for event in events or ():
-        yield _line(f"event {event.sequence}", f"{event.eventId} {_contentOf(event)}")
-
-
-def growthFields(proved: ProvedGrowth) -> Mapping[str, Any]:
-    """What is proved of two checkpoints, for programs."""
-    return {
-        "chain": proved.chain.hex(),
-        "older": str(proved.older),
-        "newer": str(proved.newer),
-        "timestamp": proved.timestamp,
-    }
-
-
-def growthLines(proved: ProvedGrowth) -> Iterator[str]:
-    """What is proved of two checkpoints, for people."""
-    yield "PROVED: between these two checkpoints the log has only grown."
-    yield _line("older", str(proved.older))
-    yield _line("newer", str(proved.newer))
-    yield _line("", f"of {timeText(proved.timestamp)}")
-    yield _line("chain", proved.chain.hex())
-
-
-def _line(name: str, text: str) -> str:
-    return f"  {name:12} {text}"

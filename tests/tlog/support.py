@@ -33,9 +33,10 @@ class MemoryLog:
 
     def __init__(self, size: int, origin: str = ORIGIN, seed: bytes = b"l" * 32) -> None:
         self.key = LogKey(origin, seed)
-        self._use([sha256(b"%d" % number).digest() for number in range(size)])
+        self.use([sha256(b"%d" % number).digest() for number in range(size)])
 
-    def _use(self, entries: Sequence[bytes]) -> None:
+    def use(self, entries: Sequence[bytes]) -> None:
+        """Have these entries."""
         self.entries = entries
         self._levels = {0: [leafHash(each) for each in entries]}
         for level in range(0, 24, 8):
@@ -48,7 +49,7 @@ class MemoryLog:
         """The log with another entry at a place."""
         fork = MemoryLog(0, self.key.verifier.name)
         fork.key = self.key
-        fork._use([*self.entries[:place], b"another", *self.entries[place + 1 :]])
+        fork.use([*self.entries[:place], b"another", *self.entries[place + 1 :]])
         return fork
 
     def nodes(self, level: int, first: int, count: int) -> Sequence[bytes]:

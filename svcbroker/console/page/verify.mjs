@@ -18,7 +18,7 @@ const P = 2n ** 255n - 19n;
 const EIGHTH = 0x7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7n;
 const LOW_ORDER = [0n, 1n, P - 1n, EIGHTH, P - EIGHTH];
 
-function need(condition, why) {
+export function need(condition, why) {
   if (!condition) throw new Error(why);
 }
 
@@ -27,14 +27,14 @@ function need(condition, why) {
 const encoder = new TextEncoder();
 
 // Bytes and texts one after the other.
-function join(...parts) {
+export function join(...parts) {
   const bytes = parts.map((part) => (typeof part === "string" ? encoder.encode(part) : part));
   const all = new Uint8Array(bytes.reduce((sum, each) => sum + each.length, 0));
   bytes.reduce((at, each) => (all.set(each, at), at + each.length), 0);
   return all;
 }
 
-function toHex(bytes) {
+export function toHex(bytes) {
   return Array.from(bytes, (each) => each.toString(16).padStart(2, "0")).join("");
 }
 
@@ -44,7 +44,7 @@ function compare(one, other) {
   return at < 0 || at >= other.length ? one.length - other.length : one[at] - other[at];
 }
 
-async function H(...parts) {
+export async function H(...parts) {
   return new Uint8Array(await subtle.digest("SHA-256", join(...parts)));
 }
 
@@ -79,14 +79,14 @@ function items(value) {
   return value;
 }
 
-function unhex(value, size) {
+export function unhex(value, size) {
   need(typeof value === "string" && /^[0-9a-f]*$/.test(value), "no hexadecimal digits");
   need(value.length === 2 * size, "a field has another size");
   return Uint8Array.from({ length: size }, (_, at) => parseInt(value.slice(2 * at, 2 * at + 2), 16));
 }
 
 // Where a path leads: RFC 6962, 2.1.1.
-async function rootOf(leaf, index, size, path) {
+export async function rootOf(leaf, index, size, path) {
   need(Number.isSafeInteger(index) && index >= 0 && index < size, "there is no such leaf");
   const siblings = items(path).map((each) => unhex(each, 32));
   let node = leaf;
@@ -110,7 +110,7 @@ async function validators(generation, keys) {
     await H("svcbroker/validators\0", number(generation), number(keys.length, 16), ...keys));
 }
 
-async function isSigned(key, message, signature) {
+export async function isSigned(key, message, signature) {
   const y = BigInt.asUintN(255, BigInt(`0x${toHex(key.toReversed())}`));
   if (y >= P || LOW_ORDER.includes(y)) return false;
   const publicKey = await subtle.importKey("raw", key, "Ed25519", false, ["verify"]);
@@ -118,7 +118,7 @@ async function isSigned(key, message, signature) {
 }
 
 // The hash of a header of this chain.
-async function headerHash(header, chain) {
+export async function headerHash(header, chain) {
   members(header, HEADER.map(([name]) => name), ["version"]);
   need(!("version" in header) || header.version === 3, "the format of a header is not known");
   const encoded = HEADER.map(([name, bits]) =>
@@ -403,7 +403,8 @@ export async function verify(data, trusted, report = () => {}) {
     : verifyEvent(proof, trusted, report);
 }
 
-if (globalThis.process?.argv[2] !== undefined) {
+const program = globalThis.process?.argv[1];
+if (program && import.meta.url.split("/").at(-1) === program.split("/").at(-1)) {
   const { readFileSync } = await import("node:fs");
   try {
     const proof = await verify(readFileSync(process.argv[2]), process.argv[3] ?? "");

@@ -1,0 +1,1 @@
+../../svcbroker/bundle/page/verify-log.mjs

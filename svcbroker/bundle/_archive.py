@@ -1,0 +1,68 @@
+"""
+The file of a bundle: a ZIP archive of which every byte follows from the files in it.
+
+So a changed byte is always noticed, be it in a place that programs for archives do not look at.
+The page in a bundle checks the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from io import BytesIO
+from typing import Final
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+from ..chain import Malformed
+
+MANIFEST: Final = "manifest.json"
+"""The file with the hashes of all others."""
+FORMAT: Final = "svcbroker/bundle/1"
+MAX_SIZE: Final = 256 * 1024 * 1024
+"""No bundle is larger, in bytes."""
+
+_TIME: Final = (1980, 1, 1, 0, 0, 0)
+_UNIX: Final = 3
+_MODE: Final = 0o100644 << 16
+
+
+def encodeArchive(files: Mapping[str, bytes]) -> bytes:
+    """
+    The archive of some files, and a manifest of them.
+
+    @param files: the contents by name; names are of ASCII.
+    """
+    hashes = {name: sha256(files[name]).hexdigest() for name in sorted(files)}
+    manifest = json.dumps({"files": hashes, "format": FORMAT}, indent=1) + "\n"
+    output = BytesIO()
+    with ZipFile(output, "w", ZIP_STORED) as archive:
+        for name, data in sorted({**files, MANIFEST: manifest.encode("ascii")}.items()):
+            entry = ZipInfo(name, _TIME)
+            entry.create_system, entry.external_attr = _UNIX, _MODE
+            archive.writestr(entry, data)
+    return output.getvalue()
+
+
+def decodeArchive(data: bytes) -> Mapping[str, bytes]:
+    """
+    The files of an archive, without the manifest.
+
+    @raise Malformed: it is not an archive that L{encodeArchive} has written.
+    """
+    if len(data) > MAX_SIZE:
+        raise Malformed(f"the bundle is larger than {MAX_SIZE} bytes")
+    try:
+        with ZipFile(BytesIO(data)) as archive:
+            if any(each.compress_type != ZIP_STORED for each in archive.infolist()):
+                raise Malformed("the bundle is compressed")
+            files = {each.filename: archive.read(each) for each in archive.infolist()}
+    except (BadZipFile, ValueError, KeyError, RuntimeError, NotImplementedError, EOFError) as error:
+        raise Malformed(f"the bundle is not an archive: {error}") from None
+    files.pop(MANIFEST, None)
+    try:
+        if encodeArchive(files) == data:
+            return files
+    except (ValueError, OSError):
+        pass
+    raise Malformed("the bundle is not what was written: a byte of it is another one")

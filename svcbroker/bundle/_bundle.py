@@ -1,0 +1,140 @@
+"""
+What is in a bundle.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Self
+
+from attrs import frozen
+
+from ..chain import Malformed
+from ..proofs import ProofInvalid, WitnessedEvent, verifyWitnessed
+from ..tlog import Policy
+from ._archive import decodeArchive, encodeArchive
+
+POLICY: Final = "policy.txt"
+"""The file of the policy by which it is verified where the reader has none."""
+PROOFS: Final = "proofs/"
+"""The folder of the proofs."""
+STAMP: Final = "timestamps/"
+"""The folder of the time stamps (RFC 3161) of checkpoints."""
+PAGE: Final = "verify.html"
+README: Final = "README.txt"
+
+_HERE: Final = Path(__file__).parent / "page"
+_SCRIPTS: Final = ("verify.mjs", "verify-log.mjs", "bundle.mjs")
+_IMPORT: Final = re.compile(r'^import [^;]* from "\./[a-z-]+\.mjs";\n', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=async |function |const )", re.MULTILINE)
+
+
+@frozen(kw_only=True)
+class Bundle:
+    """
+    A bundle.
+
+    @ivar proofs: the C{tlog-proof} files of the events, by the events' ids.
+    @ivar policy: the policy file that it comes with.
+    @ivar timestamps: further files beside the proofs, by name.
+    """
+
+    proofs: Mapping[str, bytes]
+    policy: bytes
+    timestamps: Mapping[str, bytes] = {}
+
+    def encode(self) -> bytes:
+        """The file of the bundle, with its page."""
+        files = {
+            POLICY: self.policy,
+            **{f"{PROOFS}{name}.tlog-proof": data for name, data in self.proofs.items()},
+            **{f"{STAMP}{name}": data for name, data in self.timestamps.items()},
+        }
+        page = makePage(files)
+        return encodeArchive({**files, PAGE: page, README: _readme(len(self.proofs))})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """
+        Read the file of a bundle. The page in it is not looked at.
+
+        @raise Malformed: it is none.
+        """
+        files = dict(decodeArchive(data))
+        for name in (PAGE, README):
+            files.pop(name, None)
+        policy = files.pop(POLICY, None)
+        if policy is None:
+            raise Malformed(f"the bundle has no {POLICY}")
+        proofs, timestamps = {}, {}
+        for name, content in files.items():
+            if name.startswith(PROOFS):
+                proofs[name.removeprefix(PROOFS).removesuffix(".tlog-proof")] = content
+            elif name.startswith(STAMP):
+                timestamps[name.removeprefix(STAMP)] = content
+            else:
+                raise Malformed(f"the bundle has a file that is not known: {name[:80]!r}")
+        if not proofs:
+            raise Malformed("the bundle has no proofs")
+        return cls(proofs=proofs, policy=policy, timestamps=timestamps)
+
+    def verify(self, policy: Policy) -> Sequence[WitnessedEvent]:
+        """
+        Verify all proofs.
+
+        @param policy: whom the reader trusts.
+        @return: the events, in the order of their names.
+        @raise svcbroker.proofs.ProofInvalid: a proof does not hold, or is of another event than its
+            name says.
+        """
+        return [_verified(name, data, policy) for name, data in sorted(self.proofs.items())]
+
+
+def _verified(name: str, data: bytes, policy: Policy) -> WitnessedEvent:
+    """
+    Verify the proof of an event.
+
+    @raise ProofInvalid: it does not hold, or is of another event.
+    """
+    try:
+        found = verifyWitnessed(data, policy)
+    except ProofInvalid as error:
+        raise ProofInvalid(f"{name}: {error}") from None
+    if str(found.event.eventId) != name:
+        raise ProofInvalid(f"{name}: the proof is of another event, {found.event.eventId}")
+    return found
+
+
+def makePage(files: Mapping[str, bytes]) -> bytes:
+    """
+    The page that verifies some files without a network.
+
+    @param files: the policy and the proofs, by name.
+    """
+    scripts = [(_HERE / name).read_text("utf-8") for name in _SCRIPTS]
+    script = "\n".join(_EXPORT.sub("", _IMPORT.sub("", each)) for each in scripts)
+    style = (_HERE / "bundle.css").read_text("utf-8")
+    data = json.dumps({name: b64encode(files[name]).decode("ascii") for name in sorted(files)})
+    # In base64 there is nothing that ends a script.
+    replaced = {
+        "@SCRIPT-HASH@": _sourceHash(f"\n{script}"),
+        "@STYLE-HASH@": _sourceHash(f"\n{style}"),
+        "@STYLE@": style,
+        "@DATA@": data,
+        "@SCRIPT@": script,
+    }
+    page = (_HERE / "bundle.html").read_text("utf-8")
+    return re.sub(r"@[A-Z-]+@", lambda match: replaced[match[0]], page).encode()
+
+
+def _sourceHash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}"
+
+
+def _readme(count: int) -> bytes:
+    return (_HERE / "README.txt").read_text("utf-8").replace("@COUNT@", str(count)).encode()

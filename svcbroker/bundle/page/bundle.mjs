@@ -1,0 +1,202 @@
+// The page of a bundle: verifies the proofs that are in it, and other bundles.
+
+import { H, join, need, toHex } from "./verify.mjs";
+import { parsePolicy, verifyLogProof } from "./verify-log.mjs";
+
+const MANIFEST = "manifest.json";
+const POLICY = "policy.txt";
+const PROOFS = "proofs/";
+const TIME = [0, 0, 33, 0]; // 1 January 1980
+
+function fromBase64(value) {
+  return Uint8Array.from(atob(value), (each) => each.charCodeAt(0));
+}
+
+// Archives: ZIP without compression, of which every byte follows from the files
+
+const CRC = Uint32Array.from({ length: 256 }, (_, index) => {
+  let value = index;
+  for (let bit = 0; bit < 8; bit += 1) value = value & 1 ? (value >>> 1) ^ 0xedb88320 : value >>> 1;
+  return value;
+});
+
+function crcOf(bytes) {
+  let value = 0xffffffff;
+  for (const byte of bytes) value = CRC[(value ^ byte) & 255] ^ (value >>> 8);
+  return (value ^ 0xffffffff) >>> 0;
+}
+
+function little(size, ...values) {
+  const bytes = new Uint8Array(size * values.length);
+  values.forEach((value, at) => {
+    for (let each = 0; each < size; each += 1) bytes[at * size + each] = (value >>> (8 * each)) & 255;
+  });
+  return bytes;
+}
+
+const two = (...values) => little(2, ...values);
+const four = (...values) => little(4, ...values);
+
+async function encodeArchive(files) {
+  const names = Object.keys(files).sort();
+  const hashes = {};
+  for (const name of names) hashes[name] = toHex(await H(files[name]));
+  const manifest = `${JSON.stringify({ files: hashes, format: "svcbroker/bundle/1" }, null, 1)}\n`;
+  const all = { ...files, [MANIFEST]: join(manifest) };
+  const local = [];
+  const central = [];
+  let at = 0;
+  for (const name of Object.keys(all).sort()) {
+    const data = all[name];
+    const shared = join(two(20, 0, 0), Uint8Array.from(TIME), four(crcOf(data), data.length, data.length),
+      two(name.length, 0));
+    const head = join("PK\x03\x04", shared, name);
+    central.push(join("PK\x01\x02", Uint8Array.from([20, 3]), shared, two(0, 0, 0),
+      four((0o100644 << 16) >>> 0, at), name));
+    local.push(head, data);
+    at += head.length + data.length;
+  }
+  const directory = join(...central);
+  const count = central.length;
+  return join(...local, directory, "PK\x05\x06", two(0, 0, count, count), four(directory.length, at), two(0));
+}
+
+async function decodeArchive(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const files = {};
+  let at = 0;
+  while (at + 30 <= bytes.length && view.getUint32(at, true) === 0x04034b50) {
+    const size = view.getUint32(at + 18, true);
+    const start = at + 30 + view.getUint16(at + 26, true);
+    const name = String.fromCharCode(...bytes.slice(at + 30, start));
+    need(start + size <= bytes.length && !Object.hasOwn(files, name), "the archive is not one");
+    files[name] = bytes.slice(start, start + size);
+    at = start + size;
+  }
+  delete files[MANIFEST];
+  const again = await encodeArchive(files);
+  need(again.length === bytes.length && again.every((each, place) => each === bytes[place]),
+    "a byte of the archive is not what was written");
+  return files;
+}
+
+// Verification
+
+async function verifyFiles(files, policyText) {
+  const policy = await parsePolicy(policyText);
+  const results = [];
+  for (const name of Object.keys(files).filter((each) => each.startsWith(PROOFS)).sort()) {
+    const id = name.slice(PROOFS.length).replace(/\.tlog-proof$/, "");
+    try {
+      const result = await verifyLogProof(files[name], policy);
+      need(result.event.eventId === id, "the proof is of another event");
+      results.push({ id, ...result });
+    } catch (error) {
+      const isOld = error.name === "NotSupportedError";
+      results.push({ id, error: isOld ? "this browser cannot verify Ed25519 signatures" : error.message });
+    }
+  }
+  need(results.length, "there are no proofs");
+  return results;
+}
+
+async function verifyBundle(bytes, policyText) {
+  const files = await decodeArchive(bytes);
+  need(Object.hasOwn(files, POLICY), "the archive has no policy");
+  const results = await verifyFiles(files, policyText ?? new TextDecoder().decode(files[POLICY]));
+  const bad = results.find((each) => each.error);
+  need(!bad, `${bad?.id}: ${bad?.error}`);
+  return results;
+}
+
+// The page
+
+function element(name, properties, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function shownContent(event) {
+  if (event.content !== undefined) return event.content;
+  const bytes = fromBase64(event.contentBase64 ?? "");
+  return `${bytes.length} bytes that are no text:\n${toHex(bytes)}`;
+}
+
+function lines(pairs) {
+  const list = element("dl");
+  for (const [term, value] of pairs) {
+    list.append(element("dt", { textContent: term }), element("dd", {}, value));
+  }
+  return list;
+}
+
+function article({ id, error, event, block, checkpoint }) {
+  if (error) {
+    return element("article", { className: "bad" }, element("h3", { textContent: id }),
+      element("p", { textContent: `NOT PROVED: ${error}` }));
+  }
+  const times = checkpoint.witnesses.map(({ name, time }) =>
+    `${name}: not later than ${new Date(time * 1000).toISOString()}`);
+  const extensions = Object.entries(event.extensions ?? {}).map(([name, value]) => `${name}: ${value}`);
+  return element("article", {}, element("h3", { textContent: event.topicName }), lines([
+    ["Event", event.eventId],
+    ["Content", element("pre", { tabIndex: 0, textContent: shownContent(event) })],
+    ...(extensions.length ? [["Extensions", extensions.join(", ")]] : []),
+    ...(event.author ? [["Signed by", event.author.key]] : []),
+    ["Seen by witnesses", times.length ? element("span", {}, ...times.flatMap((each, at) =>
+      (at ? [element("br"), each] : [each]))) : "none: the policy needs no witness"],
+    ["Block", `${block.height}, of ${new Date(block.timestamp).toISOString()} by the broker's clock`],
+    ["Log", checkpoint.origin],
+  ]));
+}
+
+function show(verdict, isGood, results = []) {
+  const place = document.getElementById("verdict");
+  place.textContent = verdict;
+  place.className = isGood ? "good" : "bad";
+  document.getElementById("events").replaceChildren(...results.map(article));
+}
+
+async function showResults(results) {
+  const bad = results.filter((each) => each.error).length;
+  const count = results.length === 1 ? "The event is" : `All ${results.length} events are`;
+  show(bad ? `NOT PROVED: ${bad} of ${results.length}` : `${count} proved, if the keys below are the right ones.`,
+    !bad, results);
+}
+
+async function trying(work) {
+  try {
+    await showResults(await work());
+  } catch (error) {
+    show(`NOT PROVED: ${error.message}`, false);
+  }
+}
+
+function startPage() {
+  const encoded = JSON.parse(document.getElementById("data").textContent);
+  let files = Object.fromEntries(
+    Object.entries(encoded).map(([name, value]) => [name, fromBase64(value)]));
+  const policy = document.getElementById("policy");
+  const said = document.getElementById("origin");
+  const verifyThese = () => trying(() => verifyFiles(files, policy.value));
+  if (Object.hasOwn(files, POLICY)) {
+    policy.value = new TextDecoder().decode(files[POLICY]);
+    said.textContent = "These keys came with the proofs. Compare them with those that the log and its "
+      + "witnesses publish, or paste a policy of your own.";
+    verifyThese();
+  } else {
+    said.textContent = "Paste the policy that you trust.";
+    show("Choose a bundle below.", true);
+  }
+  document.getElementById("again").addEventListener("click", verifyThese);
+  document.getElementById("file").addEventListener("change", (event) => trying(async () => {
+    files = await decodeArchive(new Uint8Array(await event.target.files[0].arrayBuffer()));
+    if (!policy.value) policy.value = new TextDecoder().decode(files[POLICY]);
+    return verifyFiles(files, policy.value);
+  }));
+}
+
+if (globalThis.document) startPage();
+// For those who verify by program.
+globalThis.svcbroker = { verifyBundle };

@@ -1,0 +1,230 @@
+"""
+What proofs prove, in words for people and in fields for programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import to_builtins
+
+from ..proofs import (
+    AuthorFields,
+    ProvedEvent,
+    ProvedGrowth,
+    ProvedTopic,
+    WitnessedEvent,
+    contentFields,
+)
+from ._policies import witnessedLines
+from ._words import contentText, counted, quoted, timeText
+
+Names: TypeAlias = Mapping[bytes, str]
+"""The names of authors, by their public keys."""
+
+_SIGNED = "PROVED: a quorum of this chain's validators has signed it."
+_UNSIGNED = (
+    "PROVED: it is in the trusted checkpoint's block or history. No validator's signature is here."
+)
+
+_LOGGED = "PROVED: it is in a log that the policy accepts."
+
+
+def eventFields(proved: ProvedEvent, names: Names | None = None) -> Mapping[str, Any]:
+    """
+    What is proved of an event, for programs.
+
+    @param names: of authors, by their public keys.
+    """
+    return {
+        "eventId": proved.eventId,
+        "topic": proved.topic,
+        **({} if proved.content is None else contentFields(proved.content)),
+        "extensions": dict(proved.extensions),
+        **_authorFields(proved, names),
+        "sequence": proved.sequence,
+        "idempotencyKey": proved.idempotencyKey,
+        "expectedSequence": proved.expectedSequence,
+        "submitted": proved.submitted,
+        "timestamp": proved.timestamp,
+        "group": proved.group,
+        "chain": proved.chain.hex(),
+        "block": str(proved.block),
+        **_signedFields(proved),
+        "checkpoint": None if proved.checkpoint is None else str(proved.checkpoint),
+    }
+
+
+def _authorFields(proved: ProvedEvent, names: Names | None) -> Mapping[str, Any]:
+    author = proved.author
+    if author is None:
+        return {"author": None}
+    named = {} if names is None else {"authorName": names.get(author.key)}
+    return {
+        "author": author.key.hex(),
+        **named,
+        "signedAt": author.signedAt,
+        "signature": author.signature.hex() or None,
+    }
+
+
+def _signedFields(proved: ProvedEvent | ProvedTopic) -> Mapping[str, Any]:
+    return {
+        "signed": None if proved.signed is None else str(proved.signed),
+        "ledger": proved.ledger,
+        "signers": [
+            {"node": index, "publicKey": key.hex()} for index, key in proved.signers.items()
+        ],
+        "nodes": proved.nodes,
+        "changes": proved.changes,
+    }
+
+
+def eventLines(proved: ProvedEvent, names: Names | None = None) -> Iterator[str]:
+    """
+    What is proved of an event, for people.
+
+    @param names: of authors, by their public keys.
+    """
+    yield _UNSIGNED if proved.signed is None else _SIGNED
+    yield factLine("event", f"{proved.eventId}, the topic's event number {proved.sequence}")
+    yield factLine("topic", quoted(proved.topic))
+    yield factLine("content", _contentOf(proved))
+    for name, value in sorted(proved.extensions.items()):
+        yield factLine("extension", f"{quoted(name)}: {quoted(value)}")
+    yield from _authorLines(proved, names)
+    if proved.idempotencyKey is not None:
+        yield factLine("idempotency", f"key {proved.idempotencyKey}")
+    yield factLine("submitted", f"{timeText(proved.submitted)} by the broker's clock")
+    yield factLine("block", f"{proved.block}")
+    by = "" if proved.signed is None else ", a time that its validators accepted"
+    yield factLine("", f"of {timeText(proved.timestamp)}{by}")
+    if proved.checkpoint is not None:
+        yield factLine("", f"in the history of block {proved.checkpoint}")
+    yield from _signedLines(proved)
+
+
+def _contentOf(proved: ProvedEvent) -> str:
+    if proved.content is None:
+        return "erased, or left out of this proof"
+    return contentText(proved.content)
+
+
+def _authorLines(proved: ProvedEvent, names: Names | None) -> Iterator[str]:
+    author = proved.author
+    if author is None:
+        yield factLine("author", "unsigned: no author has signed this event")
+        return
+    yield factLine("author", _named(author.key, names))
+    when = f"at {timeText(author.signedAt)} by the author's clock"
+    if author.signature:
+        yield factLine("", f"the signature of this key holds; signed {when}")
+    else:
+        yield factLine("", f"signed {when}")
+        yield factLine(
+            "", "its signature was removed with the content; the validators had checked it"
+        )
+
+
+def _named(key: bytes, names: Names | None) -> str:
+    """A public key, and its name where names are known."""
+    if names is None:
+        return f"key {key.hex()}"
+    name = names.get(key)
+    return f"key {key.hex()}, " + ("which has no name here" if name is None else quoted(name))
+
+
+def _signedLines(proved: ProvedEvent | ProvedTopic) -> Iterator[str]:
+    """The chain, and the validators that signed."""
+    yield factLine("chain", f"{proved.chain.hex()}, group {quoted(proved.group)}")
+    if proved.signed is None:
+        return
+    which = "" if proved.signed == proved.block else f", block {proved.signed}"
+    yield factLine("signed by", f"{len(proved.signers)} of {proved.nodes} validators{which}")
+    for index, key in proved.signers.items():
+        yield factLine("", f"validator {index}, key {key.hex()}")
+    if proved.changes:
+        times = "once" if proved.changes == 1 else f"{proved.changes} times"
+        yield factLine("", f"the set had changed {times}; the validators before signed each change")
+
+
+def topicFields(
+    proved: ProvedTopic, events: Sequence[ProvedEvent] | None = None
+) -> Mapping[str, Any]:
+    """What is proved of a topic, for programs."""
+    authors = {}
+    if proved.authors is not None:
+        authors = {"authors": to_builtins(AuthorFields.of(proved.authors))}
+    complete = {} if events is None else {"complete": [event.eventId for event in events]}
+    return {
+        "topic": proved.topic,
+        "isOpen": proved.isOpen,
+        "count": proved.count,
+        "latest": proved.latest,
+        **authors,
+        **complete,
+        "timestamp": proved.timestamp,
+        "group": proved.group,
+        "chain": proved.chain.hex(),
+        "block": str(proved.block),
+        **_signedFields(proved),
+    }
+
+
+def topicLines(
+    proved: ProvedTopic,
+    events: Sequence[ProvedEvent] | None = None,
+    names: Names | None = None,
+) -> Iterator[str]:
+    """
+    What is proved of a topic, for people.
+
+    @param names: of authors, by their public keys.
+    """
+    if events is None:
+        yield _SIGNED
+    else:
+        yield f"PROVED: complete: all {counted(proved.count, 'event')} of the topic."
+    yield factLine("topic", f"{quoted(proved.topic)}, {'open' if proved.isOpen else 'closed'}")
+    yield factLine("events", f"exactly {proved.count} up to this block")
+    if proved.authors is not None:
+        for what, keys in (("authors", proved.authors.authors), ("admins", proved.authors.admins)):
+            for number, key in enumerate(keys):
+                yield factLine("" if number else what, _named(key, names))
+    yield factLine("block", str(proved.block))
+    yield factLine("", f"of {timeText(proved.timestamp)}, a time that its validators accepted")
+    yield from _signedLines(proved)
+    for event in events or ():
+        yield factLine(f"event {event.sequence}", f"{event.eventId} {_contentOf(event)}")
+
+
+def growthFields(proved: ProvedGrowth) -> Mapping[str, Any]:
+    """What is proved of two checkpoints, for programs."""
+    return {
+        "chain": proved.chain.hex(),
+        "older": str(proved.older),
+        "newer": str(proved.newer),
+        "timestamp": proved.timestamp,
+    }
+
+
+def growthLines(proved: ProvedGrowth) -> Iterator[str]:
+    """What is proved of two checkpoints, for people."""
+    yield "PROVED: between these two checkpoints the log has only grown."
+    yield factLine("older", str(proved.older))
+    yield factLine("newer", str(proved.newer))
+    yield factLine("", f"of {timeText(proved.timestamp)}")
+    yield factLine("chain", proved.chain.hex())
+
+
+def factLine(name: str, text: str) -> str:
+    return f"  {name:12} {text}"
+
+
+def witnessedEventLines(found: WitnessedEvent, names: Names | None) -> Iterator[str]:
+    _, *lines = eventLines(found.event, names)
+    yield _LOGGED
+    yield from lines
+    for each in witnessedLines(found.witnessed):
+        yield factLine(*each)

@@ -1,0 +1,57 @@
+"""
+A bundle of the events of a small chain, which witnesses have seen.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from attrs import evolve
+from msgspec.json import encode
+
+from svcbroker.bundle import Bundle
+from svcbroker.tlog import LogKey, WitnessKey
+from tools.signedchain import SignedChain
+
+from ..tlog.support import MemoryLog
+
+WITNESSES = {name: WitnessKey(f"{name}.example/w", name.encode() * 32) for name in "abc"}
+TIME = 1_790_000_000
+CONTENTS = (b'{"amount": 12}', "größer\r\n</script><b>\U0001f600".encode(), bytes(range(256)), b"")
+
+
+def policyOf(key: LogKey) -> bytes:
+    """A policy of our log and witnesses, of which two are needed."""
+    lines = [f"log {key.verifier.text}"]
+    lines += [f"witness {name} {each.verifier.text}" for name, each in WITNESSES.items()]
+    return "\n".join([*lines, "group all 2 a b c", "quorum all", ""]).encode()
+
+
+@cache
+def bundle() -> Bundle:
+    """Four events, of which a and b have seen the block."""
+    with tempfile.TemporaryDirectory() as directory:
+        chain = SignedChain(Path(directory))
+        try:
+            return _made(chain)
+        finally:
+            chain.close()
+
+
+def _made(chain: SignedChain) -> Bundle:
+    chain.open("contracts/x", "y")
+    ids = [chain.publish("contracts/x", content)[0] for content in CONTENTS]
+    for _ in range(5):
+        chain.decide()
+    size = chain.head.height + 1
+    log = MemoryLog(0, "broker.example/log/1")
+    hashes = [chain.genesis.header().hash]
+    log.use(hashes + [chain.prover.checkpoint(height).hash for height in range(1, size)])
+    seen = [(WITNESSES["b"], TIME), (WITNESSES["a"], TIME + 5)]
+    proofs = {}
+    for each in ids:
+        extra = encode(chain.prover.event(each, trusted=each.height))
+        proofs[str(each)] = evolve(log.proof(each.height, size, *seen), extra=extra).encode()
+    return Bundle(proofs=proofs, policy=policyOf(log.key))

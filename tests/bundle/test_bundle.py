@@ -1,0 +1,133 @@
+"""
+Tests for bundles: what is in them, and that every byte of them counts.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from base64 import b64decode
+from hashlib import sha256
+from io import BytesIO
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.bundle import Bundle, decodeArchive, encodeArchive
+from svcbroker.chain import Malformed
+from svcbroker.proofs import ProofInvalid
+from svcbroker.tlog import Policy
+
+from .support import CONTENTS, TIME, bundle
+
+MUTATIONS = 500
+
+
+class ArchiveTests(SynchronousTestCase):
+    """
+    L{encodeArchive} and L{decodeArchive}.
+    """
+
+    def test_programsForArchivesReadIt(self) -> None:
+        """It is an ordinary archive, with a manifest of the files."""
+        files = {"b.txt": b"two", "a/1": b"one"}
+        data = encodeArchive(files)
+        with ZipFile(BytesIO(data)) as archive:
+            self.assertIsNone(archive.testzip())
+            self.assertEqual(archive.namelist(), ["a/1", "b.txt", "manifest.json"])
+            self.assertIn(sha256(b"one").hexdigest(), archive.read("manifest.json").decode())
+        self.assertEqual(decodeArchive(data), files)
+
+    def test_otherArchivesAreRefused(self) -> None:
+        """An archive that was written by another program is refused, and what is none."""
+        output = BytesIO()
+        with ZipFile(output, "w", ZIP_DEFLATED) as archive:
+            archive.writestr("a", b"x" * 1000)
+        for wrong in (output.getvalue(), b"", b"PK\x03\x04", encodeArchive({"a": b"x"}) + b"x"):
+            with self.assertRaises(Malformed):
+                decodeArchive(wrong)
+
+    def test_everyChangedByteIsNoticed(self) -> None:
+        """Whatever byte is changed, the archive is refused."""
+        data = encodeArchive({"a.txt": b"some content", "b": b""})
+        for place in range(len(data)):
+            changed = bytearray(data)
+            changed[place] ^= 1 << place % 8
+            with self.assertRaises(Malformed, msg=place):
+                decodeArchive(bytes(changed))
+
+
+class BundleTests(SynchronousTestCase):
+    """
+    L{Bundle}.
+    """
+
+    def test_eventsAreProvedWithTheirWitnesses(self) -> None:
+        """What a bundle proves are its events, and the times at which witnesses have seen them."""
+        again = Bundle.decode(bundle().encode())
+        self.assertEqual(again, bundle())
+        found = again.verify(Policy.parse(again.policy))
+        self.assertEqual({each.event.eventId for each in found}, set(again.proofs))
+        self.assertEqual({each.event.content for each in found}, set(CONTENTS))
+        for each in found:
+            seen = [(one.witness, one.time) for one in each.witnessed.cosignatures]
+            self.assertEqual(seen, [("b", TIME), ("a", TIME + 5)])
+
+    def test_policyOfTheReaderDecides(self) -> None:
+        """A reader who wants other witnesses, or another log, is not content."""
+        text = bundle().policy.decode()
+        for wrong in (
+            text.replace("group all 2", "group all all"),
+            text.replace("group all 2 a b c", "group all 2 a c"),
+            re.sub(r"^log .*\n", "", text),
+        ):
+            self.assertNotEqual(wrong, text)
+            with self.assertRaises(ProofInvalid):
+                bundle().verify(Policy.parse(wrong.encode()))
+
+    def test_proofsAreOfTheEventsTheyAreNamedFor(self) -> None:
+        """A proof under the name of another event is refused."""
+        (one, first), (other, second), *_ = bundle().proofs.items()
+        swapped = evolve(bundle(), proofs={one: second, other: first})
+        with self.assertRaisesRegex(ProofInvalid, "another event"):
+            swapped.verify(Policy.parse(bundle().policy))
+
+    def test_unknownFilesAreRefused(self) -> None:
+        """A bundle has what it has to have, and nothing else."""
+        files = decodeArchive(bundle().encode())
+        self.assertEqual(
+            {name for name in files if not name.startswith("proofs/")},
+            {"README.txt", "policy.txt", "verify.html"},
+        )
+        without = {name: data for name, data in files.items() if name != "policy.txt"}
+        for wrong in ({**files, "more": b""}, without, {"policy.txt": b""}):
+            with self.assertRaises(Malformed):
+                Bundle.decode(encodeArchive(wrong))
+
+    def test_everyMutationIsRefused(self) -> None:
+        """A byte that is changed, lost or added anywhere is refused."""
+        data, dice = bundle().encode(), random.Random(7)
+        for _ in range(MUTATIONS):
+            with self.assertRaises(Malformed):
+                Bundle.decode(mutated(data, dice))
+
+    def test_pageAllowsItsOwnScriptOnly(self) -> None:
+        """The policy of the page names the hashes of its script and its style, and no source."""
+        page = decodeArchive(bundle().encode())["verify.html"].decode()
+        [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+        for kind, pattern in (
+            ("script", r'<script type="module">(.*?)</script>'),
+            ("style", r"<style>(.*?)</style>"),
+        ):
+            [source] = re.findall(pattern, page, re.DOTALL)
+            [hash] = re.findall(rf"{kind}-src 'sha256-([^']*)'", policy)
+            self.assertEqual(b64decode(hash), sha256(source.encode()).digest())
+        self.assertNotRegex(page, r"https?:|\bimport\b[^(\n]*\bfrom\b|@[A-Z-]+@")
+
+
+def mutated(data: bytes, dice: random.Random) -> bytes:
+    """The data with a byte changed, lost or doubled."""
+    place = dice.randrange(len(data))
+    piece = bytes([data[place] ^ 1 << dice.randrange(8)])
+    return data[:place] + dice.choice([piece, b"", piece + piece]) + data[place + 1 :]

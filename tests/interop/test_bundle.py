@@ -1,0 +1,157 @@
+"""
+Bundles in Node and in Chromium: the page that is in them verifies them without a network.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from svcbroker.bundle import decodeArchive
+from tests.functional.daemon import DaemonTestCase
+
+from ..bundle.support import CONTENTS, bundle
+from ..bundle.test_bundle import MUTATIONS, mutated
+from .chromium import Chromium
+from .node import nodeModules
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "verify-log.mjs"
+WIDTHS = (390, 1280)
+
+
+class NodeTests(SynchronousTestCase):
+    """
+    C{docs/examples/verify-log.mjs}.
+    """
+
+    def judge(self, proof: bytes, policy: bytes) -> tuple[int, str]:
+        """What it says of a proof."""
+        node = shutil.which("node")
+        if node is None:
+            raise SkipTest("node is not installed")
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        (folder / "proof").write_bytes(proof)
+        (folder / "policy").write_bytes(policy)
+        ended = subprocess.run(
+            [node, str(SCRIPT), folder / "proof", folder / "policy"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        self.assertEqual(ended.stderr, "")
+        return ended.returncode, ended.stdout
+
+    def test_proofsAreJudged(self) -> None:
+        """A proof holds by a policy whose quorum has seen it, and by no other."""
+        name, proof = next(iter(bundle().proofs.items()))
+        status, said = self.judge(proof, bundle().policy)
+        self.assertEqual(status, 0, said)
+        self.assertIn("seen by b not later than 2026-09-21T", said)
+        self.assertIn(f'PROVED: {{"eventId":"{name}"', said)
+        stricter = bundle().policy.replace(b"all 2 a b c", b"all all a b c")
+        for wrong, policy in (
+            (proof, stricter),
+            (proof.replace(b"index ", b"index 1"), bundle().policy),
+            (proof, bundle().policy.replace(b"log ", b"# log ")),
+        ):
+            status, said = self.judge(wrong, policy)
+            self.assertEqual((status, said[:12]), (1, "NOT PROVED: "))
+
+
+class PageTests(DaemonTestCase):
+    """
+    The page of a bundle, opened as a file.
+    """
+
+    async def open(self) -> None:
+        """Open it."""
+        self.browser = Chromium()
+        await self.browser.start(self.root / "profile")
+        self.addCleanup(self.browser.stop)
+        self.data = bundle().encode()
+        page = self.root / "verify.html"
+        page.write_bytes(decodeArchive(self.data)["verify.html"])
+        await self.browser.open(page.as_uri())
+
+    async def choose(self, data: bytes) -> None:
+        """Choose a file in the page."""
+        await self.browser.evaluate(
+            f"""(() => {{
+                const bytes = Uint8Array.from(atob({json.dumps(b64encode(data).decode())}),
+                  (each) => each.charCodeAt(0));
+                const transfer = new DataTransfer();
+                transfer.items.add(new File([bytes], "case.zip"));
+                const input = document.getElementById("file");
+                input.files = transfer.files;
+                input.dispatchEvent(new Event("change"));
+            }})()"""
+        )
+
+    async def test_pageVerifiesWhatItCameWith(self) -> None:
+        """It shows the events and who has seen them; a stricter policy is not content."""
+        await self.open()
+        browser = self.browser
+        await browser.waitForText("All 4 events are proved, if the keys below are the right ones.")
+        shown = await browser.evaluate("document.body.innerText")
+        for text in (CONTENTS[0].decode(), "</script><b>", "256 bytes that are no text"):
+            self.assertIn(text, shown)
+        self.assertIn("a: not later than 2026-09-21T", shown)
+        for width in WIDTHS:
+            await browser.resize(width)
+            await self.judge(f"bundle-{width}")
+        await browser.tabTo(
+            "Policy: the keys of the log and of the witnesses, and how many witnesses are needed"
+        )
+        await browser.evaluate(
+            "void (policy.value = policy.value.replace('all 2 a b c', 'all all a b c'))"
+        )
+        await browser.tabTo("Verify with this policy")
+        await browser.press("Enter")
+        await browser.waitForText("NOT PROVED: 4 of 4")
+        await self.choose(self.data[:-1] + b"\1")
+        await browser.waitForText("NOT PROVED: a byte of the archive is not what was written")
+        self.assertEqual(browser.problems, [])
+
+    async def judge(self, name: str) -> None:
+        """axe-core finds nothing."""
+        axe = Path(nodeModules("axe-core"), "axe-core", "axe.min.js").read_text("utf-8")
+        await self.browser.evaluate(axe)
+        found = await self.browser.evaluate(
+            "axe.run().then(({ violations }) => violations.map(({ id, nodes }) =>"
+            "  `${id}: ${nodes.map((each) => each.html).join(' ')}`))"
+        )
+        self.assertEqual(found, [], name)
+        wide = await self.browser.evaluate("document.documentElement.scrollWidth - innerWidth")
+        self.assertLessEqual(wide, 0, name)
+
+    async def test_everyMutationIsRefused(self) -> None:
+        """It takes a bundle, and none in which a byte was changed, lost or doubled."""
+        await self.open()
+        dice = random.Random(11)
+        changed = [mutated(self.data, dice) for _ in range(MUTATIONS)]
+        said: list[Any] = []
+        for start in range(0, len(changed), 100):
+            batch = [self.data, *changed[start : start + 100]]
+            encoded = json.dumps([b64encode(each).decode() for each in batch])
+            said += await self.browser.evaluate(
+                f"""(async () => {{
+                    const said = [];
+                    for (const each of {encoded}) {{
+                      const bytes = Uint8Array.from(atob(each), (one) => one.charCodeAt(0));
+                      said.push(await svcbroker.verifyBundle(bytes).then(
+                        (results) => results.length, (error) => error.message));
+                    }}
+                    return said;
+                }})()"""
+            )
+        self.assertEqual([each for each in said if each == len(CONTENTS)], [4] * 5)
+        self.assertEqual(len([each for each in said if isinstance(each, str)]), MUTATIONS)
