@@ -88,7 +88,7 @@ def _checkChain(
             "clients refuse it unless they were given it",
             "have it signed: svcbroker certificates, for trying; an authority, for good",
         )
-    elif last.issuer != last.subject and not facts.isRoot(last.issuer) and _namesIssuer(last):
+    elif last.issuer != last.subject and _namesIssuer(last) and not facts.isRoot(last.issuer):
         yield warning(
             facts.endpoint,
             f"{what} is sent without the certificate of {last.issuer.rfc4514_string()}",

@@ -116,10 +116,3 @@ def _checkHosts(facts: ConfigurationFacts) -> Iterator[Finding]:
             "requests that a proxy passes on with that name are refused (403)",
             f"host-name = ['{host.lower()}']",
         )
-    if config.hostNames and not facts.isHttpLocal and config.http:
-        yield warning(
-            SUBJECT,
-            "host-name is given, and HTTP is not on loopback",
-            "it has no effect: names are checked on loopback only",
-            "remove it, or have HTTP listen on loopback, behind the proxy",
-        )

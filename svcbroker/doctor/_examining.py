@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.internet.endpoints import (
     TCP4ServerEndpoint,
     TCP6ServerEndpoint,
@@ -256,7 +256,8 @@ class Examination:
         return EndpointFacts(
             name=port.name,
             text=port.text,
-            isLocal=port.isLocal,
+            # The proxy before a port of loopback is what others reach.
+            isLocal=evolve(port, endpoint=endpoint).isLocal,
             isInherited=isinstance(endpoint, InheritedEndpoint),
             hasTLS=hasTLS,
             bindError=bindError,

@@ -10,6 +10,7 @@ import sqlite3
 import ssl
 import stat
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import metadata
@@ -56,7 +57,10 @@ def readSoftware() -> SoftwareFacts:
 def _roots() -> frozenset[Name]:
     file = Path(ssl.get_default_verify_paths().cafile or "")
     try:
-        return frozenset(each.subject for each in load_pem_x509_certificates(file.read_bytes()))
+        with warnings.catch_warnings():
+            # Some roots are older than rules that cryptography checks now.
+            warnings.simplefilter("ignore")
+            return frozenset(each.subject for each in load_pem_x509_certificates(file.read_bytes()))
     except (OSError, ValueError):
         return frozenset()
 

@@ -397,11 +397,6 @@ class ConfigurationTests(CheckTestCase):
         self.good(self.check(advertise="b.example:443", host_name=["b.example"]))
         self.good(self.check(advertise="10.0.0.1:443"))
 
-    def test_hostNameOffLoopbackIsWarnedOf(self) -> None:
-        config = makeConfig({"host-name": ["b.example"]})
-        facts = ConfigurationFacts(config=config, isHttpLocal=False)
-        self.warns(checkConfiguration(facts), "it has no effect")
-
 
 class DirectoryTests(CheckTestCase):
     """

@@ -185,6 +185,14 @@ class ExaminationTests(SynchronousTestCase):
             ["http", "accounts", "ledger", "webhook-secret-file"],
         )
 
+    def test_endpointBehindAProxyOnLoopbackNeedsNoTLS(self) -> None:
+        path = self.root / "accounts.toml"
+        path.write_text('[accounts.ann]\nroles = ["operator"]\n')
+        (found,) = self.examine(mqtt="haproxy:tcp:0:interface=127.0.0.1", accounts=str(path))[
+            "mqtt"
+        ]
+        self.assertIs(found.level, Level.GOOD)
+
     def test_socketsOfSystemdAreKnown(self) -> None:
         (found,) = self.examine(http="systemd:name=http")["http"]
         self.assertIn("systemctl list-sockets", found.text)
