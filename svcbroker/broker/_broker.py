@@ -32,6 +32,7 @@ from ..model import (
     checkTopicName,
 )
 from ..net.deferreds import asDeferred
+from ..net.tracing import Tracer
 from ..version import VersionRecord
 from ._accounts import AccountQueries
 from ._admin import Administration
@@ -52,6 +53,7 @@ from ._publication import (
 )
 from ._publishing import Publishing
 from ._timeouts import TimeoutQueue
+from ._tracedpublishing import TracedPublishing
 from ._values import (
     Answer,
     EventPage,
@@ -112,6 +114,7 @@ class Broker:
         audit: AuditTrail | None = None,
         source: str = "/svcbroker",
         logs: Mapping[str, TransparencyLog] = MappingProxyType({}),
+        tracer: Tracer | None = None,
     ) -> None:
         """
         @param ledgers: the ledger of each group, by the group's id, in the operator's order.
@@ -125,6 +128,7 @@ class Broker:
         @param audit: records the operator calls.
         @param source: what the C{source} of CloudEvents begins with: the base path.
         @param logs: the transparency logs by the id of their group.
+        @param tracer: is told of publishes; C{None} for no spans.
         """
         self.groups = Groups(ledgers)
         self.limits = limits
@@ -134,7 +138,11 @@ class Broker:
         self.audit = audit
         self.source = source
         self._timeouts = TimeoutQueue(clock, limits.chainTimeout)
-        self._publishing = Publishing(self.groups, limits, clock)
+        self._publishing = (
+            Publishing(self.groups, limits, clock)
+            if tracer is None
+            else TracedPublishing(self.groups, limits, clock, tracer)
+        )
         self.meter = self._publishing.meter
         self.admin = Administration(
             self.groups,

@@ -59,6 +59,7 @@ from .metrics import DaemonMetrics
 from .operatorfile import OperatorFile, operatorUrl
 from .plan import Plan
 from .ports import HTTP, MQTT, STOMP
+from .traces import makeTracer
 
 T = TypeVar("T")
 
@@ -146,7 +147,7 @@ def makeCarriers(
 
     @param address: where HTTP is served, C{host:port}; empty where it is not.
     @param inForce: tells operators of the configuration.
-    @raise StartError: the metadata store cannot be opened.
+    @raise StartError: the metadata store cannot be opened, or spans cannot be made.
     """
     reactor, now, entropy = dependencies.reactor, dependencies.now, dependencies.entropy
     thread = dependencies.makeThread(reactor, "notes")
@@ -177,6 +178,9 @@ def makeCarriers(
         audit = AuditTrail(config.auditTopic, ledgers, reactor, now)
     control = plan.access.make(reactor, now, entropy, dependencies.makeThread, audit)
     access = control.access
+    tracer = None
+    if config.traces:
+        tracer = makeTracer(config.traces, config.advertise or address, reactor)
     webhooks = makeWebhooks(
         reactor,
         subscriptions,
@@ -186,6 +190,7 @@ def makeCarriers(
         now=now,
         entropy=entropy,
         random=dependencies.random,
+        tracer=tracer,
     )
     peers = makePeers(reactor, {peer.name: peer.url for peer in config.peers}, peerCredentials)
     version = readVersion()
@@ -209,6 +214,7 @@ def makeCarriers(
         audit=audit,
         source=config.basePath,
         logs=logs,
+        tracer=tracer,
     )
     webhooks.publishBy(broker)
     makeStomp = partial(
@@ -318,6 +324,8 @@ def makeCarriers(
         return useSecrets
 
     def release() -> None:
+        if tracer is not None:
+            tracer.stop()
         control.stop()
         thread.stop()
         copyThreads.stop()

@@ -50,6 +50,7 @@ from .settings import (
     someText,
     topicName,
 )
+from .traces import receiverUrl
 
 _KEY = "svcbroker.setting"
 
@@ -291,6 +292,14 @@ class Config:
         Choice(words=("debug", "info", "warn", "error")),
         "info",
         "the least level that is logged; read again from the file of --config on SIGHUP",
+    )
+    traces: str = _setting(
+        "traces",
+        Text(metavar="URL", normalise=receiverUrl),
+        "",
+        "where spans of publishes and webhooks are sent: the URL of an OTLP/HTTP receiver, such as "
+        "http://127.0.0.1:4318/v1/traces; needs svcbroker[tracing]",
+        shown="none",
     )
     accessLog: bool = _setting(
         "access-log",

@@ -25,7 +25,7 @@ from msgspec import Raw
 
 from ..errors import ParameterInvalid
 from ..interfaces import Batch
-from ..model import Event
+from ..model import Event, PublishEvent
 from ._cloudattributes import (
     AUTHOR,
     CHARSET,
@@ -346,7 +346,7 @@ def _timeOf(timestamp: int) -> str:
     return f"{time}.{milliseconds:03}Z"
 
 
-def storedAttributes(event: Event) -> dict[str, Any] | None:
+def storedAttributes(event: Event | PublishEvent) -> dict[str, Any] | None:
     """
     The attributes of an event that was published as a CloudEvent. Clients of other carriers can
     publish any text here: what is not valid does not count.
@@ -362,7 +362,7 @@ def storedAttributes(event: Event) -> dict[str, Any] | None:
     return None if OURS & attributes.keys() else attributes
 
 
-def traceOf(event: Event) -> dict[str, str]:
+def traceOf(event: Event | PublishEvent) -> dict[str, str]:
     """
     The valid trace context of an event, C{traceparent} and C{tracestate}: what its publisher's
     request had, or else the attributes of a CloudEvent. Empty where there is none.

@@ -59,6 +59,7 @@ class DefaultTests(SynchronousTestCase):
                 "followTimeout": 60.0,
                 "logFormat": "auto",
                 "logLevel": "info",
+                "traces": "",
                 "accessLog": False,
                 "corsOrigins": (),
                 "hostNames": (),

@@ -15,6 +15,7 @@ from ...model import Event
 from ...net.certificates import ClientCertificate
 from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, Problem
+from ...net.tracing import Tracer
 from ...operations import traceOf
 from .messages import USER_AGENT, NotAcknowledged, Payload, RequestForm, checkAnswer, checkStatus
 from .settings import WebhookSettings
@@ -66,16 +67,19 @@ class Poster:
         makeClient: Callable[[ClientCertificate | None], HttpClient],
         now: Callable[[], float],
         settings: WebhookSettings,
+        tracer: Tracer | None = None,
     ) -> None:
         """
         @param makeClient: makes a client, which has connections of its own, and shows a
             certificate if it is given one.
         @param now: the wall clock: seconds since the epoch.
+        @param tracer: is told of each request; C{None} for no spans.
         """
         self._makeClient = makeClient
         self._clients: dict[str, tuple[ClientCertificate | None, HttpClient]] = {}
         self._now = now
         self._settings = settings
+        self._tracer = tracer
 
     def close(self) -> Deferred[Any]:
         """Close idle connections. Called once, at the end."""
@@ -99,16 +103,30 @@ class Poster:
             self._clients[name] = certificate, client
         return client
 
-    @asDeferred
-    async def post(self, receiver: Receiver, events: Sequence[Event], payload: Payload) -> None:
+    def post(self, receiver: Receiver, events: Sequence[Event], payload: Payload) -> Deferred[None]:
         """See L{IPoster.post}."""
+        span = None
+        if self._tracer is not None:
+            span = self._tracer.delivering(receiver.target.authority, events)
+        if span is None:
+            return self._post(receiver, events, payload, _traceOfAll(events))
+        return self._post(receiver, events, payload, span.headers).addBoth(span.end)
+
+    @asDeferred
+    async def _post(
+        self,
+        receiver: Receiver,
+        events: Sequence[Event],
+        payload: Payload,
+        trace: Mapping[str, str],
+    ) -> None:
         isCall = receiver.form.isCall
         isAcknowledged = False
         try:
             answer = await self._clientOf(receiver).request(
                 b"POST",
                 receiver.target.url,
-                headers=self._headers(receiver, events, payload),
+                headers=self._headers(receiver, events, payload, trace),
                 body=payload.body,
                 timeout=self._settings.timeout,
             )
@@ -132,7 +150,13 @@ class Poster:
             if isCall:
                 checkAnswer(told, isBatch=receiver.form.isBatch)
 
-    def _headers(self, receiver: Receiver, events: Sequence[Event], payload: Payload) -> Headers:
+    def _headers(
+        self,
+        receiver: Receiver,
+        events: Sequence[Event],
+        payload: Payload,
+        trace: Mapping[str, str],
+    ) -> Headers:
         timestamp = b"%d" % self._now()
         # Of a batch the last one: who has taken it has all events up to there, also where other
         # events are in the batch the next time.
@@ -148,11 +172,8 @@ class Poster:
                 b"X-Svc-Event-Id": [eventId],
             }
         )
-        # Events of one request may be of several traces: then it is of none.
-        first, *others = map(traceOf, events)
-        if all(other == first for other in others):
-            for traceName, text in first.items():
-                headers.addRawHeader(traceName.encode("ascii"), text.encode("ascii"))
+        for text, content in trace.items():
+            headers.addRawHeader(text.encode("ascii"), content.encode("ascii"))
         try:
             signatures = self._settings.signer.sign(
                 receiver.secret, eventId, timestamp, payload.body
@@ -166,3 +187,9 @@ class Poster:
         for text, content in receiver.headers.items():
             headers.setRawHeaders(text.encode("ascii"), [content.encode("ascii")])
         return headers
+
+
+def _traceOfAll(events: Sequence[Event]) -> Mapping[str, str]:
+    """The trace context of a request. One with events of several traces belongs to none."""
+    first, *others = map(traceOf, events)
+    return first if all(other == first for other in others) else {}

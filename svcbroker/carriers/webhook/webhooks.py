@@ -42,6 +42,7 @@ from ...net.certificates import ClientCertificate
 from ...net.deferreds import asDeferred
 from ...net.http import CertificatePolicy, HttpClient, makeClient
 from ...net.slots import Slots
+from ...net.tracing import Tracer
 from .checking import TargetChecker, checkOptions
 from .headers import checkHeaders
 from .posting import MAX_ANSWER, Poster
@@ -406,6 +407,7 @@ def makeWebhooks(
     now: Callable[[], float],
     entropy: Callable[[int], bytes],
     random: Callable[[], float],
+    tracer: Tracer | None = None,
 ) -> Webhooks:
     """
     Webhooks that send by HTTP, and by HTTPS with the trust roots of the system. Not started.
@@ -413,6 +415,7 @@ def makeWebhooks(
     @param now: the wall clock: seconds since the epoch.
     @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
     @param random: gives a number of [0, 1).
+    @param tracer: is told of each request; C{None} for no spans.
     """
 
     def makeHttpClient(certificate: ClientCertificate | None) -> HttpClient:
@@ -425,7 +428,7 @@ def makeWebhooks(
             policy=settings.policy,
         )
 
-    poster = Poster(makeHttpClient, now, settings)
+    poster = Poster(makeHttpClient, now, settings, tracer)
     context = DeliveryContext(
         clock=reactor,
         now=now,
