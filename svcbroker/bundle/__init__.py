@@ -4,6 +4,25 @@ file that can be handed to somebody.
 """
 
 from ._archive import MAX_SIZE, decodeArchive, encodeArchive
-from ._bundle import POLICY, PROOFS, STAMP, Bundle
+from ._bundle import Bundle
+from ._timestamps import (
+    MAX_STAMP,
+    REQUEST_TYPE,
+    Stamp,
+    StampRefused,
+    requestStamp,
+    stampName,
+)
 
-__all__ = ["MAX_SIZE", "POLICY", "PROOFS", "STAMP", "Bundle", "decodeArchive", "encodeArchive"]
+__all__ = [
+    "MAX_SIZE",
+    "MAX_STAMP",
+    "REQUEST_TYPE",
+    "Bundle",
+    "Stamp",
+    "StampRefused",
+    "decodeArchive",
+    "encodeArchive",
+    "requestStamp",
+    "stampName",
+]

@@ -12,12 +12,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
-from attrs import frozen
+from attrs import field, frozen
+from cryptography.x509 import Certificate
 
 from ..chain import Malformed
 from ..proofs import ProofInvalid, WitnessedEvent, verifyWitnessed
-from ..tlog import Policy
+from ..tlog import LogProof, Policy
 from ._archive import decodeArchive, encodeArchive
+from ._timestamps import Stamp, checkStamp, stampName
 
 POLICY: Final = "policy.txt"
 """The file of the policy by which it is verified where the reader has none."""
@@ -41,12 +43,12 @@ class Bundle:
 
     @ivar proofs: the C{tlog-proof} files of the events, by the events' ids.
     @ivar policy: the policy file that it comes with.
-    @ivar timestamps: further files beside the proofs, by name.
+    @ivar timestamps: the time stamps of checkpoints, by the names that L{stampName} gives.
     """
 
     proofs: Mapping[str, bytes]
     policy: bytes
-    timestamps: Mapping[str, bytes] = {}
+    timestamps: Mapping[str, bytes] = field(factory=dict)
 
     def encode(self) -> bytes:
         """The file of the bundle, with its page."""
@@ -93,6 +95,20 @@ class Bundle:
             name says.
         """
         return [_verified(name, data, policy) for name, data in sorted(self.proofs.items())]
+
+    def stamp(self, name: str, roots: Sequence[Certificate]) -> Stamp | None:
+        """
+        Check the time stamp of the checkpoint in a proof that was verified.
+
+        @param name: the name of the proof.
+        @param roots: the certificates that are trusted.
+        @return: C{None} where there is none.
+        @raise StampRefused: it does not hold.
+        @raise ImportError: the extra C{timestamps} is not installed.
+        """
+        text = LogProof.decode(self.proofs[name]).checkpoint.text
+        answer = self.timestamps.get(stampName(text))
+        return None if answer is None else checkStamp(answer, text, roots)
 
 
 def _verified(name: str, data: bytes, policy: Policy) -> WitnessedEvent:

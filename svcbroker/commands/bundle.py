@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import click
+from attrs import evolve
 
 from ._arguments import options
 from ._command import CommandError, Console, Exit
@@ -18,7 +20,18 @@ from ._connection import clientCommand
 from ._words import counted
 
 if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
     from ..client import Client
+
+TSA_ROOTS: Final = click.option(
+    "--tsa-roots",
+    "roots",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The certificates (PEM) that are trusted for time stamps.",
+)
+_TSA_TIMEOUT: Final = 30.0
 
 
 @clientCommand(
@@ -43,6 +56,12 @@ if TYPE_CHECKING:
         type=click.Path(path_type=Path, dir_okay=False),
         help="Whose signatures are wanted; it is put into the file. [default: the log's key alone]",
     ),
+    click.option(
+        "--tsa",
+        metavar="URL",
+        help="An authority that stamps the checkpoint with its time (RFC 3161); needs --tsa-roots.",
+    ),
+    TSA_ROOTS,
     click.option("--output", metavar="FILE", help="Where to write it. [default: standard output]"),
 )
 def command(
@@ -50,6 +69,8 @@ def command(
     client: Client,
     events: tuple[str, ...],
     policyPath: Path | None,
+    tsa: str | None,
+    roots: Path | None,
     output: str | None,
 ) -> int:
     """Write a bundle."""
@@ -61,6 +82,9 @@ def command(
     ids = list(dict.fromkeys(events or sys.stdin.read().split()))
     if not ids:
         raise CommandError("which events? give their ids")
+    if (tsa is None) != (roots is None):
+        raise CommandError("give both --tsa and --tsa-roots, or none")
+    trusted = None if roots is None else readRoots(roots)
     if output is None and console.output.isatty():
         raise CommandError("give --output, or send standard output to a file")
     if policyPath is None:
@@ -76,6 +100,8 @@ def command(
         bundle.verify(policy)
     except ProofInvalid as error:
         raise CommandError(str(error), Exit.BAD) from None
+    if tsa is not None and trusted is not None:
+        bundle = evolve(bundle, timestamps=_stamped(proofs.values(), tsa, trusted))
     data = bundle.encode()
     if output is None:
         console.output.buffer.write(data)
@@ -83,3 +109,48 @@ def command(
         Path(output).write_bytes(data)
     console.warn(f"{counted(len(ids), 'event')}, {counted(len(data), 'byte')}")
     return Exit.GOOD
+
+
+def readRoots(path: Path) -> Sequence[Certificate]:
+    """
+    The certificates that are trusted for time stamps.
+
+    @raise CommandError: they cannot be read, or the library is not installed.
+    """
+    from cryptography.x509 import load_pem_x509_certificates
+
+    try:
+        import rfc3161_client  # noqa: F401
+
+        return load_pem_x509_certificates(path.read_bytes())
+    except ImportError:
+        raise CommandError("time stamps need: pip install 'svcbroker[timestamps]'") from None
+    except OSError as error:
+        raise CommandError(f"--tsa-roots: cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise CommandError(f"--tsa-roots: {path} has no certificate in PEM") from None
+
+
+def _stamped(
+    proofs: Iterable[bytes], url: str, roots: Sequence[Certificate]
+) -> Mapping[str, bytes]:
+    """The time stamps of the checkpoints in proofs, by their names."""
+    import httpx
+
+    from ..bundle import MAX_STAMP, REQUEST_TYPE, StampRefused, requestStamp, stampName
+    from ..tlog import LogProof
+
+    def ask(request: bytes) -> bytes:
+        headers = {"Content-Type": REQUEST_TYPE}
+        try:
+            answer = httpx.post(url, content=request, headers=headers, timeout=_TSA_TIMEOUT)
+            answer.raise_for_status()
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise CommandError(f"--tsa: {url}: {error}") from None
+        return answer.content[: MAX_STAMP + 1]
+
+    texts = {LogProof.decode(each).checkpoint.text for each in proofs}
+    try:
+        return {stampName(text): requestStamp(text, roots, ask) for text in texts}
+    except StampRefused as error:
+        raise CommandError(f"--tsa: {url}: {error}", Exit.BAD) from None

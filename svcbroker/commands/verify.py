@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -42,7 +42,11 @@ from ._proved import (
     topicLines,
     witnessedEventLines,
 )
-from ._words import quoted
+from ._words import quoted, timeText
+from .bundle import TSA_ROOTS, readRoots
+
+if TYPE_CHECKING:
+    from ..bundle import Stamp
 
 _ARCHIVE = b"PK\x03\x04"
 
@@ -111,6 +115,7 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
         help='A file with the names of authors: lines of NAME = "KEY". A KEY is 64 hexadecimal '
         "digits or the name of a PEM file.",
     ),
+    TSA_ROOTS,
     click.option(
         "--complete",
         "isComplete",
@@ -128,6 +133,7 @@ def command(
     values: tuple[str, ...],
     policy: Path | None,
     authors: Path | None,
+    roots: Path | None,
     isComplete: bool,
     asJson: bool,
 ) -> int:
@@ -137,7 +143,9 @@ def command(
     if isBundle(proof):
         if events or genesis or chain or values or isComplete:
             raise CommandError("a bundle is verified with --policy alone")
-        return _checkBundle(console, Path(proof), policy, authors, asJson)
+        return _checkBundle(console, Path(proof), policy, authors, roots, asJson)
+    if roots is not None:
+        raise CommandError("--tsa-roots is for bundles, which this is not")
     isOther = genesis is not None or chain is not None or bool(values) or isComplete
     if policy is not None and isOther:
         raise CommandError("--policy says all that is trusted: give it alone")
@@ -215,10 +223,15 @@ def isBundle(proof: str) -> bool:
 
 
 def _checkBundle(
-    console: Console, path: Path, policyPath: Path | None, authors: Path | None, asJson: bool
+    console: Console,
+    path: Path,
+    policyPath: Path | None,
+    authors: Path | None,
+    roots: Path | None,
+    asJson: bool,
 ) -> int:
     """Check all proofs of a bundle, and tell what they prove."""
-    from ..bundle import MAX_SIZE, Bundle
+    from ..bundle import MAX_SIZE, Bundle, StampRefused
 
     with path.open("rb") as file:
         data = file.read(MAX_SIZE + 1)
@@ -227,22 +240,43 @@ def _checkBundle(
         bundle = Bundle.decode(data)
         policy = Policy.parse(bundle.policy) if policyPath is None else readPolicy(policyPath)
         found = bundle.verify(policy)
-    except (Malformed, ProofInvalid) as error:
+        stamps: dict[str, Stamp | None] = {}
+        if roots is not None:
+            certificates = readRoots(roots)
+            stamps = {name: bundle.stamp(name, certificates) for name in bundle.proofs}
+    except (Malformed, ProofInvalid, StampRefused) as error:
         return _refuse(console, str(error), asJson)
     trusted = "the bundle's own policy" if policyPath is None else f"the policy in {policyPath}"
     if policyPath is None:
         console.warn("the policy is the bundle's own: compare its keys, or give --policy")
     if asJson:
         told = [
-            {**eventFields(each.event, names), **witnessedFields(each.witnessed)} for each in found
+            {
+                **eventFields(each.event, names),
+                **witnessedFields(each.witnessed),
+                "timeStamp": _stampFields(stamps.get(str(each.event.eventId))),
+            }
+            for each in found
         ]
         console.say(json.dumps({"proved": True, "events": told, "trusted": [trusted]}))
         return Exit.GOOD
     for each in found:
         for line in witnessedEventLines(each, names):
             console.say(line)
+        stamp = stamps.get(str(each.event.eventId))
+        if stamp is not None:
+            seen = timeText(int(stamp.time.timestamp() * 1000))
+            console.say(factLine("stamped by", f"{quoted(stamp.authority)} at {seen}"))
+    if bundle.timestamps and roots is None:
+        console.say(factLine("not checked", "time stamps: give --tsa-roots"))
     console.say(factLine("trusted", quoted(trusted)))
     return Exit.GOOD
+
+
+def _stampFields(stamp: Stamp | None) -> Mapping[str, Any] | None:
+    if stamp is None:
+        return None
+    return {"time": int(stamp.time.timestamp() * 1000), "authority": stamp.authority}
 
 
 def _witnessed(

@@ -179,6 +179,8 @@ function startPage() {
     Object.entries(encoded).map(([name, value]) => [name, fromBase64(value)]));
   const policy = document.getElementById("policy");
   const said = document.getElementById("origin");
+  const stamped = Object.keys(files).some((each) => each.startsWith("timestamps/"));
+  document.getElementById("stamps").hidden = !stamped;
   const verifyThese = () => trying(() => verifyFiles(files, policy.value));
   if (Object.hasOwn(files, POLICY)) {
     policy.value = new TextDecoder().decode(files[POLICY]);
