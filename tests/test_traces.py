@@ -230,7 +230,7 @@ class WebhookTests(SynchronousTestCase):
         self.assertEqual(self.sent(event(TRACE)), SHOWN)
         self.assertEqual(self.sent(event(TRACE), event(TRACE)), SHOWN)
 
-    def test_eventsOfSeveralTracesHaveNone(self) -> None:
+    def test_batchOfDifferentTracesHasNone(self) -> None:
         self.assertEqual(self.sent(event(TRACE), event({})), {})
         self.assertEqual(self.sent(event({})), {})
 

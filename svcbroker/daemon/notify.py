@@ -57,6 +57,7 @@ class ServiceManager:
         self._interval = STATUS_INTERVAL if watchdog is None else watchdog / 2
         self._waiting: list[bytes] = []
         self._describe: Callable[[], Deferred[str]] | None = None
+        self._isDescribing = False
         self._reloadError = ""
         self._status = ""
 
@@ -103,10 +104,14 @@ class ServiceManager:
         self._updateStatus()
 
     def _updateStatus(self) -> None:
-        if self._describe is not None:
+        if self._describe is not None and not self._isDescribing:
+            self._isDescribing = True
             self._describe().addCallback(self._described).addErrback(
                 lambda failure: _log.failure("The status is not known", failure)
-            )
+            ).addBoth(self._endDescribing)
+
+    def _endDescribing(self, _: object) -> None:
+        self._isDescribing = False
 
     def _described(self, text: str) -> None:
         # It may have begun to stop meanwhile.

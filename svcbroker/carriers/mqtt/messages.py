@@ -170,15 +170,18 @@ def publicationOf(
     for key, value in properties.userProperties:
         if key in _OURS:
             continue
-        extension = f"{EXTENSION_PREFIX}{key}"
         if key.startswith(EXTENSION_PREFIX) and key not in extensions:
             extensions[key] = value
             user.append(key)
         elif key in attributes:
             user.append(key)
-        elif trace.get(extension) == value and extension not in extensions:
-            extensions[extension] = value
-            user.append(extension)
+        elif (
+            trace
+            and trace.get(name := f"{EXTENSION_PREFIX}{key}") == value
+            and name not in extensions
+        ):
+            extensions[name] = value
+            user.append(name)
         else:
             user.append((key, value))
             isOrdered = True
