@@ -25,6 +25,8 @@ class SectionedCommand(click.Command):
     ) -> None:
         super().__init__(*args, **keywords)
         self.sections = sections or {}
+        placed = {name for names in self.sections.values() for name in names}
+        self.params.sort(key=lambda parameter: parameter.name in placed)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See C{click.Command}."""

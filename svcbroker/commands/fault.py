@@ -15,6 +15,7 @@ import click
 from ._arguments import NODE, ParsedType, jsonOption, options
 from ._command import Command, Console, Exit
 from ._daemon import Daemon, operatorCommand
+from ._tables import showTable
 
 _LINK = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
 _ISLAND = re.compile(r"[0-9]{1,3}(,[0-9]{1,3})*")
@@ -51,9 +52,23 @@ def _cut(text: str) -> tuple[str, list[int]]:
 def _ask(console: Console, daemon: Daemon, asJson: bool, name: str, **parameters: object) -> int:
     """Make the fault, and show how things are then."""
     report = daemon.call(f"faults/{name}", groupId=daemon.group, **parameters)
-    for line in [json.dumps(report)] if asJson else describe(report):
+    if asJson:
+        console.say(json.dumps(report))
+        return Exit.GOOD
+    nodes = report["nodes"]
+    rows = [
+        (str(node["index"]), _state(node), str(node["pbftView"]), str(node["blockNumber"]))
+        for node in nodes
+    ]
+    lines = [*describe(report)]
+    showTable(console, ("node", "state", "view", "block"), rows, lines[: len(nodes)])
+    for line in lines[len(nodes) :]:
         console.say(line)
     return Exit.GOOD
+
+
+def _state(node: Mapping[str, Any]) -> str:
+    return "stopped" if not node["running"] else "leads" if node["leader"] else "runs"
 
 
 @operatorCommand("Show the nodes, the network, and contradictions.")
@@ -138,8 +153,8 @@ def _heal(console: Console, daemon: Daemon, asJson: bool) -> int:
 def describe(report: Mapping[str, Any]) -> Iterator[str]:
     """A report in lines for people."""
     for node in report["nodes"]:
-        state = "stopped" if not node["running"] else "leads" if node["leader"] else "runs"
-        yield f"node {node['index']}: {state:8}view {node['pbftView']}, block {node['blockNumber']}"
+        place = f"view {node['pbftView']}, block {node['blockNumber']}"
+        yield f"node {node['index']}: {_state(node):8}{place}"
     shortest, longest = report["delay"]
     yield (
         f"network: delay {shortest:g}-{longest:g} s, loss {report['loss']:g}, "

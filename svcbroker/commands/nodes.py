@@ -13,6 +13,7 @@ import click
 from ._arguments import NODE, jsonOption, options
 from ._command import Command, Console, Exit
 from ._daemon import Daemon, operatorCommand
+from ._tables import showTable
 from ._words import counted
 
 _CALL: Final = "validators"
@@ -56,8 +57,13 @@ def _resize(console: Console, daemon: Daemon, count: int, asJson: bool) -> int:
 
 
 def _tell(console: Console, answer: Mapping[str, Any], asJson: bool) -> int:
-    for line in [json.dumps(answer)] if asJson else describe(answer):
-        console.say(line)
+    if asJson:
+        console.say(json.dumps(answer))
+        return Exit.GOOD
+    head, *lines = describe(answer)
+    console.say(head)
+    rows = [(str(node["index"]), node["nodeId"]) for node in answer["nodes"]]
+    showTable(console, ("node", "key"), rows, lines)
     return Exit.GOOD
 
 

@@ -31,6 +31,7 @@ from ._arguments import CHAIN, PATH, UNEXPECTED, jsonOption, makeCommand, option
 from ._command import CommandError, Console, Exit
 from ._keys import readAuthors
 from ._policies import readPolicy, witnessedFields
+from ._progress import counted, progressBar
 from ._proved import (
     Names,
     eventFields,
@@ -182,7 +183,8 @@ def command(
                 checkpoints.append(Checkpoint.of(beginning.header()))
             found, lines = _growth(data, chain, checkpoints)
         elif isComplete or kind.startswith("svcbroker/topic-proof"):
-            found, lines = _topic(data, chain, checkpoints, events if isComplete else None, names)
+            those = events if isComplete else None
+            found, lines = _topic(console, data, chain, checkpoints, those, names)
         else:
             found, lines = _event(data, chain, checkpoints, names)
     except ProofInvalid as error:
@@ -301,6 +303,7 @@ def _only(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
 
 
 def _topic(
+    console: Console,
     data: bytes,
     chain: bytes | None,
     checkpoints: Sequence[Checkpoint],
@@ -310,7 +313,9 @@ def _topic(
     proved = verifyTopic(data, chain=chain, checkpoint=_only(checkpoints))
     if events is None:
         return topicFields(proved), topicLines(proved, names=names)
-    found = verifyComplete(proved, (proof for path in events for proof in _proofsIn(path)))
+    with progressBar(console, "verifying", "proofs") as report:
+        proofs = (proof for path in events for proof in _proofsIn(path))
+        found = verifyComplete(proved, counted(proofs, report, proved.count))
     return topicFields(proved, found), topicLines(proved, found, names)
 
 

@@ -44,6 +44,14 @@ class CompletionTests(SynchronousTestCase):
         self.assertEqual(self.complete("verify", "--gen"), ["--genesis"])
         self.assertEqual(self.complete("engine", "init", "--p"), ["--p2p"])
         self.assertEqual(self.complete("--tr"), ["--traceback"])
+        self.assertEqual(self.complete("run", "--mq"), ["--mqtt", "--mqtt-open-topics"])
+        self.assertEqual(self.complete("bench", "--over", "s"), ["stomp"])
+
+    def test_actionsBehindDaemonsAreCompleted(self) -> None:
+        """A data directory or a URL may stand before them."""
+        for before in ((), ("data/",), ("http://127.0.0.1:8080/svcbroker",)):
+            self.assertEqual(self.complete("subscription", *before, "re"), ["reset"])
+            self.assertEqual(self.complete("nodes", *before, "rotate", "--dat"), ["--data-dir"])
 
     def test_shellsTakeTheScripts(self) -> None:
         """Each shell that is installed can parse its script."""
