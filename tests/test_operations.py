@@ -351,6 +351,7 @@ class DeclarationTests(SynchronousTestCase):
                 "checkpoint": ["groupId", "height"],
                 "consistency": ["groupId", "older", "newer"],
                 "genesis": ["groupId"],
+                "witnesses": ["groupId"],
             },
         )
         self.assertEqual(

@@ -64,7 +64,7 @@ from ._values import (
     pageOffset,
     readable,
 )
-from .transparency import Transparency, TransparencyLog
+from .transparency import Transparency, TransparencyLog, Witnessing
 
 
 class Broker:
@@ -114,6 +114,7 @@ class Broker:
         audit: AuditTrail | None = None,
         source: str = "/svcbroker",
         logs: Mapping[str, TransparencyLog] = MappingProxyType({}),
+        witnessings: Mapping[str, Witnessing] = MappingProxyType({}),
         tracer: Tracer | None = None,
     ) -> None:
         """
@@ -128,6 +129,7 @@ class Broker:
         @param audit: records the operator calls.
         @param source: what the C{source} of CloudEvents begins with: the base path.
         @param logs: the transparency logs by the id of their group.
+        @param witnessings: what has witnesses cosign them.
         @param tracer: is told of publishes; C{None} for no spans.
         """
         self.groups = Groups(ledgers)
@@ -162,7 +164,9 @@ class Broker:
         )
         self.proving = Proving(self.groups, self._timeouts)
         self.authors = TopicAuthors(self.groups, self._timeouts)
-        self.transparency = Transparency(self.groups, self._timeouts, self.proving, logs)
+        self.transparency = Transparency(
+            self.groups, self._timeouts, self.proving, logs, witnessings
+        )
 
     def stop(self) -> None:
         """Let go of the clock. Called once, after the ledgers have stopped."""

@@ -190,7 +190,7 @@ def command(
     except ProofInvalid as error:
         return _refuse(console, str(error), asJson)
     # One operator has all keys of such a ledger.
-    isOpen = (found.get("ledger") == "pbft" and not values) or found.get("witnesses") == []
+    isOpen = not found.get("witnesses", values) and found.get("ledger") in ("pbft", None)
     if asJson:
         notProved = ["that there is no other history"] if isOpen else []
         told = {"proved": True, **found, "trusted": trusted, "notProved": notProved}

@@ -22,7 +22,7 @@ from ..broker import (
     retentionGroup,
 )
 from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
-from ..broker.transparency import LOG, LOG_TOPIC, TransparencyLog, logGroup
+from ..broker.transparency import LOG, LOG_TOPIC, logGroup
 from ..carriers import mqtt
 from ..carriers.http import Following, HttpSettings, Replication, Sessions, makeSite
 from ..carriers.peers import makePeers, parsePeerCredentials
@@ -43,8 +43,8 @@ from ..carriers.webhook import (
     webhookGroup,
 )
 from ..console import Console
-from ..interfaces import ILedger, IProvableLedger
-from ..metrics import AuditMetrics, BrokerMetrics
+from ..interfaces import ILedger
+from ..metrics import AuditMetrics, BrokerMetrics, WitnessMetrics
 from ..model import InterfaceType
 from ..net.policy import AddressPolicy
 from ..operations import WEEVENT, WEEVENT_INTERFACE
@@ -60,6 +60,7 @@ from .operatorfile import OperatorFile, operatorUrl
 from .plan import Plan
 from .ports import HTTP, MQTT, STOMP
 from .traces import makeTracer
+from .transparency import TransparencyLogs, readWitnessPolicy
 
 T = TypeVar("T")
 
@@ -153,6 +154,7 @@ def makeCarriers(
     thread = dependencies.makeThread(reactor, "notes")
     try:
         peerCredentials = readPeerCredentials(config)
+        witnessPolicy = readWitnessPolicy(config)
     except ConfigError as error:
         raise StartError(str(error)) from None
     try:
@@ -194,7 +196,7 @@ def makeCarriers(
     )
     peers = makePeers(reactor, {peer.name: peer.url for peer in config.peers}, peerCredentials)
     version = readVersion()
-    logs = _makeLogs(config, ledgers, metadata, reactor.seconds)
+    transparency = TransparencyLogs(config, witnessPolicy, ledgers, metadata, dependencies)
     broker = Broker(
         ledgers,
         reactor,
@@ -213,7 +215,8 @@ def makeCarriers(
         access=access,
         audit=audit,
         source=config.basePath,
-        logs=logs,
+        logs=transparency.logs,
+        witnessings=transparency.witnessings,
         tracer=tracer,
     )
     webhooks.publishBy(broker)
@@ -310,6 +313,7 @@ def makeCarriers(
     )
     audits = AuditSchedule(config.dataDir, config.auditEvery.seconds, metadata, reactor, now)
     metrics.metrics.add("audit", AuditMetrics(audits).collect)
+    metrics.metrics.add("witnesses", WitnessMetrics(transparency.witnessings, now).collect)
     retentions = [
         Retention(ledger, config.retain, metadata, reactor, now) for ledger in ledgers.values()
     ]
@@ -346,6 +350,7 @@ def makeCarriers(
             Lifecycle(start=operatorFile.start, drain=operatorFile.drain),
             *(Lifecycle(start=each.start, drain=each.stop) for each in retentions),
             Lifecycle(start=audits.start, drain=audits.stop),
+            Lifecycle(start=transparency.start, drain=transparency.stop),
         ],
         broker=broker,
         subscriptions=subscriptions,
@@ -355,19 +360,3 @@ def makeCarriers(
         audit=audit,
         release=release,
     )
-
-
-def _makeLogs(
-    config: Config,
-    ledgers: Mapping[str, ILedger],
-    metadata: MetadataStore,
-    seconds: Callable[[], float],
-) -> Mapping[str, TransparencyLog]:
-    """The transparency logs of the groups whose ledgers have a chain."""
-    logs = {}
-    for group, ledger in ledgers.items():
-        provable: IProvableLedger | None = IProvableLedger(ledger, None)
-        if provable is not None:
-            origin = f"{config.logOrigin}/log/{group}" if config.logOrigin else ""
-            logs[group] = TransparencyLog(provable, metadata, seconds, origin)
-    return logs

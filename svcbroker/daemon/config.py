@@ -12,11 +12,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import attrs
 from attrs import frozen
 
 from ..broker import RetentionRule
 from ..operations import WEEVENT
+from .declaring import ConfigError as ConfigError
+from .declaring import Setting as Setting
+from .declaring import declaredSettings
+from .declaring import declareSetting as _setting
 from .periods import Period, period
 from .settings import (
     ON_HTTP,
@@ -27,7 +30,6 @@ from .settings import (
     List,
     PeerUrl,
     Seconds,
-    SettingType,
     Table,
     Text,
     WholeNumber,
@@ -51,56 +53,6 @@ from .settings import (
     topicName,
 )
 from .traces import receiverUrl
-
-_KEY = "svcbroker.setting"
-
-
-class ConfigError(Exception):
-    """
-    A setting that cannot be used. The text is one line and names the setting.
-    """
-
-
-@frozen(kw_only=True)
-class Setting:
-    """
-    One setting.
-
-    @ivar name: its name, on the command line (after C{--}) and in TOML.
-    @ivar attribute: the attribute of L{Config} that holds it.
-    @ivar kind: what it may be.
-    @ivar default: its default, as a command line would have it.
-    @ivar help: what it means, in a sentence without a dot.
-    """
-
-    name: str
-    attribute: str
-    kind: SettingType
-    default: str
-    help: str
-
-
-def _setting(
-    name: str, kind: SettingType, default: Any, help: str, shown: str | None = None
-) -> Any:
-    """
-    A field of L{Config}.
-
-    @param shown: the default in words where its own text does not do.
-    """
-
-    def convert(value: Any) -> Any:
-        try:
-            return kind.check(value)
-        except ValueError as error:
-            raise ConfigError(f"{name}: {error}") from None
-
-    text = str(default) if shown is None else shown
-    return attrs.field(
-        default=default,
-        converter=convert,
-        metadata={_KEY: (name, kind, text, help)},
-    )
 
 
 @frozen(kw_only=True)
@@ -181,9 +133,28 @@ class Config:
         "log-origin",
         Text(metavar="NAME", normalise=logOrigin),
         "",
-        "what the transparency logs are called: the broker's public URL without the scheme, such "
-        "as broker.example/svcbroker; the log of a group is NAME/log/GROUP",
+        "broker.example/svcbroker names the transparency logs broker.example/svcbroker/log/GROUP",
         shown="svcbroker/ and the chain's id",
+    )
+    witnessPolicy: str = _setting(
+        "witness-policy",
+        Text(metavar="FILE", normalise=anyText),
+        "",
+        "the tlog-policy with the witnesses of the transparency logs, their URLs, and the quorum",
+        shown="none",
+    )
+    witnessInterval: float = _setting(
+        "witness-interval",
+        Seconds(maximum=86400),
+        60.0,
+        "after how many seconds witnesses are asked again to cosign a log that has grown",
+        shown="60",
+    )
+    witnessBlocks: int = _setting(
+        "witness-blocks",
+        WholeNumber(metavar="BLOCKS", minimum=1, maximum=1_000_000_000),
+        1000,
+        "after how many blocks witnesses are asked even before that",
     )
     mqttOpenTopics: bool = _setting(
         "mqtt-open-topics",
@@ -407,17 +378,7 @@ class Config:
     )
 
 
-def _settings() -> tuple[Setting, ...]:
-    found = []
-    for attribute in attrs.fields(Config):
-        name, kind, default, help = attribute.metadata[_KEY]
-        found.append(
-            Setting(name=name, attribute=attribute.name, kind=kind, default=default, help=help)
-        )
-    return tuple(found)
-
-
-SETTINGS: tuple[Setting, ...] = _settings()
+SETTINGS: tuple[Setting, ...] = declaredSettings(Config)
 """Every setting, in the order in which help texts show them."""
 
 

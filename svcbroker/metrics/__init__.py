@@ -14,6 +14,7 @@ from ._ledgers import LedgerMetrics
 from ._metrics import Metrics, Source
 from ._process import DiskMetrics, ProcessMetrics, ReactorLag
 from ._route import MetricsRoute
+from ._witnesses import WitnessMetrics
 
 __all__ = [
     "AuditMetrics",
@@ -28,6 +29,7 @@ __all__ = [
     "ProcessMetrics",
     "ReactorLag",
     "Source",
+    "WitnessMetrics",
     "counter",
     "gauge",
     "histogram",

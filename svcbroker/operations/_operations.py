@@ -90,6 +90,7 @@ from ._results import (
     EventWriter,
     eventWriter,
 )
+from ._transparency import LOG_OPERATIONS
 from ._types import (
     EventIdType,
     FilterType,
@@ -381,6 +382,7 @@ OPERATIONS: Final = (
     *WEBHOOK_OPERATIONS,
     *DURABLE_OPERATIONS,
     *ACCOUNT_OPERATIONS,
+    *LOG_OPERATIONS,
     Operation(
         name="proof",
         summary="Prove that the chain's validators have signed an event.",

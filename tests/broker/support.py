@@ -22,7 +22,7 @@ from svcbroker.broker import (
     Limits,
     ReadRequest,
 )
-from svcbroker.broker.transparency import TransparencyLog
+from svcbroker.broker.transparency import TransparencyLog, Witnessing
 from svcbroker.errors import BrokerError, NoSuchCall
 from svcbroker.model import EventId, SubscriptionRecord, WebhookPage
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
@@ -99,6 +99,7 @@ def makeFixture(
     reservedTopics: Collection[str] = (),
     access: Callable[[Clock], Access] | None = None,
     logs: Mapping[str, TransparencyLog] | None = None,
+    witnessings: Mapping[str, Witnessing] | None = None,
 ) -> Fixture:
     """
     A broker of two groups.
@@ -127,5 +128,6 @@ def makeFixture(
         hasFaults=hasFaults,
         access=None if access is None else access(clock),
         logs=logs or {},
+        witnessings=witnessings or {},
     )
     return Fixture(clock, ledger, second, broker)

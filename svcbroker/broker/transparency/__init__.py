@@ -6,16 +6,29 @@ C{n} has the root that the header of block C{n} holds as its history, and nothin
 """
 
 from ._certification import LOG, LOG_TOPIC, Certification, LogCertification
-from ._log import LogCheckpoint, TransparencyLog, logGroup
-from ._serving import Transparency
+from ._checkpoint import LogCheckpoint
+from ._cosigned import CosignedCheckpoints
+from ._log import TransparencyLog, logGroup
+from ._serving import Transparency, WitnessAnswer, WitnessesAnswer
+from ._witness import IWitnessClient, LogWitness, WitnessFailed
+from ._witnessing import Witnessing, WitnessingRule, checkWitnesses
 
 __all__ = [
     "LOG",
     "LOG_TOPIC",
     "Certification",
+    "CosignedCheckpoints",
+    "IWitnessClient",
     "LogCertification",
     "LogCheckpoint",
+    "LogWitness",
     "Transparency",
     "TransparencyLog",
+    "WitnessAnswer",
+    "WitnessFailed",
+    "WitnessesAnswer",
+    "Witnessing",
+    "WitnessingRule",
+    "checkWitnesses",
     "logGroup",
 ]

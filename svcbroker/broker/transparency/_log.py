@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from ...chain import History, growthPath, historyPath
@@ -26,6 +25,8 @@ from ...tlog import (
 )
 from .._metadata import MetadataStore
 from ._certification import LOG, Certification, LogCertification
+from ._checkpoint import LogCheckpoint
+from ._cosigned import CosignedCheckpoints
 
 MAX_AGE: Final = 1.0
 """How old, in seconds, the newest checkpoint is before another one is signed."""
@@ -34,29 +35,6 @@ MAX_AGE: Final = 1.0
 def logGroup(kind: str, name: str, value: bytes) -> str:
     """The group of an entry of the metadata store."""
     return name.partition("/")[0]
-
-
-@frozen
-class LogCheckpoint:
-    """
-    A checkpoint of a log.
-
-    @ivar head: what it says.
-    @ivar note: with its signatures.
-    """
-
-    head: TreeHead
-    note: Note
-
-    @classmethod
-    def decode(cls, data: bytes) -> LogCheckpoint:
-        """
-        Read a checkpoint.
-
-        @raise Malformed: it is none.
-        """
-        note = Note.decode(data)
-        return cls(TreeHead.parse(note.text), note)
 
 
 class TransparencyLog:
@@ -75,23 +53,53 @@ class TransparencyLog:
         store: MetadataStore,
         seconds: Callable[[], float],
         origin: str = "",
+        cosigned: CosignedCheckpoints | None = None,
     ) -> None:
         """
-        @param store: keeps the newest checkpoint, for C{svcbroker log export}.
+        @param store: keeps the served checkpoint, for C{svcbroker log export}.
         @param seconds: a monotonic clock.
         @param origin: the origin of the log; empty for C{svcbroker/} and the chain's id.
+        @param cosigned: the checkpoints that witnesses have cosigned, where there are witnesses.
         """
         self.group = ledger.group
         self._ledger = ledger
         self._store = store
         self._seconds = seconds
         self._certification = LogCertification(ledger, store, origin)
+        self._cosigned = cosigned
         self._signed: LogCheckpoint | None = None
         self._signedAt = 0.0
 
     def certified(self) -> Deferred[Certification]:
         """The key that signs the log, certified by the chain."""
         return self._certification.certified()
+
+    @asDeferred
+    async def size(self) -> int:
+        """How many entries the log has now."""
+        # Not the statistics, for which some ledgers ask an engine.
+        page = await self._ledger.listBlocks(0, 1)
+        return page.items[0].height + 1 if page.items else 1
+
+    @asDeferred
+    async def serve(self) -> LogCheckpoint:
+        """
+        The checkpoint for everybody: the newest one that a quorum of witnesses has cosigned; before
+        the first one, or without witnesses, the newest one that the log has signed.
+        """
+        newest = None if self._cosigned is None else self._cosigned.newest
+        return await self.sign() if newest is None else newest
+
+    @asDeferred
+    async def serveFor(self, index: int) -> LogCheckpoint:
+        """
+        The checkpoint for the proof of an entry: the earliest one that a quorum has cosigned, since
+        its time is the nearest to that of the entry; before it, the newest one of the log.
+
+        @raise HeightUnknown: there is no such entry yet.
+        """
+        earliest = None if self._cosigned is None else self._cosigned.after(index)
+        return await self.sign(index) if earliest is None else earliest
 
     @asDeferred
     async def sign(self, above: int = -1) -> LogCheckpoint:
@@ -104,13 +112,14 @@ class TransparencyLog:
         signed, now = self._signed, self._seconds()
         if signed is None or signed.head.size <= above or now - self._signedAt >= MAX_AGE:
             key = (await self.certified()).key
-            size = (await self._ledger.getStatistics()).height + 1
+            size = await self.size()
             if signed is None or size > signed.head.size:
                 head = await self.head(key.verifier.name, size)
                 signed = LogCheckpoint(head, Note(head.text, (key.sign(head.text),)))
                 if self._signed is None or size > self._signed.head.size:
                     self._signed = signed
-                    self._store.put(LOG, f"{self.group}/checkpoint", signed.note.encode())
+                    if self._cosigned is None or self._cosigned.newest is None:
+                        self._store.put(LOG, f"{self.group}/checkpoint", signed.note.encode())
             self._signedAt = now
         if signed.head.size <= above:
             raise HeightUnknown()

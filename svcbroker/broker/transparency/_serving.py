@@ -4,7 +4,7 @@ The use cases of transparency logs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from attrs import frozen
@@ -21,6 +21,7 @@ from .._proving import Proving
 from .._timeouts import TimeoutQueue
 from ._certification import LOG_TOPIC
 from ._log import TransparencyLog
+from ._witnessing import Witnessing
 
 
 @frozen(kw_only=True)
@@ -41,6 +42,50 @@ class LogKeyAnswer:
     eventId: str
 
 
+@frozen(kw_only=True)
+class WitnessAnswer:
+    """
+    What a witness has cosigned of a log.
+
+    @ivar name: its name in the policy.
+    @ivar key: its public key: a vkey.
+    @ivar url: where it is asked.
+    @ivar size: the size of the log that it has cosigned last; 0 for none.
+    @ivar time: when that was, by its clock, in milliseconds since the epoch; 0 for never.
+    @ivar isRefusing: whether it says that the log has not only grown.
+    @ivar refusals: how often it has said so since the broker started.
+    @ivar lastError: why it has not cosigned since; empty where it has.
+    """
+
+    name: str
+    key: str
+    url: str
+    size: int
+    time: int
+    isRefusing: bool
+    refusals: int
+    lastError: str
+
+
+@frozen(kw_only=True)
+class WitnessesAnswer:
+    """
+    The witnesses of a log.
+
+    @ivar group: the id of the group.
+    @ivar size: how many entries the log has now.
+    @ivar cosigned: the size of the newest checkpoint that a quorum has cosigned; 0 for none.
+    @ivar quorum: the name of the quorum in the policy; empty where there is no policy.
+    @ivar witnesses: the witnesses.
+    """
+
+    group: str
+    size: int
+    cosigned: int
+    quorum: str
+    witnesses: Sequence[WitnessAnswer]
+
+
 class Transparency:
     """
     What clients may read of the logs of groups. A principal needs the right to read
@@ -56,20 +101,23 @@ class Transparency:
         timeouts: TimeoutQueue,
         proving: Proving,
         logs: Mapping[str, TransparencyLog],
+        witnessings: Mapping[str, Witnessing],
     ) -> None:
         """
         @param logs: the logs by the id of their group.
+        @param witnessings: those that have witnesses.
         """
         self._groups = groups
         self._timeouts = timeouts
         self._proving = proving
         self._logs = logs
+        self._witnessings = witnessings
 
     @asDeferred
     async def checkpoint(self, principal: Principal, groupId: str) -> bytes:
         """The newest checkpoint: a signed note of C{c2sp.org/tlog-checkpoint}."""
         log = self._find(principal, groupId)
-        return (await self._timeouts.wait(log.sign())).note.encode()
+        return (await self._timeouts.wait(log.serve())).note.encode()
 
     @asDeferred
     async def tile(self, principal: Principal, groupId: str, path: str) -> bytes | None:
@@ -112,7 +160,7 @@ class Transparency:
         log = self._find(principal, groupId)
         height = eventId.height
         proof = await self._proving.prove(principal, groupId, eventId, None, height)
-        checkpoint = await self._timeouts.wait(log.sign(height))
+        checkpoint = await self._timeouts.wait(log.serveFor(height))
         path = await self._timeouts.wait(log.path(height, checkpoint.head.size))
         return LogProof(
             index=height,
@@ -121,7 +169,43 @@ class Transparency:
             extra=msgspec.json.encode(proof),
         )
 
-    def _find(self, principal: Principal, groupId: str) -> TransparencyLog:
+    @asDeferred
+    async def witnesses(self, principal: Principal, groupId: str | None) -> WitnessesAnswer:
+        """
+        The witnesses of a log, and what they have cosigned of it.
+
+        @raise ParameterInvalid: the ledger of the group has no log.
+        """
+        try:
+            log = self._find(principal, groupId)
+        except NoSuchCall as error:
+            raise ParameterInvalid(f"groupId: {error.message}") from None
+        size = await self._timeouts.wait(log.size())
+        witnessing = self._witnessings.get(log.group)
+        if witnessing is None:
+            return WitnessesAnswer(group=log.group, size=size, cosigned=0, quorum="", witnesses=())
+        newest = witnessing.cosigned.newest
+        return WitnessesAnswer(
+            group=log.group,
+            size=size,
+            cosigned=0 if newest is None else newest.head.size,
+            quorum=witnessing.cosigned.policy.quorum,
+            witnesses=[
+                WitnessAnswer(
+                    name=each.party.name,
+                    key=each.party.key.text,
+                    url=each.party.url,
+                    size=each.size,
+                    time=each.time * 1000,
+                    isRefusing=each.isRefusing,
+                    refusals=each.refusals,
+                    lastError=each.lastError,
+                )
+                for each in witnessing.witnesses
+            ],
+        )
+
+    def _find(self, principal: Principal, groupId: str | None) -> TransparencyLog:
         """
         @raise NotAuthorized: it is not granted.
         """

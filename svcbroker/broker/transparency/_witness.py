@@ -1,0 +1,241 @@
+"""
+A witness of a log: what it is asked, and what it has answered (c2sp.org/tlog-witness).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from ...chain import Malformed
+from ...tlog import (
+    AddCheckpoint,
+    Note,
+    NoteSignature,
+    Party,
+    SignatureRefused,
+)
+from .._metadata import MetadataStore
+from ._certification import LOG
+from ._checkpoint import LogCheckpoint
+from ._log import TransparencyLog
+
+WITNESS: Final = f"{LOG}-witness"
+"""The kind of what is kept of a witness. Its name is C{GROUP/VKEY}."""
+
+FIRST_DELAY: Final = 2.0
+MAX_DELAY: Final = 600.0
+"""After how many seconds a witness that has failed is asked again: the time doubles with each
+failure, and up to half of it is taken off by chance."""
+SHOUT_PERIOD: Final = 3600.0
+"""Every how many seconds a refusal that lasts is logged again."""
+MAX_REASON: Final = 200
+"""How much of a witness's reason is shown, in characters."""
+_AHEAD_TIMES: Final = 3
+"""How often a witness has to be ahead of this log before that counts as a refusal: where several
+brokers have one chain, it is ahead for a moment."""
+
+
+class _Kept(Struct, frozen=True):
+    """What is kept of a witness: the size that it cosigned last, and when."""
+
+    size: int
+    time: int
+
+
+class WitnessFailed(Exception):
+    """A witness has not cosigned. The text is the end of a sentence that begins with it."""
+
+
+class IWitnessClient(Protocol):
+    """What makes requests to witnesses: L{svcbroker.carriers.witnesses}."""
+
+    def addCheckpoint(self, url: str, body: bytes) -> Deferred[tuple[int, bytes]]:
+        """
+        Post a request.
+
+        @param url: the submission prefix of the witness.
+        @param body: an L{AddCheckpoint<svcbroker.tlog.AddCheckpoint>}.
+        @return: the status and the body of the answer, which are bounded in size and time.
+        @raise WitnessFailed: there is no answer.
+        """
+
+
+class LogRefusedByWitness(WitnessFailed):
+    """A witness says that the log has not grown from what it cosigned before."""
+
+
+class _Conflict(Exception):
+    """
+    A witness has cosigned another size last.
+
+    @ivar size: that size.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+class LogWitness:
+    """
+    One witness of the log of one group.
+
+    @ivar party: the witness as the policy has it.
+    @ivar size: the size that it has cosigned last; 0 for none.
+    @ivar time: when that was, by its clock, in seconds since the epoch; 0 for never.
+    @ivar lastError: why it has not cosigned since; empty where it has.
+    @ivar refusals: how often it has refused the log as one that has not only grown.
+    @ivar isRefusing: whether that was its last answer.
+    @ivar failures: how often it has failed since it has cosigned last.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        party: Party,
+        log: TransparencyLog,
+        client: IWitnessClient,
+        store: MetadataStore,
+        seconds: Callable[[], float],
+    ) -> None:
+        """
+        @param seconds: a monotonic clock.
+        """
+        self.party = party
+        self.lastError = ""
+        self.refusals = 0
+        self.isRefusing = False
+        self.failures = 0
+        self._asOf = log
+        self._client = client
+        self._store = store
+        self._seconds = seconds
+        self._shoutedAt = float("-inf")
+        self._name = f"{log.group}/{party.key.text}"
+        kept = store.get(WITNESS, self._name)
+        known = _Kept(0, 0) if kept is None else msgspec.json.decode(kept, type=_Kept)
+        self.size, self.time = known.size, known.time
+
+    def delay(self, random: Callable[[], float]) -> float:
+        """
+        After how many seconds it is asked again.
+
+        @param random: gives a number of [0, 1).
+        """
+        longest: float = min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(self.failures - 1, 30))
+        return longest * (1 - random() / 2)
+
+    async def ask(self, checkpoint: LogCheckpoint) -> NoteSignature | None:
+        """
+        Ask for a cosignature. Where the witness has cosigned another size last than is known here,
+        it is asked once more, from that size.
+
+        @return: the cosignature, verified; C{None} where there is none: L{lastError} says why.
+        @raise svcbroker.errors.BrokerError: the log cannot be read.
+        """
+        size = checkpoint.head.size
+        try:
+            try:
+                cosignature = await self._ask(checkpoint, min(self.size, size))
+            except _Conflict as conflict:
+                if conflict.size > size:
+                    raise self._ahead(conflict.size, size) from None
+                self.size = conflict.size
+                try:
+                    cosignature = await self._ask(checkpoint, conflict.size)
+                except _Conflict:
+                    raise WitnessFailed("changes its mind about the size that it knows") from None
+        except WitnessFailed as error:
+            self._failed(error)
+            return None
+        self.size, self.time = size, self.party.key.timeOf(cosignature)
+        self._store.put(
+            WITNESS, self._name, msgspec.json.encode(_Kept(size=self.size, time=self.time))
+        )
+        if self.isRefusing:
+            self._log.warn(
+                "witness {name} cosigns the log of group {group} again",
+                name=self.party.name,
+                group=self._asOf.group,
+            )
+        self.failures, self.lastError, self.isRefusing = 0, "", False
+        return cosignature
+
+    async def _ask(self, checkpoint: LogCheckpoint, older: int) -> NoteSignature:
+        """
+        Make one request.
+
+        @param older: the size that the witness has cosigned last.
+        @raise WitnessFailed: it has not cosigned.
+        @raise _Conflict: it knows another size.
+        """
+        proof = await self._asOf.growth(older, checkpoint.head.size)
+        body = AddCheckpoint(older=older, proof=tuple(proof), checkpoint=checkpoint.note).encode()
+        status, answer = await self._client.addCheckpoint(self.party.url, body)
+        text = answer.decode("utf-8", "replace")
+        if status != HTTPStatus.OK:
+            raise self._refusal(status, text)
+        try:
+            note = Note.decode((checkpoint.note.text + "\n" + text).encode())
+            verified = note.verified([self.party.key])
+        except (Malformed, SignatureRefused) as error:
+            raise WitnessFailed(f"answered with what is no cosignature: {error}") from None
+        for key, signature in verified:
+            if 0 < key.timeOf(signature) < 2**63:
+                return signature
+        raise WitnessFailed("answered without a cosignature of its key")
+
+    def _refusal(self, status: int, text: str) -> Exception:
+        """What an answer without a cosignature means."""
+        if status == HTTPStatus.CONFLICT:
+            size = text.strip()
+            if size.isascii() and size.isdigit() and len(size) < 19:
+                return _Conflict(int(size))
+        first = "".join(each for each in text.partition("\n")[0] if each.isprintable())
+        reason = f"answered {status}: {first[:MAX_REASON]}"
+        if status == HTTPStatus.UNPROCESSABLE_ENTITY:
+            return LogRefusedByWitness(reason)
+        return WitnessFailed(reason)
+
+    def _ahead(self, known: int, size: int) -> WitnessFailed:
+        reason = f"has cosigned size {known}, and this log has size {size}"
+        isLasting = self.failures + 1 >= _AHEAD_TIMES
+        return LogRefusedByWitness(reason) if isLasting else WitnessFailed(reason)
+
+    def _failed(self, error: WitnessFailed) -> None:
+        reason = str(error)
+        isNew = not self.lastError
+        self.failures += 1
+        self.lastError = reason
+        isRefusal = isinstance(error, LogRefusedByWitness)
+        if isRefusal:
+            self.refusals += 1
+            now = self._seconds()
+            if not self.isRefusing or now - self._shoutedAt >= SHOUT_PERIOD:
+                self._shoutedAt = now
+                self._log.error(
+                    "WITNESS {name} REFUSES THE LOG of group {group}: it {reason}. The chain is "
+                    "not the one that this witness has seen: it was restored from an older backup "
+                    "and has gone on, or its history was changed. Compare it with the other "
+                    "replicas and backups: svcbroker audit, svcbroker contradict",
+                    name=self.party.name,
+                    group=self._asOf.group,
+                    reason=reason,
+                )
+        elif isNew:
+            self._log.warn(
+                "witness {name} has not cosigned the log of group {group}, it is asked again: it "
+                "{reason}",
+                name=self.party.name,
+                group=self._asOf.group,
+                reason=reason,
+            )
+        self.isRefusing = isRefusal

@@ -1,0 +1,58 @@
+"""
+Witnesses of the transparency logs, asked over HTTP (c2sp.org/tlog-witness).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.web.http_headers import Headers
+
+from ..broker.transparency import WitnessFailed
+from ..net.deferreds import asDeferred
+from ..net.http import HttpClient, HttpError, makeClient
+from ..tlog import MAX_NOTE_SIZE
+
+TIMEOUT: Final = 30.0
+"""How long a witness may take for an answer, in seconds."""
+CONNECT_TIMEOUT: Final = 10.0
+"""How long connecting to a witness may take, in seconds."""
+
+_HEADERS: Final = Headers(
+    {b"Content-Type": [b"text/plain; charset=utf-8"], b"User-Agent": [b"svcbroker"]}
+)
+
+
+class WitnessClient:
+    """
+    Makes the requests to witnesses. Any address may be asked: the operator names them.
+    """
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+
+    @asDeferred
+    async def addCheckpoint(self, url: str, body: bytes) -> tuple[int, bytes]:
+        """See L{IWitnessClient<svcbroker.broker.transparency.IWitnessClient>}."""
+        try:
+            answer = await self._client.request(
+                *(b"POST", f"{url.rstrip('/')}/add-checkpoint"),
+                headers=_HEADERS,
+                body=body,
+                timeout=TIMEOUT,
+            )
+            return answer.status, await answer.read(MAX_NOTE_SIZE)
+        except HttpError as error:
+            raise WitnessFailed(str(error)) from None
+
+    def close(self) -> Deferred[Any]:
+        """Close the connections that are kept."""
+        return self._client.close()
+
+
+def makeWitnessClient(reactor: Any) -> WitnessClient:
+    """A client over the network."""
+    return WitnessClient(
+        makeClient(reactor, maxBody=MAX_NOTE_SIZE, keep=1, connectTimeout=CONNECT_TIMEOUT)
+    )
