@@ -22,6 +22,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.utils import getProcessOutputAndValue
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from twisted.web.client import HTTPConnectionPool
@@ -210,6 +211,17 @@ class DaemonTestCase(TestCase):
         return await self.run_(
             [f"--http={http}", f"--ledger={ledger}", f"--data-dir={self.dataDir}", *arguments]
         ).serves()
+
+    async def outcomeOf(self, *arguments: object) -> tuple[int, str, str]:
+        """The exit code, the output and the errors of a command of C{svcbroker}."""
+        output, errors, code = await getProcessOutputAndValue(
+            sys.executable,
+            ["-m", "svcbroker.commands", *map(str, arguments)],
+            env=self.environment,
+            path=str(self.root),
+            reactor=reactor,
+        ).addTimeout(TIMEOUT, reactor)
+        return code, output.decode(), errors.decode()
 
     async def refused(self, *arguments: str) -> str:
         """The one line with which a daemon that cannot start ends, on standard error."""

@@ -4,29 +4,15 @@ C{svcbroker bundle} and C{verify}, against a real daemon.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from twisted.internet.utils import getProcessOutputAndValue
-
-from .daemon import TIMEOUT, DaemonTestCase, reactor
+from .daemon import DaemonTestCase
 
 
 class BundleTests(DaemonTestCase):
     """
     A bundle from the publish to the verdict.
     """
-
-    async def command(self, *arguments: object) -> tuple[int, str, str]:
-        """The exit code, the output and the errors of a command."""
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            ["-m", "svcbroker.commands", *map(str, arguments)],
-            env=self.environment,
-            path=str(self.root),
-            reactor=reactor,
-        ).addTimeout(TIMEOUT, reactor)
-        return code, output.decode(), errors.decode()
 
     async def test_bundleIsVerifiedWithoutTheBroker(self) -> None:
         """What was published is proved after the broker has gone, and a changed byte is noticed."""
@@ -37,14 +23,14 @@ class BundleTests(DaemonTestCase):
             answer = await daemon.call("/rest/publish", topic="contracts/x", content=content)
             ids.append(answer["eventId"])
         where = f"--url={daemon.base}"
-        code, _, errors = await self.command("bundle", *ids, where, "--output=case.zip")
+        code, _, errors = await self.outcomeOf("bundle", *ids, where, "--output=case.zip")
         self.assertEqual(code, 0, errors)
         self.assertIn("no witness is asked for", errors)
-        code, _, errors = await self.command("bundle", "00000000-1-1", where, "--output=no.zip")
+        code, _, errors = await self.outcomeOf("bundle", "00000000-1-1", where, "--output=no.zip")
         self.assertEqual(code, 1, errors)
         self.assertEqual(await daemon.stop(), 0)
         case = Path(self.root, "case.zip")
-        code, output, errors = await self.command("verify", "case.zip")
+        code, output, errors = await self.outcomeOf("verify", "case.zip")
         self.assertEqual(code, 0, output + errors)
         self.assertIn("compare its keys", errors)
         self.assertEqual(output.count("PROVED: it is in a log that the policy accepts."), 2)
@@ -52,14 +38,14 @@ class BundleTests(DaemonTestCase):
             self.assertIn(each, output)
         policy = self.root / "policy"
         policy.write_text("quorum none\n")
-        code, output, _ = await self.command("verify", "case.zip", "--policy=policy")
+        code, output, _ = await self.outcomeOf("verify", "case.zip", "--policy=policy")
         self.assertEqual(code, 1)
         self.assertIn("no log of the policy", output)
         data = bytearray(case.read_bytes())
         data[1000] ^= 1
         case.write_bytes(data)
-        code, output, _ = await self.command("verify", "case.zip", "--json")
+        code, output, _ = await self.outcomeOf("verify", "case.zip", "--json")
         self.assertEqual(code, 1)
         self.assertIn('"proved": false', output)
-        code, _, errors = await self.command("verify", "case.zip", "--chain=" + "0" * 64)
+        code, _, errors = await self.outcomeOf("verify", "case.zip", "--chain=" + "0" * 64)
         self.assertEqual((code, errors.count("\n")), (2, 1))

@@ -4,17 +4,15 @@ C{svcbroker monitor} as a real process, with a log of static files.
 
 from __future__ import annotations
 
-import sys
 from hashlib import sha256
 
-from twisted.internet.utils import getProcessOutputAndValue
 from twisted.web.server import Site
 from twisted.web.static import File
 
 from svcbroker.tlog import Note, TreeHead, WitnessKey, tilesBetween
 
 from ..tlog.support import ORIGIN, MemoryLog
-from .daemon import TIMEOUT, DaemonTestCase, reactor
+from .daemon import DaemonTestCase, reactor
 
 LOG = MemoryLog(700)
 WITNESS = WitnessKey("w.example", b"w" * 32)
@@ -51,15 +49,8 @@ class MonitorTests(DaemonTestCase):
 
     async def monitor(self, *arguments: str, folder: str = "log") -> tuple[int, str, str]:
         """The exit code, the output and the errors of one round."""
-        words = ["-m", "svcbroker.commands", "monitor", f"{self.url}/{folder}", "--policy=policy"]
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            [*words, "--once", *arguments],
-            env=self.environment,
-            path=str(self.root),
-            reactor=reactor,
-        ).addTimeout(TIMEOUT, reactor)
-        return code, output.decode(), errors.decode()
+        url = f"{self.url}/{folder}"
+        return await self.outcomeOf("monitor", url, "--policy=policy", "--once", *arguments)
 
     async def test_forkIsFoundWithEvidence(self) -> None:
         """A log that grows is good; once it is rewritten, both signed checkpoints are written."""

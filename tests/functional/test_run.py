@@ -7,9 +7,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from twisted.internet.utils import getProcessOutputAndValue
-
-from .daemon import OFF, TIMEOUT, Daemon, DaemonTestCase, reactor
+from .daemon import OFF, Daemon, DaemonTestCase
 from .network import until
 
 
@@ -20,14 +18,7 @@ class RunTestCase(DaemonTestCase):
 
     async def ends(self, *arguments: str) -> tuple[int, str, str]:
         """The exit code, the output and the errors of a run that ends by itself."""
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            ["-m", "svcbroker.commands", "run", *arguments],
-            env=self.environment,
-            path=str(self.root),
-            reactor=reactor,
-        ).addTimeout(TIMEOUT, reactor)
-        return code, output.decode(), errors.decode()
+        return await self.outcomeOf("run", *arguments)
 
     async def refusal(self, *arguments: str, code: int = 2) -> str:
         """The one line of a run that does not start."""

@@ -8,12 +8,11 @@ import signal
 import sys
 
 import treq
-from twisted.internet.utils import getProcessOutputAndValue
 
 from svcbroker.tlog import Note, NoteSignature, VerifierKey
 
 from ..tlog.support import MemoryLog
-from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
+from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase
 
 LOG = MemoryLog(100)
 OTHER = MemoryLog(100, "other.example", b"o" * 32)
@@ -28,17 +27,6 @@ class WitnessTests(DaemonTestCase):
         """Start it."""
         words = ["-m", "svcbroker.commands", "witness", "run", "w", f"--listen={LOCAL}"]
         return self.spawn(sys.executable, *words, *arguments)
-
-    async def ends(self, *arguments: str) -> tuple[int, str, str]:
-        """The exit code, the output and the errors of a command."""
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            ["-m", "svcbroker.commands", "witness", *arguments],
-            env=self.environment,
-            path=str(self.root),
-            reactor=reactor,
-        ).addTimeout(TIMEOUT, reactor)
-        return code, output.decode(), errors.decode()
 
     async def serves(self, witness: Daemon) -> VerifierKey:
         """Wait until it serves; its key."""
@@ -76,11 +64,11 @@ class WitnessTests(DaemonTestCase):
         self.assertEqual(await self.post(again, LOG.request(0, 20).encode()), (409, b"9\n"))
         self.assertEqual((await self.post(again, LOG.forked(3).request(9, 20).encode()))[0], 422)
         self.assertEqual((await self.post(again, LOG.request(9, 20).encode()))[0], 200)
-        code, output, errors = await self.ends("list", "w")
+        code, output, errors = await self.outcomeOf("witness", "list", "w")
         self.assertEqual((code, errors), (1, ""))
         self.assertRegex(output, "FORK REFUSED")
-        self.assertEqual(await self.ends("key", "w"), (0, f"{key.text}\n", ""))
-        code, _, errors = await self.ends("run", "w", "--logs=logs")
+        self.assertEqual(await self.outcomeOf("witness", "key", "w"), (0, f"{key.text}\n", ""))
+        code, _, errors = await self.outcomeOf("witness", "run", "w", "--logs=logs")
         self.assertEqual(code, 2)
         self.assertIn("another svcbroker is using", errors)
         self.assertEqual(await again.stop(), 0)
@@ -97,7 +85,7 @@ class WitnessTests(DaemonTestCase):
             (["run", "w", f"--log={vkey}", "--name=a", "--listen=nowhere"], "--listen: "),
             (["list", "missing"], "is missing"),
         ):
-            code, output, errors = await self.ends(*arguments)
+            code, output, errors = await self.outcomeOf("witness", *arguments)
             self.assertEqual((code, output), (2, ""), errors)
             [line] = errors.splitlines()
             self.assertIn(text, line)

@@ -7,19 +7,17 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
 from cryptography.x509 import load_pem_x509_certificates
-from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from svcbroker.bundle import REQUEST_TYPE, Bundle, StampRefused, requestStamp, stampName
-from tests.functional.daemon import TIMEOUT, DaemonTestCase, reactor
+from tests.functional.daemon import DaemonTestCase, reactor
 
 from ..bundle.support import bundle
 
@@ -142,17 +140,6 @@ class CommandTests(DaemonTestCase):
     C{svcbroker bundle --tsa} and C{verify --tsa-roots}.
     """
 
-    async def command(self, *arguments: object) -> tuple[int, str, str]:
-        """The exit code, the output and the errors of a command."""
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            ["-m", "svcbroker.commands", *map(str, arguments)],
-            env=self.environment,
-            path=str(self.root),
-            reactor=reactor,
-        ).addTimeout(TIMEOUT, reactor)
-        return code, output.decode(), errors.decode()
-
     async def test_bundleIsStamped(self) -> None:
         """The time of the authority is told to those who trust its root."""
         needLibrary()
@@ -164,17 +151,17 @@ class CommandTests(DaemonTestCase):
         answer = await daemon.call("/rest/publish", topic="t", content="x")
         words = ["bundle", answer["eventId"], f"--url={daemon.base}", "--output=case.zip"]
         tsa = f"--tsa=http://127.0.0.1:{port.getHost().port}"
-        code, _, errors = await self.command(*words, tsa)
+        code, _, errors = await self.outcomeOf(*words, tsa)
         self.assertEqual((code, errors.count("\n")), (2, 1))
-        code, _, errors = await self.command(*words, tsa, "--tsa-roots=tsa/ca.pem")
+        code, _, errors = await self.outcomeOf(*words, tsa, "--tsa-roots=tsa/ca.pem")
         self.assertEqual(code, 0, errors)
-        code, output, errors = await self.command("verify", "case.zip", "--tsa-roots=tsa/ca.pem")
+        code, output, errors = await self.outcomeOf("verify", "case.zip", "--tsa-roots=tsa/ca.pem")
         self.assertEqual(code, 0, output + errors)
         self.assertRegex(output, "stamped by +'?CN=Our authority'? at 20")
-        code, output, _ = await self.command("verify", "case.zip")
+        code, output, _ = await self.outcomeOf("verify", "case.zip")
         self.assertEqual(code, 0)
         self.assertIn("time stamps: give --tsa-roots", output)
-        code, output, _ = await self.command(
+        code, output, _ = await self.outcomeOf(
             "verify", "case.zip", "--tsa-roots=tsa/tsa.pem", "--json"
         )
         told = json.loads(output)
