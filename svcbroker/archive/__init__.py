@@ -30,6 +30,7 @@ from ._layout import (
     markCopy,
 )
 from ._logfiles import LogRefused, LogSource, LogUnreadable, exportLog, storedLog
+from ._promoting import Copy, PromotionRefused, promote, readCopy, takeOver
 from ._prover import Certificates, NotCertified, Prover, readChain
 from ._replay import (
     ROUNDS_ASIDE,
@@ -41,6 +42,7 @@ from ._replay import (
     storedHistory,
 )
 from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
+from ._transfer import transferChain
 from ._verifying import BlockVerifier, VerifiedBlock, isSameBody
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "Begin",
     "BlockVerifier",
     "Certificates",
+    "Copy",
     "End",
     "Eraser",
     "Erasing",
@@ -70,6 +73,7 @@ __all__ = [
     "LogSource",
     "LogUnreadable",
     "NotCertified",
+    "PromotionRefused",
     "Prover",
     "RangeUnknown",
     "Replay",
@@ -98,7 +102,11 @@ __all__ = [
     "isSameBody",
     "loadChain",
     "markCopy",
+    "promote",
     "readChain",
+    "readCopy",
     "storedHistory",
     "storedLog",
+    "takeOver",
+    "transferChain",
 ]

@@ -4,9 +4,8 @@ Copying a data directory, also while a broker runs on it.
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import mkdtemp
@@ -26,6 +25,7 @@ from ._layout import (
     KeyFile,
     groupDirectories,
     readKeyFiles,
+    writeKeyFiles,
 )
 from ._replay import StoredChain, checkEnd, decidedByEngine, loadChain, setRoundsAside
 
@@ -117,7 +117,14 @@ def _copyGroup(source: Path, target: Path, report: Report, findings: Findings) -
             "been stored: audit it"
         )
     if keys:
-        _writeKeys(target / KEYS_NAME, chain.state.validators.keys, keys, source)
+        validators = chain.state.validators.keys
+        for index, key in enumerate(validators):
+            if key not in keys:
+                raise BackupRefused(
+                    f"{source / KEYS_NAME} has no key of replica {index}: either the replicas got "
+                    "new keys meanwhile, then try again, or it is lost"
+                )
+        writeKeyFiles(target / KEYS_NAME, validators, keys)
     elif not _copyBrokerFiles(source, target):
         findings.note(f"{source.name}/{KEYS_NAME}", "there are no keys, so none were copied")
     syncFile(target)
@@ -155,25 +162,3 @@ def _finish(path: Path) -> StoredChain:
 
 def _readKeys(directory: Path) -> dict[bytes, KeyFile]:
     return {each.key: each for each in readKeyFiles(directory) if each.key is not None}
-
-
-def _writeKeys(
-    directory: Path,
-    validators: Sequence[bytes],
-    keys: Mapping[bytes, KeyFile],
-    source: Path,
-) -> None:
-    directory.mkdir(mode=0o700)
-    for index, key in enumerate(validators):
-        if key not in keys:
-            raise BackupRefused(
-                f"{source / KEYS_NAME} has no key of replica {index}: either the replicas got new "
-                "keys meanwhile, then try again, or it is lost"
-            )
-        path = directory / keys[key].path.name
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(keys[key].text)
-            file.flush()
-            os.fsync(file.fileno())
-    syncFile(directory)

@@ -79,14 +79,14 @@ def exportPart(directory: Path, first: int) -> ChainPart:
     Export the next blocks of the chain in a group's directory, up to one with a certificate, and up
     to a bounded size. A broker may be running on it. Called in any thread.
 
-    @param first: the first height.
-    @raise RangeUnknown: the chain ends more than one block before it.
+    @param first: the first height, from 1.
+    @return: the part, without a stream where the chain ends more than one block before C{first}.
     @raise StorageError: the chain cannot be read.
     """
     with Snapshot.ofLedger(directory / STORE_NAME) as snapshot:
         genesis, tip, hasReceipts = _limits(snapshot)
-        if not 1 <= first <= tip + 1:
-            raise RangeUnknown(f"there is no block {first}: the chain has {tip}")
+        if first > tip + 1:
+            return ChainPart(stream=b"", last=tip, height=tip)
         found: list[tuple[int, bytes, StreamedBlock]] = []
         certified = size = 0
         for height, hash, block in _blocks(snapshot, first, tip, PART_BYTES):

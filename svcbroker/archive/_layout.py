@@ -5,7 +5,7 @@ The files of a data directory: their names, and reading the key files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -114,6 +114,30 @@ def readKeyFiles(directory: Path) -> Iterator[KeyFile]:
             # A key change has removed it just now.
             continue
         yield KeyFile(path=path, text=text, key=_publicKey(text), isPrivate=not mode & 0o77)
+
+
+def writeKeyFiles(
+    directory: Path, validators: Sequence[bytes], keys: Mapping[bytes, KeyFile]
+) -> None:
+    """
+    Copy the key files of some validators into a directory, which is made. Those that are there
+    already stay. They are on stable storage when this returns.
+
+    @param validators: their public keys.
+    @param keys: key files by their public keys; those of all validators are among them.
+    @raise OSError: a file cannot be written.
+    """
+    directory.mkdir(mode=0o700, exist_ok=True)
+    for key in validators:
+        path = directory / keys[key].path.name
+        if path == keys[key].path:
+            continue
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(keys[key].text)
+            file.flush()
+            os.fsync(file.fileno())
+    syncFile(directory)
 
 
 def _publicKey(text: bytes) -> bytes | None:

@@ -58,10 +58,10 @@ class Copies:
 
         @param first: the height of the first one.
         @param wait: how long to wait where there is none yet, in seconds.
-        @return: fires with the blocks; with none after the wait.
+        @return: fires with the blocks; with none after the wait; without a stream where the chain
+            ends more than one block before C{first}.
         @raise NotAuthorized: the principal may not operate the group.
         @raise ParameterInvalid: the group's ledger cannot be copied.
-        @raise HeightUnknown: the chain ends more than one block before C{first}.
         """
         group, ledger = self._groups.find(principal, groupId)
         principal.require(Action.OPERATE, group)
@@ -74,7 +74,7 @@ class Copies:
             try:
                 part: ChainPart = await self._runInThread(exportable.exportBlocks, first)
                 left = deadline - self._clock.seconds()
-                if part.last >= first or left <= 0:
+                if part.last >= first or left <= 0 or not part.stream:
                     return part
                 if self._isStopped:
                     raise LedgerUnavailable("the broker is stopping")

@@ -27,6 +27,8 @@ class Exit(IntEnum):
     """What was checked is not good, or a daemon refused what it was asked."""
     USAGE = 2
     """Wrong usage, or nothing could be tried: no such file, no running daemon."""
+    CONTRADICTION = 3
+    """The validators of a chain have signed two histories of it."""
     INTERNAL = 70
     """An unexpected exception: a bug."""
     INTERRUPTED = 130

@@ -29,7 +29,8 @@ class Action(Enum):
     @cvar OPEN: to create or open a topic.
     @cvar CLOSE: to close a topic.
     @cvar ADMIN: to make the admin queries of a group.
-    @cvar OPERATE: to make the operator calls of a group, and to see the subscriptions of others.
+    @cvar OPERATE: to make the operator calls of a group, to see the subscriptions of others, and to
+        copy the chain with all its events.
     """
 
     PUBLISH = "publish"

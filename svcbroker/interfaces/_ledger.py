@@ -395,6 +395,5 @@ class IExportableLedger(ILedger):
         Read the next blocks with their certificates, up to a bounded size. Blocks on the disk:
         the broker calls it in a thread of its own, also after L{stop} was called.
 
-        @param first: the height of the first one, from 1 to one above the chain's height.
-        @raise svcbroker.errors.HeightUnknown: there is no such block (yet).
+        @param first: the height of the first one, from 1.
         """

@@ -14,9 +14,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from ..archive import Certificates, Eraser, Prover, RangeUnknown, exportPart
+from ..archive import Certificates, Eraser, Prover, exportPart
 from ..chain import ChainState, Genesis, Malformed
-from ..errors import BrokerError, HeightUnknown, LedgerUnavailable, ParameterInvalid
+from ..errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ..interfaces import IBlockObserver
 from ..model import (
     Block,
@@ -177,8 +177,6 @@ class StoredLedger:
         # In a thread, so nothing is read of the ledger but the path of its file.
         try:
             return exportPart(self._directory, first)
-        except RangeUnknown as error:
-            raise HeightUnknown(str(error)) from None
         except StorageError as error:
             self._log.error("a part of the chain cannot be exported: {error}", error=str(error))
             raise LedgerUnavailable("the ledger's disk cannot be read") from None

@@ -149,8 +149,9 @@ class ChainPart:
     """
     Some blocks of a chain that follow each other, with their certificates.
 
-    @ivar stream: an export of them, as C{svcbroker import} reads it.
-    @ivar last: the height of the last of them; one below the first where there is none.
+    @ivar stream: an export of them, as C{svcbroker import} reads it. Empty where the chain ends
+        more than one block before the first that was asked for.
+    @ivar last: the height of the last of them; below the first where there is none.
     @ivar height: the height of the chain after they were read.
     """
 

@@ -36,7 +36,7 @@ from ._rows import (
 from ._schema import syncFile, writeFile
 from ._snapshot import Snapshot
 from ._store import Store
-from ._tip import TIP_SUFFIX, Tip, findLoss, readTip, tipPath
+from ._tip import TIP_SUFFIX, Tip, findLoss, readTip, suspectLoss, tipPath
 
 __all__ = [
     "POSITION_SIZE",
@@ -73,6 +73,7 @@ __all__ = [
     "metadataChecksum",
     "packPositions",
     "readTip",
+    "suspectLoss",
     "syncFile",
     "tipPath",
     "writeFile",

@@ -39,7 +39,7 @@ from ._reader import ChainReader
 from ._rows import Append
 from ._schema import removeBackups, schemaSteps
 from ._snapshot import Snapshot
-from ._tip import Tip, TipFile, findLoss, logLoss, readTip
+from ._tip import Tip, TipFile, findLoss, logLoss, readTip, suspectedLoss
 from ._transactions import Transactions
 
 T = TypeVar("T")
@@ -277,7 +277,7 @@ class Store(ChainReader):
         lost, following = self._missing, self._height + 1
         if lost is None or lost.height < following:
             # Nothing says which block it was, or only reserved rounds are missing.
-            lost = Tip(following, bytes(32), lost.reservation if lost else (0, 0))
+            lost = suspectedLoss(self._height, lost.reservation if lost else (0, 0))
             self._tipFile.write(lost)
         round = max(self._reserved[1], lost.reservation[1]) + rounds
         self._missing, self._isAccepted = lost, True

@@ -20,15 +20,17 @@ from zlib import crc32
 
 from attrs import frozen
 
-from ._errors import StorageRefused
+from ._errors import StorageFailed, StorageRefused
 from ._log import logProblem
 from ._reader import ChainReader
+from ._schema import syncFile
 
 TIP_SUFFIX: Final = "-tip"
 """The suffix of the tip file's name, after that of the ledger."""
 
 # Within one sector, so that a power failure leaves the old one or the new one.
 _SIZE: Final = 192
+_UNKNOWN: Final = bytes(32)
 _TEXT: Final = re.compile(
     rb"svcbroker-tip/1 ([0-9]{1,20}) ((?:[0-9a-f]{2})*) ([0-9]{1,20}):([0-9]{1,20}) ", re.ASCII
 )
@@ -63,6 +65,16 @@ class Tip:
             *self.reservation,
         )
         return (text + b"%08x" % crc32(text)).ljust(_SIZE - 1) + b"\n"
+
+
+def suspectedLoss(height: int, reservation: tuple[int, int]) -> Tip:
+    """
+    The tip of a chain that may have lost blocks, of which nothing is known.
+
+    @param height: the height of the last block that is left.
+    @param reservation: the last reservation that is known.
+    """
+    return Tip(height + 1, _UNKNOWN, reservation)
 
 
 def readTip(path: Path) -> Tip | None:
@@ -122,6 +134,8 @@ def findLoss(reader: ChainReader, tip: Tip) -> str:
     last, reserved = reader.tip(), reader.reservation()
     height = 0 if last is None else last.height
     end = f"{reader.path} ends at block {height}"
+    if (tip.height, tip.hash) == (height + 1, _UNKNOWN):
+        return f"{end}, and blocks may have been decided after it that are not here"
     if tip.height > height:
         count = tip.height - height
         blocks = "1 block is" if count == 1 else f"{count} blocks are"
@@ -166,3 +180,24 @@ class TipFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def suspectLoss(path: Path, height: int, reservation: tuple[int, int]) -> None:
+    """
+    Note on stable storage that blocks may have been decided which a chain does not have. It is then
+    opened only with C{mayLose}, until L{Store.acceptLoss} or until it has a further block.
+
+    @param path: the ledger, which is closed.
+    @param height: the height of its last block.
+    @param reservation: its last reservation.
+    @raise StorageFailed: it cannot be written.
+    """
+    lost, file = suspectedLoss(height, reservation), TipFile(path)
+    file.write(lost)
+    file.close()
+    try:
+        if readTip(path) != lost:
+            raise StorageFailed(f"{tipPath(path)} cannot be written: is there room on its disk?")
+        syncFile(tipPath(path))
+    except OSError as error:
+        raise StorageFailed(f"{tipPath(path)} cannot be synced: {error.strerror}") from error

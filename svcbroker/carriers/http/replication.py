@@ -73,10 +73,12 @@ class Replication:
             finally:
                 # Also where the client has left, which cancels this.
                 self._places.release(place)
+            request.setHeader(HEIGHT_HEADER, b"%d" % part.height)
+            if not part.stream:
+                raise HeightUnknown(f"the chain ends at block {part.height}")
         except BrokerError as error:
             code = _STATUS.get(type(error), http.SERVICE_UNAVAILABLE)
             return respond(request, explain(error, principal, encodeError), code)
         request.setHeader(b"Content-Type", _TYPE)
         request.setHeader(b"Content-Length", b"%d" % len(part.stream))
-        request.setHeader(HEIGHT_HEADER, b"%d" % part.height)
         return part.stream

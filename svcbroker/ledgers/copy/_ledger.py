@@ -140,18 +140,27 @@ class CopyLedger(StoredLedger):
     async def _follow(self) -> None:
         """Copy until the ledger stops, or until something is refused."""
         pause, seconds = FIRST_PAUSE, self._context.reactor.seconds
-        # The last block is compared first.
-        overlap = 1
+        # The last block that both have is compared first.
+        common: int | None = self._height
         while not self._isStopping:
             try:
-                first, asked = max(1, self._height + 1 - overlap), seconds()
-                answer = await self._wait(self._source.read(first, 0 if overlap else WAIT))
+                asked = seconds()
+                first = self._height + 1 if common is None else max(1, common)
+                answer = await self._wait(self._source.read(first, WAIT if common is None else 0))
                 self._original = answer.height
-                await self._copy(first, answer)
+                if answer.stream:
+                    await self._copy(first, answer)
+                if answer.height < self._height:
+                    if common is not None and 0 < answer.height < common:
+                        common = answer.height
+                        continue
+                    raise OriginalUnavailable(
+                        f"ends at block {answer.height}, before the copy, which has {self._height}"
+                    )
                 self._tell("")
                 # An original that neither gives a block nor waits for one is not asked at once.
-                isIdle = self._height < first and seconds() - asked < FIRST_PAUSE and not overlap
-                pause, overlap = FIRST_PAUSE, 0
+                isIdle = common is None and self._height < first and seconds() < asked + FIRST_PAUSE
+                pause, common = FIRST_PAUSE, None
                 if isIdle and not await self._rest(pause):
                     break
                 continue
@@ -161,7 +170,7 @@ class CopyLedger(StoredLedger):
                 await self._refuse(error, answer.stream)
                 break
             except (OriginalUnavailable, StreamBroken) as error:
-                overlap = 1
+                common = self._height
                 self._tell(f"{self._settings.url} {error}")
             except (StorageError, ValueError) as error:
                 # Damage: what is good can still be read.

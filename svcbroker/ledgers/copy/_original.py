@@ -49,7 +49,8 @@ class Answer:
     """
     A part of the original's chain.
 
-    @ivar stream: an export.
+    @ivar stream: an export; empty where the chain ends more than one block before what was asked
+        for.
     @ivar height: the height of the original's chain.
     """
 
@@ -110,9 +111,9 @@ class Original:
         except HttpError as error:
             raise OriginalUnavailable(str(error)) from None
         height = answer.header("Svcbroker-Height")
-        if answer.status != http.OK or height is None or _HEIGHT.fullmatch(height) is None:
+        if height is None or _HEIGHT.fullmatch(height) is None:
             raise OriginalUnavailable(_explain(answer.status, body))
-        return Answer(stream=body, height=int(height))
+        return Answer(stream=body if answer.status == http.OK else b"", height=int(height))
 
     def close(self) -> Deferred[Any]:
         """Close idle connections."""

@@ -4,6 +4,7 @@ Copies of chains that are beside them, without a network.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any, cast
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svcbroker.archive import RangeUnknown, exportPart
+from svcbroker.archive import exportPart
+from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import (
     IBlockObserver,
     IExportableLedger,
@@ -26,6 +30,9 @@ from svcbroker.ledgers import pbft
 from svcbroker.ledgers.copy import CopyLedger, CopyProgress, CopySettings
 from svcbroker.ledgers.copy._original import Answer, Original, OriginalUnavailable
 from svcbroker.model import Block, Receipt, Request
+from svcbroker.testing import FaultyDisk
+from tests.archive.erasable import ErasableChain
+from tools.signedchain import SignedChain
 
 URL = "http://original.example/svcbroker"
 
@@ -58,12 +65,10 @@ class FakeOriginal:
             if self.directory is None:
                 raise OriginalUnavailable("cannot be reached")
             part = exportPart(self.directory, first)
-        except RangeUnknown as error:
-            return fail(OriginalUnavailable(str(error)))
         except OriginalUnavailable as error:
             return fail(error)
         isBeyond = self.limit is not None and first > self.limit
-        if (part.last < first or isBeyond) and wait:
+        if part.stream and (part.last < first or isBeyond) and wait:
             self._waiting = Deferred()
             return self._waiting
         return succeed(self.change(Answer(stream=part.stream, height=part.height)))
@@ -166,3 +171,80 @@ def makeCopied(context: LedgerContext) -> ILedger:
     """See L{CopiedLedger}."""
     ledger: ILedger = CopiedLedger(context)
     return ledger
+
+
+class CopyTestCase(SynchronousTestCase):
+    """
+    A chain, and a copy of it.
+    """
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp())
+        self.directory = self.root / "copy" / "1"
+        self.directory.parent.mkdir(parents=True)
+        self.clock = Clock()
+        self.disk = FaultyDisk()
+        self.progress: list[CopyProgress] = []
+        self.chain = self.makeChain("original")
+        self.original = FakeOriginal(self.root / "original")
+        self.isRunning = False
+
+    def makeChain(self, name: str) -> ErasableChain:
+        """A chain of four blocks in a directory of its own."""
+        directory = self.root / name
+        directory.mkdir()
+        chain = ErasableChain(directory)
+        self.addCleanup(chain.close)
+        chain.open("t", "u")
+        for number in range(3):
+            chain.publish("t", b"%d" % number)
+        return chain
+
+    def start(self, **settings: Any) -> CopyLedger:
+        """A copy that has started."""
+        self.successResultOf(self.make(**settings).start())
+        self.isRunning = True
+        self.addCleanup(self.stop)
+        return self.copy
+
+    def make(self, **settings: Any) -> CopyLedger:
+        """A copy that has not started."""
+        self.context = LedgerContext(
+            group="1",
+            directory=self.directory,
+            reactor=self.clock,
+            now=self.clock.seconds,
+            entropy=os.urandom,
+            runInThread=self.disk,
+            maxContent=1024,
+        )
+        self.copy = makeCopy(self.context, self.original, self.progress.append, **settings)
+        return self.copy
+
+    def stop(self) -> None:
+        """Stop the copy if it runs."""
+        if self.isRunning:
+            self.isRunning = False
+            self.successResultOf(self.copy.stop())
+
+    def refuseStart(self, **settings: Any) -> str:
+        """Why a copy does not start."""
+        failure = self.failureResultOf(self.make(**settings).start(), LedgerUnavailable)
+        return str(failure.value.message)
+
+    def contents(self) -> list[bytes]:
+        """The contents of all events of the copy."""
+        events = []
+        for height in range(1, self.copy.progress.height + 1):
+            block = self.successResultOf(self.copy.readBlock(height))
+            events += [event.content for event in block.events]
+        return events
+
+    def reason(self) -> str:
+        """Why the copy is not ready."""
+        return self.successResultOf(self.copy.getHealth()).reason
+
+    def publish(self, *contents: bytes, chain: SignedChain | None = None) -> None:
+        """Publish in the original, and have the copy hear of it."""
+        (chain or self.chain).publish("t", *contents)
+        self.original.wake()

@@ -1,0 +1,194 @@
+"""
+C{svcbroker replicate}: a verified copy of the chains of another broker.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, gatherResults
+from twisted.internet.task import react
+from twisted.logger import FileLogObserver, LogEvent, formatEvent, formatTime, globalLogBeginner
+
+from ..daemon.directory import DataDirectoryError, lockDataDirectory
+from ..daemon.threads import LedgerThread
+from ..errors import LedgerUnavailable
+from ..interfaces import InvalidDescription, LedgerContext
+from ..ledgers.copy import (
+    CopyLedger,
+    CopyProgress,
+    CopyRefused,
+    CopySettings,
+    Refusal,
+    readSettings,
+)
+from ..net.deferreds import asDeferred
+from ._arguments import DATA_DIR, makeCommand, options
+from ._command import CommandError, Console, Exit
+
+_SETTINGS: Final = {
+    "user": "account",
+    "password_file": "password-file",
+    "token_file": "token-file",
+    "ca": "ca",
+    "cert": "certificate",
+    "genesis": "genesis",
+    "checkpoint": "checkpoint",
+}
+"""The setting of the ledger for each option."""
+
+
+@makeCommand(
+    """\
+    Keep a verified copy of the chains of another broker.
+
+    Copies into DATA-DIR what the broker at URL has, and then each block as it is decided, until
+    Ctrl-C. Every block is checked as a node checks it before it is stored. A copy that was stopped,
+    or has lost the connection, goes on where it ended. For reads and subscriptions from the copy
+    run the daemon with the ledger copy instead; to go on without the other broker see: svcbroker
+    promote. Exit codes: 0 stopped, 1 a block does not hold or is of another chain, 2 it cannot
+    start, 3 the validators have signed two histories of one chain.
+    """
+)
+@options(
+    click.argument("url", metavar="URL"),
+    DATA_DIR,
+    click.option(
+        "--group",
+        "groups",
+        metavar="ID",
+        multiple=True,
+        default=("1",),
+        show_default="1",
+        help="The group. May come again.",
+    ),
+    click.option("--once", is_flag=True, help="End as soon as the copy is up to date."),
+    click.option("--genesis", metavar="HASH", help="Copy no chain but the one of this genesis."),
+    click.option(
+        "--checkpoint", metavar="HEIGHT:HASH", help="Copy no chain that has not this block."
+    ),
+    click.option("--user", metavar="NAME", help="The account to log in with; it must operate."),
+    click.option("--password-file", metavar="FILE", help="A file with the account's password."),
+    click.option("--token-file", metavar="FILE", help="A file with a token."),
+    click.option("--ca", metavar="FILE", help="The authorities of the broker's certificate."),
+    click.option("--cert", metavar="FILE", help="A certificate with its private key."),
+)
+def command(
+    console: Console, url: str, directory: Path, groups: Sequence[str], once: bool, **given: Any
+) -> int:
+    """Copy until a signal, a refusal, or the end."""
+    named = {_SETTINGS[name]: value for name, value in given.items() if value is not None}
+    try:
+        settings = readSettings({"url": url, **named})
+        lock = lockDataDirectory(directory)
+    except (InvalidDescription, DataDirectoryError) as error:
+        raise CommandError(str(error)) from None
+    globalLogBeginner.beginLoggingTo(
+        [FileLogObserver(sys.stderr, _line)], redirectStandardIO=False, discardBuffer=True
+    )
+    copying = _Copying(directory, settings, groups, isOnce=once)
+    try:
+        # It always ends so.
+        with suppress(SystemExit):
+            react(copying.run)
+    finally:
+        lock.release()
+    if copying.failure is not None:
+        raise CommandError(f"{copying.failure}")
+    refusals = [each.progress.refused for each in copying.ledgers if each.progress.refused]
+    for ledger in copying.ledgers:
+        progress = ledger.progress
+        console.say(f"group {ledger.group}: copied up to block {progress.height}")
+    return _codeOf(refusals)
+
+
+def _line(event: LogEvent) -> str:
+    """A line of the log; of other programs than this nothing."""
+    if not event["log_namespace"].startswith("svcbroker."):
+        return ""
+    return f"{formatTime(event['log_time'])} {formatEvent(event)}\n"
+
+
+def _codeOf(refusals: Sequence[CopyRefused]) -> int:
+    if any(each.refusal is Refusal.CONTRADICTION for each in refusals):
+        return Exit.CONTRADICTION
+    return Exit.BAD if refusals else Exit.GOOD
+
+
+@define(eq=False)
+class _Copying:
+    """
+    The ledgers that copy.
+
+    @ivar failure: why it could not start; C{None} where it could.
+    """
+
+    _directory: Path
+    _settings: CopySettings
+    _groups: Sequence[str]
+    _isOnce: bool = field(kw_only=True)
+    ledgers: list[CopyLedger] = field(factory=list)
+    failure: LedgerUnavailable | None = None
+    _threads: list[LedgerThread] = field(factory=list)
+    _done: list[Deferred[None]] = field(factory=list)
+
+    def run(self, reactor: Any) -> Deferred[None]:
+        """Copy. Fires when all ledgers have stopped, which a signal makes them do."""
+        ended: Deferred[None] = Deferred()
+        running = self._run(reactor)
+
+        def end() -> Deferred[None]:
+            running.cancel()
+            return ended
+
+        reactor.addSystemEventTrigger("before", "shutdown", end)
+        return running.addBoth(lambda _: ended.callback(None))
+
+    @asDeferred
+    async def _run(self, reactor: Any) -> None:
+        try:
+            for group in self._groups:
+                await self._start(reactor, group)
+            await DeferredList(self._done)
+        except CancelledError:
+            pass
+        except LedgerUnavailable as error:
+            self.failure = error
+        finally:
+            await gatherResults([each.stop() for each in self.ledgers])
+            for thread in self._threads:
+                thread.stop()
+
+    async def _start(self, reactor: Any, group: str) -> None:
+        thread = LedgerThread(reactor, f"ledger-{group}")
+        self._threads.append(thread)
+        done: Deferred[None] = Deferred()
+        self._done.append(done)
+
+        def report(progress: CopyProgress) -> None:
+            isUpToDate = progress.behind == 0 and not progress.reason
+            isDone = progress.refused is not None or (self._isOnce and isUpToDate)
+            if isDone and not done.called:
+                done.callback(None)
+
+        context = LedgerContext(
+            group=group,
+            directory=self._directory / group,
+            reactor=reactor,
+            now=time.time,
+            entropy=os.urandom,
+            runInThread=thread.run,
+            runBriefly=thread.runBriefly,
+            maxContent=0,
+        )
+        ledger = CopyLedger(context, self._settings, report=report)
+        await ledger.start()
+        self.ledgers.append(ledger)

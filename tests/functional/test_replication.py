@@ -1,0 +1,145 @@
+"""
+Copies of a chain by real daemons: a standby takes over, and what must not go on does not.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+from twisted.internet.defer import DeferredList
+from twisted.internet.utils import getProcessOutputAndValue
+
+from svcbroker.proofs import verifyProof
+
+from .daemon import Daemon, DaemonTestCase, reactor
+from .test_archive import COMMAND, ENVIRONMENT
+from .test_durability import Publishers
+
+
+class ReplicationTests(DaemonTestCase):
+    """
+    Tests for the ledger C{copy}, and for C{svcbroker replicate} and C{promote}.
+    """
+
+    async def command(self, *arguments: object) -> tuple[int, str]:
+        """The exit code of C{svcbroker ...}, and what it writes."""
+        output, errors, code = await getProcessOutputAndValue(
+            COMMAND[0],
+            [*COMMAND[1:], *map(str, arguments)],
+            env=ENVIRONMENT,
+            path=str(self.root),
+            reactor=reactor,
+        )
+        return code, (output + errors).decode()
+
+    async def done(self, *arguments: object) -> str:
+        """What a command writes that does its work."""
+        code, text = await self.command(*arguments)
+        self.assertEqual(code, 0, text)
+        return text
+
+    async def startOn(self, dataDir: Path, ledger: str) -> Daemon:
+        """A daemon on a data directory."""
+        self.dataDir = dataDir
+        return await self.start(ledger=ledger)
+
+    async def startCopy(self, dataDir: Path, original: Daemon) -> Daemon:
+        """A daemon that copies another one."""
+        url = f"{original.base}".replace(":", "\\:")
+        return await self.startOn(dataDir, f"copy:url={url}")
+
+    async def height(self, daemon: Daemon) -> int:
+        """The height of a daemon's chain."""
+        answer = await daemon.call("/rest/checkpoint")
+        return int(answer["checkpoint"].partition(":")[0])
+
+    async def contents(self, daemon: Daemon, answered: dict[str, str]) -> set[str]:
+        """Which of some events a daemon has."""
+        found = set()
+        for eventId in answered:
+            event = await daemon.call("/rest/getEvent", eventId=eventId)
+            if event.get("eventId") == eventId:
+                found.add(eventId)
+        return found
+
+    async def test_standbyTakesOverAfterKill(self) -> None:
+        """
+        The original is killed under load. The copy has every block up to its last one; promoted
+        with the original's directory it has every event that was answered, and goes on. The
+        original does not start again, but as a copy of the new one.
+        """
+        original = await self.startOn(self.root / "original", "pbft")
+        for name in ("topic/0", "topic/1"):
+            await original.call("/rest/open", topic=name)
+        copy = await self.startCopy(self.root / "standby", original)
+        publishers = Publishers(original, 200)
+        running = publishers.run(8)
+        await DeferredList(
+            [running, publishers.enough], fireOnOneCallback=True, fireOnOneErrback=True
+        )
+        copied = await self.height(copy)
+        self.assertGreater(copied, 0)
+        chain = (await original.call("/rest/genesis"))["chain"]
+        await original.stop(signal.SIGKILL)
+        await running
+        answered = dict(publishers.answered)
+        height = await self.height(copy)
+        seen = {each for each in answered if int(each.rpartition("-")[2]) <= height}
+        self.assertGreater(len(seen), 0)
+        self.assertEqual(await self.contents(copy, answered), seen)
+        refused = await copy.call("/rest/publish", topic="topic/0", content="no")
+        self.assertIn("this broker has a copy", refused["message"])
+        self.assertEqual(await copy.stop(), 0)
+        text = await self.done(
+            "promote", self.root / "standby", "--original", self.root / "original"
+        )
+        ledger = text.split("--ledger ")[1].strip()
+        promoted = await self.startOn(self.root / "standby", ledger)
+        self.assertEqual(await self.contents(promoted, answered), set(answered))
+        sent = await promoted.call("/rest/publish", topic="topic/0", content="goes on")
+        self.assertEqual(sent["status"], "SUCCESS")
+        for eventId in (next(iter(answered)), sent["eventId"]):
+            proof = await promoted.call("/rest/proof", eventId=eventId)
+            verified = verifyProof(json.dumps(proof).encode(), chain=bytes.fromhex(chain))
+            self.assertEqual(verified.eventId, eventId)
+        line = await self.refused(
+            f"--data-dir={self.root / 'original'}", "--http=", "--ledger=pbft"
+        )
+        self.assertIn("has no keys", line)
+        text = await self.done("replicate", promoted.base, self.root / "original", "--once")
+        self.assertIn(f"copied up to block {await self.height(promoted)}", text)
+        await self.done("audit", self.root / "original")
+
+    async def test_secondHistoryIsNoticed(self) -> None:
+        """
+        Where the original goes on beside a copy that was promoted with its keys, other copies and
+        C{contradict} show it.
+        """
+        original = await self.startOn(self.root / "original", "pbft")
+        await original.call("/rest/open", topic="topic/0")
+        for name in ("standby", "witness"):
+            await self.done("replicate", original.base, self.root / name, "--once")
+        tip = await self.height(original)
+        keys = self.root / "original" / "1" / "keys"
+        promote = ("promote", self.root / "standby", "--keys", keys)
+        code, text = await self.command(*promote, "--accept-loss", tip)
+        self.assertEqual(code, 2, text)
+        self.assertIn("something answers at", text)
+        code, text = await self.command(*promote, "--original-is-stopped")
+        self.assertIn(f"--accept-loss {tip}", text)
+        await self.done(*promote, "--original-is-stopped", "--accept-loss", tip)
+        promoted = await self.startOn(self.root / "standby", f"pbft:accept-loss={tip}")
+        await original.call("/rest/publish", topic="topic/0", content="one history")
+        await promoted.call("/rest/publish", topic="topic/0", content="another history")
+        await self.done("replicate", promoted.base, self.root / "witness", "--once")
+        code, text = await self.command("replicate", original.base, self.root / "witness", "--once")
+        self.assertEqual(code, 3, text)
+        self.assertIn("there are two histories", text)
+        evidence = list((self.root / "witness" / "1").glob("refused-*.export"))
+        self.assertEqual(len(evidence), 1)
+        await self.done("export", self.root / "witness", "own.export", "--to", tip + 1)
+        await self.done("export", self.root / "original", "other.export")
+        text = await self.done("contradict", "own.export", "other.export")
+        self.assertIn("CONTRADICTION", text)
