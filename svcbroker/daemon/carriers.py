@@ -151,6 +151,9 @@ def makeCarriers(
     @raise StartError: the metadata store cannot be opened, or spans cannot be made.
     """
     reactor, now, entropy = dependencies.reactor, dependencies.now, dependencies.entropy
+    tracer = None
+    if config.traces:
+        tracer = makeTracer(config.traces, config.advertise or address, reactor)
     thread = dependencies.makeThread(reactor, "notes")
     try:
         peerCredentials = readPeerCredentials(config)
@@ -180,9 +183,6 @@ def makeCarriers(
         audit = AuditTrail(config.auditTopic, ledgers, reactor, now)
     control = plan.access.make(reactor, now, entropy, dependencies.makeThread, audit)
     access = control.access
-    tracer = None
-    if config.traces:
-        tracer = makeTracer(config.traces, config.advertise or address, reactor)
     webhooks = makeWebhooks(
         reactor,
         subscriptions,

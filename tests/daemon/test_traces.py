@@ -5,7 +5,9 @@ Tests for L{svcbroker.daemon.traces}: the spans of publishes and webhooks.
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
+from unittest.mock import patch
 
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -25,6 +27,7 @@ from svcbroker.carriers.webhook.messages import NotAcknowledged, Payload, Reques
 from svcbroker.carriers.webhook.posting import Poster, Receiver
 from svcbroker.carriers.webhook.targets import parseUrl
 from svcbroker.daemon.config import ConfigError, makeConfig
+from svcbroker.daemon.dependencies import StartError
 from svcbroker.daemon.traces import OpenTelemetryTracer, _LogHandler, makeTracer
 from svcbroker.errors import TopicNotFound
 from svcbroker.model import Event, EventId, InterfaceType, OpenTopic
@@ -200,6 +203,12 @@ class MakeTracerTests(SynchronousTestCase):
         assert span is not None
         span.end(Failure(TopicNotFound()))
         tracer.stop()
+
+    def test_missingPackageFailsStart(self) -> None:
+        missing = {"opentelemetry.exporter.otlp.proto.http.trace_exporter": None}
+        with patch.dict(sys.modules, missing):
+            error = self.assertRaises(StartError, makeTracer, "http://a/", "", None)
+        self.assertIn("traces: OpenTelemetry is not installed", str(error))
 
     def test_urlIsChecked(self) -> None:
         self.assertEqual(

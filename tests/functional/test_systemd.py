@@ -92,7 +92,7 @@ class SystemdTests(DaemonTestCase):
     async def test_managerIsToldOfStartReloadAndStop(self) -> None:
         """
         On sockets that it inherits: clients are served once it is ready, the watchdog gets its
-        pings, and a reload and a stop are told.
+        pings, a reload and a stop are told, and a reload changes the level of the log.
         """
         # The path of a socket is short.
         root = Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -100,9 +100,12 @@ class SystemdTests(DaemonTestCase):
         port = reactor.listenUNIXDatagram(str(root / "notify"), manager)
         self.addCleanup(port.stopListening)
         self.environment.update(NOTIFY_SOCKET=str(root / "notify"), WATCHDOG_USEC="200000")
+        config = root / "svcbroker.toml"
+        config.write_text("")
         daemon = self.inherit(
             "web:stomp:mqtt",
             "127.0.0.1",
+            f"--config={config}",
             *("--http=systemd:name=web", "--stomp=systemd:domain=INET:index=1"),
             "--mqtt=systemd:INET:name=mqtt",
         )
@@ -119,9 +122,12 @@ class SystemdTests(DaemonTestCase):
         await manager.waitFor("STATUS=Serves group 1 at block 2")
         for _ in range(3):
             await manager.waitFor("WATCHDOG=1")
-        daemon.process.signalProcess(signal.SIGHUP)
-        await manager.waitFor("RELOADING=1\nMONOTONIC_USEC=")
-        await manager.waitFor("READY=1")
+        for level in ("error", "info"):
+            config.write_text(f'log-level = "{level}"\n')
+            daemon.process.signalProcess(signal.SIGHUP)
+            await manager.waitFor("RELOADING=1\nMONOTONIC_USEC=")
+            await manager.waitFor("READY=1")
+        self.assertEqual(daemon.protocol.output.count("settings were read again"), 1)
         daemon.process.signalProcess(signal.SIGTERM)
         await manager.waitFor("STOPPING=1")
         self.assertEqual(await daemon.exits(), 0)
