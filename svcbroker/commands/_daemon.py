@@ -168,7 +168,10 @@ class Daemon:
         if status == 404:
             raise CommandError(f"there are no metrics at {where}: give their URL with --metrics")
         if status in (401, 403):
-            raise CommandError(f"{where} needs an account that may operate all groups", Exit.BAD)
+            raise CommandError(
+                f"{where} needs an account that may operate all groups: give --url and --user",
+                Exit.BAD,
+            )
         if status != 200:
             raise CommandError(f"{where} answers with HTTP status {status}")
         return body.decode("utf-8", "replace")

@@ -265,6 +265,7 @@ def _remove(console: Console, path: Path, name: str, label: str | None) -> int:
     click.option(
         "--client-id", default="", metavar="ID", help="The MQTT client id, for grants with %c."
     ),
+    jsonOption("Show the answer as a line of JSON."),
 )
 def _may(
     console: Console,
@@ -274,9 +275,14 @@ def _may(
     group: str,
     topic: str,
     client_id: str,
+    asJson: bool,
 ) -> int:
     grants = _account(path, name).identity.grants
     decision = grants.decide(action, group, topic, client_id)
+    if asJson:
+        answer = {"granted": decision.isGranted, "reason": decision.reason}
+        console.say(json.dumps({**answer, "role": decision.role or None}))
+        return Exit.GOOD if decision.isGranted else Exit.BAD
     role = f" (role {decision.role})" if decision.role else ""
     console.say(f"{'yes' if decision.isGranted else 'no'}: {decision.reason}{role}")
     return Exit.GOOD if decision.isGranted else Exit.BAD

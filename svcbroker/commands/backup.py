@@ -4,6 +4,7 @@ C{svcbroker backup}: a copy of a data directory.
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import click
 
 from ..archive import BackupRefused, Report, audit, backUp
 from ..storage import StorageError
-from ._arguments import DATA_DIR, PATH, PROGRESS, makeCommand, options
+from ._arguments import DATA_DIR, PATH, PROGRESS, jsonOption, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._progress import progressBar
 
@@ -33,10 +34,16 @@ from ._progress import progressBar
         is_flag=True,
         help="Audit the copy: all blocks, not only the latest ones.",
     ),
+    jsonOption("Write what was copied as a line of JSON."),
     PROGRESS,
 )
 def command(
-    console: Console, directory: Path, target: Path, isAudited: bool, isProgressShown: bool
+    console: Console,
+    directory: Path,
+    target: Path,
+    isAudited: bool,
+    asJson: bool,
+    isProgressShown: bool,
 ) -> int:
     """Copy, and tell up to where."""
 
@@ -54,13 +61,19 @@ def command(
         raise CommandError(f"nothing was copied: {error}", Exit.BAD) from None
     for finding in done.findings.kept:
         console.warn(str(finding))
-    for group, tip in done.chains.items():
-        console.say(f"group {group}: copied up to block {tip}")
+    say = console.warn if asJson else console.say
+    if not asJson:
+        for group, tip in done.chains.items():
+            say(f"group {group}: copied up to block {tip}")
     isGood = not done.findings.damageCount
     if isAudited:
         audited = audit(target, reporting=auditing)
         for found in audited.all():
-            console.say(str(found))
+            say(str(found))
         isGood = isGood and audited.isGood
-        console.say(f"{target} is {'good' if isGood else 'NOT GOOD'}")
+    if asJson:
+        chains = {group: str(tip) for group, tip in done.chains.items()}
+        console.say(json.dumps({"groups": chains, "audited": isAudited, "good": isGood}))
+    elif isAudited:
+        say(f"{target} is {'good' if isGood else 'NOT GOOD'}")
     return Exit.GOOD if isGood else Exit.BAD

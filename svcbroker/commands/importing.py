@@ -4,16 +4,18 @@ C{svcbroker import}: a chain from a stream.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import BinaryIO
 
 import click
+from attrs import asdict
 
 from ..archive import Imported, ImportRefused, StreamBroken, importChain
 from ..daemon.directory import DataDirectoryError, lockDataDirectory
 from ..storage import StorageError
-from ._arguments import DATA_DIR, PROGRESS, makeCommand, options
+from ._arguments import DATA_DIR, PROGRESS, jsonOption, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._progress import Report, progressBar
 from ._words import counted
@@ -35,10 +37,16 @@ from ._words import counted
     click.option(
         "--group", metavar="ID", help="The group that the stream must be of. [default: any]"
     ),
+    jsonOption("Write what was imported as a line of JSON."),
     PROGRESS,
 )
 def command(
-    console: Console, name: str, directory: Path, group: str | None, isProgressShown: bool
+    console: Console,
+    name: str,
+    directory: Path,
+    group: str | None,
+    asJson: bool,
+    isProgressShown: bool,
 ) -> int:
     """Import the stream."""
 
@@ -51,6 +59,9 @@ def command(
     else:
         with Path(name).open("rb") as stream:
             imported = read(stream)
+    if asJson:
+        console.say(json.dumps({**asdict(imported), "tip": str(imported.tip)}))
+        return Exit.BAD if imported.missing else Exit.GOOD
     console.say(
         f"group {imported.group}: {imported.added} blocks added, {imported.known} were there "
         f"already; the chain ends at block {imported.tip}"

@@ -5,6 +5,7 @@ Tests for C{svcbroker account}: the file of the accounts.
 from __future__ import annotations
 
 import io
+import json
 import stat
 import sys
 import tomllib
@@ -146,6 +147,21 @@ class AccountTests(SynchronousTestCase):
             "token token-1 until 2027-01-31 12:00:00.000 UTC\nbob: no role\n",
         )
 
+    def test_listIsForProgramsToo(self) -> None:
+        self.add("ann", "--role=publisher", "--certificate=device")
+        self.good("token", "ann", "--expires=2027-01-31T12:00:00Z")
+        [ann] = map(json.loads, self.good("list", "--json").splitlines())
+        self.assertEqual(
+            ann,
+            {
+                "name": "ann",
+                "roles": ["publisher"],
+                "password": True,
+                "certificate": "device",
+                "tokens": [{"label": "token-1", "expiresAt": 1801396800.0}],
+            },
+        )
+
     def test_removedAccountsAreGone(self) -> None:
         self.add("ann")
         self.add("bob")
@@ -165,6 +181,10 @@ class AccountTests(SynchronousTestCase):
             (("admin", "2", "--client-id=c"), (1, "no: no grant names it\n")),
         ):
             self.assertEqual(self.call("may", "ann", *arguments)[:2], answer)
+            code, output, _ = self.call("may", "ann", *arguments, "--json")
+            found = json.loads(output)
+            self.assertEqual((code, found["granted"]), (answer[0], not answer[0]))
+            self.assertIn(found["reason"], answer[1])
 
 
 class PasswordTests(SynchronousTestCase):

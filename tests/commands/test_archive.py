@@ -232,6 +232,24 @@ class CommandTests(ArchiveTestCase):
         self.path.write_bytes(self.path.read_bytes()[:9000])
         self.refused("nothing was copied", "backup", self.dataDir, Path("x"), code=1)
 
+    def test_copiesAreToldAsJson(self) -> None:
+        """Findings go to standard error then."""
+        [line] = self.lines(0, "backup", "--audit", "--json", self.dataDir, self.other)
+        expected = {"groups": {"1": self.tip}, "audited": True, "good": True}
+        self.assertEqual(json.loads(line), expected)
+        _, data, _ = self.main("export", self.dataDir, "-")
+        code, output, errors = self.main(
+            "import", "--json", "-", self.dataDir.with_name("third"), input=data
+        )
+        self.assertEqual((code, errors), (0, ""))
+        expected = {"group": "1", "tip": self.tip, "known": 0, "added": 9, "missing": 0}
+        self.assertEqual(json.loads(output), expected)
+        self.change("UPDATE body SET receipts = x'' WHERE height = 1")
+        fourth = self.dataDir.with_name("fourth")
+        code, output, errors = self.main("backup", "--audit", "--json", self.dataDir, fourth)
+        self.assertEqual((code, json.loads(output)["good"]), (1, False))
+        self.assertIn("block 1, body.receipts: expected 27 bytes, found 0", errors)
+
     def test_progressBarOnRequest(self) -> None:
         """A bar, where it is wanted."""
         file = self.dataDir.with_name("chain")

@@ -139,7 +139,7 @@ class TopTests(SynchronousTestCase):
         self.daemon.isOperator = False
         found = self.sample()
         self.assertEqual(len(found.groups), 1)
-        self.assertEqual(found.notes, ["webhooks: the daemon refused: no"])
+        self.assertEqual(found.remarks, ["webhooks: the daemon refused: no"])
 
     def test_otherGroupsAreLeftOut(self) -> None:
         self.daemon.group = "2"

@@ -181,7 +181,7 @@ class CommandTests(DaemonTestCase):
         self.assertGreater(group["eventRate"], 0)
         self.assertGreater(group["height"], 1)
         self.assertLessEqual(group["p50"], group["p99"])
-        self.assertEqual((group["nodes"], found["notes"]), (["runs"] * 4, []))
+        self.assertEqual((group["nodes"], found["remarks"]), (["runs"] * 4, []))
         self.assertIn("http", found["connections"])
         lines = await self.svcbroker("top", "--once", "--interval=0.2", where)
         self.assertTrue(lines[1].startswith("group 1  height "), lines)

@@ -95,7 +95,7 @@ def command(
                 found = sampler.sample()
             except CommandError as error:
                 # The daemon may be about to start again.
-                found = evolve(found, notes=[str(error)])
+                found = evolve(found, remarks=[str(error)])
 
 
 def _isTerminal(console: Console) -> bool:

@@ -119,7 +119,7 @@ class Sample:
     @ivar refusals: publishes a second that did not succeed.
     @ivar subscriptions: durable subscriptions for which events wait, the longest first.
     @ivar webhooks: webhooks that fail or are paused, as operators list them.
-    @ivar notes: what could not be asked, and why.
+    @ivar remarks: what could not be asked, and why.
     """
 
     time: float
@@ -132,7 +132,7 @@ class Sample:
     groups: Sequence[GroupSample]
     subscriptions: Sequence[Behind] = ()
     webhooks: Sequence[Mapping[str, Any]] = ()
-    notes: Sequence[str] = field(factory=tuple)
+    remarks: Sequence[str] = field(factory=tuple)
 
 
 def quantile(
@@ -176,7 +176,7 @@ class Sampler:
         self._before, self._time = self._scrape(), now()
         self._asked = float("-inf")
         self._webhooks: list[Mapping[str, Any]] = []
-        self._notes: list[str] = []
+        self._remarks: list[str] = []
 
     def _scrape(self) -> Scrape:
         return Scrape(self._daemon.metrics(self._url))
@@ -195,7 +195,7 @@ class Sampler:
         if self._daemon.group is not None:
             ids = [each for each in ids if each == self._daemon.group]
         if now - self._asked >= PAUSE:
-            self._asked, self._notes = now, []
+            self._asked, self._remarks = now, []
             self._listWebhooks(ids)
         cpu = scrape.value("process_cpu_seconds_total") - before.value("process_cpu_seconds_total")
         info = next(scrape.all("svcbroker_build_info"), ({}, 0.0))[0]
@@ -214,7 +214,7 @@ class Sampler:
             groups=[self._group(id, before, scrape, now, elapsed) for id in ids],
             subscriptions=self._behind(scrape, ids),
             webhooks=self._webhooks,
-            notes=self._notes,
+            remarks=self._remarks,
         )
 
     def _group(
@@ -283,7 +283,7 @@ class Sampler:
                 if each["paused"] or each["failures"]
             ]
         except CommandError as error:
-            self._notes = [f"webhooks: {error}"]
+            self._remarks = [f"webhooks: {error}"]
             return
         found.sort(key=lambda each: -(each["oldestEventAge"] or 0))
         self._webhooks = found[:SHOWN]

@@ -77,11 +77,11 @@ def lines(sample: Sample) -> Iterator[str]:
             f"the oldest for {_seconds(each.age)}"
         )
     for webhook in sample.webhooks:
-        yield f"webhook {webhook['subscriptionId']}: {_trouble(webhook)}"
-    yield from sample.notes
+        yield f"webhook {webhook['subscriptionId']}: {_problem(webhook)}"
+    yield from sample.remarks
 
 
-def _trouble(webhook: Any) -> str:
+def _problem(webhook: Any) -> str:
     if webhook["paused"]:
         return "paused"
     return f"{counted(webhook['failures'], 'failure')}: {quoted(webhook['lastError'])}"
@@ -111,10 +111,10 @@ def render(sample: Sample) -> Any:
         parts.append(table(("subscription", "name", "events wait", "the oldest for"), rows))
     if sample.webhooks:
         hooks = [
-            (each["subscriptionId"], quoted(each["receiver"]), _trouble(each))
+            (each["subscriptionId"], quoted(each["receiver"]), _problem(each))
             for each in sample.webhooks
         ]
-        parts.append(table(("webhook", "receiver", "trouble"), hooks))
-    parts += [Text(note, style="dim") for note in sample.notes]
+        parts.append(table(("webhook", "receiver", "problem"), hooks))
+    parts += [Text(remark, style="dim") for remark in sample.remarks]
     parts.append(Text("q: quit", style="dim"))
     return Group(*parts)
