@@ -114,7 +114,7 @@ def _parameterRow(parameter: Parameter) -> Sequence[str]:
     name = f"``{parameter.name}``"
     if parameter.isRequired:
         needed = f"required, else {parameter.absent.code}"
-    elif parameter.default in (None, (), OMITTED) or parameter.default == {}:
+    elif parameter.default in (None, (), "", OMITTED) or parameter.default == {}:
         needed = "optional"
     else:
         default = "false" if parameter.default is False else parameter.default
