@@ -67,7 +67,8 @@ def request(call: str, body: bytes, credentials: bytes) -> bytes:
     )
 
 
-def _count(body: bytes) -> int:
+def countOne(body: bytes) -> int:
+    """The events that an answer of REST acknowledges: the check of a load."""
     if b"SUCCESS" not in body and body != b"true":
         raise Broken(f"a call has failed: {body!r}")
     return 1
@@ -76,7 +77,7 @@ def _count(body: bytes) -> int:
 def measure(server: Server, credentials: bytes) -> float:
     """Microseconds of processor time that the daemon uses for an event."""
     before = server.cpu()
-    shape = Shape.same(request("publish", BODY, credentials), _count)
+    shape = Shape.same(request("publish", BODY, credentials), countOne)
     measured = drive(server.ports[0], shape, CONNECTIONS, SECONDS)
     return 1e6 * (server.cpu() - before) / measured.events
 
@@ -109,7 +110,7 @@ def main() -> None:
         servers = {"none": first, "none, too": second, "password": guarded, "token": guarded}
         found: dict[str, list[float]] = {each: [] for each in (*CREDENTIALS, *MQTT_LOGINS)}
         for each, server in servers.items():
-            opening = Shape.same(request("open", b"topic=bench", CREDENTIALS[each]), _count)
+            opening = Shape.same(request("open", b"topic=bench", CREDENTIALS[each]), countOne)
             drive(server.ports[0], opening, 1, SECONDS, requests=1)
             measure(server, CREDENTIALS[each])
         for number in range(rounds):

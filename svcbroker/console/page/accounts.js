@@ -39,7 +39,7 @@ function Question({ groupId, accounts }) {
         <select value=${action} onChange=${(event) => setAction(event.target.value)}>
           ${ACTIONS.map((each) => html`<option value=${each}>${t(`accounts.action.${each}`)}</option>`)}
         </select></label>
-      ${hasTopic && html`<label>${t("page.topic")}
+      ${hasTopic && html`<label>${t("topic.label")}
         <input name="topic" required autocapitalize="none" spellcheck=${false} /></label>`}
       <label>${t("accounts.clientId")}
         <input name="clientId" autocapitalize="none" spellcheck=${false} /></label>

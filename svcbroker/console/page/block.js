@@ -88,7 +88,7 @@ export default function Block({ group, parameters }) {
           empty=${t("topic.noEvents")} columns=${[
             { title: t("block.eventId"), cell: (row) =>
               html`<a href=${linkTo("proof", { event: row.eventId })}><code>${row.eventId}</code></a>` },
-            { title: t("page.topic"), cell: (row) =>
+            { title: t("topic.label"), cell: (row) =>
               html`<a class="name" href=${linkTo("topic", { name: row.topic })}>${row.topic}</a>` },
           ]} />`}
       <//>

@@ -53,17 +53,19 @@ function optionsOf(element, title) {
 export function Chart({ label, times, values }) {
   const element = useRef(null);
   const plot = useRef(null);
+  const redraw = useRef(null);
   const latest = useRef([times, values]);
   latest.current = [times, values];
   useEffect(() => {
     let isGone = false;
     const draw = async () => {
       const uPlot = await load();
-      if (isGone) return;
+      // Axes need two times.
+      if (isGone || latest.current[0].length < 2) return;
       plot.current?.destroy();
       plot.current = new uPlot(optionsOf(element.current, label), latest.current, element.current);
     };
-    draw().catch(() => {});
+    redraw.current = draw;
     const resizing = new ResizeObserver(() =>
       plot.current?.setSize({ width: element.current.clientWidth, height: HEIGHT }));
     resizing.observe(element.current);
@@ -76,6 +78,9 @@ export function Chart({ label, times, values }) {
       plot.current?.destroy();
     };
   }, []);
-  useEffect(() => plot.current?.setData([times, values]), [times, values]);
+  useEffect(() => {
+    if (plot.current) plot.current.setData([times, values]);
+    else redraw.current().catch(() => {});
+  }, [times, values]);
   return html`<div class="chart" role="img" aria-label=${label} ref=${element}></div>`;
 }

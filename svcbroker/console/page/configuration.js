@@ -8,15 +8,15 @@ import { t } from "./texts.js";
 
 const EVERY = 10000;
 
-function Values({ row }) {
-  return row.values.length
-    ? row.values.map((each) => html`<code class="key">${each === "" ? '""' : each}</code>`)
-    : html`<span class="quiet">${t("configuration.empty")}</span>`;
-}
-
-function Source({ row }) {
-  return html`<span class=${row.source === "default" ? "quiet" : ""}>${t(`configuration.source.${row.source}`)}</span>
-    ${row.needsRestart && html` <${Badge} kind="warn">${t("configuration.needsRestart")}<//>`}`;
+/** The value of a setting, and what has given it. */
+function Value({ row }) {
+  const values = row.values.filter(Boolean);
+  const isDefault = row.source === "default";
+  return html`
+    ${values.length ? values.map((each) => html`<code class="key">${each}</code>`) : html`<span>${t("configuration.empty")}</span>`}
+    <div class="quiet">${t(`configuration.source.${row.source}`)}
+      ${!isDefault && html`; ${t("configuration.default")} <code lang="en">${row.default}</code>`}</div>
+    ${row.needsRestart && html`<${Badge} kind="warn">${t("configuration.needsRestart")}<//>`}`;
 }
 
 function Settings({ settings }) {
@@ -36,10 +36,8 @@ function Settings({ settings }) {
     <${Table} label=${t("configuration.settings")} rows=${rows} keyOf=${(row) => row.name}
       empty=${t("configuration.none")} columns=${[
         { title: t("configuration.name"), cell: (row) =>
-          html`<code class="name">${row.name}</code><br /><span class="quiet" lang="en">${row.help}</span>` },
-        { title: t("configuration.value"), cell: (row) => html`<${Values} row=${row} />` },
-        { title: t("configuration.source"), cell: (row) => html`<${Source} row=${row} />` },
-        { title: t("configuration.default"), cell: (row) => html`<code class="key">${row.default}</code>` },
+          html`<code>${row.name}</code><br /><span class="quiet" lang="en">${row.help}</span>` },
+        { title: t("configuration.value"), cell: (row) => html`<${Value} row=${row} />` },
       ]} />
   <//>`;
 }

@@ -134,7 +134,7 @@ function Load({ groupId }) {
   return html`<${Section} title=${t("faults.load")}>
     <p class="quiet">${t("faults.loadHint")}</p>
     <form class="row" onSubmit=${submit}>
-      <label>${t("page.topic")}<input value=${topic} disabled=${isOn} required spellcheck=${false}
+      <label>${t("topic.label")}<input value=${topic} disabled=${isOn} required spellcheck=${false}
         onInput=${(event) => setTopic(event.target.value)} /></label>
       <button class=${isOn ? "" : "main"}>${t(isOn ? "faults.loadStop" : "faults.loadStart")}</button>
     </form>

@@ -72,6 +72,12 @@ export function Section({ title, actions, children }) {
   </section>`;
 }
 
+/** Two columns share the width, and many scroll. */
+function layoutOf(columns) {
+  if (columns.length === 2) return "halves";
+  return columns.length > 5 ? "wide" : "";
+}
+
 /**
  * A table that scrolls in its frame where the window is narrow.
  *
@@ -81,7 +87,7 @@ export function Section({ title, actions, children }) {
 export function Table({ label, columns, rows, keyOf, empty }) {
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
   return html`<div class="frame" tabindex="0" role="region" aria-label=${label}>
-    <table class=${columns.length > 5 ? "wide" : ""}>
+    <table class=${layoutOf(columns)}>
       <thead>
         <tr>
           ${columns.map(({ title, isNumber }) => html`<th scope="col" class=${isNumber ? "number" : ""}>${title}</th>`)}

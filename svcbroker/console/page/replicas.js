@@ -8,8 +8,9 @@ import { Badge, ErrorText, linkTo, Section, Short, Table, useCall } from "./part
 import { Timeline, useHistory } from "./timeline.js";
 import { formatNumber, t } from "./texts.js";
 
-const FAST = 300;
-const SLOW = 1000;
+// Where faults can be made, others do not rely on the broker.
+const FAST = 400;
+const SLOW = 5000;
 
 /** The nodes of a group as everybody who may ask sees them, and the proposer of the latest block. */
 async function askNodes(groupId, signal) {

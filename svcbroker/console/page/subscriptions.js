@@ -5,7 +5,7 @@ import { act, ask } from "./api.js";
 import { ActionButton, announce, Badge, ErrorText, Section, Short, Table, Time, useCall } from "./parts.js";
 import { formatNumber, formatSeconds, formatTime, parseUtc, t } from "./texts.js";
 
-const EVERY = 5000;
+const EVERY = 10000;
 const MOST = 1000;
 
 /** Have a call made that changes something, and the list read again. */

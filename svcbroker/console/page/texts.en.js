@@ -69,6 +69,7 @@ export default {
   "topics.closeConfirm": "Close {topic}? Nobody can publish to it until it is opened again.",
   "topics.closed": "{topic} is closed.",
 
+  "topic.label": "Topic",
   "topic.state": "State",
   "topic.count": "Events",
   "topic.block": "Block of the latest",
@@ -363,10 +364,9 @@ export default {
   "configuration.name": "Setting",
   "configuration.value": "Value",
   "configuration.empty": "none",
-  "configuration.source": "Given by",
   "configuration.source.default": "default",
-  "configuration.source.file": "file",
-  "configuration.source.command line": "command line",
+  "configuration.source.file": "from the file",
+  "configuration.source.command line": "from the command line",
   "configuration.needsRestart": "the file differs: restart",
-  "configuration.default": "Default",
+  "configuration.default": "default:",
 };

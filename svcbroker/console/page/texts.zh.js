@@ -69,6 +69,7 @@ export default {
   "topics.closeConfirm": "确定关闭 {topic}？重新打开之前将无法向其发布事件。",
   "topics.closed": "{topic} 已关闭。",
 
+  "topic.label": "主题",
   "topic.state": "状态",
   "topic.count": "事件数",
   "topic.block": "最新事件所在区块",
@@ -363,10 +364,9 @@ export default {
   "configuration.name": "设置项",
   "configuration.value": "值",
   "configuration.empty": "无",
-  "configuration.source": "来源",
   "configuration.source.default": "默认值",
-  "configuration.source.file": "配置文件",
-  "configuration.source.command line": "命令行",
+  "configuration.source.file": "来自配置文件",
+  "configuration.source.command line": "来自命令行",
   "configuration.needsRestart": "文件中的值不同，重启后生效",
-  "configuration.default": "默认值",
+  "configuration.default": "默认值：",
 };
