@@ -59,7 +59,8 @@ def checkChain(facts: ChainFacts, dataDir: str) -> Iterator[Finding]:
             facts.error,
             "the daemon copies the file beside itself and upgrades it at its next start: it needs "
             "room for that, and older releases cannot read it afterwards",
-            f"svcbroker backup {dataDir} TARGET, then start the daemon (docs/upgrades)",
+            f"stop the daemon, copy the data (cp -a {dataDir} TARGET; svcbroker backup needs the "
+            "release that has written it), and start (docs/upgrades)",
         )
         return
     if facts.error:

@@ -460,7 +460,7 @@ class ChainTests(CheckTestCase):
         self.assertEqual(list(self.check(exists=False, ledger="memory")), [])
 
     def test_olderFormatIsWarnedOf(self) -> None:
-        self.warns(self.check(error="schema 3", isOlder=True), "svcbroker backup")
+        self.warns(self.check(error="schema 3", isOlder=True), "cp -a /var/lib/svcbroker")
 
     def test_chainThatCannotBeOpenedIsAProblem(self) -> None:
         self.fails(self.check(error="schema 9, newer"), "the daemon does not start")
