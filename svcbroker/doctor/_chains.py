@@ -27,6 +27,7 @@ class ChainFacts:
     @ivar time: the time of that, in seconds since the epoch; 0.0 where there is none.
     @ivar losses: what is missing of it, or does not hold.
     @ivar damage: what is wrong with the files beside it, such as keys.
+    @ivar isCopy: whether it is a copy of another broker's chain, without keys of its own.
     @ivar evidence: the file with evidence of double signing; empty where there is none.
     """
 
@@ -40,6 +41,7 @@ class ChainFacts:
     time: float = 0.0
     losses: Sequence[str] = ()
     damage: Sequence[str] = ()
+    isCopy: bool = False
     evidence: str = ""
 
 
@@ -103,6 +105,15 @@ def _checkHeld(facts: ChainFacts, subject: str, dataDir: str) -> Iterator[Findin
             "key is in other hands",
             f"stop all but one broker with these keys; then: svcbroker nodes {dataDir} rotate all",
         )
+    if facts.isCopy and facts.ledger in _KINDS.values():
+        yield problem(
+            subject,
+            f"it is a copy of another broker's chain, and is configured for {facts.ledger}",
+            "the daemon does not start: two brokers would go on with one chain",
+            "--ledger copy:url=…, or once the original is gone for good: svcbroker promote "
+            f"{dataDir}",
+        )
+        return
     kind = _KINDS[facts.isEngines]
     if facts.height and facts.ledger in _KINDS.values() and facts.ledger != kind:
         yield problem(

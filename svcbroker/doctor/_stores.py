@@ -14,6 +14,7 @@ import msgspec
 from attrs import evolve, frozen
 
 from ..archive import (
+    COPY_NAME,
     METADATA_NAME,
     STORE_NAME,
     Findings,
@@ -93,6 +94,7 @@ def readChain(directory: Path, ledger: str, now: float) -> tuple[ChainFacts, flo
         facts,
         losses=[each for each in losses if each],
         damage=damage,
+        isCopy=(directory / COPY_NAME).exists(),
         evidence=str(evidence) if evidence.exists() else "",
     )
     return facts, growth

@@ -212,6 +212,10 @@ class ChainTests(CheckTestCase):
     def test_evidenceOfDoubleSigningIsAProblem(self) -> None:
         self.fails(self.check(evidence="evidence.jsonl"), "evidence.jsonl", "rotate all")
 
+    def test_copyIsNotContinued(self) -> None:
+        self.fails(self.check(isCopy=True), "svcbroker promote /var/lib/svcbroker")
+        self.good(self.check(isCopy=True, ledger="copy"))
+
     def test_chainOfAnotherLedgerIsAProblem(self) -> None:
         self.fails(self.check(height=3, isEngines=True), "decided by cometbft")
 

@@ -70,6 +70,10 @@ class ChainTests(ArchiveTestCase):
         facts, _ = readChain(self.directory, "pbft", MADE)
         self.assertEqual(facts.damage, ["keys/node0.key: it is not a key"])
 
+    def test_copyIsSeen(self) -> None:
+        (self.directory / "copy-of").write_text("{}")
+        self.assertTrue(readChain(self.directory, "pbft", MADE)[0].isCopy)
+
     def test_evidenceOfDoubleSigningIsSeen(self) -> None:
         path = self.directory / "evidence.jsonl"
         path.write_text("{}")
