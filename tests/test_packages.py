@@ -78,6 +78,8 @@ class ManualPageTests(SynchronousTestCase):
             self.assertIn(f".SS \\fBsvcbroker {command.name}\\fR", page)
         self.assertIn(".SS \\fBsvcbroker topic open\\fR", page)
         self.assertIn("\n.B \\-\\-data\\-dir VALUE\n", page)
+        # Those of nearly all commands are told once.
+        self.assertEqual(page.count("\n.B \\-\\-context NAME\n"), 1)
 
     def test_textIsNoRequest(self) -> None:
         """Lines of help that begin with a dot or a quote are shown as they are."""

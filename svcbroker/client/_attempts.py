@@ -5,6 +5,7 @@ Trying again: which failures allow it, after what delay, and with which broker o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from logging import getLogger
 from typing import Final
 
 from attrs import define
@@ -23,6 +24,8 @@ FIRST_DELAY: Final = 0.1
 MAX_DELAY: Final = 10.0
 """The back-off doubles from the first to this, in seconds."""
 _SHORTEST: Final = 0.01
+
+_log: Final = getLogger("svcbroker.client")
 
 
 def isRefused(error: BrokerError) -> bool:
@@ -113,6 +116,7 @@ class Attempts:
         if self._end is not None and brokers.now() + delay > self._end:
             raise error
         brokers.failed(self.url)
-        self.url = brokers.current
+        failed, self.url = self.url, brokers.current
+        _log.info("%s: %s; trying %s in %.1f seconds", failed, error.message, self.url, delay)
         if delay:
             yield Delay(delay)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from getpass import getpass
+from logging import INFO, Handler, LogRecord, getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
@@ -74,6 +76,9 @@ NAMES: Final = (
 
 SECTION: Final = "Connection"
 """The title of these options in help texts."""
+
+RETRY_INTERVAL: Final = 2.0
+"""Seconds between two lines about calls that are tried again."""
 
 Connect = Callable[[Mapping[str, Any]], AbstractContextManager[Any]]
 """Makes the client of a command from the parameters that say where the broker is."""
@@ -138,6 +143,8 @@ def connected(urls: Sequence[str], options: Mapping[str, Any]) -> Iterator[Clien
     """
     from ..client import Client, NotVerified, Unreachable
 
+    if sys.stderr.isatty():
+        _tellRetries(sys.stderr)
     try:
         client = Client(*urls, **options)
     except ValueError as error:
@@ -155,6 +162,31 @@ def connected(urls: Sequence[str], options: Mapping[str, Any]) -> Iterator[Clien
         raise CommandError(
             f"the broker refused ({error.code}): {error.message}", Exit.BAD
         ) from None
+
+
+class RetryHandler(Handler):
+    """
+    Tells people now and then that a call is tried again, so that they need not wonder.
+    """
+
+    def __init__(self, stream: TextIO, now: Callable[[], float] = monotonic) -> None:
+        super().__init__()
+        self._stream, self._now = stream, now
+        self._told = now()
+
+    def emit(self, record: LogRecord) -> None:
+        """See C{Handler}."""
+        if self._now() - self._told >= RETRY_INTERVAL:
+            self._told = self._now()
+            self._stream.write(f"{record.getMessage()}\n")
+            self._stream.flush()
+
+
+def _tellRetries(stream: TextIO) -> None:
+    logger = getLogger("svcbroker.client")
+    if not logger.handlers:
+        logger.addHandler(RetryHandler(stream))
+        logger.setLevel(INFO)
 
 
 def chosenBroker(

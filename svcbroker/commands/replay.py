@@ -14,6 +14,7 @@ from ._arguments import options
 from ._command import Console, Exit
 from ._connection import clientCommand
 from ._events import FORMAT_OPTIONS, beginning, formatOf, show
+from ._progress import counted, progressBar
 from .sub import COUNT, FROM, SINCE, TAG
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def command(
     after = beginning(offset, since, "OFFSET_FIRST")
     format = formatOf(asJson, template)
     events = client.events(pattern, after=after, tag=tag)
-    show(paced(events, speed, time.monotonic, time.sleep), format, console, count)
+    shown = paced(events, speed, time.monotonic, time.sleep)
+    with progressBar(console, "replaying", "events", isResultShown=True) as report:
+        show(counted(shown, report, count), format, console, count)
     return Exit.GOOD
 
 

@@ -15,6 +15,8 @@ from inspect import cleandoc
 import click
 
 from svcbroker import __version__
+from svcbroker.commands._arguments import SectionedCommand
+from svcbroker.commands._connection import SECTION
 from svcbroker.commands._group import PROGRAM
 from svcbroker.commands._main import makeGroup
 
@@ -34,16 +36,30 @@ def paragraphs(text: str) -> Iterator[str]:
             yield f".PP\n{escape(paragraph)}"
 
 
-def describe(command: click.Command, context: click.Context) -> Iterator[str]:
-    """A command and its subcommands."""
+def describe(
+    command: click.Command, context: click.Context, connection: dict[str, str]
+) -> Iterator[str]:
+    """
+    A command and its subcommands.
+
+    @param connection: is given the options that say which broker is meant, which many commands
+        have.
+    """
     if context.parent is not None:
         usage = " ".join(command.collect_usage_pieces(context))
         yield f".SS \\fB{escape(context.command_path)}\\fR {escape(usage)}"
         yield from paragraphs(command.help or "")
+    shared = command.sections.get(SECTION, ()) if isinstance(command, SectionedCommand) else ()
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is not None:
+        if record is None or not isinstance(parameter, click.Option):
+            continue
+        if parameter.name in shared:
+            connection[record[0]] = record[1]
+        else:
             yield f".TP\n.B {escape(record[0])}\n{escape(record[1])}"
+    if shared:
+        yield ".PP\nIt takes the connection options."
     if isinstance(command, click.Group):
         if context.parent is None:
             yield ".SH COMMANDS"
@@ -51,7 +67,7 @@ def describe(command: click.Command, context: click.Context) -> Iterator[str]:
             each = command.get_command(context, name)
             assert each is not None
             inner = click.Context(each, parent=context, info_name=name)
-            yield from describe(each, inner)
+            yield from describe(each, inner, connection)
 
 
 def manualPage(date: str) -> str:
@@ -62,6 +78,7 @@ def manualPage(date: str) -> str:
     """
     group = makeGroup()
     context = click.Context(group, info_name=PROGRAM, **group.context_settings)
+    connection: dict[str, str] = {}
     lines = [
         f'.TH SVCBROKER 1 "{date}" "svcbroker {__version__}" "User Commands"',
         ".SH NAME",
@@ -71,7 +88,9 @@ def manualPage(date: str) -> str:
         ".SH DESCRIPTION",
         *paragraphs(group.help or ""),
         ".SH OPTIONS",
-        *describe(group, context),
+        *describe(group, context, connection),
+        ".SH CONNECTION OPTIONS",
+        *(f".TP\n.B {escape(name)}\n{escape(text)}" for name, text in connection.items()),
         ".SH FILES",
         ".TP\n.I /etc/svcbroker/svcbroker.toml\nThe configuration of the service.",
         ".TP\n.I /var/lib/svcbroker\nIts data.",
