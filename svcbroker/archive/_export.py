@@ -86,15 +86,15 @@ def exportPart(directory: Path, first: int) -> ChainPart:
     with Snapshot.ofLedger(directory / STORE_NAME) as snapshot:
         genesis, tip, hasReceipts = _limits(snapshot)
         if first > tip + 1:
-            return ChainPart(stream=b"", last=tip, height=tip)
+            return ChainPart(stream=b"", last=tip, height=_certified(snapshot), tip=tip)
         found: list[tuple[int, bytes, StreamedBlock]] = []
-        certified = size = 0
+        count = size = 0
         for height, hash, block in _blocks(snapshot, first, tip, PART_BYTES):
             found.append((height, hash, block))
             size += sum(map(len, (block.header, block.certificate, block.receipts, block.body)))
             if block.certificate:
-                certified = len(found)
-            if size > (PART_BYTES if certified == len(found) else MAX_PART):
+                count = len(found)
+            if size > (PART_BYTES if count == len(found) else MAX_PART):
                 break
         # What was erased while the blocks were read is erased by a block up to this height.
         _, tip, _ = _limits(snapshot)
@@ -103,12 +103,13 @@ def exportPart(directory: Path, first: int) -> ChainPart:
             end = Checkpoint(first - 1, _hashOf(snapshot, first - 1))
         file = BytesIO()
         writer = StreamWriter(file, hasReceipts=hasReceipts)
-        writer.begin(Begin(genesis=genesis, first=first, last=first + certified - 1))
-        for height, hash, block in found[:certified]:
+        writer.begin(Begin(genesis=genesis, first=first, last=first + count - 1))
+        for height, hash, block in found[:count]:
             writer.block(block)
             end = Checkpoint(height, hash)
         writer.end(End(end.height, end.hash))
-        return ChainPart(stream=file.getvalue(), last=end.height, height=tip)
+        certified = _certified(snapshot)
+        return ChainPart(stream=file.getvalue(), last=end.height, height=certified, tip=tip)
 
 
 def _limits(snapshot: Snapshot) -> tuple[Genesis, int, bool]:
@@ -130,6 +131,13 @@ def _limits(snapshot: Snapshot) -> tuple[Genesis, int, bool]:
             raise _damaged(snapshot, f"block {height}: {error}") from None
         return genesis, height, mayBeErased
     return genesis, 0, False
+
+
+def _certified(snapshot: Snapshot) -> int:
+    """The height of the last block that has a certificate; 0 where none has."""
+    statement = "SELECT height FROM head WHERE certificate != x'' ORDER BY height DESC LIMIT 1"
+    heights: list[int] = [height for (height,) in snapshot.rows(statement)]
+    return heights[0] if heights else 0
 
 
 def _hashOf(snapshot: Snapshot, height: int) -> bytes:

@@ -79,7 +79,7 @@ class Copies:
                 if self._isStopped:
                     raise LedgerUnavailable("the broker is stopping")
                 # Blocks that there are already wait for a certificate.
-                isPending = part.height >= first
+                isPending = part.tip >= first
                 await self._wait(news.arrived, min(left, CERTIFICATE_WAIT) if isPending else left)
             finally:
                 news.close()

@@ -28,7 +28,10 @@ MAX_COPIES: Final = 32
 """The most copies that may be answered at the same time; one account or address has a share."""
 
 HEIGHT_HEADER: Final = b"Svcbroker-Height"
-"""The header with the height of the chain."""
+"""The header with the height up to which the chain can be copied."""
+
+TIP_HEADER: Final = b"Svcbroker-Tip"
+"""The header with the height of the chain: on an engine's chain some blocks more."""
 
 _TYPE: Final = b"application/octet-stream"
 _FIRST: Final = NumberType(ParameterInvalid, 1, 2**63 - 1)
@@ -74,6 +77,7 @@ class Replication:
                 # Also where the client has left, which cancels this.
                 self._places.release(place)
             request.setHeader(HEIGHT_HEADER, b"%d" % part.height)
+            request.setHeader(TIP_HEADER, b"%d" % part.tip)
             if not part.stream:
                 raise HeightUnknown(f"the chain ends at block {part.height}")
         except BrokerError as error:

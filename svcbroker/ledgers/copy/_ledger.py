@@ -76,7 +76,7 @@ class CopyLedger(StoredLedger):
         self._pending: list[VerifiedBlock] = []
         self._readers: list[Deferred[None]] = []
         self._height = 0
-        self._missingUntil = 0
+        self._missing = self._missingUntil = 0
         self._original: int | None = None
         self._lastError = ""
         self._refused: CopyRefused | None = None
@@ -275,7 +275,8 @@ class CopyLedger(StoredLedger):
         replay = self._parts.verifier.replay
         if not replay.missing.count or self._store is None:
             return
-        self._missingUntil = max(self._missingUntil, answer.height)
+        if replay.missing.count > self._missing:
+            self._missing, self._missingUntil = replay.missing.count, answer.tip
         if self._height >= self._missingUntil:
             missing = replay.missing.without(self._store.erasures)
             count = sum(last - first + 1 for _, first, last in missing)
@@ -283,6 +284,7 @@ class CopyLedger(StoredLedger):
                 text = f"it withholds the contents of {count} events, and no block erases them"
                 raise CopyRefused(Refusal.BLOCK, self._height, text)
             replay.forgetMissing()
+            self._missing = 0
 
     async def _refuse(self, error: CopyRefused, evidence: bytes) -> None:
         """Copy nothing more, and keep what was refused."""

@@ -51,11 +51,13 @@ class Answer:
 
     @ivar stream: an export; empty where the chain ends more than one block before what was asked
         for.
-    @ivar height: the height of the original's chain.
+    @ivar height: the height up to which the original's chain can be copied.
+    @ivar tip: the height of the original's chain.
     """
 
     stream: bytes
     height: int
+    tip: int
 
 
 class Original:
@@ -110,10 +112,11 @@ class Original:
             body = await answer.read(MAX_ANSWER)
         except HttpError as error:
             raise OriginalUnavailable(str(error)) from None
-        height = answer.header("Svcbroker-Height")
-        if height is None or _HEIGHT.fullmatch(height) is None:
+        height, tip = (answer.header(f"Svcbroker-{name}") or "" for name in ("Height", "Tip"))
+        if _HEIGHT.fullmatch(height) is None or _HEIGHT.fullmatch(tip) is None:
             raise OriginalUnavailable(_explain(answer.status, body))
-        return Answer(stream=body if answer.status == http.OK else b"", height=int(height))
+        stream = body if answer.status == http.OK else b""
+        return Answer(stream=stream, height=int(height), tip=int(tip))
 
     def close(self) -> Deferred[Any]:
         """Close idle connections."""

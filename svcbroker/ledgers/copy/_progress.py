@@ -21,8 +21,8 @@ class CopyProgress:
     How far a copy is.
 
     @ivar height: the height of its last block.
-    @ivar original: the height of the original's chain when it last answered; C{None} where it has
-        not answered since the start.
+    @ivar original: the height up to which the original could be copied when it last answered;
+        C{None} where it has not answered since the start.
     @ivar reason: why nothing can be copied now; empty where nothing is known to prevent it.
     @ivar refused: why nothing more is copied; C{None} while copying goes on.
     """

@@ -71,7 +71,7 @@ class FakeOriginal:
         if part.stream and (part.last < first or isBeyond) and wait:
             self._waiting = Deferred()
             return self._waiting
-        return succeed(self.change(Answer(stream=part.stream, height=part.height)))
+        return succeed(self.change(Answer(stream=part.stream, height=part.height, tip=part.tip)))
 
     def wake(self) -> None:
         """Answer a copy that waits for a block."""
@@ -210,7 +210,7 @@ class CopyTestCase(SynchronousTestCase):
     def make(self, **settings: Any) -> CopyLedger:
         """A copy that has not started."""
         self.context = LedgerContext(
-            group="1",
+            group=self.directory.name,
             directory=self.directory,
             reactor=self.clock,
             now=self.clock.seconds,
