@@ -19,6 +19,7 @@ from ._files import auditMetadata
 from ._findings import Findings, Report, noReport
 from ._layout import (
     BROKER_FILES,
+    COPY_NAME,
     KEYS_NAME,
     METADATA_NAME,
     STORE_NAME,
@@ -127,6 +128,9 @@ def _copyGroup(source: Path, target: Path, report: Report, findings: Findings) -
         writeKeyFiles(target / KEYS_NAME, validators, keys)
     elif not _copyBrokerFiles(source, target):
         findings.note(f"{source.name}/{KEYS_NAME}", "there are no keys, so none were copied")
+    if (source / COPY_NAME).exists():
+        shutil.copy(source / COPY_NAME, target / COPY_NAME)
+        syncFile(target / COPY_NAME)
     syncFile(target)
     return Checkpoint.of(chain.head)
 

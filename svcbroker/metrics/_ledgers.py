@@ -195,6 +195,18 @@ class LedgerMetrics:
             _GROUP,
             values(lambda each: each.viewChanges),
         )
+        yield gauge(
+            "svcbroker_copy_behind_blocks",
+            "How many blocks a copy is behind what the original had when it last answered.",
+            _GROUP,
+            values(lambda each: each.behind),
+        )
+        yield gauge(
+            "svcbroker_copy_silence_seconds",
+            "How long ago the original of a copy has last answered.",
+            _GROUP,
+            values(lambda each: each.silence),
+        )
         yield histogram(
             "svcbroker_ledger_latency_seconds",
             "The time from a transaction's submission until it was final and on disk.",

@@ -22,6 +22,8 @@ class LedgerMeasures:
     @ivar viewChanges: how often a leader was replaced since the chain began. It never falls.
     @ivar latency: how long transactions took from their submission until they were final and on
         stable storage, in seconds.
+    @ivar behind: how many blocks a copy is behind what the original had when it last answered.
+    @ivar silence: how long ago the original of a copy has last answered, in seconds.
     @ivar sync: how long storing and syncing a block took, in seconds.
 
     The ledger goes on adding to the histograms.
@@ -33,5 +35,7 @@ class LedgerMeasures:
     replicas: int | None = None
     running: int | None = None
     viewChanges: int | None = None
+    behind: int | None = None
+    silence: float | None = None
     latency: Histogram | None = None
     sync: Histogram | None = None

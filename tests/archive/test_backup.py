@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from unittest import SkipTest, mock
 
-from svcbroker.archive import BackupRefused, audit, backUp
+from svcbroker.archive import COPY_NAME, BackupRefused, audit, backUp, markCopy
 from svcbroker.archive._replay import ROUNDS_ASIDE
 from svcbroker.ledgers.pbft._keyfiles import writeSeeds
 from svcbroker.proofs import Checkpoint
@@ -74,6 +74,13 @@ class BackupTests(ArchiveTestCase):
         self.assertEqual(
             found, [(height, 8), (height + 1, ROUNDS_ASIDE), (height + 1, 2 * ROUNDS_ASIDE)]
         )
+
+    def test_backupOfACopyIsACopy(self) -> None:
+        """The embedded ledger does not start on the backup of a copy, either."""
+        self.makeChain().close()
+        markCopy(self.directory, "http://original.example")
+        backUp(self.dataDir, self.target)
+        self.assertEqual((self.target / "1" / COPY_NAME).read_text(), "http://original.example\n")
 
     def test_copyBesideRunningBroker(self) -> None:
         """While blocks are appended, the copy is of one moment, and notes are of an earlier

@@ -77,7 +77,12 @@ class LedgerMetricsTests(SynchronousTestCase):
 
     def test_unknownMeasuresAreLeftOut(self) -> None:
         self.ledger.measure = lambda: LedgerMeasures(
-            waiting=2, waitingBytes=300, oldest=1.5, replicas=4, latency=Histogram([1])
+            waiting=2,
+            waitingBytes=300,
+            oldest=1.5,
+            replicas=4,
+            behind=7,
+            latency=Histogram([1]),
         )
         alsoProvides(self.ledger, IMeasuredLedger)
         samples = self.scrape()
@@ -85,6 +90,7 @@ class LedgerMetricsTests(SynchronousTestCase):
         self.assertEqual(samples["svcbroker_ledger_waiting_bytes", "1"], 300)
         self.assertEqual(samples["svcbroker_ledger_oldest_waiting_seconds", "1"], 1.5)
         self.assertEqual(samples["svcbroker_ledger_replicas", "1"], 4)
+        self.assertEqual(samples["svcbroker_copy_behind_blocks", "1"], 7)
         self.assertEqual(samples["svcbroker_ledger_latency_seconds_count", "1"], 0)
         self.assertNotIn(("svcbroker_ledger_replicas_running", "1"), samples)
         self.assertNotIn(("svcbroker_ledger_sync_seconds_count", "1"), samples)

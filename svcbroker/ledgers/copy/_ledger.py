@@ -22,8 +22,14 @@ from ...archive import (
 )
 from ...chain import decodeReceipts
 from ...errors import LedgerUnavailable
-from ...interfaces import IExportableLedger, IProvableLedger, LedgerContext, Submission
-from ...model import Health, NodeRecord, NodeType, Page, Request, Statistics
+from ...interfaces import (
+    IExportableLedger,
+    IMeasuredLedger,
+    IProvableLedger,
+    LedgerContext,
+    Submission,
+)
+from ...model import Health, LedgerMeasures, NodeRecord, NodeType, Page, Request, Statistics
 from ...net.deferreds import asDeferred
 from ...storage import StorageError, StorageFailed, Store
 from .._stored import StoredLedger
@@ -47,7 +53,7 @@ DISK_PAUSE: Final = 1.0
 """Seconds between two attempts to write to a failing disk."""
 
 
-@implementer(IProvableLedger, IExportableLedger)
+@implementer(IProvableLedger, IExportableLedger, IMeasuredLedger)
 class CopyLedger(StoredLedger):
     """
     A group's log, copied from another broker. What it stores it has verified: certificates, links
@@ -78,6 +84,7 @@ class CopyLedger(StoredLedger):
         self._height = 0
         self._missing = self._missingUntil = 0
         self._original: int | None = None
+        self._answered = context.reactor.seconds()
         self._lastError = ""
         self._refused: CopyRefused | None = None
         self._progressLog = ProgressLog(context.group)
@@ -147,7 +154,7 @@ class CopyLedger(StoredLedger):
                 asked = seconds()
                 first = self._height + 1 if common is None else max(1, common)
                 answer = await self._wait(self._source.read(first, WAIT if common is None else 0))
-                self._original = answer.height
+                self._original, self._answered = answer.height, seconds()
                 if answer.stream:
                     await self._copy(first, answer)
                 if answer.height < self._height:
@@ -356,6 +363,12 @@ class CopyLedger(StoredLedger):
     def getStatistics(self) -> Deferred[Statistics]:
         nodes = len(self._state.validators.keys)
         return self._read(lambda: self._reader.getStatistics(nodes))
+
+    def measure(self) -> LedgerMeasures:
+        silence = self._context.reactor.seconds() - self._answered
+        return LedgerMeasures(
+            waiting=0, waitingBytes=0, oldest=0.0, behind=self.progress.behind, silence=silence
+        )
 
     def listNodes(
         self, offset: int, limit: int, *, name: str | None = None

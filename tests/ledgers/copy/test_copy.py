@@ -55,6 +55,9 @@ class FollowingTests(CopyTestCase):
         self.start()
         behind = [each.behind for each in self.progress]
         self.assertEqual(behind, [3, 2, 1, 0])
+        self.clock.advance(30)
+        measures = self.copy.measure()
+        self.assertEqual((measures.behind, measures.silence), (0, 30))
         self.assertEqual(self.reason(), "")
 
     def test_unreachableOriginalIsAskedAgain(self) -> None:
