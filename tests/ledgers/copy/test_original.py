@@ -1,0 +1,157 @@
+"""
+What is asked of the original, what its answers mean, and the settings of a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.http_headers import Headers
+
+from svcbroker.interfaces import InvalidDescription
+from svcbroker.ledgers import parseDescription
+from svcbroker.ledgers.copy import CopySettings, readSettings
+from svcbroker.ledgers.copy._original import Answer, Original, OriginalUnavailable
+from svcbroker.net.http import HttpClient, HttpError, Problem
+from svcbroker.proofs import Checkpoint
+
+URL = "https://original.example:8443/svcbroker"
+HEIGHTS = {"Svcbroker-Height": "40", "Svcbroker-Tip": "41"}
+
+
+class FakeAnswer:
+    """An answer as L{HttpAnswer<svcbroker.net.http.HttpAnswer>} is one."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self._headers = headers
+        self._body = body
+
+    def header(self, name: str) -> str | None:
+        return self._headers.get(name)
+
+    def read(self, limit: int) -> Deferred[bytes]:
+        return succeed(self._body)
+
+
+class FakeClient:
+    """
+    Answers all requests alike.
+
+    @ivar asked: the URLs, and the headers.
+    """
+
+    def __init__(self) -> None:
+        self.answer: FakeAnswer | Exception = FakeAnswer(200, HEIGHTS, b"export")
+        self.asked: list[tuple[str, Headers]] = []
+
+    def request(self, method: bytes, url: str, *, timeout: float, headers: Headers) -> Any:
+        self.asked.append((url, headers))
+        return fail(self.answer) if isinstance(self.answer, Exception) else succeed(self.answer)
+
+
+class OriginalTests(SynchronousTestCase):
+    """
+    Tests for L{Original}.
+    """
+
+    def setUp(self) -> None:
+        self.client = FakeClient()
+        self.original = Original(URL, "1", cast(HttpClient, self.client), b"Bearer x")
+
+    def refused(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> str:
+        """What is said of an answer that has no blocks."""
+        self.client.answer = FakeAnswer(status, headers or {}, body)
+        return str(self.failureResultOf(self.original.read(1), OriginalUnavailable).value)
+
+    def test_blocksAreAskedFor(self) -> None:
+        """The height, the wait and the credentials are in the request, the heights in the
+        answer."""
+        answer = self.successResultOf(self.original.read(7, 5))
+        self.assertEqual(answer, Answer(stream=b"export", height=40, tip=41))
+        [(url, headers)] = self.client.asked
+        self.assertEqual(url, f"{URL}/replication/1?from=7&wait=5")
+        self.assertEqual(headers.getRawHeaders(b"authorization"), [b"Bearer x"])
+
+    def test_shorterChainHasNoStream(self) -> None:
+        """Where the chain ends before, the answer has its height alone."""
+        self.client.answer = FakeAnswer(416, HEIGHTS, b'{"code":1,"message":"x"}')
+        answer = self.successResultOf(self.original.read(100))
+        self.assertEqual(answer, Answer(stream=b"", height=40, tip=41))
+
+    def test_refusalsAreQuoted(self) -> None:
+        """What the original says is told, and what is none is told, too."""
+        text = self.refused(403, b'{"code":101016,"message":"not granted\\n"}')
+        self.assertEqual(text, "refuses: 'not granted\\n' (HTTP status 403)")
+        for body in (b"<html>", b"[]", b"\xff", b"{}"):
+            self.assertIn("is no svcbroker that can be copied", self.refused(200, body))
+        self.assertIn("200", self.refused(200, b"", {**HEIGHTS, "Svcbroker-Height": "-1"}))
+
+    def test_networkErrorsAreTold(self) -> None:
+        """An original that cannot be reached gives none."""
+        self.client.answer = HttpError(Problem.UNREACHABLE)
+        failure = self.failureResultOf(self.original.read(1), OriginalUnavailable)
+        self.assertEqual(str(failure.value), "cannot be reached")
+
+    def test_credentialsAreReadFromFiles(self) -> None:
+        """The first line of a file is the password or the token."""
+        path = Path(self.mktemp())
+        path.write_text("secret\nmore\n")
+        account = CopySettings(url=URL, account="ann", passwordFile=path)
+        for settings, expected in (
+            (account, b"Basic YW5uOnNlY3JldA=="),
+            (CopySettings(url=URL, tokenFile=path), b"Bearer secret"),
+        ):
+            original = Original.connect(Clock(), "1", settings)
+            original._client = cast(HttpClient, self.client)
+            self.successResultOf(original.read(1))
+            [given] = self.client.asked.pop()[1].getRawHeaders(b"authorization") or []
+            self.assertEqual(given, expected)
+        path.write_text("\n")
+        with self.assertRaisesRegex(ValueError, "no secret on its first line"):
+            Original.connect(Clock(), "1", account)
+
+
+class SettingsTests(SynchronousTestCase):
+    """
+    Tests for L{readSettings}.
+    """
+
+    def test_settingsAreRead(self) -> None:
+        """A description has all settings, with backslashes before colons."""
+        digest = "0a" * 32
+        found = readSettings(
+            {"url": f"{URL}/", "genesis": digest, "checkpoint": f"7:{digest}", "ca": "/ca.pem"}
+        )
+        block = Checkpoint(7, bytes.fromhex(digest))
+        self.assertEqual(
+            found,
+            CopySettings(url=URL, genesis=block.hash, checkpoint=block, ca=Path("/ca.pem")),
+        )
+        parseDescription("copy:url=http\\://127.0.0.1\\:8080/svcbroker")
+
+    def test_badSettingsAreRefused(self) -> None:
+        """A bad value is told with its setting."""
+        for settings, text in (
+            ({}, "url is missing"),
+            ({"url": "ftp://x"}, "url: 'ftp://x'"),
+            ({"url": "http://ann:secret@x"}, "without credentials"),
+            ({"url": "http://x:99999"}, "is not an http or https URL"),
+            ({"url": URL, "genesis": "00"}, "genesis: '00'"),
+            ({"url": URL, "checkpoint": "7"}, "checkpoint: '7'"),
+            ({"url": URL, "account": "ann"}, "belong together"),
+            ({"url": URL, "account": "a:b", "password-file": "x"}, "the name of an account"),
+            ({"url": URL, "nodes": "4"}, "no such setting"),
+            (
+                {"url": URL, "account": "ann", "password-file": "x", "token-file": "y"},
+                "an account already",
+            ),
+        ):
+            with self.assertRaises(InvalidDescription) as caught:
+                readSettings(settings)
+            self.assertIn(text, str(caught.exception))
