@@ -1,0 +1,5 @@
+module tlog
+
+go 1.24.0
+
+require golang.org/x/mod v0.31.0
