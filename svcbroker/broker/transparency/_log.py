@@ -69,6 +69,8 @@ class TransparencyLog:
         self._cosigned = cosigned
         self._signed: LogCheckpoint | None = None
         self._signedAt = 0.0
+        # Witnesses are asked for the same growth at the same time.
+        self._growth: tuple[int, int, Sequence[bytes]] | None = None
 
     def certified(self) -> Deferred[Certification]:
         """The key that signs the log, certified by the chain."""
@@ -140,8 +142,10 @@ class TransparencyLog:
     @asDeferred
     async def growth(self, older: int, newer: int) -> Sequence[bytes]:
         """The consistency proof from one size to another."""
-        tiles = await self._tiles(newer, *([older - 1] if older else ()))
-        return growthPath(older, newer, tiles.source)
+        if self._growth is None or self._growth[:2] != (older, newer):
+            tiles = await self._tiles(newer, *([older - 1] if older else ()))
+            self._growth = older, newer, growthPath(older, newer, tiles.source)
+        return self._growth[2]
 
     @asDeferred
     async def tile(self, tile: Tile) -> bytes | None:
