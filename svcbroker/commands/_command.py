@@ -112,6 +112,11 @@ class Command:
     module: str = field(default="", kw_only=True)
     command: Any = field(default=None, kw_only=True)
 
+    @classmethod
+    def of(cls, name: str, command: Any) -> Command:
+        """A C{click.Command} under a name, with the first sentence of its help text."""
+        return cls(name, command.get_short_help_str(limit=200), command=command)
+
     def load(self) -> Any:
         """Import its module, if it has one."""
         if self.command is not None:

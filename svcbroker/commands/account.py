@@ -362,10 +362,10 @@ HELP: Final = (
     "svcbroker reload."
 )
 COMMANDS: Final = (
-    Command("add", "Add an account. Its password is asked for, or read.", command=_add),
-    Command("passwd", "Give an account another password.", command=_passwd),
-    Command("token", "Give an account one more token, and show it once.", command=_token),
-    Command("list", "List the accounts, without any secret.", command=_list),
-    Command("remove", "Remove an account, or one of its tokens.", command=_remove),
-    Command("may", "Say whether an account may do something, and why.", command=_may),
+    Command.of("add", _add),
+    Command.of("passwd", _passwd),
+    Command.of("token", _token),
+    Command.of("list", _list),
+    Command.of("remove", _remove),
+    Command.of("may", _may),
 )

@@ -7,14 +7,15 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from ._arguments import options
+from ._arguments import jsonOption, makeCommand, options
 from ._command import Command, CommandError, Console, Exit
 from ._connection import FIELD_OPTIONS
 from ._contexts import FIELDS, Contexts, contextsPath
+from ._tables import showTable
 from ._words import quoted
 
 _FILES: Final = ("password-file", "token-file", "ca", "cert", "cert-key")
@@ -25,16 +26,11 @@ def _read() -> Contexts:
     return Contexts.read(contextsPath(os.environ))
 
 
-def _make(help: str) -> Any:
-    return click.command(help=help, options_metavar="[options]")
-
-
-@_make("Add a context, or replace it. The first one is used from then on.")
+@makeCommand("Add a context, or replace it. The first one is used from then on.")
 @options(
     _NAME,
     click.option("--url", metavar="URL", required=True, help="The broker's URL."),
     *FIELD_OPTIONS,
-    click.pass_obj,
 )
 def _add(console: Console, name: str, **given: str | None) -> int:
     # Not for the other commands: it takes its time to import.
@@ -60,8 +56,12 @@ def _add(console: Console, name: str, **given: str | None) -> int:
     return Exit.GOOD
 
 
-@_make("Use a context wherever neither --url, --context nor SVCBROKER_URL says otherwise.")
-@options(_NAME, click.pass_obj)
+@makeCommand("""\
+    Use a context from now on.
+
+    It is used wherever neither --url, --context nor SVCBROKER_URL says otherwise.
+    """)
+@options(_NAME)
 def _use(console: Console, name: str) -> int:
     contexts = _read()
     contexts.find(name)
@@ -71,25 +71,27 @@ def _use(console: Console, name: str) -> int:
     return Exit.GOOD
 
 
-@_make("List the contexts. A * is before the one in use.")
+@makeCommand("List the contexts. A * is before the one in use.")
 @options(
-    click.option("--json", "asJson", is_flag=True, help="Show each context as a line of JSON."),
-    click.pass_obj,
+    jsonOption("Show each context as a line of JSON."),
 )
 def _list(console: Console, asJson: bool) -> int:
     contexts = _read()
+    rows = []
     for name, fields in contexts.contexts.items():
         isUsed = name == contexts.current
         if asJson:
             console.say(json.dumps({"name": name, "used": isUsed, **fields}))
-            continue
         words = [f"{key} {quoted(value)}" for key, value in fields.items() if key != "url"]
-        console.say("  ".join([f"{'*' if isUsed else ' '} {name}", fields["url"], *words]))
+        rows.append((f"{'*' if isUsed else ' '} {name}", fields["url"], "  ".join(words)))
+    if not asJson:
+        lines = ("  ".join(filter(None, row)) for row in rows)
+        showTable(console, ("context", "url", "credentials"), rows, lines)
     return Exit.GOOD
 
 
-@_make("Remove a context. Its files of secrets stay.")
-@options(_NAME, click.pass_obj)
+@makeCommand("Remove a context. Its files of secrets stay.")
+@options(_NAME)
 def _remove(console: Console, name: str) -> int:
     contexts = _read()
     contexts.find(name)
@@ -105,8 +107,8 @@ HELP: Final = (
     "but in the files that it names."
 )
 COMMANDS: Final = (
-    Command("add", "Add a context, or replace it.", command=_add),
-    Command("use", "Use a context from now on.", command=_use),
-    Command("list", "List the contexts.", command=_list),
-    Command("remove", "Remove a context.", command=_remove),
+    Command.of("add", _add),
+    Command.of("use", _use),
+    Command.of("list", _list),
+    Command.of("remove", _remove),
 )

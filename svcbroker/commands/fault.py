@@ -120,7 +120,7 @@ def _cutNetwork(
     return _ask(console, daemon, asJson, "network", **parameters)
 
 
-@operatorCommand("Slow messages down: each takes from SHORTEST (0) to LONGEST seconds.")
+@operatorCommand("Slow messages down.\n\nEach takes from SHORTEST (0) to LONGEST seconds.")
 @options(
     click.argument("delay", metavar="[SHORTEST-]LONGEST", type=ParsedType("delay", _delay)),
     _AS_JSON,
@@ -132,19 +132,19 @@ def _slow(console: Console, daemon: Daemon, delay: list[float], asJson: bool) ->
 _SHARE: Final = click.argument("share", type=ParsedType("share", _number))
 
 
-@operatorCommand("Lose a share of all messages, from 0 to 1.")
+@operatorCommand("Lose a share of all messages.\n\nA SHARE is from 0 to 1.")
 @options(_SHARE, _AS_JSON)
 def _lose(console: Console, daemon: Daemon, share: float, asJson: bool) -> int:
     return _ask(console, daemon, asJson, "network", loss=share)
 
 
-@operatorCommand("Deliver a share of all messages twice, from 0 to 1.")
+@operatorCommand("Deliver a share of all messages twice.\n\nA SHARE is from 0 to 1.")
 @options(_SHARE, _AS_JSON)
 def _duplicate(console: Console, daemon: Daemon, share: float, asJson: bool) -> int:
     return _ask(console, daemon, asJson, "network", duplication=share)
 
 
-@operatorCommand("Have all nodes run, on the network that there was at the start.")
+@operatorCommand("Have all nodes run, on the network of the start.")
 @options(_AS_JSON)
 def _heal(console: Console, daemon: Daemon, asJson: bool) -> int:
     return _ask(console, daemon, asJson, "heal")
@@ -175,12 +175,12 @@ HELP: Final = (
 )
 DEFAULT: Final = ""
 COMMANDS: Final = (
-    Command("show", "Show the nodes, the network, and contradictions.", command=_show),
-    Command("stop", "Stop a node.", command=_stop),
-    Command("start", "Have a stopped node go on.", command=_start),
-    Command("cut", "Cut the network.", command=_cutNetwork),
-    Command("slow", "Slow messages down.", command=_slow),
-    Command("lose", "Lose a share of all messages.", command=_lose),
-    Command("duplicate", "Deliver a share of all messages twice.", command=_duplicate),
-    Command("heal", "Have all nodes run, on the network of the start.", command=_heal),
+    Command.of("show", _show),
+    Command.of("stop", _stop),
+    Command.of("start", _start),
+    Command.of("cut", _cutNetwork),
+    Command.of("slow", _slow),
+    Command.of("lose", _lose),
+    Command.of("duplicate", _duplicate),
+    Command.of("heal", _heal),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ._arguments import options
+from ._arguments import jsonOption, options
 from ._command import Command, CommandError, Console, Exit
 from ._connection import clientCommand
 from ._words import counted
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 @options(
     click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
-    click.option("--json", "asJson", is_flag=True, help="Tell all of it in JSON."),
+    jsonOption("Tell all of it in JSON."),
 )
 def _key(console: Console, client: Client, genesis: str | None, asJson: bool) -> int:
     from ..proofs import ProofInvalid, readGenesis, verifyProof

@@ -46,9 +46,10 @@ def _rotate(console: Console, daemon: Daemon, nodes: tuple[str, ...], asJson: bo
 
 @operatorCommand(
     """\
-    Change the number of nodes: new ones are added, or the last ones taken away.
+    Change the number of nodes.
 
-    It is a transaction that a quorum of the nodes before and all nodes after it sign.
+    New ones are added, or the last ones taken away. It is a transaction that a quorum of the nodes
+    before and all nodes after it sign.
     """
 )
 @options(click.argument("count", type=NODE), _AS_JSON)
@@ -79,7 +80,7 @@ def describe(answer: Mapping[str, Any]) -> Iterator[str]:
 HELP: Final = "Nodes are numbered from 0. Without an action they are shown."
 DEFAULT: Final = "show"
 COMMANDS: Final = (
-    Command("show", "Show the nodes and their keys.", command=_show),
-    Command("rotate", "Give nodes new keys.", command=_rotate),
-    Command("resize", "Change the number of nodes.", command=_resize),
+    Command.of("show", _show),
+    Command.of("rotate", _rotate),
+    Command.of("resize", _resize),
 )

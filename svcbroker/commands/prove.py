@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._arguments import options
+from ._arguments import jsonOption, options
 from ._command import CommandError, Console, Exit
 from ._connection import clientCommand
 from ._words import quoted
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
     click.option("--checkpoint", metavar="HEIGHT:HASH", help="A block that is trusted."),
     click.option("--output", metavar="FILE", help="Keep the proof in this file."),
-    click.option("--json", "asJson", is_flag=True, help="Tell what is proved in JSON."),
+    jsonOption("Tell what is proved in JSON."),
 )
 def command(
     console: Console,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from ..errors import BrokerError
-from ._arguments import PATH, options
+from ._arguments import PATH, jsonOption, options
 from ._command import CommandError, Console, Exit
 from ._connection import clientCommand
 from ._progress import progressBar
@@ -71,7 +71,7 @@ _PIECE: Final = 256 * 1024
         metavar="NUMBER",
         help="Publish only if the topic has this many events.",
     ),
-    click.option("--json", "asJson", is_flag=True, help="Show what was published as JSON."),
+    jsonOption("Show what was published as JSON."),
 )
 def command(
     console: Console,

@@ -33,7 +33,7 @@ _TYPE_HELP: Final = """\
 """
 
 
-@operatorCommand("List those with and without a client.")
+@operatorCommand("List durable subscriptions and MQTT sessions, with and without a client.")
 @options(_OWNER, _AS_JSON)
 def _list(console: Console, daemon: Daemon, owner: str | None, asJson: bool) -> int:
     records = [*_records(daemon, TYPES, owner)]
@@ -48,7 +48,7 @@ def _list(console: Console, daemon: Daemon, owner: str | None, asJson: bool) -> 
 
 @operatorCommand(
     f"""\
-    Have a durable subscription, or all subscriptions of a session, resume at an OFFSET.
+    Have a durable subscription or a session resume at an OFFSET.
 
 {_TYPE_HELP}
     An OFFSET is OFFSET_FIRST, OFFSET_LAST, an event id (it resumes after it) or a block's height.
@@ -163,7 +163,7 @@ HELP: Final = (
 )
 DEFAULT: Final = "list"
 COMMANDS: Final = (
-    Command("list", "List those with and without a client.", command=_list),
-    Command("reset", "Have one resume at an offset.", command=_reset),
-    Command("delete", "Delete those that no client uses.", command=_delete),
+    Command.of("list", _list),
+    Command.of("reset", _reset),
+    Command.of("delete", _delete),
 )

@@ -26,7 +26,7 @@ def _jsonText(info: TopicInfo) -> str:
     return msgspec.json.encode(info).decode("utf-8")
 
 
-@clientCommand("List the open topics, in the order of their creation.")
+@clientCommand("List the open topics.\n\nThey come in the order of their creation.")
 @options(_AS_JSON)
 def _list(console: Console, client: Client, asJson: bool) -> int:
     topics = client.topics()
@@ -84,7 +84,7 @@ def _open(
     return Exit.GOOD
 
 
-@clientCommand("Close topics: nothing can be published to them then, and what is stored stays.")
+@clientCommand("Close topics.\n\nNothing can be published to them then, and what is stored stays.")
 @options(click.argument("names", metavar="TOPIC...", nargs=-1, required=True))
 def _close(console: Console, client: Client, names: tuple[str, ...]) -> int:
     for name in names:
@@ -116,8 +116,8 @@ def _info(console: Console, client: Client, name: str, asJson: bool) -> int:
 
 HELP: Final = "An event is published to an open topic. Patterns of topics are for readers only."
 COMMANDS: Final = (
-    Command("list", "List the open topics.", command=_list),
-    Command("open", "Create topics, or open them again.", command=_open),
-    Command("close", "Close topics.", command=_close),
-    Command("info", "Show what the chain knows of a topic.", command=_info),
+    Command.of("list", _list),
+    Command.of("open", _open),
+    Command.of("close", _close),
+    Command.of("info", _info),
 )

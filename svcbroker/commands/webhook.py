@@ -29,7 +29,7 @@ _AS_JSON: Final = jsonOption("Show the daemon's answers as they are.")
 _IDS: Final = click.argument("ids", metavar="ID...", nargs=-1, required=True)
 
 
-@operatorCommand("List webhooks with the last error of each, and the oldest event that waits.")
+@operatorCommand("List webhooks, their errors and what waits.")
 @options(click.argument("ids", metavar="[ID...]", nargs=-1), _AS_JSON)
 def _list(console: Console, daemon: Daemon, ids: tuple[str, ...], asJson: bool) -> int:
     records = [*_records(daemon, ids)]
@@ -82,9 +82,10 @@ def _makeAction(action: str, done: str, help: str) -> click.Command:
 
 @operatorCommand(
     """\
-    Have a webhook go on after an event, which must be the oldest that waits.
+    Have a webhook go on after its oldest event.
 
-    The event stays in the log, and the receiver does not get it.
+    EVENT-ID must be the oldest event that waits. It stays in the log, and the receiver does not
+    get it.
     """
 )
 @options(click.argument("id"), click.argument("event", metavar="EVENT-ID"), _AS_JSON)
@@ -141,10 +142,7 @@ HELP: Final = (
 )
 DEFAULT: Final = "list"
 COMMANDS: Final = (
-    Command("list", "List webhooks, their errors and what waits.", command=_list),
-    *(
-        Command(action, help, command=_makeAction(action, done, help))
-        for action, done, help in _ACTIONS
-    ),
-    Command("skip", "Have a webhook go on after its oldest event.", command=_skip),
+    Command.of("list", _list),
+    *(Command.of(action, _makeAction(action, done, help)) for action, done, help in _ACTIONS),
+    Command.of("skip", _skip),
 )
