@@ -14,7 +14,7 @@ from ..proofs import Checkpoint
 from ..storage import StorageDamaged, StorageRefused
 from ._chain import AuditedChain, auditChain
 from ._files import auditDataDirectoryFiles, auditGroupFiles
-from ._findings import LIMIT, Finding, Findings, Report, noReport
+from ._findings import LIMIT, Finding, Findings, Pause, Report, noPause, noReport
 from ._layout import KEYS_NAME, STORE_NAME, groupDirectories, isGroup, readKeyFiles
 
 
@@ -49,6 +49,7 @@ def audit(
     checkpoints: Mapping[str, Collection[Checkpoint]] | None = None,
     limit: int = LIMIT,
     reporting: Callable[[str], AbstractContextManager[Report]] | None = None,
+    pause: Pause = noPause,
 ) -> Audited:
     """
     Check everything in a data directory, or in the directory of a group. Nothing is written; a
@@ -58,6 +59,8 @@ def audit(
     @param checkpoints: blocks that the chains must contain, by group.
     @param limit: how many findings are kept for each group.
     @param reporting: returns the callback that is told how many blocks of a group are done.
+    @param pause: called between read transactions. Without a pause, a broker that is running
+        cannot begin its write-ahead log anew, which grows by all that is published meanwhile.
     @raise OSError: the directory cannot be read.
     @raise StorageFailed: a broker began to use it meanwhile.
     """
@@ -77,7 +80,11 @@ def audit(
             with reporting(group) as report:
                 chains.append(
                     auditGroup(
-                        each, checkpoints=checkpoints.get(group, ()), limit=limit, report=report
+                        each,
+                        checkpoints=checkpoints.get(group, ()),
+                        limit=limit,
+                        report=report,
+                        pause=pause,
                     )
                 )
     missing = {*(groups or ()), *checkpoints} - {chain.group for chain in chains}
@@ -92,6 +99,7 @@ def auditGroup(
     checkpoints: Collection[Checkpoint] = (),
     limit: int = LIMIT,
     report: Report = noReport,
+    pause: Pause = noPause,
 ) -> AuditedChain:
     """
     Check the chain in a group's directory, and the other files there.
@@ -99,6 +107,7 @@ def auditGroup(
     @param checkpoints: blocks that the chain must contain.
     @param limit: how many findings are kept.
     @param report: called with the number of audited blocks, and of all blocks.
+    @param pause: called between read transactions.
     @raise StorageFailed: a broker began to use it meanwhile.
     """
     earlier = [each.key for each in readKeyFiles(directory / KEYS_NAME)]
@@ -109,6 +118,7 @@ def auditGroup(
             checkpoints=checkpoints,
             limit=limit,
             report=report,
+            pause=pause,
         )
     except (StorageRefused, StorageDamaged) as error:
         findings = Findings(directory.name, limit)

@@ -25,7 +25,7 @@ from ..storage import (
 )
 from ._auditkeys import KeyAuditor
 from ._blocks import BlockAuditor, RawBlock
-from ._findings import LIMIT, Findings, Report, noReport, show
+from ._findings import LIMIT, Findings, Pause, Report, noPause, noReport, show
 from ._layout import KEYS_NAME, STORE_NAME
 from ._replay import BATCH_BLOCKS, BATCH_BYTES
 from ._tables import (
@@ -98,6 +98,7 @@ def auditChain(
     checkpoints: Collection[Checkpoint] = (),
     limit: int = LIMIT,
     report: Report = noReport,
+    pause: Pause = noPause,
 ) -> AuditedChain:
     """
     Check a chain from its genesis on: every block, every certificate, and every row that follows
@@ -108,6 +109,7 @@ def auditChain(
     @param checkpoints: blocks that it must contain.
     @param limit: how many findings are kept.
     @param report: called with the number of audited blocks, and of all blocks.
+    @param pause: called after each batch of blocks but the last.
     @raise StorageRefused: it cannot be opened at all.
     @raise StorageFailed: a broker began to use it meanwhile.
     """
@@ -120,7 +122,7 @@ def auditChain(
         findings.damage(tipPath(path).name, str(error))
     with Snapshot.ofLedger(path) as snapshot:
         with closing(KeyAuditor(snapshot, findings)) as keys:
-            audit = _ChainAudit(snapshot, group, findings, checkpoints, report, tip, keys)
+            audit = _ChainAudit(snapshot, group, findings, checkpoints, report, pause, tip, keys)
             audited = audit.run()
         snapshot.checkUnchanged()
         return audited
@@ -134,6 +136,7 @@ class _ChainAudit:
         findings: Findings,
         checkpoints: Collection[Checkpoint],
         report: Report,
+        pause: Pause,
         tip: Tip | None,
         keys: KeyAuditor,
     ) -> None:
@@ -144,6 +147,7 @@ class _ChainAudit:
         self._found = findings
         self._wanted = {each.height: each for each in checkpoints}
         self._report = report
+        self._pause = pause
         self._hasKeys = (snapshot.path.parent / KEYS_NAME).is_dir()
         self._hasEngine = False
         self._transactions = 0
@@ -166,7 +170,7 @@ class _ChainAudit:
         self._rows = RowAuditor(self._snapshot, self._found)
         self._compareCheckpoint(0)
         while self._batch():
-            pass
+            self._pause()
         if self._tip is not None and self._tip.height > self._blocks.height:
             self._found.damage(
                 STORE_NAME,

@@ -114,6 +114,14 @@ Report = Callable[[int, int | None], object]
 """C{report(done, total)}: called with how much is done, and of how much where that is known."""
 
 
+Pause = Callable[[], object]
+"""Called between read transactions: a running broker can begin its write-ahead log anew then."""
+
+
+def noPause() -> None:
+    """Go on at once."""
+
+
 def noReport(done: int, total: int | None) -> None:
     """Ignore the progress."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -20,6 +21,15 @@ from ._checkpoints import readCheckpoints
 from ._command import CommandError, Console, Exit
 from ._progress import progressBar
 from ._words import counted
+
+PAUSE: Final = 0.02
+"""
+Seconds between two batches of blocks. A running broker that commits twice in them begins its
+write-ahead log anew; without them it grew by 3 MB a second for as long as an audit took.
+"""
+
+BACKGROUND_PAUSE: Final = 0.2
+"""The same where the audit has no hurry."""
 
 _LEAST_PRIORITY: Final = 19
 
@@ -100,6 +110,7 @@ def command(
             checkpoints=readCheckpoints(checkpoints, groups, wanted),
             limit=limit,
             reporting=reporting,
+            pause=lambda: time.sleep(BACKGROUND_PAUSE if isInBackground else PAUSE),
         )
     except StorageError as error:
         raise CommandError(str(error)) from None

@@ -47,7 +47,7 @@ class EndpointFacts:
 
 
 def checkEndpoint(
-    facts: EndpointFacts, daemon: int | None, *, hasAccounts: bool
+    facts: EndpointFacts, daemon: int | None, *, isDaemonKnown: bool = True, hasAccounts: bool
 ) -> Iterator[Finding]:
     """
     Whether the daemon listens or can listen on an endpoint, and whether credentials are safe on
@@ -55,8 +55,13 @@ def checkEndpoint(
 
     @param daemon: the number of the process that holds the data directory; C{None} where none
         does.
+    @param isDaemonKnown: whether this user may look who holds it.
     """
-    yield _checkListening(facts, daemon)
+    if facts.isUsed and not isDaemonKnown:
+        who = "a svcbroker" if facts.isBroker else "a process"
+        yield good(facts.name, f"{who} listens on {facts.text}; whether it is this one is unknown")
+    else:
+        yield _checkListening(facts, daemon)
     if not facts.isLocal and not facts.hasTLS and hasAccounts:
         yield warning(
             facts.name,

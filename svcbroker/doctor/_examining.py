@@ -103,6 +103,8 @@ class Examination:
             try:
                 yield from examine()
             except Exception as error:
+                if isinstance(error, PermissionError) and self._directory.error:
+                    continue  # The finding about the data directory has told it.
                 yield warning(
                     name,
                     f"it could not be looked at: {type(error).__name__}: {error}",
@@ -236,7 +238,10 @@ class Examination:
     def _examineEndpoints(self) -> Iterator[Finding]:
         for port in self._ports:
             yield from checkEndpoint(
-                self._askEndpoint(port), self._daemon, hasAccounts=self._access.hasAccounts
+                self._askEndpoint(port),
+                self._daemon,
+                isDaemonKnown=not self._directory.error,
+                hasAccounts=self._access.hasAccounts,
             )
             yield from self._examineCertificates(port)
         yield from self._examineReadiness()

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 
-from svcbroker.archive import audit, auditGroup
+from svcbroker.archive import _chain, audit, auditGroup
 from svcbroker.proofs import Checkpoint
 from svcbroker.storage import StorageFailed, Store
 from tests.archive.support import ArchiveTestCase, contents, lines
@@ -326,6 +326,23 @@ class DamageTests(ArchiveTestCase):
             "block 3, topic_block.first_sequence of topic 0: expected 3, found 9",
         )
         self.assertEqual(len(found), len(before) + 2)
+
+    def test_noTransactionLastsThroughAPause(self) -> None:
+        """Between two batches a running broker can begin its write-ahead log anew."""
+        self.patch(_chain, "BATCH_BLOCKS", 3)
+        store = Store.open(self.path)
+        self.addCleanup(store.close)
+        store.reserve(store.reservation()[0], 99)
+        isBusy: list[int] = []
+
+        def pause() -> None:
+            checkpoint = store._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            isBusy.append(checkpoint.fetchone()[0])
+
+        audited = audit(self.dataDir, pause=pause)
+        self.assertTrue(audited.isGood, lines(audited))
+        self.assertGreater(len(isBusy), 1)
+        self.assertEqual({*isBusy}, {0})
 
     def test_unreadablePageIsReported(self) -> None:
         """A page that SQLite cannot read."""

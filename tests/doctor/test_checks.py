@@ -166,6 +166,13 @@ class EndpointTests(CheckTestCase):
     def test_listenerOfAnotherUserMayBeTheDaemon(self) -> None:
         self.good(self.check(7, bindError=errno.EADDRINUSE), "may not look at")
 
+    def test_listenerBesideAnUnreadableDirectoryIsLeftOpen(self) -> None:
+        facts = EndpointFacts(
+            name="http", text="tcp:8080", bindError=errno.EADDRINUSE, isBroker=True
+        )
+        found = checkEndpoint(facts, None, isDaemonKnown=False, hasAccounts=True)
+        self.good(found, "a svcbroker listens on tcp:8080; whether it is this one is unknown")
+
     def test_runningDaemonThatDoesNotListenIsWarnedOf(self) -> None:
         self.warns(self.check(7, bindError=0), "process 7", "other settings")
 
