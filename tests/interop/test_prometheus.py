@@ -21,6 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import hashPassword
 from tests.carriers.http.accounts import basic
+from tests.metrics.test_deploy import expressions
 
 from .daemon import Daemon
 from .mosquitto import needed
@@ -185,6 +186,13 @@ class PrometheusTests(SynchronousTestCase):
         self.fault("start", "1")
         self.waitFor("clears", lambda: "SvcbrokerReplicaDown" not in self.firing())
         self.assertEqual(self.value("svcbroker_scrape_failures_total > 0"), None)
+        self.checkDashboard()
+
+    def checkDashboard(self) -> None:
+        """Prometheus can answer each query of the dashboard."""
+        for expression in expressions():
+            query = expression.replace("$__rate_interval", "1m").replace("$instance", ".*")
+            self.assertIsNotNone(self.ask(f"query?query={quote(query)}"), query)
 
     def checkContent(self) -> None:
         status, body = read(f"{self.daemon}/metrics")

@@ -8,23 +8,25 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker.subscriptions import Survey, WaitingEvents
+from svcbroker.broker.subscriptions import MAX_NAMED, Survey, WaitingEvents
 from svcbroker.metrics import BacklogMetrics
-from svcbroker.metrics._backlog import MAX_NAMED
 
 from .support import Samples, samplesOf
 
-NOW = 1000.0
+NOW = 10_000.0
 
 
 class FakeBacklog:
     """A survey that a test has made."""
 
     def __init__(self, *waiting: WaitingEvents) -> None:
-        self.waiting = waiting
+        self._survey = Survey()
+        for each in waiting:
+            self._survey.add(each)
+        self._survey.rank()
 
     def survey(self) -> Survey:
-        return Survey(waiting=self.waiting)
+        return self._survey
 
 
 def waiting(name: str, count: int, age: float | None = None, kind: str = "stomp") -> WaitingEvents:
@@ -47,11 +49,15 @@ class BacklogMetricsTests(SynchronousTestCase):
             self.assertEqual(samples["svcbroker_backlog_oldest_seconds", "1", kind], oldest)
 
     def test_subscriptionsThatAreFurthestBehindAreNamed(self) -> None:
-        samples = self.scrape(*(waiting(str(n), n, n) for n in range(MAX_NAMED + 5)))
+        samples = self.scrape(*(waiting(str(n), n, n) for n in range(3000)))
         named = {key[3] for key in samples if key[0] == "svcbroker_subscription_oldest_seconds"}
-        self.assertEqual(named, {str(n) for n in range(5, MAX_NAMED + 5)})
-        self.assertEqual(samples["svcbroker_subscription_oldest_seconds", "1", "stomp", "9"], 9)
-        self.assertEqual(samples["svcbroker_subscription_backlog_events", "1", "stomp", "9"], 9)
+        self.assertEqual(named, {str(n) for n in range(3000 - MAX_NAMED, 3000)})
+        self.assertEqual(
+            samples["svcbroker_subscription_oldest_seconds", "1", "stomp", "2999"], 2999
+        )
+        self.assertEqual(
+            samples["svcbroker_subscription_backlog_events", "1", "stomp", "2999"], 2999
+        )
 
     def test_subscriptionWithoutBacklogIsNotNamed(self) -> None:
         samples = self.scrape(waiting("a", 0))

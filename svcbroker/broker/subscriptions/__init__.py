@@ -6,7 +6,7 @@ match; a L{LogSubscription} hands its subscriber every event that is meant for i
 or live, and keeps nothing that the log keeps.
 """
 
-from ._backlog import Backlog, Holder, Survey, WaitingEvents
+from ._backlog import MAX_NAMED, Backlog, Holder, Survey, Total, WaitingEvents
 from ._follower import Follower
 from ._levels import LevelTree
 from ._places import Places
@@ -24,6 +24,7 @@ from ._requests import kindOf
 from ._trie import FilterTrie
 
 __all__ = [
+    "MAX_NAMED",
     "POSITIONS",
     "SECONDS_A_DAY",
     "Backlog",
@@ -38,6 +39,7 @@ __all__ = [
     "StoredPosition",
     "Subscriptions",
     "Survey",
+    "Total",
     "WaitingEvents",
     "kindOf",
     "positionGroup",

@@ -4,10 +4,12 @@ What waits for durable subscriptions, as operators watch it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from heapq import nsmallest
 from typing import Final
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -15,8 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...errors import BrokerError
-from ...interfaces import ILedger
-from ...model import Position, filterMatches
+from ...model import Position, filterExpression, filterMatches, isPattern
 from ...net.deferreds import asDeferred
 from ._follower import Follower
 from ._positions import KeptPositions
@@ -27,6 +28,17 @@ SLICE: Final = 0.005
 
 PAUSE: Final = 200
 """How many times as long as that the pause is: looking takes half a per cent of the time."""
+
+MAX_NAMED: Final = 20
+"""How many subscriptions a survey names."""
+
+_MAX_CANDIDATES: Final = 1000
+
+TOPICS_AT_ONCE: Final = 1000
+"""How many topics are listed in one step."""
+
+MAX_LOOKED_UP: Final = 50
+"""In how many topics the first event is looked up; in more it is found by counting."""
 
 MIN_PERIOD: Final = 1.0
 """The least time from the end of a survey to the next one, in seconds."""
@@ -67,16 +79,135 @@ class WaitingEvents:
     oldest: int | None
 
 
-@frozen(kw_only=True)
+@define
+class Total:
+    """
+    What waits for the durable subscriptions of a group and a kind.
+
+    @ivar count: how many events.
+    @ivar behind: for how many subscriptions.
+    @ivar oldest: the time of the oldest event's block, in milliseconds since the epoch; C{None}
+        where none waits.
+    """
+
+    count: int = 0
+    behind: int = 0
+    oldest: int | None = None
+
+
+@define
 class Survey:
     """
-    The events that wait for all durable subscriptions of which the filters are known.
+    What waits for all durable subscriptions whose filters are known.
 
-    @ivar endedAt: when it ended, in the clock's seconds.
+    @ivar totals: by group and kind.
+    @ivar worst: the L{MAX_NAMED} subscriptions whose first event has waited longest.
     """
 
-    waiting: Sequence[WaitingEvents] = ()
-    endedAt: float = 0.0
+    totals: dict[tuple[str, str], Total] = field(factory=dict)
+    worst: Sequence[WaitingEvents] = ()
+    _candidates: list[WaitingEvents] = field(factory=list)
+
+    def add(self, waiting: WaitingEvents) -> None:
+        """Add a subscription."""
+        total = self.totals.setdefault((waiting.group, waiting.kind), Total())
+        if waiting.count:
+            total.count += waiting.count
+            total.behind += 1
+            if waiting.oldest is not None:
+                total.oldest = min(total.oldest or waiting.oldest, waiting.oldest)
+            self._candidates.append(waiting)
+            if len(self._candidates) > _MAX_CANDIDATES:
+                self.rank()
+
+    def rank(self) -> None:
+        """Find the worst of those that were added."""
+        self._candidates = nsmallest(MAX_NAMED, self._candidates, key=_byAge)
+        self.worst = self._candidates
+
+
+def _byAge(waiting: WaitingEvents) -> int:
+    return waiting.oldest or 0
+
+
+class _LogSearch:
+    """
+    What one survey looks for in the log of a group, found once for all that subscribe alike.
+    """
+
+    def __init__(self, follower: Follower, pace: Callable[[], Awaitable[None]]) -> None:
+        """
+        @param pace: called between steps that take some milliseconds; waits where it is time to.
+        """
+        self._follower = follower
+        self._ledger = follower.ledger
+        self._pace = pace
+        self._open: list[str] | None = None
+        self._topics: dict[Sequence[str], Sequence[str]] = {}
+        self._counts: dict[tuple[Sequence[str], int], int] = {}
+        self._heights: dict[tuple[Sequence[str], int], int] = {}
+
+    async def count(self, filters: Sequence[str], first: int) -> int:
+        """How many events there are from a height on. Those of closed topics match no pattern."""
+        if first > self._follower.height:
+            return 0
+        key = (filters, first)
+        if key not in self._counts:
+            topics = await self._matching(filters)
+            self._counts[key] = await self._ledger.countEvents(topics, first)
+        return self._counts[key]
+
+    async def firstHeight(self, filters: Sequence[str], first: int) -> int:
+        """The height of the first of these events. There is one."""
+        key = (filters, first)
+        if key not in self._heights:
+            topics = await self._matching(filters)
+            if len(topics) <= MAX_LOOKED_UP:
+                heights = await self._ledger.findBlocks(topics, first, 1)
+                self._heights[key] = min(heights, default=first)
+            else:
+                count = await self.count(filters, first)
+                self._heights[key] = await self._bisect(topics, first, count)
+        return self._heights[key]
+
+    async def timeOf(self, height: int) -> int | None:
+        """The time of a block, in milliseconds since the epoch."""
+        page = await self._ledger.listBlocks(0, 1, height=height)
+        return page.items[0].timestamp if page.items else None
+
+    async def _bisect(self, topics: Sequence[str], low: int, count: int) -> int:
+        """The highest height from which on there are as many events as from C{low} on."""
+        high = self._follower.height
+        while low < high:
+            await self._pace()
+            middle = (low + high + 1) // 2
+            if await self._ledger.countEvents(topics, middle) == count:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    async def _matching(self, filters: Sequence[str]) -> Sequence[str]:
+        """The topics that filters match."""
+        if not any(map(isPattern, filters)):
+            return filters
+        found = self._topics.get(filters)
+        if found is None:
+            if self._open is None:
+                self._open = await self._listTopics()
+            matches = re.compile("|".join(map(filterExpression, filters))).fullmatch
+            found = self._topics[filters] = [each for each in self._open if matches(each)]
+            await self._pace()
+        return found
+
+    async def _listTopics(self) -> list[str]:
+        names: list[str] = []
+        while True:
+            page = await self._ledger.listTopics(len(names), TOPICS_AT_ONCE)
+            names += [topic.name for topic in page.items]
+            if len(page.items) < TOPICS_AT_ONCE:
+                return names
+            await self._pace()
 
 
 @define
@@ -98,8 +229,8 @@ class Backlog:
     """
     Surveys the durable subscriptions when it is asked, a few at a time.
 
-    Live ones with nothing to do cost some microseconds; those that are behind or absent some tens,
-    or with patterns as much as all topics take to look through.
+    Live ones with nothing to do cost some microseconds, those that are behind or absent some tens,
+    and each pattern what it takes to look through the topics.
     """
 
     _log = Logger()
@@ -121,8 +252,12 @@ class Backlog:
         self._live = live
         self._held = held
         self._clock = clock
-        self._survey = Survey()
+        self._last: Survey | None = None
+        self._next = Survey()
+        self._endedAt = 0.0
         self._known: dict[str, _Known] = {}
+        self._searches: Mapping[str, _LogSearch] = {}
+        self._begun = 0.0
         self._running: Deferred[None] | None = None
 
     def stop(self) -> None:
@@ -132,13 +267,17 @@ class Backlog:
 
     def survey(self) -> Survey:
         """
-        The last survey. Begins the next one; where that takes less than L{SLICE}, it is the one.
+        The last survey; of the first one what is known so far. Begins the next one: where that
+        takes less than L{SLICE}, it is the last one now.
         """
-        isDue = self._clock.seconds() - self._survey.endedAt >= MIN_PERIOD
+        isDue = self._clock.seconds() - self._endedAt >= MIN_PERIOD
         if self._running is None and isDue:
             self._running = running = self._look()
             running.addErrback(self._failed).addCallback(self._ended)
-        return self._survey
+        if self._last is None:
+            self._next.rank()
+            return self._next
+        return self._last
 
     def _failed(self, failure: Failure) -> None:
         if not failure.check(CancelledError, BrokerError):
@@ -149,19 +288,29 @@ class Backlog:
 
     @asDeferred
     async def _look(self) -> None:
-        waiting, known = [], self._known
-        begun = self._clock.seconds()
-        for subscriptionId in self._positions.ids():
-            found = await self._lookAt(subscriptionId)
-            if found is not None:
-                waiting.append(found)
-            elapsed = self._clock.seconds() - begun
-            if elapsed > SLICE:
-                await deferLater(self._clock, elapsed * PAUSE)
-                begun = self._clock.seconds()
-        for subscriptionId in [each for each in known if not self._positions.has(each)]:
+        self._next = survey = Survey()
+        self._searches = {
+            group: _LogSearch(follower, self._pace) for group, follower in self._followers.items()
+        }
+        known, positions = self._known, self._positions
+        self._begun = self._clock.seconds()
+        for subscriptionId in positions.ids():
+            waiting = await self._lookAt(subscriptionId)
+            if waiting is not None:
+                survey.add(waiting)
+            await self._pace()
+        survey.rank()
+        for subscriptionId in [each for each in known if not positions.has(each)]:
             del known[subscriptionId]
-        self._survey = Survey(waiting=waiting, endedAt=self._clock.seconds())
+        self._searches = {}
+        self._last, self._endedAt = survey, self._clock.seconds()
+
+    async def _pace(self) -> None:
+        """Pause where this has worked for long enough."""
+        elapsed = self._clock.seconds() - self._begun
+        if elapsed > SLICE:
+            await deferLater(self._clock, elapsed * PAUSE)
+            self._begun = self._clock.seconds()
 
     async def _lookAt(self, subscriptionId: str) -> WaitingEvents | None:
         """
@@ -169,28 +318,35 @@ class Backlog:
 
         @return: C{None} where its filters are not known, or it has gone.
         """
-        kept, live = self._positions.find(subscriptionId), self._live.get(subscriptionId)
-        if kept is None or kept.group not in self._followers:
-            return None
-        holder = self._held.get(subscriptionId)
-        kind, name = ("stomp", subscriptionId) if holder is None else (holder.kind, holder.name)
+        live, holder = self._live.get(subscriptionId), self._held.get(subscriptionId)
         filters: Sequence[str]
         if live is not None:
-            filters, position = live.request.filters, live.stored.position
-        elif holder is not None:
-            filters, position = tuple(holder.filters()), kept.position
+            group, filters, position = live.group, live.request.filters, live.stored.position
         else:
-            filters, position = self._positions.filtersOf(subscriptionId), kept.position
+            kept = self._positions.find(subscriptionId)
+            if kept is None or kept.group not in self._followers:
+                return None
+            group, position = kept.group, kept.position
+            if holder is not None:
+                filters = tuple(holder.filters())
+            else:
+                filters = self._positions.filtersOf(subscriptionId)
         if not filters:
             return None
         known = self._known.get(subscriptionId)
         if known is None or known.position != position or known.filters != filters:
-            known = _Known(position, filters, await self._countRest(kept.group, filters, position))
+            known = _Known(position, filters, await self._countRest(group, filters, position))
             self._known[subscriptionId] = known
-        count = await self._count(kept.group, known)
-        return WaitingEvents(
-            group=kept.group, kind=kind, name=name, count=count, oldest=known.oldest
-        )
+        search = self._searches[group]
+        first = max(1, position.height + (position.index >= 0))
+        count = known.rest + await search.count(filters, first)
+        if count and known.oldest is None:
+            height = position.height
+            if not known.rest:
+                height = await search.firstHeight(filters, first)
+            known.oldest = await search.timeOf(height)
+        kind, name = ("stomp", subscriptionId) if holder is None else (holder.kind, holder.name)
+        return WaitingEvents(group=group, kind=kind, name=name, count=count, oldest=known.oldest)
 
     async def _countRest(self, group: str, filters: Sequence[str], position: Position) -> int:
         """How many events wait in the block in which a position lies."""
@@ -203,38 +359,3 @@ class Backlog:
             and any(filterMatches(filter, event.topic) for filter in filters)
             for event in events
         )
-
-    async def _count(self, group: str, known: _Known) -> int:
-        """Count what waits, and find out since when."""
-        follower = self._followers[group]
-        ledger, position = follower.ledger, known.position
-        first = max(1, position.height + (position.index >= 0))
-        later = 0
-        if first <= follower.height:
-            later = await ledger.countEvents(known.filters, first)
-        count = known.rest + later
-        if count and known.oldest is None:
-            height = position.height
-            if not known.rest:
-                height = await _firstHeight(ledger, known.filters, first, follower.height, later)
-            page = await ledger.listBlocks(0, 1, height=height)
-            known.oldest = page.items[0].timestamp if page.items else None
-        return count
-
-
-async def _firstHeight(
-    ledger: ILedger, filters: Sequence[str], low: int, high: int, count: int
-) -> int:
-    """
-    The height of the first block with matching events.
-
-    @param low: a height from which on there are C{count} matching events.
-    @param high: the height of the last block.
-    """
-    while low < high:
-        middle = (low + high + 1) // 2
-        if await ledger.countEvents(filters, middle) == count:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker.subscriptions import Holder, StoredPosition, WaitingEvents, _backlog
+from svcbroker.broker.subscriptions import Holder, StoredPosition, Survey, _backlog
 from svcbroker.model import Position
 
 from .test_durable import uuid
@@ -18,15 +18,22 @@ class BacklogTests(SynchronousTestCase):
         self.fixture = Fixture()
         self.fixture.open("t", "u", "a/b")
 
-    def survey(self) -> list[WaitingEvents]:
+    def survey(self) -> Survey:
         self.fixture.clock.advance(_backlog.MIN_PERIOD)
-        return list(self.fixture.subscriptions.backlog.survey().waiting)
+        return self.fixture.subscriptions.backlog.survey()
 
     def counts(self) -> list[tuple[str, int, int | None]]:
-        """The name, the number of events and the time of the oldest, in seconds."""
+        """The kind, the number of events and the time of the oldest one, in seconds."""
+        survey = self.survey()
+        for (group, kind), total in survey.totals.items():
+            named = [each for each in survey.worst if each.kind == kind]
+            self.assertEqual((group, total.behind), ("1", len(named)))
+            self.assertEqual(total.count, sum(each.count for each in named))
+            oldest = [each.oldest for each in named if each.oldest is not None]
+            self.assertEqual(total.oldest, min(oldest, default=None))
         return [
-            (each.name, each.count, None if each.oldest is None else each.oldest // 1000)
-            for each in self.survey()
+            (kind, total.count, None if total.oldest is None else total.oldest // 1000)
+            for (_, kind), total in survey.totals.items()
         ]
 
     def publish(self, topic: str = "t") -> int:
@@ -41,37 +48,42 @@ class BacklogTests(SynchronousTestCase):
 
     def test_nothingWaitsForIdleSubscription(self) -> None:
         self.subscribe("t")
-        self.assertEqual(
-            self.survey(),
-            [WaitingEvents(group="1", kind="stomp", name=UUID, count=0, oldest=None)],
-        )
+        self.assertEqual(self.counts(), [("stomp", 0, None)])
 
     def test_subscriptionsThatAreNotDurableAreLeftOut(self) -> None:
         self.fixture.subscribe("t")
-        self.assertEqual(self.survey(), [])
+        self.assertEqual(self.counts(), [])
 
     def test_unacknowledgedEventsWait(self) -> None:
         reader = self.fixture.subscribe("t", id=UUID, isDurable=True, isAcknowledged=True)
         first = self.publish()
         second = self.publish()
-        self.assertEqual(self.counts(), [(UUID, 2, first)])
+        self.assertEqual(self.counts(), [("stomp", 2, first)])
         reader.subscription.acknowledge(reader.events[:1])
-        self.assertEqual(self.counts(), [(UUID, 1, second)])
+        self.assertEqual(self.counts(), [("stomp", 1, second)])
         reader.subscription.acknowledge(reader.events[1:])
-        self.assertEqual(self.counts(), [(UUID, 0, None)])
+        self.assertEqual(self.counts(), [("stomp", 0, None)])
 
     def test_eventsWaitForAbsentSubscription(self) -> None:
+        self.checkAbsent()
+
+    def test_firstOfManyTopicsIsFoundByCounting(self) -> None:
+        self.patch(_backlog, "MAX_LOOKED_UP", 0)
+        self.patch(_backlog, "TOPICS_AT_ONCE", 2)
+        self.checkAbsent()
+
+    def checkAbsent(self) -> None:
         for filters in (("t",), ("t", "u"), ("#",), ("+", "a/#")):
             reader = self.fixture.subscribe(*filters, id=UUID, isDurable=True, isAcknowledged=True)
             reader.subscription.close()
-            self.assertEqual(self.counts(), [(UUID, 0, None)])
+            self.assertEqual(self.counts(), [("stomp", 0, None)])
             if filters == ("t",):
                 self.publish("u")
             first = self.publish()
             self.publish()
-            self.assertEqual(self.counts(), [(UUID, 2, first)])
+            self.assertEqual(self.counts(), [("stomp", 2, first)])
             self.fixture.restart()
-            self.assertEqual(self.counts(), [(UUID, 2, first)])
+            self.assertEqual(self.counts(), [("stomp", 2, first)])
             self.fixture.subscriptions.forget(UUID)
             self.assertEqual(self.counts(), [])
 
@@ -89,7 +101,7 @@ class BacklogTests(SynchronousTestCase):
             subscription.stop()
             self.fixture.restart()
             self.fixture.positions.move(UUID, StoredPosition(position), day=1)
-            self.assertEqual(self.counts(), [(UUID, count, oldest)])
+            self.assertEqual(self.counts(), [("stomp", count, oldest)])
 
     def test_heldPositionIsNamedByItsHolder(self) -> None:
         filters = ["t"]
@@ -98,39 +110,35 @@ class BacklogTests(SynchronousTestCase):
             UUID, "1", StoredPosition(Position(1, -1)), owner="ann", account="", day=1
         )
         when = self.publish("u")
-        self.assertEqual(self.counts(), [("meter-7", 0, None)])
+        self.assertEqual(self.counts(), [("mqtt", 0, None)])
         filters[:] = ["u"]
-        self.assertEqual(self.counts(), [("meter-7", 1, when)])
-        self.assertEqual(self.survey()[0].kind, "mqtt")
+        self.assertEqual(self.counts(), [("mqtt", 1, when)])
+        self.assertEqual([each.name for each in self.survey().worst], ["meter-7"])
 
     def test_positionWithoutFiltersIsLeftOut(self) -> None:
         """It was made by a release that did not keep them."""
         self.fixture.positions.make(UUID, "1", StoredPosition(Position(1, -1)), owner="a", day=1)
-        self.assertEqual(self.survey(), [])
+        self.assertEqual(self.counts(), [])
 
     def test_longSurveyPauses(self) -> None:
+        """Of the first one, what is known so far is told."""
         for number in range(3):
-            self.subscribe("t", id=uuid(number))
-        seconds = self.fixture.clock.seconds
-
-        def slowly() -> float:
-            self.fixture.clock.rightNow += _backlog.SLICE
-            return seconds()
-
+            self.subscribe("t", id=uuid(number)).subscription.close()
+        self.publish()
+        self.patch(_backlog, "SLICE", -1.0)
         backlog = self.fixture.subscriptions.backlog
-        self.fixture.clock.seconds = slowly  # type: ignore[method-assign]
-        backlog.survey()
-        self.assertEqual(backlog.survey().waiting, ())
-        self.fixture.clock.seconds = seconds  # type: ignore[method-assign]
-        self.fixture.clock.advance(60)
-        self.fixture.clock.advance(60)
-        self.assertEqual(len(backlog.survey().waiting), 3)
+        self.assertEqual(backlog.survey().totals["1", "stomp"].count, 1)
+        self.fixture.clock.advance(0)
+        self.assertEqual(backlog.survey().totals["1", "stomp"].count, 3)
+        self.publish()
+        self.fixture.clock.advance(_backlog.MIN_PERIOD)
+        self.assertEqual(backlog.survey().totals["1", "stomp"].count, 3)
+        self.fixture.clock.pump([0, 0, 0])
+        self.assertEqual(backlog.survey().totals["1", "stomp"].count, 6)
 
     def test_stopEndsTheSurvey(self) -> None:
         self.patch(_backlog, "SLICE", -1.0)
-        for number in range(2):
-            self.subscribe("t", id=uuid(number))
-        backlog = self.fixture.subscriptions.backlog
-        backlog.survey()
+        self.subscribe("t")
+        self.fixture.subscriptions.backlog.survey()
         self.fixture.subscriptions.stop()
-        self.assertEqual(backlog.survey().waiting, ())
+        self.assertEqual(self.fixture.clock.getDelayedCalls(), [])
