@@ -109,7 +109,7 @@ class CopyLedger(StoredLedger):
             except OriginalUnavailable as error:
                 raise LedgerUnavailable(f"{settings.url} {error}") from None
             with explaining(settings.url):
-                genesis = createCopy(directory, self.group, settings, answer.stream)
+                genesis = createCopy(directory, settings, answer.stream)
             self._log.info(
                 "group {group}: copies the chain {chain} of {url}",
                 group=self.group,
@@ -117,7 +117,7 @@ class CopyLedger(StoredLedger):
                 url=settings.url,
             )
         with explaining(directory):
-            self._store, chain = openCopy(directory, self.group, settings)
+            self._store, chain = openCopy(directory, settings)
         self._load(chain, self._store)
         self._erasing.wake()
         self._following = self._follow()

@@ -62,7 +62,7 @@ def hasCopy(directory: Path) -> bool:
     return (directory / STORE_NAME).exists()
 
 
-def createCopy(directory: Path, group: str, settings: CopySettings, stream: bytes) -> Genesis:
+def createCopy(directory: Path, settings: CopySettings, stream: bytes) -> Genesis:
     """
     Create a copy without blocks.
 
@@ -70,7 +70,7 @@ def createCopy(directory: Path, group: str, settings: CopySettings, stream: byte
     @raise StreamBroken, Malformed, StorageError, OSError: it cannot be created.
     """
     genesis = StreamReader(BytesIO(stream)).begin().genesis
-    _checkGenesis(genesis, group, settings)
+    _checkGenesis(genesis, settings)
     directory.mkdir(mode=0o700, exist_ok=True)
     # Before the store: the embedded ledger must not take it for a chain of its own.
     markCopy(directory, settings.url)
@@ -80,7 +80,7 @@ def createCopy(directory: Path, group: str, settings: CopySettings, stream: byte
     return genesis
 
 
-def openCopy(directory: Path, group: str, settings: CopySettings) -> tuple[Store, StoredChain]:
+def openCopy(directory: Path, settings: CopySettings) -> tuple[Store, StoredChain]:
     """
     Open a copy. One whose end is lost is opened, too: the original has it.
 
@@ -90,7 +90,7 @@ def openCopy(directory: Path, group: str, settings: CopySettings) -> tuple[Store
     store = Store.open(directory / STORE_NAME, mayLose=True)
     try:
         chain = loadChain(store)
-        _checkGenesis(chain.genesis, group, settings)
+        _checkGenesis(chain.genesis, settings)
         checkEnd(store, chain)
         wanted = settings.checkpoint
         if wanted is not None and wanted.height <= chain.head.height:
@@ -103,8 +103,7 @@ def openCopy(directory: Path, group: str, settings: CopySettings) -> tuple[Store
         raise
 
 
-def _checkGenesis(genesis: Genesis, group: str, settings: CopySettings) -> None:
-    if genesis.group != group:
-        raise Malformed(f"the chain is that of group {genesis.group}")
+def _checkGenesis(genesis: Genesis, settings: CopySettings) -> None:
+    # Its group is not compared: a network's genesis has the name of the network instead.
     if settings.genesis not in (None, genesis.chain):
         raise Malformed(f"the chain has another genesis: {genesis.chain.hex()}")

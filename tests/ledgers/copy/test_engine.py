@@ -9,7 +9,7 @@ from pathlib import Path
 from svcbroker.archive import STORE_NAME, audit
 from svcbroker.ledgers.copy import Refusal
 from svcbroker.storage import Store
-from tests.ledgers.cometbft.chains import GENESIS, makeChain
+from tests.ledgers.cometbft.chains import makeChain
 
 from .rig import CopyTestCase, FakeOriginal
 
@@ -21,10 +21,6 @@ class EngineTests(CopyTestCase):
     """
     Only blocks with transactions, which are every other one, have certificates.
     """
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.directory = self.root / "copy" / GENESIS.group
 
     def makeOriginal(self, count: int, *, isProved: bool = True, change: int = CHANGE) -> Path:
         """A chain of an engine."""
