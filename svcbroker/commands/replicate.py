@@ -70,7 +70,9 @@ _SETTINGS: Final = {
         show_default="1",
         help="The group. May come again.",
     ),
-    click.option("--once", is_flag=True, help="End as soon as the copy is up to date."),
+    click.option(
+        "--once", is_flag=True, help="End as soon as the copy is up to date, or cannot be."
+    ),
     click.option("--genesis", metavar="HASH", help="Copy no chain but the one of this genesis."),
     click.option(
         "--checkpoint", metavar="HEIGHT:HASH", help="Copy no chain that has not this block."
@@ -107,6 +109,10 @@ def command(
     for ledger in copying.ledgers:
         progress = ledger.progress
         console.say(f"group {ledger.group}: copied up to block {progress.height}")
+    if not refusals and once:
+        for ledger in copying.ledgers:
+            if ledger.progress.reason:
+                raise CommandError(ledger.progress.reason)
     return _codeOf(refusals)
 
 
@@ -174,8 +180,8 @@ class _Copying:
         self._done.append(done)
 
         def report(progress: CopyProgress) -> None:
-            isUpToDate = progress.behind == 0 and not progress.reason
-            isDone = progress.refused is not None or (self._isOnce and isUpToDate)
+            hasEnded = bool(progress.reason) or progress.behind == 0
+            isDone = progress.refused is not None or (self._isOnce and hasEnded)
             if isDone and not done.called:
                 done.callback(None)
 

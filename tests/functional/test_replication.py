@@ -92,6 +92,9 @@ class ReplicationTests(DaemonTestCase):
         refused = await copy.call("/rest/publish", topic="topic/0", content="no")
         self.assertIn("this broker has a copy", refused["message"])
         self.assertEqual(await copy.stop(), 0)
+        code, text = await self.command("replicate", original.base, self.root / "standby", "--once")
+        self.assertEqual(code, 2, text)
+        self.assertIn("cannot be reached", text)
         text = await self.done(
             "promote", self.root / "standby", "--original", self.root / "original"
         )

@@ -181,6 +181,8 @@ class CopyLedger(StoredLedger):
                 self._tell(f"{self._settings.url} {error}")
             except (StorageError, ValueError) as error:
                 # Damage: what is good can still be read.
+                self._pending = []
+                self._release()
                 self._tell(str(error))
                 break
             if not await self._rest(pause):
