@@ -9,6 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
+import treq
 from attrs import evolve
 from twisted.trial.unittest import SkipTest
 
@@ -54,6 +55,13 @@ class TestnetTests(NetworkTestCase):
             return [node["nodeActive"] for node in nodes] == [1] * 4
 
         await until(areActive)
+        # One log, signed by the key of each broker, which the chain certifies.
+        keys = [await each.call("/log/1/keys") for each in (network, other)]
+        self.assertEqual(keys[0]["origin"], keys[1]["origin"])
+        self.assertNotEqual(keys[0]["key"], keys[1]["key"])
+        paths = [f"{each.base}/log/1/tile/0/000.p/3" for each in (network, other)]
+        tiles = [await (await treq.get(path, pool=network.pool)).content() for path in paths]
+        self.assertEqual((len(tiles[0]), tiles[0]), (96, tiles[1]))
         self.assertEqual(await network.stop(signal.SIGINT), 0)
         self.assertEqual(network.protocol.errors, "")
         self.assertEqual(processesOf(self.directory), [])
