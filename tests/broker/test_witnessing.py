@@ -29,90 +29,17 @@ from svcbroker.errors import ParameterInvalid
 from svcbroker.metrics import WitnessMetrics
 from svcbroker.proofs import ProofInvalid, verifyWitnessed
 from svcbroker.tlog import (
-    AddCheckpoint,
-    CheckpointRefused,
     LogKey,
     Note,
     Policy,
     TreeHead,
-    VerifierKey,
     WitnessKey,
-    checkCheckpoint,
 )
 from tests.broker.support import makeFixture
+from tests.broker.witnesses import KEYS, NAMES, FakeWitnesses, policyOf
 from tests.carriers.mqtt.support import MetadataFile
 from tests.ledgers.pbft.rig import LedgerRig
 from tests.tlog.support import MemoryLog
-
-NAMES = ("a", "b", "c")
-KEYS = {name: WitnessKey(f"{name}.example/w", name.encode() * 32) for name in NAMES}
-
-
-def policyOf(quorum: str = "two", log: VerifierKey | None = None) -> Policy:
-    """A policy of three witnesses."""
-    lines = [f"log {log.text}"] if log is not None else []
-    lines += [
-        f"witness {name} {key.verifier.text} https://{name}.example" for name, key in KEYS.items()
-    ]
-    lines += ["group two 2 a b c", f"quorum {quorum}", ""]
-    return Policy.parse("\n".join(lines).encode())
-
-
-class FakeWitness:
-    """
-    A witness in memory.
-
-    @ivar latest: what it has cosigned last.
-    @ivar asked: the requests, as (older, newer).
-    @ivar answer: answers in its place, where a test says so.
-    """
-
-    def __init__(self, key: WitnessKey, seconds: Callable[[], float]) -> None:
-        self.key = key
-        self.latest: TreeHead | None = None
-        self.asked: list[tuple[int, int]] = []
-        self.answer: Callable[[AddCheckpoint], Deferred[tuple[int, bytes]]] | None = None
-        self.origins: dict[str, Any] = {}
-        self._seconds = seconds
-
-    def cosign(self, request: AddCheckpoint) -> tuple[int, bytes]:
-        """Answer as a witness does that knows every log."""
-        note = request.checkpoint
-        head = TreeHead.parse(note.text)
-        try:
-            keys = self.origins.setdefault(head.origin, [])
-            self.latest, _ = checkCheckpoint(request, {head.origin: keys}, self.latest)
-        except CheckpointRefused as error:
-            return error.status, f"{error.size if error.size is not None else error}\n".encode()
-        return 200, self.key.cosign(note.text, int(self._seconds())).line.encode()
-
-
-class FakeWitnesses:
-    """
-    Stands in the place of the network.
-
-    @ivar all: the witnesses by their URLs.
-    """
-
-    def __init__(self, seconds: Callable[[], float]) -> None:
-        self.all = {f"https://{name}.example": FakeWitness(KEYS[name], seconds) for name in NAMES}
-
-    def __getitem__(self, name: str) -> FakeWitness:
-        return self.all[f"https://{name}.example"]
-
-    def trust(self, key: VerifierKey) -> None:
-        """Have all know the key of a log."""
-        for each in self.all.values():
-            each.origins.setdefault(key.name, []).append(key)
-
-    def addCheckpoint(self, url: str, body: bytes) -> Deferred[tuple[int, bytes]]:
-        """See L{IWitnessClient<svcbroker.broker.transparency.IWitnessClient>}."""
-        witness, request = self.all[url], AddCheckpoint.decode(body)
-        newer = TreeHead.parse(request.checkpoint.text).size
-        witness.asked.append((request.older, newer))
-        if witness.answer is not None:
-            return witness.answer(request)
-        return succeed(witness.cosign(request))
 
 
 class WitnessingTests(SynchronousTestCase):
@@ -333,6 +260,11 @@ class WitnessingTests(SynchronousTestCase):
         answer = self.successResultOf(self.fixture().broker.transparency.witnesses(ANYBODY, None))
         self.assertEqual([each.isRefusing for each in answer.witnesses], [True, True, False])
         self.assertIn("answered 422", answer.witnesses[0].lastError)
+        # That it is away afterwards changes nothing about that.
+        self.witnesses["a"].answer = lambda request: fail(WitnessFailed("is away"))
+        self.rig.run(400)
+        self.assertEqual(self.witnessing.witnesses[0].lastError, "is away")
+        self.assertEqual(self.metrics()["svcbroker_witness_refusing a"], 1)
         self.publish(1)
 
     def test_rolledBackLogIsShouted(self) -> None:

@@ -92,7 +92,7 @@ class LogWitness:
     @ivar time: when that was, by its clock, in seconds since the epoch; 0 for never.
     @ivar lastError: why it has not cosigned since; empty where it has.
     @ivar refusals: how often it has refused the log as one that has not only grown.
-    @ivar isRefusing: whether that was its last answer.
+    @ivar isRefusing: whether it has cosigned nothing since it refused.
     @ivar failures: how often it has failed since it has cosigned last.
     """
 
@@ -114,7 +114,7 @@ class LogWitness:
         self.refusals = 0
         self.isRefusing = False
         self.failures = 0
-        self._asOf = log
+        self._witnessed = log
         self._client = client
         self._store = store
         self._seconds = seconds
@@ -164,7 +164,7 @@ class LogWitness:
             self._log.warn(
                 "witness {name} cosigns the log of group {group} again",
                 name=self.party.name,
-                group=self._asOf.group,
+                group=self._witnessed.group,
             )
         self.failures, self.lastError, self.isRefusing = 0, "", False
         return cosignature
@@ -177,7 +177,7 @@ class LogWitness:
         @raise WitnessFailed: it has not cosigned.
         @raise _Conflict: it knows another size.
         """
-        proof = await self._asOf.growth(older, checkpoint.head.size)
+        proof = await self._witnessed.growth(older, checkpoint.head.size)
         body = AddCheckpoint(older=older, proof=tuple(proof), checkpoint=checkpoint.note).encode()
         status, answer = await self._client.addCheckpoint(self.party.url, body)
         text = answer.decode("utf-8", "replace")
@@ -227,7 +227,7 @@ class LogWitness:
                     "and has gone on, or its history was changed. Compare it with the other "
                     "replicas and backups: svcbroker audit, svcbroker contradict",
                     name=self.party.name,
-                    group=self._asOf.group,
+                    group=self._witnessed.group,
                     reason=reason,
                 )
         elif isNew:
@@ -235,7 +235,7 @@ class LogWitness:
                 "witness {name} has not cosigned the log of group {group}, it is asked again: it "
                 "{reason}",
                 name=self.party.name,
-                group=self._asOf.group,
+                group=self._witnessed.group,
                 reason=reason,
             )
-        self.isRefusing = isRefusal
+        self.isRefusing = self.isRefusing or isRefusal
