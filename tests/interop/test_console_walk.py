@@ -114,7 +114,8 @@ class WalkTests(ConsoleTestCase):
         )
         times, sizes = [], []
         for _ in range(TIMES):
-            await browser.open("about:blank")
+            # From another site, the browser would need a new process first.
+            await browser.open(f"{self.daemon.base}/console/icon.svg")
             await browser.command("Network.clearBrowserCache")
             await browser.open(f"{self.daemon.base}/console#{page}")
             times.append(await browser.waitFor("window.readyAt") / 1000)

@@ -68,7 +68,7 @@ function Nodes({ rows, groupId, report, onChange }) {
 function FaultNotice({ user, onLogIn, configuration }) {
   if (configuration.error?.code === NOT_AUTHORIZED) return html`<${OperatorNotice} user=${user} onLogIn=${onLogIn} />`;
   const isOff = configuration.data?.settings.find((each) => each.name === "faults").values[0] === "off";
-  return isOff && html`<p class="quiet">${t("faults.off")} <code>--faults</code></p>`;
+  return isOff && html`<p>${t("faults.off")} <code>--faults</code></p>`;
 }
 
 export default function Replicas({ group, user, onLogIn }) {
@@ -84,7 +84,6 @@ export default function Replicas({ group, user, onLogIn }) {
   const history = useHistory(rows, group);
   return html`
     <${ErrorText} error=${nodes.error} />
-    <${FaultNotice} user=${user} onLogIn=${onLogIn} configuration=${configuration} />
     ${hasFaults && html`<${ErrorText} error=${faults.error} />`}
     ${nodes.data && html`
       <${Section} title=${t("node.state")}>
@@ -93,5 +92,6 @@ export default function Replicas({ group, user, onLogIn }) {
           { shown: rows.length, total: formatNumber(nodes.data.total) })}</p>`}
       <//>`}
     ${report && html`<${Faults} groupId=${groupId} report=${report} onChange=${faults.reload} />`}
-    ${rows.length > 0 && html`<${Timeline} history=${history} count=${rows.length} />`}`;
+    ${rows.length > 0 && html`<${Timeline} history=${history} count=${rows.length} hasLeaders=${report !== null} />`}
+    <${FaultNotice} user=${user} onLogIn=${onLogIn} configuration=${configuration} />`;
 }

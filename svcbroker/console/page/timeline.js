@@ -75,8 +75,12 @@ function Lane({ segments, index, start }) {
   });
 }
 
-/** The last minute of each replica, and the changes. */
-export function Timeline({ history, count }) {
+/**
+ * The last minute of each replica, and the changes.
+ *
+ * @param hasLeaders whether it is known which one leads.
+ */
+export function Timeline({ history, count, hasLeaders }) {
   const { segments, changes, now } = history;
   const height = count * LANE + AXIS;
   const ticks = [0, 15, 30, 45];
@@ -92,7 +96,9 @@ export function Timeline({ history, count }) {
       </svg>
     </div>
     <p class="legend quiet">
-      ${["leads", "follows", "stopped"].map((each) => html`<span><i class=${`lane ${each}`}></i>${t(`replicas.${each}Legend`)}</span>`)}
+      ${hasLeaders && html`<span><i class="lane leads"></i>${t("replicas.leads")}</span>`}
+      <span><i class="lane follows"></i>${t(hasLeaders ? "replicas.follows" : "node.active")}</span>
+      <span><i class="lane stopped"></i>${t("node.inactive")}</span>
       <span>${t("replicas.numbers")}</span>
     </p>
     <h3 id="changes-title">${t("replicas.changes")}</h3>
