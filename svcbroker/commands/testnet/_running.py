@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from ...net.deferreds import asDeferred
 from ...net.http import HttpError, makeClient
 from .._command import CommandError, Console, Exit
+from .._progress import progressBar
 from ._daemons import BrokerProcess, End
 from ._plan import TestNetwork, TestNode
 
@@ -75,15 +76,22 @@ class RunningNetwork:
         for broker in self._brokers:
             broker.start()
         nodes = self._network.nodes
-        looking = gatherResults(
-            [Deferred.fromCoroutine(self._ready(node)) for node in nodes], consumeErrors=True
-        )
-        looking.addCallbacks(lambda _: self._begun.callback(None), self._notReady)
-        self._begun.addTimeout(self._timeout, self._reactor, self._tooLate)
-        try:
-            await self._begun
-        finally:
-            looking.cancel()
+        with progressBar(self._console, "starting", "nodes") as report:
+
+            async def ready(node: TestNode) -> None:
+                await self._ready(node)
+                report(len(nodes) - len(self._reasons), len(nodes))
+
+            report(0, len(nodes))
+            looking = gatherResults(
+                [Deferred.fromCoroutine(ready(node)) for node in nodes], consumeErrors=True
+            )
+            looking.addCallbacks(lambda _: self._begun.callback(None), self._notReady)
+            self._begun.addTimeout(self._timeout, self._reactor, self._tooLate)
+            try:
+                await self._begun
+            finally:
+                looking.cancel()
         for broker in self._brokers:
             broker.settle()
         self.say(*describe(self._network))
