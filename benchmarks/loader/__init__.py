@@ -6,9 +6,9 @@ The load: C{*.c} is the program that drives it, L{drive} has it do so.
  3. for some seconds the program keeps requests under way on all of them, and checks every answer
 """
 
-from svcbroker.commands.bench.load import Measured
+from svcbroker.commands.bench.load import Measured, allowFiles
 
-from ._drive import allowFiles, connect, connected, drive, driveOn
+from ._drive import connect, connected, drive, driveOn
 from ._plan import Load, Protocol, encodePlan
 
 __all__ = [

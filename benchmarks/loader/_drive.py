@@ -4,19 +4,17 @@ Runs the load program.
 
 from __future__ import annotations
 
-import resource
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from time import sleep
 
-from svcbroker.commands.bench.load import TIMEOUT, Broken, Measured
+from svcbroker.commands.bench.load import TIMEOUT, Broken, Measured, allowFiles
 
 from ..building import buildLoader
 from ._plan import Load, decodeFound, encodePlan
 
-_SPARE_FILES = 64
 _SETTLING = 0.1
 """Seconds in which a server ends what it does for new connections after it has greeted them."""
 
@@ -95,17 +93,3 @@ def driveOn(
     if running.returncode:
         raise Broken(errors.decode("utf-8", "replace") or f"it ended with {running.returncode}")
     return decodeFound(found)
-
-
-def allowFiles(connections: int) -> None:
-    """
-    Have room for so many connections.
-
-    @raise Broken: there may not be so many.
-    """
-    count = connections + _SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < count:
-        if hard != resource.RLIM_INFINITY and hard < count:
-            raise Broken(f"there may be only {hard} open files here, {count} are needed")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

@@ -10,6 +10,9 @@ from typing import Any, Final
 
 import click
 
+UNEXPECTED: Final = "Got unexpected extra argument"
+"""With what click's message about too many arguments begins."""
+
 
 class SectionedCommand(click.Command):
     """
@@ -121,10 +124,6 @@ def _node(text: str) -> int:
     return int(text)
 
 
-UNEXPECTED: Final = "Got unexpected extra argument"
-"""With what click's message about too many arguments begins."""
-
-
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise ValueError("not a number")
@@ -139,7 +138,9 @@ def wholeNumber(minimum: int, maximum: int, reason: str) -> ParsedType:
     """
 
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and minimum <= int(text[:20]) <= maximum):
+        if not (text.isascii() and text.isdigit() and len(text) <= 20) or not (
+            minimum <= int(text) <= maximum
+        ):
             raise ValueError(f"{text!r} {reason}")
         return int(text)
 

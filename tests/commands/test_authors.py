@@ -154,6 +154,7 @@ class SignTests(CommandTestCase):
             (f"{common} --topic a/#", "topic"),
             (f"{common} --time -1", "--time"),
             (f"{common} --time {2**64}", "64 bits"),
+            (f"{common} --time {10**24}", "64 bits"),
             (f"{common} --idempotency-key 'a b'", "--idempotency-key"),
             (f"{common} --extension a", "NAME=VALUE"),
             (f"{common} --extension a=b", "svc-"),

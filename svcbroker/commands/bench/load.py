@@ -6,6 +6,7 @@ Raw sockets and one epoll, so that a request costs this side some 10 µs.
 
 from __future__ import annotations
 
+import resource
 import select
 import socket
 import ssl
@@ -25,6 +26,7 @@ REPORT_INTERVAL = 0.2
 """Seconds between two reports of how far a run is."""
 
 _READ_SIZE = 1 << 18
+_SPARE_FILES = 64
 
 
 class Broken(Exception):
@@ -185,6 +187,20 @@ def _send(opened: socket.socket, data: bytes) -> int:
         raise Broken(f"a connection was lost: {error.strerror or error}") from None
 
 
+def allowFiles(connections: int) -> None:
+    """
+    Have room for so many connections.
+
+    @raise Broken: there may not be so many.
+    """
+    count = connections + _SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        if hard != resource.RLIM_INFINITY and hard < count:
+            raise Broken(f"there may be only {hard} open files here, {count} are needed")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
 def _connect(place: tuple[str, int], context: ssl.SSLContext | None) -> socket.socket:
     opened = socket.create_connection(place, TIMEOUT)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -215,6 +231,7 @@ def drive(
     @raise OSError: a connection cannot be made.
     """
     ports = [port] if isinstance(port, int) else port
+    allowFiles(connections)
     with select.epoll() as epoll:
         load = _Load(shape, epoll, {})
         try:
