@@ -31,6 +31,10 @@ from ._software import EngineFacts, SoftwareFacts
 COMETBFT: Final = "cometbft"
 """The kind of the ledger beside an engine."""
 
+SOCKET: Final = "abci.sock"
+"""The broker's socket in an engine's home, where the ledger names no other."""
+
+_UNIX: Final = "unix://"
 _DISTRIBUTION: Final = "svcbroker"
 _KEY: Final = b"PRIVATE KEY-----"
 _MAX_PEM: Final = 1024 * 1024
@@ -88,7 +92,10 @@ def readEngine(group: str, description: str, engineProblem: Callable[[Path], str
     home, program = Path(settings.get("home", "")), settings.get("engine")
     config = home / "config/config.toml"
     try:
-        rpc = str(tomllib.loads(config.read_text("utf-8"))["rpc"]["laddr"])
+        engine = tomllib.loads(config.read_text("utf-8"))
+        rpc, application = str(engine["rpc"]["laddr"]), str(engine["proxy_app"])
+        if application.startswith(_UNIX):
+            application = _socketAt(Path(application.removeprefix(_UNIX)))
     except (OSError, ValueError, LookupError, TypeError) as error:
         reason = getattr(error, "strerror", None) or "it is no configuration of CometBFT"
         return EngineFacts(group=group, home=home, error=f"{config} cannot be read: {reason}")
@@ -99,7 +106,14 @@ def readEngine(group: str, description: str, engineProblem: Callable[[Path], str
         programError="" if program is None else engineProblem(Path(program)),
         readableKeys=[path for path in keys if path.exists() and path.stat().st_mode & 0o077],
         rpc=rpc,
+        application=application,
+        socket=_socketAt(Path(settings.get("socket", home / SOCKET))),
     )
+
+
+def _socketAt(path: Path) -> str:
+    """A socket in the engine's notation, the same for each path that leads to it."""
+    return f"{_UNIX}{path.resolve()}"
 
 
 def filesIn(directory: Path) -> Iterator[FileFacts]:

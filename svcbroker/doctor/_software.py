@@ -76,6 +76,8 @@ class EngineFacts:
         broker does not run it.
     @ivar readableKeys: files of its private keys that others than their owner may read.
     @ivar rpc: where its RPC listens, as its configuration has it.
+    @ivar application: where it looks for the broker, as its configuration has it.
+    @ivar socket: where the broker listens for it.
     """
 
     group: str
@@ -84,6 +86,8 @@ class EngineFacts:
     programError: str = ""
     readableKeys: Sequence[Path] = ()
     rpc: str = ""
+    application: str = ""
+    socket: str = ""
 
 
 def checkEngine(facts: EngineFacts) -> Iterator[Finding]:
@@ -115,6 +119,15 @@ def _findEngine(facts: EngineFacts, subject: str) -> Iterator[Finding]:
             f"others than its owner may read {path}",
             "with the validator's key one can vote twice in its name",
             f"chmod go= {path}",
+        )
+    if facts.application != facts.socket:
+        yield problem(
+            subject,
+            f"it looks for the broker at {facts.application}, and the broker listens on "
+            f"{facts.socket}",
+            "the engine ends again and again, and the group has no blocks",
+            f'proxy_app = "{facts.socket}" in {facts.home / "config/config.toml"}, or socket= in '
+            "--ledger",
         )
     host = facts.rpc.removeprefix("tcp://").rpartition(":")[0]
     if facts.rpc.startswith("tcp://") and not isLoopback(host.strip("[]")):

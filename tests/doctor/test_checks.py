@@ -280,5 +280,9 @@ class SoftwareTests(CheckTestCase):
     def test_readableValidatorKeyIsAProblem(self) -> None:
         self.fails(self.engine(readableKeys=[Path("/srv/e/k")]), "chmod go= /srv/e/k")
 
+    def test_engineThatLooksElsewhereIsAProblem(self) -> None:
+        found = self.engine(application="kvstore", socket="unix:///srv/e/abci.sock")
+        self.fails(found, 'proxy_app = "unix:///srv/e/abci.sock"')
+
     def test_openRpcIsWarnedOf(self) -> None:
         self.warns(self.engine(rpc="tcp://0.0.0.0:26657"), "127.0.0.1:26657")

@@ -216,7 +216,9 @@ class ExaminationTests(SynchronousTestCase):
     def test_enginesHomeIsRead(self) -> None:
         home = self.root / "engine"
         (home / "config").mkdir(parents=True)
-        (home / "config/config.toml").write_text('[rpc]\nladdr = "tcp://0.0.0.0:26657"\n')
+        (home / "config/config.toml").write_text(
+            f'proxy_app = "unix://{home}/abci.sock"\n[rpc]\nladdr = "tcp://0.0.0.0:26657"\n'
+        )
         (home / "config/priv_validator_key.json").write_text("{}")
         found = self.examine(ledger=f"cometbft:home={home}")["engine of group 1"]
         self.assertEqual([each.level for each in found], [Level.PROBLEM, Level.WARNING])
