@@ -32,7 +32,8 @@ def witnessedFields(witnessed: Witnessed) -> Mapping[str, Any]:
     return {
         "log": {"origin": head.origin, "size": head.size, "root": head.root.hex()},
         "witnesses": [
-            {"name": each.witness, "time": each.time * 1000} for each in witnessed.cosignatures
+            {"name": each.witness, "notLaterThan": each.until * 1000}
+            for each in witnessed.cosignatures
         ],
     }
 
@@ -44,5 +45,5 @@ def witnessedLines(witnessed: Witnessed) -> Iterator[tuple[str, str]]:
     yield "", f"checkpoint of size {head.size}, root {head.root.hex()}"
     yield "", f"cosigned by {count} of the policy's witnesses"
     for each in witnessed.cosignatures:
-        seen = timeText(each.time * 1000)
+        seen = timeText(each.until * 1000)
         yield "seen by", f"{quoted(each.witness)} not later than {seen}"

@@ -36,7 +36,7 @@ answers from memory in some milliseconds, or later by a Deferred, within L{TIMEO
 
 
 class _Families(Collector):
-    """What L{generate_latest} is given in the place of a registry."""
+    """What C{generate_latest} is given in the place of a registry."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families

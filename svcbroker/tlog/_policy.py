@@ -59,11 +59,16 @@ class Cosignature:
     A verified cosignature.
 
     @ivar witness: the name of the witness in the policy.
-    @ivar time: when it says to have seen the checkpoint, in seconds since the epoch.
+    @ivar time: the second in which it says to have seen the checkpoint, since the epoch.
     """
 
     witness: str
     time: int
+
+    @property
+    def until(self) -> int:
+        """By when it has seen the checkpoint: the end of that second."""
+        return self.time + 1
 
 
 @frozen

@@ -59,8 +59,8 @@ class PolicyTests(CommandTestCase):
             f"event {self.event['event']['eventId']}, the topic's event number",
             "log broker.example/log checkpoint of size 290, root",
             "cosigned by 2 of the policy's witnesses",
-            "seen by a not later than 2027-01-15 08:00:00.000 UTC",
-            "seen by b not later than 2027-01-15 08:01:00.000 UTC",
+            "seen by a not later than 2027-01-15 08:00:01.000 UTC",
+            "seen by b not later than 2027-01-15 08:01:01.000 UTC",
             f"trusted the policy in {policy}",
         ):
             self.assertIn(each, words)
@@ -71,7 +71,10 @@ class PolicyTests(CommandTestCase):
         found = json.loads(self.good("verify", "--policy", self.policy("a"), self.path, "--json"))
         self.assertEqual(
             found["witnesses"],
-            [{"name": "a", "time": TIME * 1000}, {"name": "b", "time": (TIME + 60) * 1000}],
+            [
+                {"name": "a", "notLaterThan": (TIME + 1) * 1000},
+                {"name": "b", "notLaterThan": (TIME + 61) * 1000},
+            ],
         )
         log = found["log"]
         self.assertEqual((log["origin"], log["size"]), ("broker.example/log", 290))

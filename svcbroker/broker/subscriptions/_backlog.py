@@ -268,7 +268,7 @@ class Backlog:
     def survey(self) -> Survey:
         """
         The last survey; of the first one what is known so far. Begins the next one: where that
-        takes less than L{SLICE}, it is the last one now.
+        takes less than C{SLICE}, it is the last one now.
         """
         isDue = self._clock.seconds() - self._endedAt >= MIN_PERIOD
         if self._running is None and isDue:

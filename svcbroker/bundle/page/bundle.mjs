@@ -137,7 +137,7 @@ function article({ id, error, event, block, checkpoint }) {
       element("p", { textContent: `NOT PROVED: ${error}` }));
   }
   const times = checkpoint.witnesses.map(({ name, time }) =>
-    `${name}: not later than ${new Date(time * 1000).toISOString()}`);
+    `${name}: not later than ${new Date((time + 1) * 1000).toISOString()}`);
   const extensions = Object.entries(event.extensions ?? {}).map(([name, value]) => `${name}: ${value}`);
   return element("article", {}, element("h3", { textContent: event.topicName }), lines([
     ["Event", event.eventId],

@@ -172,7 +172,8 @@ if (logProgram && import.meta.url.split("/").at(-1) === logProgram.split("/").at
     const policy = await parsePolicy(decode(readFileSync(process.argv[3])));
     const { event, checkpoint } = await verifyLogProof(readFileSync(process.argv[2]), policy);
     for (const { name, time } of checkpoint.witnesses) {
-      console.log(`seen by ${name} not later than ${new Date(time * 1000).toISOString()}`);
+      // Witnesses count whole seconds.
+      console.log(`seen by ${name} not later than ${new Date((time + 1) * 1000).toISOString()}`);
     }
     console.log(`PROVED: ${JSON.stringify(event)}`);
   } catch (error) {
