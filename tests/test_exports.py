@@ -220,6 +220,7 @@ class FaceTests(SynchronousTestCase):
             "transferChain",
             "readChain",
             "readCopy",
+            "refusedName",
             "storedHistory",
             "storedLog",
         )

@@ -28,6 +28,7 @@ from ._layout import (
     groupDirectory,
     groupsIn,
     markCopy,
+    refusedName,
 )
 from ._logfiles import LogRefused, LogSource, LogUnreadable, exportLog, storedLog
 from ._promoting import Copy, PromotionRefused, promote, readCopy, takeOver
@@ -105,6 +106,7 @@ __all__ = [
     "promote",
     "readChain",
     "readCopy",
+    "refusedName",
     "storedHistory",
     "storedLog",
     "takeOver",

@@ -5,6 +5,7 @@ Auditing the other files of a data directory: keys, the metadata store, and unkn
 from __future__ import annotations
 
 from collections.abc import Collection
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from ._layout import (
     STORE_NAME,
     groupDirectories,
     readKeyFiles,
+    refusedName,
     unknownFiles,
 )
 from ._tables import auditStructure
@@ -51,15 +53,18 @@ def auditGroupFiles(
         else:
             _auditKeys(directory / KEYS_NAME, validators, earlier, findings)
         for name in unknownFiles(directory, known):
-            kept = name.startswith(f"{STORE_NAME}.v") and name.endswith(".backup")
-            findings.note(
-                show(name),
-                "a copy from before an upgrade, which is not looked at"
-                if kept
-                else "the file is unknown",
-            )
+            findings.note(show(name), _kindOf(name))
     except OSError as error:
         findings.damage(str(error.filename), f"it cannot be read: {error.strerror}")
+
+
+def _kindOf(name: str) -> str:
+    """What a file beside a chain is."""
+    if name.startswith(f"{STORE_NAME}.v") and name.endswith(".backup"):
+        return "a copy from before an upgrade, which is not looked at"
+    if fnmatch(name, refusedName("*")):
+        return "blocks that a copy has refused"
+    return "the file is unknown"
 
 
 def _auditKeys(

@@ -150,6 +150,11 @@ def _publicKey(text: bytes) -> bytes | None:
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
+def refusedName(height: object) -> str:
+    """The name of the file with what a copy has refused to copy at a height."""
+    return f"refused-{height}.export"
+
+
 def markCopy(directory: Path, original: str) -> None:
     """
     Write L{COPY_NAME}. It is on stable storage when this returns.

@@ -103,8 +103,10 @@ def command(
             react(copying.run)
     finally:
         lock.release()
+    if isinstance(copying.failure, LedgerUnavailable):
+        raise CommandError(copying.failure.message)
     if copying.failure is not None:
-        raise CommandError(f"{copying.failure}")
+        raise copying.failure
     refusals = [each.progress.refused for each in copying.ledgers if each.progress.refused]
     for ledger in copying.ledgers:
         progress = ledger.progress
@@ -134,7 +136,7 @@ class _Copying:
     """
     The ledgers that copy.
 
-    @ivar failure: why it could not start; C{None} where it could.
+    @ivar failure: what has ended it; C{None} where it has ended by itself or by a signal.
     """
 
     _directory: Path
@@ -142,7 +144,7 @@ class _Copying:
     _groups: Sequence[str]
     _isOnce: bool = field(kw_only=True)
     ledgers: list[CopyLedger] = field(factory=list)
-    failure: LedgerUnavailable | None = None
+    failure: Exception | None = None
     _threads: list[LedgerThread] = field(factory=list)
     _done: list[Deferred[None]] = field(factory=list)
 
@@ -166,7 +168,7 @@ class _Copying:
             await DeferredList(self._done)
         except CancelledError:
             pass
-        except LedgerUnavailable as error:
+        except Exception as error:
             self.failure = error
         finally:
             await gatherResults([each.stop() for each in self.ledgers])

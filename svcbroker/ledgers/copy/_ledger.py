@@ -19,6 +19,7 @@ from ...archive import (
     StreamBroken,
     VerifiedBlock,
     loadChain,
+    refusedName,
 )
 from ...chain import decodeReceipts
 from ...errors import LedgerUnavailable
@@ -297,7 +298,7 @@ class CopyLedger(StoredLedger):
 
     async def _refuse(self, error: CopyRefused, evidence: bytes) -> None:
         """Copy nothing more, and keep what was refused."""
-        path = self._context.directory / f"refused-{error.height}.export"
+        path = self._context.directory / refusedName(error.height)
         try:
             await self._runInThread(path.write_bytes, evidence)
             kept = f"; it is kept in {path}"

@@ -17,6 +17,7 @@ from svcbroker.archive import (
     StreamReader,
     StreamWriter,
     _export,
+    audit,
 )
 from svcbroker.chain import Certificate, decodeBody, encodeBody
 from svcbroker.errors import LedgerUnavailable
@@ -85,6 +86,8 @@ class RefusalTests(CopyTestCase):
         self.assertEqual(self.contents(), [b"0"])
         self.original.change = lambda answer: answer
         self.stop()
+        found = [str(each) for each in audit(self.directory.parent).all()]
+        self.assertTrue(any("blocks that a copy has refused" in each for each in found), found)
         self.start()
         self.assertEqual(self.contents(), [b"0", b"1", b"2"])
 
