@@ -221,6 +221,18 @@ class CommandTests(DaemonTestCase):
         self.assertEqual(await self.svcbroker("topic", "open", "a"), ["open: a"])
         [line] = await self.svcbroker("topic", "list", "--url", base, code=1)
         self.assertIn("101015", line)
+        # Operators' commands use them, too.
+        lines = await self.svcbroker("subscription", "list")
+        self.assertEqual(lines, ["no durable subscriptions"])
+        for words in (
+            ("--context=mine",),
+            ("--url", base, *account),
+            (f"--data-dir={self.dataDir}",),
+        ):
+            [nodes] = await self.json("nodes", "show", *words)
+            self.assertEqual(len(nodes["nodes"]), 4)
+        [line] = await self.svcbroker("nodes", "show", "--url", base, code=2)
+        self.assertIn("needs --user", line)
         topics = await self.svcbroker("topic", "list", "--url", base, *account)
         self.assertIn("a", topics)
         [context] = await self.json("context", "list")
