@@ -59,8 +59,9 @@ class BlockMeter:
         self._ledger.addObserver(self)
         height = (await self._ledger.getStatistics()).height
         if height > self.height:
-            [record] = (await self._ledger.listBlocks(0, 1, height=height)).items
-            self.height, self.lastAt = height, record.timestamp
+            self.height = height
+            for record in (await self._ledger.listBlocks(0, 1, height=height)).items:
+                self.lastAt = record.timestamp
 
     def stop(self) -> None:
         """Measure no more."""

@@ -196,7 +196,10 @@ class _LogSearch:
             if self._open is None:
                 self._open = await self._listTopics()
             matches = re.compile("|".join(map(filterExpression, filters))).fullmatch
-            found = self._topics[filters] = [each for each in self._open if matches(each)]
+            found = [each for each in self._open if matches(each)]
+            # Thousands of patterns that match everything must not take up the memory.
+            if len(found) <= TOPICS_AT_ONCE:
+                self._topics[filters] = found
             await self._pace()
         return found
 
