@@ -48,6 +48,7 @@ PAGES: Mapping[str, Sequence[tuple[float, str]]] = {
     "overview": (
         (4, GENERAL),
         (20, NODES),
+        (20, "/admin/group/measures?groupId=1"),
         (20, "/rest/list?groupId=1&pageSize=1"),
         (20, LIVE),
         (20, "/rest/listWebhooks?groupId=1&limit=1000"),

@@ -362,6 +362,7 @@ class DeclarationTests(SynchronousTestCase):
                 "listSubscription",
                 "getVersion",
                 "group/general",
+                "group/measures",
                 "transaction/transList",
                 "block/blockList",
                 "node/nodeList",

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from ..access import Principal
 from ..errors import BrokerError
-from ..interfaces import Action, ILedger
+from ..interfaces import Action, ILedger, IMeasuredLedger
 from ..model import (
     BlockRecord,
+    Disk,
+    GroupMeasures,
     Health,
     NodeRecord,
     Page,
@@ -55,6 +57,7 @@ class Administration:
         self._timeouts = timeouts
         self._version = version
         self._nodes = nodes
+        self._measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None)
 
     @asDeferred
     async def listGroups(self, principal: Principal) -> Sequence[str]:
@@ -97,6 +100,20 @@ class Administration:
     async def getStatistics(self, principal: Principal, groupId: str | None) -> Statistics:
         """A group's ledger in numbers."""
         return await self._timeouts.wait(self._ledger(principal, groupId).getStatistics())
+
+    def handleDisk(self, measure: Callable[[], Deferred[Disk | None]]) -> None:
+        """Have L{getMeasures} tell of the disk what this tells. Called once, before any call."""
+        self._measureDisk = measure
+
+    @asDeferred
+    async def getMeasures(self, principal: Principal, groupId: str | None) -> GroupMeasures:
+        """What a group's ledger tells of itself, as far as it does, and of the disk."""
+        ledger = self._ledger(principal, groupId)
+        measured: IMeasuredLedger | None = IMeasuredLedger(ledger, None)
+        return GroupMeasures(
+            ledger=None if measured is None else measured.measure(),
+            disk=await self._timeouts.wait(self._measureDisk()),
+        )
 
     def listTransactions(
         self,

@@ -53,6 +53,7 @@ from ..version import readVersion
 from .auditing import AUDIT, AuditSchedule, auditGroup
 from .config import Config, ConfigError
 from .dependencies import Dependencies, StartError
+from .directory import measureDisk
 from .inforce import ConfigurationInForce
 from .lifecycles import Carriers, Lifecycle
 from .metrics import DaemonMetrics
@@ -255,6 +256,7 @@ def makeCarriers(
     )
     mqttCarrier = mqtt.MqttCarrier(mqttContext)
     broker.operator.handleConfiguration(inForce.describe)
+    broker.admin.handleDisk(partial(thread.run, measureDisk, config.dataDir))
     broker.operator.manage(InterfaceType.STOMP, subscriptions)
     broker.operator.manage(InterfaceType.MQTT, mqttCarrier.sessions)
     mqttFactory = mqtt.MqttFactory(mqttCarrier)

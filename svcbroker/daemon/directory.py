@@ -11,6 +11,8 @@ from pathlib import Path
 
 from attrs import define
 
+from ..model import Disk
+
 LOCK_NAME = "lock"
 
 
@@ -77,3 +79,9 @@ def _makePrivate(path: Path) -> None:
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
                 os.chmod(name, stat.S_IMODE(status.st_mode) & 0o700, dir_fd=descriptor)
+
+
+def measureDisk(path: Path) -> Disk:
+    """How full the disk of a directory is. What it does blocks."""
+    found = os.statvfs(path)
+    return Disk(free=found.f_bavail * found.f_frsize, size=found.f_blocks * found.f_frsize)

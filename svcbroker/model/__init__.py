@@ -33,7 +33,7 @@ from ._events import (
     extensionKeyError,
 )
 from ._faults import MAX_DELAY, Contradiction, FaultReport, NodeCondition
-from ._measures import LedgerMeasures
+from ._measures import Disk, GroupMeasures, LedgerMeasures
 from ._patterns import (
     checkFilter,
     filterCovers,
@@ -112,6 +112,7 @@ __all__ = [
     "CloseTopic",
     "ConfigurationReport",
     "Contradiction",
+    "Disk",
     "DurablePage",
     "DurableRecord",
     "Edge",
@@ -121,6 +122,7 @@ __all__ = [
     "EventId",
     "Execution",
     "FaultReport",
+    "GroupMeasures",
     "Health",
     "InterfaceType",
     "LedgerMeasures",

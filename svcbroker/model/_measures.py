@@ -39,3 +39,25 @@ class LedgerMeasures:
     silence: float | None = None
     latency: Histogram | None = None
     sync: Histogram | None = None
+
+
+@frozen(kw_only=True)
+class Disk:
+    """
+    The disk of the data directory, in bytes.
+
+    @ivar free: what is left for the daemon.
+    """
+
+    free: int
+    size: int
+
+
+@frozen(kw_only=True)
+class GroupMeasures:
+    """
+    What a group's ledger tells of itself, and the disk that it is on. C{None}: it is not known.
+    """
+
+    ledger: LedgerMeasures | None
+    disk: Disk | None

@@ -14,6 +14,7 @@ from ..errors import (
     ParameterInvalid,
 )
 from ._declarations import Operation, Parameter
+from ._measures import MEASURES
 from ._parameters import GROUP, PAGE_SIZE
 from ._results import (
     BLOCKS,
@@ -100,6 +101,14 @@ QUERIES: Final = (
         parameters=(GROUP,),
         result=STATISTICS,
         method=lambda broker: broker.admin.getStatistics,
+    ),
+    Operation(
+        name="group/measures",
+        summary="Tell how long publishes to a group take, what waits, and what is left of the "
+        "disk.",
+        parameters=(GROUP,),
+        result=MEASURES,
+        method=lambda broker: broker.admin.getMeasures,
     ),
     Operation(
         name="transaction/transList",

@@ -6,14 +6,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from attrs import frozen
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY
 from svcbroker.broker import ISubscriptionDirectory
-from svcbroker.model import InterfaceType, SubscriptionRecord
+from svcbroker.interfaces import IMeasuredLedger
+from svcbroker.model import (
+    Disk,
+    GroupMeasures,
+    InterfaceType,
+    LedgerMeasures,
+    SubscriptionRecord,
+)
+from tests.access.support import principalOf
 
 from .support import NODE, FakeDirectory, makeFixture
 
@@ -28,6 +38,17 @@ LIVE = SubscriptionRecord(
     notified=3,
     notifying=4,
 )
+
+
+@implementer(IMeasuredLedger)
+@frozen
+class MeasuredLedger:
+    """A ledger that tells of itself and does nothing else."""
+
+    measures: LedgerMeasures
+
+    def measure(self) -> LedgerMeasures:
+        return self.measures
 
 
 class AdministrationTests(SynchronousTestCase):
@@ -52,6 +73,21 @@ class AdministrationTests(SynchronousTestCase):
             (None, [NODE, "x:1"], errors.ParameterInvalid),
         ):
             self.failureResultOf(self.admin.listSubscriptions(ANYBODY, group, nodes), error)
+
+    def test_measuresAreTheLedgersAndTheDisks(self) -> None:
+        """What is not known is left out: of ledgers that measure nothing, and without a disk."""
+        known = GroupMeasures(ledger=None, disk=None)
+        self.assertEqual(self.successResultOf(self.admin.getMeasures(ANYBODY, None)), known)
+        measures, disk = LedgerMeasures(waiting=1, waitingBytes=2, oldest=3.0), Disk(free=4, size=5)
+        admin = makeFixture(ledgers={"3": MeasuredLedger(measures)}).broker.admin
+        admin.handleDisk(lambda: succeed(disk))
+        known = GroupMeasures(ledger=measures, disk=disk)
+        self.assertEqual(self.successResultOf(admin.getMeasures(ANYBODY, "3")), known)
+
+    def test_measuresNeedTheGrantAdmin(self) -> None:
+        principal = principalOf("* 2 #", "operate 1", "publish 1 #")
+        self.failureResultOf(self.admin.getMeasures(principal, "1"), errors.NotAuthorized)
+        self.successResultOf(self.admin.getMeasures(principal, "2"))
 
     def test_groupsAreListedInOrder(self) -> None:
         self.assertEqual(self.successResultOf(self.admin.listGroups(ANYBODY)), ["1", "2"])

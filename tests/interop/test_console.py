@@ -74,7 +74,7 @@ class PagesTests(ConsoleTestCase):
 
     async def test_overviewShowsTheChain(self) -> None:
         """The height, the nodes and a rate are there, and change while events are published."""
-        await self.open()
+        await self.open(ledger="pbft:nodes=4")
         await self.browser.waitForText("Transactions a second")
         await self.publish("orders/zurich", 5)
         await self.browser.waitFor(
@@ -82,6 +82,11 @@ class PagesTests(ConsoleTestCase):
             " each.innerText.startsWith('Transactions\\n6'))"
         )
         await self.browser.waitForText("active")
+        await self.browser.waitForText("Disk free")
+        await self.browser.evaluate("location.hash = '#blocks'")
+        await self.browser.waitForText("Page 1 of 1")
+        await self.browser.evaluate("location.hash = '#overview'")
+        await self.browser.waitForText("median; 99 % within")
         await self.judge("overview")
 
     async def test_languageIsKept(self) -> None:

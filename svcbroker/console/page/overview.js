@@ -1,10 +1,10 @@
 // The overview: how the chain, its nodes and those who wait for events are now.
 
-import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
 import { Chart } from "./chart.js";
 import { Badge, ErrorText, Section, Short, Table, useCall } from "./parts.js";
-import { formatNumber, formatSeconds, t } from "./texts.js";
+import { formatBytes, formatMilliseconds, formatNumber, formatSeconds, t } from "./texts.js";
 
 // A hundred open consoles are to cost publishers little: python -m benchmarks.consoles.
 const FAST = 4000;
@@ -47,6 +47,45 @@ function oldestOf(webhooks) {
   return ages.length ? formatSeconds(Math.max(...ages)) : t("overview.nothingWaits");
 }
 
+/**
+ * The time within which a share of the publishes were final, in seconds: of those since the last
+ * look, or since the start of the broker; null for none.
+ */
+function quantile(latency, before, share) {
+  const { bounds, counts } = latency;
+  const since = counts.map((count, index) => count - (before?.counts[index] ?? 0));
+  const counted = since.some((count) => count > 0) ? since : counts;
+  const total = counted.reduce((sum, each) => sum + each, 0);
+  let rest = share * total;
+  for (const [index, bound] of bounds.entries()) {
+    if (counted[index] >= rest && counted[index] > 0) {
+      const low = bounds[index - 1] ?? 0;
+      return low + ((bound - low) * rest) / counted[index];
+    }
+    rest -= counted[index];
+  }
+  return total ? bounds.at(-1) : null;
+}
+
+function Latency({ measures, before }) {
+  const [median, high] = [0.5, 0.99].map((share) => quantile(measures.latency, before?.latency, share));
+  return html`<${Figure} label=${t("overview.latency")} value=${median === null ? "–" : formatMilliseconds(median)}
+    note=${high === null ? "" : t("overview.latencyNote", { high: formatMilliseconds(high) })} />`;
+}
+
+/** How long publishes take, what waits, and the room on the disk: what is known of it. */
+function Measures({ measures }) {
+  const seenBefore = useRef([undefined, undefined]);
+  if (seenBefore.current[1] !== measures) seenBefore.current = [seenBefore.current[1], measures];
+  const { waiting, oldestWaiting, diskFree, diskSize, latency } = measures;
+  return html`
+    ${latency && html`<${Latency} measures=${measures} before=${seenBefore.current[0]} />`}
+    ${waiting !== null && html`<${Figure} label=${t("overview.waiting")} value=${formatNumber(waiting)}
+      note=${waiting ? formatSeconds(oldestWaiting) : ""} />`}
+    ${diskFree !== null && html`<${Figure} label=${t("overview.disk")} value=${formatBytes(diskFree)}
+      note=${t("overview.diskNote", { size: formatBytes(diskSize) })} />`}`;
+}
+
 function countLive(nodes) {
   return Object.values(nodes).reduce((sum, each) => sum + Object.keys(each).length, 0);
 }
@@ -59,6 +98,7 @@ export default function Overview({ group }) {
   const topics = useCall((signal) => ask("rest/list", { groupId, pageSize: 1 }, signal), [group], SLOW);
   const live = useCall((signal) => ask("admin/listSubscription", { groupId }, signal), [group], SLOW);
   const webhooks = useCall((signal) => ask("rest/listWebhooks", { groupId, limit: 1000 }, signal), [group], SLOW);
+  const measures = useCall((signal) => ask("admin/group/measures", { groupId }, signal), [group], SLOW);
   const version = useCall((signal) => ask("admin/getVersion", {}, signal), []);
   const [samples, setSamples] = useState(seen[group] ?? []);
   useEffect(() => {
@@ -73,6 +113,7 @@ export default function Overview({ group }) {
       <${Figure} label=${t("overview.transactions")}
         value=${numberOf(general, (data) => formatNumber(data.transactionCount))} />
       <${Figure} label=${t("overview.rate")} value=${rate === null ? "…" : formatNumber(rate, rate < 10 ? 1 : 0)} />
+      ${measures.data && html`<${Measures} measures=${measures.data} />`}
       <${Figure} label=${t("overview.nodes")}
         value=${numberOf(nodes, (data) => `${active(data)} / ${data.total}`)} note=${t("overview.nodesNote")} />
       <${Figure} label=${t("overview.topics")} value=${numberOf(topics, (data) => formatNumber(data.total))} />

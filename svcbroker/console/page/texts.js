@@ -37,6 +37,22 @@ export function formatTime(milliseconds) {
   );
 }
 
+/** A number of bytes, by a unit that fits. */
+export function formatBytes(bytes) {
+  const units = ["byte", "kilobyte", "megabyte", "gigabyte", "terabyte"];
+  const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
+  return new Intl.NumberFormat(language, { style: "unit", unit: units[power], maximumFractionDigits: 1 }).format(
+    bytes / 1000 ** power,
+  );
+}
+
+/** Seconds that are less than one, mostly. */
+export function formatMilliseconds(seconds) {
+  return new Intl.NumberFormat(language, { style: "unit", unit: "millisecond", maximumSignificantDigits: 2 }).format(
+    seconds * 1000,
+  );
+}
+
 /** The time of day of seconds since the epoch. */
 export function formatClock(seconds) {
   return new Intl.DateTimeFormat(language, { timeStyle: "medium" }).format(seconds * 1000);
