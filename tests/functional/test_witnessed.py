@@ -75,6 +75,31 @@ class WitnessedTests(CommandTestCase):
         answers = [await daemon.call("/rest/publish", topic="t", content=each) for each in contents]
         return [each["eventId"] for each in answers]
 
+    async def checkCommands(
+        self, daemon: Daemon, key: VerifierKey, eventId: str, texts: list[str]
+    ) -> None:
+        """The commands get the key and a proof, verify both, and write the log as files."""
+        genesis = self.save("genesis.json", await daemon.call("/rest/genesis"))
+        at = ("--url", daemon.base)
+        self.assertEqual(
+            await self.done("log", "key", *at, "--genesis", genesis), f"log {key.text}\n"
+        )
+        other = self.save("other.json", {**await daemon.call("/rest/genesis"), "created": 1})
+        code, output, _ = await self.command("log", "key", *at, "--genesis", other)
+        self.assertEqual((int(code != 0), output), (1, ""))
+        await self.done("log", "prove", *at, eventId, "--output", self.root / "proof")
+        policy = self.root / "verifier"
+        policy.write_text("\n".join([*texts, "quorum two", ""]))
+        output = await self.done("verify", "--policy", policy, self.root / "proof")
+        self.assertIn("PROVED: it is in a log that the policy accepts.", output)
+        self.assertIn("alpha not later than", output)
+        code, _, errors = await self.command(
+            "log", "export", "--data-dir", self.dataDir, self.root / "files"
+        )
+        self.assertEqual((code, errors.split(":")[0]), (0, key.name))
+        exported = (self.root / "files" / "checkpoint").read_bytes()
+        self.assertEqual(exported, await self.raw(daemon, "/log/1/checkpoint"))
+
     def test_restoredBackupIsRefused(self) -> Deferred[None]:
         """
         A broker that was restored from an older backup, and has gone on, is refused by the two
@@ -109,6 +134,7 @@ class WitnessedTests(CommandTestCase):
                 await self.raw(daemon, f"/log/1/proof?eventId={seen}"), two
             ).witnessed
             self.assertEqual([each.witness for each in proved.cosignatures], ["alpha", "beta"])
+            await self.checkCommands(daemon, key, seen, texts)
             await daemon.stop()
 
             shutil.rmtree(self.dataDir)

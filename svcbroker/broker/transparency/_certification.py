@@ -40,7 +40,7 @@ class LogKeyRecord(Struct, frozen=True):
     key: str
 
 
-class _Kept(Struct, frozen=True):
+class _KeptKey(Struct, frozen=True):
     """What is kept of a certification: the vkey, and the id of the event."""
 
     key: str
@@ -121,7 +121,7 @@ class LogCertification:
         name = f"{self._ledger.group}/key"
         kept = self._store.get(LOG, name)
         if kept is not None:
-            known = msgspec.json.decode(kept, type=_Kept)
+            known = msgspec.json.decode(kept, type=_KeptKey)
             eventId = EventId.parse(known.eventId)
             if known.key == record.key and await self._isRecord(eventId, record):
                 return eventId
@@ -176,5 +176,5 @@ class LogCertification:
         return outcome.eventId
 
     def _keep(self, record: LogKeyRecord, eventId: EventId) -> None:
-        kept = msgspec.json.encode(_Kept(key=record.key, eventId=str(eventId)))
+        kept = msgspec.json.encode(_KeptKey(key=record.key, eventId=str(eventId)))
         self._store.put(LOG, f"{self._ledger.group}/key", kept)

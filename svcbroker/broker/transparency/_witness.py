@@ -42,7 +42,7 @@ _AHEAD_TIMES: Final = 3
 brokers have one chain, it is ahead for a moment."""
 
 
-class _Kept(Struct, frozen=True):
+class _KeptWitness(Struct, frozen=True):
     """What is kept of a witness: the size that it cosigned last, and when."""
 
     size: int
@@ -121,7 +121,7 @@ class LogWitness:
         self._shoutedAt = float("-inf")
         self._name = f"{log.group}/{party.key.text}"
         kept = store.get(WITNESS, self._name)
-        known = _Kept(0, 0) if kept is None else msgspec.json.decode(kept, type=_Kept)
+        known = _KeptWitness(0, 0) if kept is None else msgspec.json.decode(kept, type=_KeptWitness)
         self.size, self.time = known.size, known.time
 
     def delay(self, random: Callable[[], float]) -> float:
@@ -158,7 +158,7 @@ class LogWitness:
             return None
         self.size, self.time = size, self.party.key.timeOf(cosignature)
         self._store.put(
-            WITNESS, self._name, msgspec.json.encode(_Kept(size=self.size, time=self.time))
+            WITNESS, self._name, msgspec.json.encode(_KeptWitness(size=self.size, time=self.time))
         )
         if self.isRefusing:
             self._log.warn(
