@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final
@@ -297,32 +297,27 @@ class Access:
         identity = self._identify(name)
         return None if identity is None else self._principal(identity, "")
 
-    def names(self) -> Sequence[str]:
+    def identities(self) -> Mapping[str, Identity]:
         """
-        The names of all accounts, rising: those that authenticators list, and those that are logged
-        in. Empty is that of clients without credentials, where these may log in.
+        All accounts by their names: those that authenticators list, and those that are logged in.
+        Empty is the name of clients without credentials, where these may log in.
         """
-        names = {name for each in self._authenticators for name in each.names()}
-        names.update(name for name, _, _ in self._principals)
-        if self.anonymous is None or self.isOpen:
-            names.discard("")
-        return sorted(names)
+        live = (each for each in self._principals.values() if not each.isRevoked)
+        found = {each.name: each.identity for each in live}
+        if self.isOpen or self.anonymous is None:
+            found.pop("", None)
+        for authenticator in self._authenticators:
+            for name in authenticator.names():
+                identity = self._identify(name)
+                if identity is not None:
+                    found[name] = identity
+        return found
 
-    def status(self, name: str) -> AccountStatus | None:
-        """
-        An account as it is now.
-
-        @return: C{None} where there is no such account.
-        """
-        identity = self._identify(name) if name else None
-        if identity is None:
-            live = (each for each in self._principals.values() if each.name == name)
-            identity = next((each.identity for each in live if not each.isRevoked), None)
-        if identity is None:
-            return None
-        usage = self._usages.get(name)
+    def status(self, identity: Identity) -> AccountStatus:
+        """An account as it is now."""
+        usage = self._usages.get(identity.name)
         return AccountStatus(
-            name=name,
+            name=identity.name,
             grants=identity.grants,
             quotas=self._quotasOf(identity),
             used={each: 0 if usage is None else usage.used(each) for each in COUNTED},

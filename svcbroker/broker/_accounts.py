@@ -4,14 +4,14 @@ The accounts and their grants, for operators and for the accounts themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import frozen
 
 from ..access import Access, AccountStatus, Principal
 from ..errors import ParameterInvalid
-from ..interfaces import TOPIC_ACTIONS, Action, Decision, GrantLine
+from ..interfaces import TOPIC_ACTIONS, Action, Decision, GrantLine, Identity
 from ..model import checkTopicName
 from ..net.deferreds import asDeferred
 from ._groups import Groups
@@ -100,20 +100,22 @@ class AccountQueries:
     ) -> Iterator[AccountStatus]:
         if self._access is None:
             return
-        isOperator = principal.may(Action.OPERATE, group)
-        for name in self._access.names() if isOperator else [principal.name]:
+        identities: Mapping[str, Identity] = {principal.name: principal.identity}
+        if principal.may(Action.OPERATE, group):
+            identities = self._access.identities()
+        for name in sorted(identities):
             if after is None or name > after:
-                status = self._find(principal, group, name)
-                if status is not None:
+                status = self._access.status(identities[name])
+                if self._mayKnow(principal, group, status):
                     yield status
 
-    def _find(self, principal: Principal, group: str, name: str) -> AccountStatus | None:
-        """An account, if the principal may know of it."""
-        assert self._access is not None
-        status = self._access.status(name)
-        if status is None or name == principal.name or self._operatesAll(principal):
-            return status
-        return status if status.lines(group) else None
+    def _mayKnow(self, principal: Principal, group: str, status: AccountStatus) -> bool:
+        """Whether an operator of a group may know of an account."""
+        return (
+            status.name == principal.name
+            or self._operatesAll(principal)
+            or bool(status.lines(group))
+        )
 
     def _operatesAll(self, principal: Principal) -> bool:
         return principal.may(Action.OPERATE, _EVERY_GROUP)
@@ -169,8 +171,11 @@ class AccountQueries:
     ) -> Decision:
         decision = _NO_ACCOUNTS
         if self._access is not None:
-            status = self._find(principal, group, name)
-            if status is None:
+            identity: Identity | None = principal.identity
+            if name != principal.name:
+                identity = self._access.identities().get(name)
+            status = None if identity is None else self._access.status(identity)
+            if status is None or not self._mayKnow(principal, group, status):
                 raise ParameterInvalid(f"account: there is no such account: {name[:100]}")
             decision = status.grants.decide(action, group, topic, clientId)
         elif name:

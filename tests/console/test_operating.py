@@ -103,7 +103,7 @@ class TokenTests(OperatingTestCase):
         for token in ("", "0f", "\u00e9" * 64):
             self.assertRefused(self.logIn("", token, **LOCAL), 403, 101015)
 
-    def test_tokenIsTakenOnThisMachineOnly(self) -> None:
+    def test_tokenLogsInOnThisMachineOnly(self) -> None:
         """Not through proxies, and not under a name that was made to lead here."""
         for headers in ({"Via": "1.1 proxy"}, {"Forwarded": "for=1.2.3.4"}):
             answer = self.logIn("", OPERATOR_TOKEN, **LOCAL, **headers)
