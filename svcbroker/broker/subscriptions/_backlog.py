@@ -37,8 +37,8 @@ _MAX_CANDIDATES: Final = 1000
 TOPICS_AT_ONCE: Final = 1000
 """How many topics are listed in one step."""
 
-MAX_LOOKED_UP: Final = 50
-"""In how many topics the first event is looked up; in more it is found by counting."""
+LOOKED_UP_AT_ONCE: Final = 50
+"""In how many topics the first event is looked up in one step."""
 
 MIN_PERIOD: Final = 1.0
 """The least time from the end of a survey to the next one, in seconds."""
@@ -162,30 +162,19 @@ class _LogSearch:
         key = (filters, first)
         if key not in self._heights:
             topics = await self._matching(filters)
-            if len(topics) <= MAX_LOOKED_UP:
-                heights = await self._ledger.findBlocks(topics, first, 1)
-                self._heights[key] = min(heights, default=first)
-            else:
-                count = await self.count(filters, first)
-                self._heights[key] = await self._bisect(topics, first, count)
+            heights: list[int] = []
+            for start in range(0, len(topics), LOOKED_UP_AT_ONCE):
+                if start:
+                    await self._pace()
+                some = topics[start : start + LOOKED_UP_AT_ONCE]
+                heights += await self._ledger.findBlocks(some, first, 1)
+            self._heights[key] = min(heights, default=first)
         return self._heights[key]
 
     async def timeOf(self, height: int) -> int | None:
         """The time of a block, in milliseconds since the epoch."""
         page = await self._ledger.listBlocks(0, 1, height=height)
         return page.items[0].timestamp if page.items else None
-
-    async def _bisect(self, topics: Sequence[str], low: int, count: int) -> int:
-        """The highest height from which on there are as many events as from C{low} on."""
-        high = self._follower.height
-        while low < high:
-            await self._pace()
-            middle = (low + high + 1) // 2
-            if await self._ledger.countEvents(topics, middle) == count:
-                low = middle
-            else:
-                high = middle - 1
-        return low
 
     async def _matching(self, filters: Sequence[str]) -> Sequence[str]:
         """The topics that filters match."""

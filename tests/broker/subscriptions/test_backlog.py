@@ -67,8 +67,8 @@ class BacklogTests(SynchronousTestCase):
     def test_eventsWaitForAbsentSubscription(self) -> None:
         self.checkAbsent()
 
-    def test_firstOfManyTopicsIsFoundByCounting(self) -> None:
-        self.patch(_backlog, "MAX_LOOKED_UP", 0)
+    def test_firstOfManyTopicsIsFoundInSteps(self) -> None:
+        self.patch(_backlog, "LOOKED_UP_AT_ONCE", 1)
         self.patch(_backlog, "TOPICS_AT_ONCE", 2)
         self.checkAbsent()
 
