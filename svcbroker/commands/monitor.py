@@ -134,7 +134,7 @@ def _checkOnce(
         return False
     except LogContradiction as error:
         console.warn(f"{now}  CONTRADICTION: {error}")
-        data = b"\n".join(note.encode() for note in error.notes)
+        data = b"\n".join(note.encode() for note in error.checkpoints)
         if evidence is not None:
             writeFile(evidence, data)
             console.warn(f"what the log has signed is in {evidence}")

@@ -82,7 +82,7 @@ class AuditSchedule:
         self._first: IDelayedCall | None = None
         self._process = Supervisor(
             "the scheduled audit",
-            self._command(),
+            self._program(),
             clock=reactor,
             limits=ProcessLimits(firstDelay=every, maxDelay=every, endTimeout=_END_TIMEOUT),
             launch=self._launch,
@@ -90,7 +90,7 @@ class AuditSchedule:
             ended=self._ended,
         )
 
-    def _command(self) -> Sequence[str]:
+    def _program(self) -> Sequence[str]:
         # -P: not from the working directory, where others may be able to write.
         program = [sys.executable, "-P", "-m", "svcbroker.commands", "audit"]
         return [*program, "--json", "--background", f"--limit={_SHOWN}", str(self._dataDir)]

@@ -31,13 +31,13 @@ class LogContradiction(Exception):
     """
     A log that is not what it was, or not what its witnesses have seen. The text says how.
 
-    @ivar notes: the signed checkpoints that contradict each other, or the one that contradicts the
-        log's tiles.
+    @ivar checkpoints: the signed checkpoints that contradict each other, or the one that
+        contradicts the log's tiles.
     """
 
-    def __init__(self, message: str, *notes: Note) -> None:
+    def __init__(self, message: str, *checkpoints: Note) -> None:
         super().__init__(message)
-        self.notes = notes
+        self.checkpoints = checkpoints
 
 
 @frozen(kw_only=True)

@@ -104,7 +104,9 @@ class MonitorTests(SynchronousTestCase):
         for size in (300, 400, 150, 100):
             self.size = size
             found = self.contradiction()
-            self.assertEqual([TreeHead.parse(each.text).size for each in found.notes], [300, size])
+            self.assertEqual(
+                [TreeHead.parse(each.text).size for each in found.checkpoints], [300, size]
+            )
 
     def test_smallerLogIsComplainedOf(self) -> None:
         """A log that shows an earlier size than before is told, and what was known stays."""
@@ -119,7 +121,7 @@ class MonitorTests(SynchronousTestCase):
         self.log = FORK
         found = self.contradiction()
         self.assertIn("witness w", str(found))
-        self.assertEqual(len(found.notes), 2)
+        self.assertEqual(len(found.checkpoints), 2)
 
     def test_smallerLogThanTheWitnessSawIsToldOf(self) -> None:
         """A log that shows less than its witness has seen is complained of."""
