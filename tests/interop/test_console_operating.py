@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from svcbroker.access import hashPassword
+from svcbroker.tlog import LogKey, WitnessKey
 
 from .test_console import ConsoleTestCase
 
@@ -138,6 +139,25 @@ class CheckpointsTests(ConsoleTestCase):
         await browser.press("Enter", waits=False)
         await browser.accept()
         await browser.waitForText("consistent")
+
+    async def test_witnessesAreListed(self) -> None:
+        """The witnesses of the broker's policy are there, and which of them are away."""
+        log = LogKey("broker.example/log/1", b"l" * 32).verifier
+        witness = WitnessKey("w.example", b"w" * 32).verifier
+        policy = self.root / "policy"
+        policy.write_text(
+            f"log {log.text}\nwitness away {witness.text} http://127.0.0.1:9/\nquorum away\n"
+        )
+        await self.open(
+            f"--witness-policy={policy}",
+            "--log-origin=broker.example",
+            ledger="pbft:nodes=4",
+            page="#checkpoints",
+        )
+        await self.browser.waitForText("is away")
+        shown = await self.browser.evaluate("document.body.innerText")
+        self.assertIn("The quorum away has cosigned size 0 of ", shown)
+        await self.judge("witnesses")
 
 
 class AccountsTests(ConsoleTestCase):

@@ -1,7 +1,8 @@
 // Checkpoints: whether the log of the broker has only grown since this browser first saw it.
 
 import { html, useState } from "./vendor/preact-htm.js";
-import { announce, Badge, ErrorText, linkTo, Section, Time, useCall } from "./parts.js";
+import { ask } from "./api.js";
+import { announce, Badge, ErrorText, linkTo, Section, Short, Table, Time, useCall } from "./parts.js";
 import { canVerify, checkOther, checkPin, forgetPin, heightOf } from "./pins.js";
 import { formatNumber, t } from "./texts.js";
 
@@ -69,6 +70,32 @@ function Compare({ groupId }) {
   <//>`;
 }
 
+/** Who else has seen the log: the witnesses of the broker's policy. */
+function Witnesses({ groupId }) {
+  const { data, error } = useCall((signal) => ask("rest/witnesses", { groupId }, signal), [groupId], EVERY);
+  const stateOf = (each) => {
+    if (each.isRefusing) return html`<${Badge} kind="bad">${t("witnesses.refusing")}<//> <span lang="en">${each.lastError}</span>`;
+    if (each.lastError) return html`<${Badge} kind="warn">${t("witnesses.failing")}<//> <span lang="en">${each.lastError}</span>`;
+    return html`<${Badge} kind="good">${t("witnesses.good")}<//>`;
+  };
+  const columns = [
+    { title: t("witnesses.witness"), cell: (each) => html`${each.name}<br /><${Short} text=${each.key} length=${40} />` },
+    { title: t("witnesses.cosigned"), isNumber: true,
+      cell: (each) => (each.size ? formatNumber(each.size) : t("witnesses.never")) },
+    { title: t("witnesses.behind"), isNumber: true, cell: (each) => formatNumber(Math.max(0, data.size - each.size)) },
+    { title: t("witnesses.seen"), cell: (each) => (each.time ? html`<${Time} at=${each.time} />` : "") },
+    { title: t("witnesses.state"), cell: stateOf },
+  ];
+  return html`<${Section} title=${t("witnesses.title")}>
+    <${ErrorText} error=${error} />
+    ${data && html`
+      ${data.quorum !== "" && html`<p>${t("witnesses.quorum", {
+        quorum: data.quorum, cosigned: formatNumber(data.cosigned), size: formatNumber(data.size) })}</p>`}
+      <${Table} label=${t("witnesses.title")} columns=${columns} rows=${data.witnesses}
+        keyOf=${(each) => each.name} empty=${t("witnesses.none")} />`}
+  <//>`;
+}
+
 export default function Checkpoints({ group }) {
   const known = useCall((signal) => checkPin(group, signal), [group], EVERY);
   if (!canVerify) return html`<p class="error" role="alert">${t("proof.insecure")}</p>`;
@@ -94,5 +121,6 @@ export default function Checkpoints({ group }) {
         <${Facts} known=${data} />
         <p class="quiet">${t("checkpoints.about")}</p>
       <//>
-      <${Compare} groupId=${group} />`}`;
+      <${Compare} groupId=${group} />
+      <${Witnesses} groupId=${group} />`}`;
 }

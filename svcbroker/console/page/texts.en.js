@@ -347,6 +347,18 @@ export default {
   "checkpoints.otherHint": "From another browser, a client, or the command svcbroker checkpoint.",
   "checkpoints.compareButton": "Compare",
   "checkpoints.sameLog": "Both are of one log. Its latest checkpoint is {latest}.",
+  "witnesses.title": "Witnesses",
+  "witnesses.quorum": "The quorum {quorum} has cosigned size {cosigned} of {size}.",
+  "witnesses.none": "This broker has no witnesses (option --witness-policy).",
+  "witnesses.witness": "Witness",
+  "witnesses.cosigned": "Cosigned size",
+  "witnesses.behind": "Behind",
+  "witnesses.seen": "Seen at",
+  "witnesses.state": "State",
+  "witnesses.never": "never",
+  "witnesses.good": "cosigns",
+  "witnesses.failing": "is away",
+  "witnesses.refusing": "refuses the log",
 
   "page.configuration": "Configuration",
 

@@ -347,6 +347,18 @@ export default {
   "checkpoints.otherHint": "来自其他浏览器、客户端，或 svcbroker checkpoint 命令。",
   "checkpoints.compareButton": "比较",
   "checkpoints.sameLog": "两者属于同一份日志，其最新检查点为 {latest}。",
+  "witnesses.title": "见证方",
+  "witnesses.quorum": "法定见证组 {quorum} 已联署至 {cosigned}，日志当前大小为 {size}。",
+  "witnesses.none": "此服务器未配置见证方（选项 --witness-policy）。",
+  "witnesses.witness": "见证方",
+  "witnesses.cosigned": "已联署大小",
+  "witnesses.behind": "落后",
+  "witnesses.seen": "见证时间",
+  "witnesses.state": "状态",
+  "witnesses.never": "从未",
+  "witnesses.good": "正常联署",
+  "witnesses.failing": "无法联系",
+  "witnesses.refusing": "拒绝此日志",
 
   "page.configuration": "配置",
 
