@@ -393,7 +393,7 @@ class IExportableLedger(ILedger):
     def exportBlocks(first: int) -> ChainPart:
         """
         Read the next blocks with their certificates, up to a bounded size. Blocks on the disk:
-        the broker calls it in a thread of its own, also after L{stop} was called.
+        the broker calls it in a thread of its own, also after C{stop} was called.
 
         @param first: the height of the first one, from 1.
         """

@@ -13,7 +13,7 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
 from .daemon import LOCAL, DaemonTestCase
@@ -169,13 +169,19 @@ class CommandTests(DaemonTestCase):
         await self.serve(f"--mqtt={LOCAL}")
         del self.environment["SVCBROKER_URL"]
         where = f"--data-dir={self.dataDir}"
-        publishing = self.svcbroker("bench", "--seconds=2", "--yes", f"--url={self.daemon.base}")
-        [_, [found]] = await gatherResults(
-            [
-                Deferred.fromCoroutine(each)
-                for each in (publishing, self.json("top", "--once", "--interval=3", where))
-            ]
-        )
+        await self.daemon.call("/rest/open", topic="t")
+        isSeen = False
+
+        async def publish() -> None:
+            while not isSeen:
+                await self.daemon.call("/rest/publish", topic="t", content="x")
+
+        publishing = Deferred.fromCoroutine(publish())
+        try:
+            [found] = await self.json("top", "--once", "--interval=0.5", where)
+        finally:
+            isSeen = True
+            await publishing
         [group] = found["groups"]
         self.assertEqual((group["id"], group["isReady"], group["running"]), ("1", True, 4))
         self.assertGreater(group["eventRate"], 0)
