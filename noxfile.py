@@ -56,7 +56,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def simulation(session: nox.Session) -> None:
-    """Simulate PBFT with faults for two minutes, or as the arguments say; CI: --seeds 2000."""
+    """Simulate PBFT with faults for two minutes, or as the arguments say; CI: --seeds 1000."""
     python(session, "tools.simulate", *(session.posargs or ["--seconds", "120"]))
 
 
