@@ -191,6 +191,7 @@ class CommandTests(DaemonTestCase):
         self.assertIn("http", found["connections"])
         lines = await self.svcbroker("top", "--once", "--interval=0.2", where)
         self.assertTrue(lines[1].startswith("group 1  height "), lines)
+        self.environment["TERM"] = "xterm"
         top = self.spawn(*COMMAND, "top", where, "--interval=0.2", hasTerminal=True)
         await top.protocol.waitFor("q: quit")
         top.process.write(b"q")

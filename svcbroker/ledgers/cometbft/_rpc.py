@@ -170,11 +170,13 @@ class EngineRpc:
         # For each answer the engine recomputes the validators' proposer priorities since the last
         # change, so the set is fetched once and not for each block.
         asked: list[Call[Any]] = [calls.commit(height) for height in heights]
-        if self._nodes is None:
+        # Another request may bring the set before this one is answered.
+        isFirst = self._nodes is None
+        if isFirst:
             asked.append(calls.validators(heights[0]))
         answers = await self.askAll(asked)
         try:
-            if self._nodes is None:
+            if isFirst:
                 page = answers.pop()
                 self._nodes = await self._setOf(heights[0], page.validators, page.total)
             blocks = []

@@ -293,6 +293,12 @@ class ValidatorsTests(RpcCase):
         self.assertEqual(block, recordedLightBlock())
         trustOf(recordedGenesis()).follow(block)
 
+    def test_lightBlocksAskedForAtOnceAreAnswered(self) -> None:
+        """The set of validators may come by another request, which was made at the same time."""
+        first, second = self.rpc.lightBlock(3), self.rpc.lightBlock(3)
+        self.assertEqual(self.answerOf(first), recordedLightBlock())
+        self.assertEqual(self.answerOf(second), recordedLightBlock())
+
     def test_lightBlockSpansPages(self) -> None:
         """Validators of more than one page are all there."""
         self.engine.answers["validators"] = self.pages(3)
