@@ -42,6 +42,30 @@ class BrokenAgent:
         return fail(self._error)
 
 
+@implementer(IAgent)
+class HoldingAgent:
+    """
+    An agent that makes no request before it is told to.
+
+    @ivar release: makes the requests that wait.
+    """
+
+    def __init__(self, agent: IAgent) -> None:
+        self._agent = agent
+        self.release: Deferred[None] = Deferred()
+
+    def request(self, *arguments: Any, **keywords: Any) -> Deferred[Any]:
+        """See C{IAgent}."""
+        made: Deferred[Any] = Deferred()
+
+        def make(_: None) -> None:
+            asked: Deferred[Any] = self._agent.request(*arguments, **keywords)
+            asked.chainDeferred(made)
+
+        self.release.addCallback(make)
+        return made
+
+
 class RpcCase(SynchronousTestCase):
     """
     A client, and an engine.
@@ -295,7 +319,10 @@ class ValidatorsTests(RpcCase):
 
     def test_lightBlocksAskedForAtOnceAreAnswered(self) -> None:
         """The set of validators may come by another request, which was made at the same time."""
-        first, second = self.rpc.lightBlock(3), self.rpc.lightBlock(3)
+        agent = HoldingAgent(self.engine.agent)
+        rpc = self.clientOf(agent)
+        first, second = rpc.lightBlock(3), rpc.lightBlock(3)
+        agent.release.callback(None)
         self.assertEqual(self.answerOf(first), recordedLightBlock())
         self.assertEqual(self.answerOf(second), recordedLightBlock())
 
