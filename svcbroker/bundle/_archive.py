@@ -54,9 +54,13 @@ def decodeArchive(data: bytes) -> Mapping[str, bytes]:
         raise Malformed(f"the bundle is larger than {MAX_SIZE} bytes")
     try:
         with ZipFile(BytesIO(data)) as archive:
-            if any(each.compress_type != ZIP_STORED for each in archive.infolist()):
+            entries = archive.infolist()
+            if any(each.compress_type != ZIP_STORED for each in entries):
                 raise Malformed("the bundle is compressed")
-            files = {each.filename: archive.read(each) for each in archive.infolist()}
+            # Entries that share their bytes would be read again and again.
+            if sum(each.file_size for each in entries) > len(data):
+                raise Malformed("the files of the bundle are larger than the bundle")
+            files = {each.filename: archive.read(each) for each in entries}
     except (BadZipFile, ValueError, KeyError, RuntimeError, NotImplementedError, EOFError) as error:
         raise Malformed(f"the bundle is not an archive: {error}") from None
     files.pop(MANIFEST, None)

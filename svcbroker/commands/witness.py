@@ -36,8 +36,8 @@ from ._arguments import makeCommand, options
 from ._command import Command, CommandError, Console, Exit
 
 HELP: Final = """\
-A witness cosigns the checkpoints of logs, as long as each has only grown. Whoever wants
-cosignatures of it verifies that the log shows the same history to everybody.
+A witness cosigns the checkpoints of logs, as long as each has only grown. A verifier who wants its
+cosignatures knows that the log shows the same history to all.
 
 Never restore the directory of a witness from a backup: it would no longer know what it has
 cosigned. Make a new one, with a key of its own.

@@ -90,6 +90,7 @@ class LogMonitor:
     fetchFrom: Callable[[Party], Fetch]
     known: Note | None = None
     _complaints: list[str] = field(factory=list, init=False)
+    _fetched: dict[Tile, bytes] = field(factory=dict, init=False)
 
     def check(self) -> LogReport:
         """
@@ -98,7 +99,7 @@ class LogMonitor:
         @raise FetchFailed: the log cannot be fetched. Nothing is wrong with it by that alone.
         @raise LogContradiction: it is not what it was, or what was seen of it.
         """
-        self._complaints = []
+        self._complaints, self._fetched = [], {}
         note, head = self._read(self.fetch("checkpoint"))
         try:
             self.policy.check(note)
@@ -145,10 +146,11 @@ class LogMonitor:
         return note.verified(each.key for each in self.policy.logs if each.key.name == head.origin)
 
     def _tiles(self, size: int, *indexes: int) -> Tiles:
-        fetched = {}
-        for tile in neededTiles(size, *indexes):
-            fetched[tile] = self._fetchTile(tile)
-        return Tiles(fetched)
+        needed = neededTiles(size, *indexes)
+        for tile in needed:
+            if tile not in self._fetched:
+                self._fetched[tile] = self._fetchTile(tile)
+        return Tiles({tile: self._fetched[tile] for tile in needed})
 
     def _fetchTile(self, tile: Tile) -> bytes:
         try:

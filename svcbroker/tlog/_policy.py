@@ -6,7 +6,7 @@ Policies: which logs and witnesses are trusted, and how many witnesses are enoug
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -93,7 +93,7 @@ class Policy:
 
     @ivar logs: the logs.
     @ivar witnesses: the witnesses by name.
-    @ivar groups: the groups by name.
+    @ivar groups: the groups by name, each after its members.
     @ivar quorum: the name of the witness or group that has to have witnessed, or L{NONE}.
     """
 
@@ -129,15 +129,14 @@ class Policy:
             quorum=reader.quorum,
         )
 
-    def isQuorum(self, names: set[str]) -> bool:
+    def isQuorum(self, names: Collection[str]) -> bool:
         """Whether these witnesses are enough."""
-        return self.quorum == NONE or self._isMet(self.quorum, names)
-
-    def _isMet(self, name: str, names: set[str]) -> bool:
-        group = self.groups.get(name)
-        if group is None:
-            return name in names
-        return sum(self._isMet(each, names) for each in group.members) >= group.count
+        met = {NONE, *names}
+        # Each group comes after its members. They may be nested too deeply to be descended.
+        for name, group in self.groups.items():
+            if sum(member in met for member in group.members) >= group.count:
+                met.add(name)
+        return self.quorum in met
 
     def cosignatures(self, note: Note) -> Sequence[Cosignature]:
         """

@@ -5,6 +5,7 @@ A bundle of the events of a small chain, which witnesses have seen.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -32,17 +33,22 @@ def policyOf(key: LogKey) -> bytes:
 @cache
 def bundle() -> Bundle:
     """Four events, of which a and b have seen the block."""
+    return bundleOf(*CONTENTS)
+
+
+def bundleOf(*contents: bytes) -> Bundle:
+    """The same of other events."""
     with tempfile.TemporaryDirectory() as directory:
         chain = SignedChain(Path(directory))
         try:
-            return _made(chain)
+            return _made(chain, contents)
         finally:
             chain.close()
 
 
-def _made(chain: SignedChain) -> Bundle:
+def _made(chain: SignedChain, contents: Sequence[bytes]) -> Bundle:
     chain.open("contracts/x", "y")
-    ids = [chain.publish("contracts/x", content)[0] for content in CONTENTS]
+    ids = [chain.publish("contracts/x", content)[0] for content in contents]
     for _ in range(5):
         chain.decide()
     size = chain.head.height + 1

@@ -48,6 +48,15 @@ class ArchiveTests(SynchronousTestCase):
             with self.assertRaises(Malformed):
                 decodeArchive(wrong)
 
+    def test_entriesThatShareBytesAreNotRead(self) -> None:
+        """An archive whose list names the same bytes many times is refused before they are read."""
+        output = BytesIO()
+        with ZipFile(output, "w") as archive:
+            archive.writestr("a", bytes(100_000))
+            archive.filelist *= 1000
+        with self.assertRaisesRegex(Malformed, "larger than the bundle"):
+            decodeArchive(output.getvalue())
+
     def test_everyChangedByteIsNoticed(self) -> None:
         """Whatever byte is changed, the archive is refused."""
         data = encodeArchive({"a.txt": b"some content", "b": b""})

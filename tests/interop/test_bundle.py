@@ -17,7 +17,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from svcbroker.bundle import decodeArchive
 from tests.functional.daemon import DaemonTestCase
 
-from ..bundle.support import CONTENTS, bundle
+from ..bundle.support import CONTENTS, bundle, bundleOf
 from ..bundle.test_bundle import MUTATIONS, mutated
 from .chromium import Chromium
 from .node import nodeModules
@@ -65,6 +65,13 @@ class NodeTests(SynchronousTestCase):
         ):
             status, said = self.judge(wrong, policy)
             self.assertEqual((status, said[:12]), (1, "NOT PROVED: "))
+
+    def test_largeContentsAreJudged(self) -> None:
+        """An event of a megabyte is proved, too."""
+        large = bundleOf(random.Random(5).randbytes(1024 * 1024))
+        [proof] = large.proofs.values()
+        status, said = self.judge(proof, large.policy)
+        self.assertEqual(status, 0, said[:200])
 
 
 class PageTests(DaemonTestCase):

@@ -43,6 +43,7 @@ class MonitorTests(SynchronousTestCase):
         self.changed: dict[str, bytes] = {}
         self.witness: Mapping[str, bytes] = {SEEN: LOG.checkpoint(300, (WITNESS, 1000)).encode()}
         self.missing: set[Tile] = set()
+        self.read: list[Tile] = []
         policy = (
             f"log {LOG.key.verifier.text}\n"
             f"witness w {WITNESS.verifier.text} https://w.example\nquorum w\n"
@@ -56,6 +57,7 @@ class MonitorTests(SynchronousTestCase):
         if path == "checkpoint":
             return self.log.checkpoint(self.size, *self.cosigned).encode()
         tile, isEntries = parseTilePath(path.removeprefix("tile/"))
+        self.read.append(tile)
         self.assertFalse(isEntries)
         if tile in self.missing or not tile.isIn(len(self.log.entries)):
             raise FetchFailed(f"{path}: 404")
@@ -91,6 +93,14 @@ class MonitorTests(SynchronousTestCase):
             self.assertEqual((witness.name, witness.size, witness.time), ("w", 300, 1000))
             assert self.monitor.known is not None
             self.assertEqual(TreeHead.parse(self.monitor.known.text).size, size)
+
+    def test_tilesAreReadOnceInARound(self) -> None:
+        """A tile from which several things follow is fetched once."""
+        self.monitor.check()
+        self.size = 1500
+        self.read.clear()
+        self.monitor.check()
+        self.assertEqual(len(self.read), len(set(self.read)))
 
     def test_fullTilesReplacePartialOnes(self) -> None:
         """A partial tile that is gone is read from the full one."""

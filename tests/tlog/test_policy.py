@@ -57,6 +57,14 @@ class PolicyTests(SynchronousTestCase):
         self.check(policy("quorum none"))
         self.check(policy("quorum X1"), "X1")
 
+    def test_groupsMayBeNestedDeeply(self) -> None:
+        """As many groups in each other as a policy has lines are no trouble."""
+        nested = [f"group g{number} any g{number - 1}" for number in range(1, 990)]
+        trusted = policy("group g0 any X1", *nested, "quorum g989")
+        self.check(trusted, "X1")
+        with self.assertRaises(SignatureRefused):
+            self.check(trusted, "X2")
+
     def test_checkpointsOfOtherLogsAreRefused(self) -> None:
         """A log that the policy does not name, or that has another key, is refused."""
         trusted = policy("quorum none")

@@ -13,9 +13,9 @@ const MAX_SIGNATURES = 64;
 
 function unbase64(value) {
   need(/^[A-Za-z0-9+/]*={0,2}$/.test(value), "no base64");
-  const bytes = Uint8Array.from(atob(value), (each) => each.charCodeAt(0));
-  need(btoa(String.fromCharCode(...bytes)) === value, "not the only base64 of its bytes");
-  return bytes;
+  const characters = atob(value);
+  need(btoa(characters) === value, "not the only base64 of its bytes");
+  return Uint8Array.from(characters, (each) => each.charCodeAt(0));
 }
 
 function decimal(value) {
@@ -89,10 +89,13 @@ export async function parsePolicy(source) {
   return policy;
 }
 
-function isMet(policy, name, seen) {
-  const group = policy.groups.get(name);
-  if (group === undefined) return name === "none" || seen.has(name);
-  return group.members.filter((each) => isMet(policy, each, seen)).length >= group.needed;
+function isQuorum(policy, seen) {
+  const met = new Set(["none", ...seen]);
+  // Each group comes after its members.
+  for (const [name, { needed, members }] of policy.groups) {
+    if (members.filter((each) => met.has(each)).length >= needed) met.add(name);
+  }
+  return met.has(policy.quorum);
 }
 
 // Checkpoints: c2sp.org/signed-note, tlog-checkpoint and tlog-cosignature
@@ -131,7 +134,7 @@ async function verifyCheckpoint(note, policy) {
     }
   }
   need(log, "no log of the policy has signed the checkpoint");
-  need(isMet(policy, policy.quorum, seen), "too few witnesses have signed the checkpoint");
+  need(isQuorum(policy, seen.keys()), "too few witnesses have signed the checkpoint");
   const witnesses = [...seen].map(([name, time]) => ({ name, time, key: policy.witnesses.get(name).text }));
   witnesses.sort((one, other) => one.time - other.time);
   return { ...head, log: log.text, witnesses };
