@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import DeferredList
-from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
@@ -22,7 +21,7 @@ from svcbroker.chain import Certificate
 from svcbroker.storage import Store
 from tools.signedchain import SignedChain
 
-from .daemon import Daemon, DaemonTestCase, reactor
+from .daemon import Daemon, DaemonTestCase
 from .test_durability import Publishers
 
 ENVIRONMENT = {
@@ -34,27 +33,27 @@ ENVIRONMENT = {
 COMMAND = [sys.executable, "-m", "svcbroker.commands"]
 
 
-class ArchiveTests(DaemonTestCase):
+class ArchiveTestCase(DaemonTestCase):
     """
-    Backup, export and import with real daemons.
+    Runs commands on data directories.
     """
 
     async def command(self, *arguments: object) -> tuple[int, str]:
-        """The exit code of C{svcbroker ...}, and what it writes."""
-        output, errors, code = await getProcessOutputAndValue(
-            COMMAND[0],
-            [*COMMAND[1:], *map(str, arguments)],
-            env=ENVIRONMENT,
-            path=str(self.root),
-            reactor=reactor,
-        )
-        return code, (output + errors).decode()
+        """The exit code of C{svcbroker ...}, and all that it writes."""
+        code, output, errors = await self.outcomeOf(*arguments)
+        return code, output + errors
 
     async def done(self, *arguments: object) -> str:
         """What a command writes that does its work."""
         code, text = await self.command(*arguments)
         self.assertEqual(code, 0, text)
         return text
+
+
+class ArchiveTests(ArchiveTestCase):
+    """
+    Backup, export and import with real daemons.
+    """
 
     async def load(self, daemon: Daemon, wanted: int) -> tuple[Publishers, Any]:
         """Publishers that have so many answers, and go on; and when they have ended."""

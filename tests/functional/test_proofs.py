@@ -5,25 +5,13 @@ Proofs from a real daemon, checked by the real command, while its nodes change a
 from __future__ import annotations
 
 import json
-import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.utils import getProcessOutputAndValue
 
-import svcbroker
-
-from .daemon import Daemon, DaemonTestCase, reactor
-
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": os.pathsep.join(
-        filter(None, [str(Path(svcbroker.__file__).parent.parent), os.getenv("PYTHONPATH")])
-    ),
-}
+from .daemon import Daemon, DaemonTestCase
 
 
 class CommandTestCase(DaemonTestCase):
@@ -31,20 +19,9 @@ class CommandTestCase(DaemonTestCase):
     Runs commands beside a daemon.
     """
 
-    async def command(self, *arguments: object) -> tuple[int, str, str]:
-        """The exit code of C{svcbroker ...}, and what it writes."""
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            ["-m", "svcbroker.commands", *map(str, arguments)],
-            env=ENVIRONMENT,
-            path=str(self.root),
-            reactor=reactor,
-        )
-        return code, output.decode(), errors.decode()
-
     async def done(self, *arguments: object) -> str:
         """What a command writes that does its work."""
-        code, output, errors = await self.command(*arguments)
+        code, output, errors = await self.outcomeOf(*arguments)
         self.assertEqual((code, errors), (0, ""))
         return output
 
@@ -104,7 +81,7 @@ class ProofTests(CommandTestCase):
         for trusted in (["--genesis", genesis], ["--chain", chain]):
             found = await self.proved(proof, *trusted)
             self.assertEqual((found["eventId"], found["content"]), (first, "früh"))
-        code, output, _ = await self.command("verify", proof, "--chain", "00" * 32)
+        code, output, _ = await self.outcomeOf("verify", proof, "--chain", "00" * 32)
         self.assertEqual((code, output.split(":")[0]), (1, "NOT PROVED"))
 
         # New keys for all, then three more nodes.
@@ -116,7 +93,7 @@ class ProofTests(CommandTestCase):
         self.assertIn(
             "7 nodes, after 2 changes", await self.done("nodes", self.dataDir, "resize", 7)
         )
-        code, output, errors = await self.command("nodes", self.dataDir, "resize", 7)
+        code, output, errors = await self.outcomeOf("nodes", self.dataDir, "resize", 7)
         self.assertEqual((code, output), (1, ""))
         self.assertIn("nothing would change", errors)
         late = await self.publish(daemon, "spät")
@@ -125,7 +102,7 @@ class ProofTests(CommandTestCase):
         self.assertEqual(await daemon.stop(signal.SIGKILL), -signal.SIGKILL)
         # Nobody runs now, and the chain can be read.
         offline = (await self.done("checkpoint", self.dataDir)).strip()
-        code, _, errors = await self.command("nodes", self.dataDir)
+        code, _, errors = await self.outcomeOf("nodes", self.dataDir)
         self.assertEqual((code, len(errors.splitlines())), (2, 1))
 
         daemon = await self.start(ledger="pbft:nodes=4")
@@ -150,7 +127,7 @@ class ProofTests(CommandTestCase):
             path = self.save("growth.json", growth)
             trusted = [kept if older == latest["checkpoint"] else older, tip["checkpoint"]]
             await self.done("verify", path, "--checkpoint", trusted[0], "--checkpoint", trusted[1])
-        code, _, _ = await self.command(
+        code, _, _ = await self.outcomeOf(
             "verify", path, "--checkpoint", checkpoint, "--checkpoint", tip["checkpoint"]
         )
         self.assertEqual(code, 1)
@@ -167,7 +144,7 @@ class ProofTests(CommandTestCase):
             answer = await daemon.call(call)
             self.assertEqual(answer["code"], 100600)
             self.assertIn("proves nothing", answer["message"])
-        code, _, errors = await self.command("nodes", self.dataDir, "rotate", "0")
+        code, _, errors = await self.outcomeOf("nodes", self.dataDir, "rotate", "0")
         self.assertEqual(code, 1)
         self.assertIn("the ledger of this group has no nodes", errors)
         self.assertEqual(await daemon.stop(), 0)

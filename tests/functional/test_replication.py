@@ -9,36 +9,18 @@ import signal
 from pathlib import Path
 
 from twisted.internet.defer import DeferredList
-from twisted.internet.utils import getProcessOutputAndValue
 
 from svcbroker.proofs import verifyProof
 
-from .daemon import Daemon, DaemonTestCase, reactor
-from .test_archive import COMMAND, ENVIRONMENT
+from .daemon import Daemon
+from .test_archive import ArchiveTestCase
 from .test_durability import Publishers
 
 
-class ReplicationTests(DaemonTestCase):
+class ReplicationTests(ArchiveTestCase):
     """
     Tests for the ledger C{copy}, and for C{svcbroker replicate} and C{promote}.
     """
-
-    async def command(self, *arguments: object) -> tuple[int, str]:
-        """The exit code of C{svcbroker ...}, and what it writes."""
-        output, errors, code = await getProcessOutputAndValue(
-            COMMAND[0],
-            [*COMMAND[1:], *map(str, arguments)],
-            env=ENVIRONMENT,
-            path=str(self.root),
-            reactor=reactor,
-        )
-        return code, (output + errors).decode()
-
-    async def done(self, *arguments: object) -> str:
-        """What a command writes that does its work."""
-        code, text = await self.command(*arguments)
-        self.assertEqual(code, 0, text)
-        return text
 
     async def startOn(self, dataDir: Path, ledger: str) -> Daemon:
         """A daemon on a data directory."""

@@ -85,7 +85,7 @@ class WitnessedTests(CommandTestCase):
             await self.done("log", "key", *at, "--genesis", genesis), f"log {key.text}\n"
         )
         other = self.save("other.json", {**await daemon.call("/rest/genesis"), "created": 1})
-        code, output, _ = await self.command("log", "key", *at, "--genesis", other)
+        code, output, _ = await self.outcomeOf("log", "key", *at, "--genesis", other)
         self.assertEqual((int(code != 0), output), (1, ""))
         await self.done("log", "prove", *at, eventId, "--output", self.root / "proof")
         policy = self.root / "verifier"
@@ -93,7 +93,7 @@ class WitnessedTests(CommandTestCase):
         output = await self.done("verify", "--policy", policy, self.root / "proof")
         self.assertIn("PROVED: it is in a log that the policy accepts.", output)
         self.assertIn("alpha not later than", output)
-        code, _, errors = await self.command(
+        code, _, errors = await self.outcomeOf(
             "log", "export", "--data-dir", self.dataDir, self.root / "files"
         )
         self.assertEqual((code, errors.split(":")[0]), (0, key.name))
