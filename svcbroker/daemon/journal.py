@@ -33,7 +33,7 @@ _PRIORITIES: Final = {
     LogLevel.error: 3,
     LogLevel.critical: 2,
 }
-# The journal takes a file only when nobody can change it any more.
+# The journal takes only files that are sealed against changes.
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _MAX_NAME: Final = 64
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

@@ -156,7 +156,7 @@ class PortPlan:
         if isinstance(endpoint, TLSServerEndpoint):
             endpoint = endpoint.endpoint
         if isinstance(endpoint, InheritedEndpoint):
-            # One that cannot be listened on lets nobody in, and says why when it is bound.
+            # A socket that cannot be listened on accepts no clients; binding it tells the reason.
             return bool(endpoint.reason) or _isLocalAddress(endpoint.address)
         if isinstance(endpoint, UNIXServerEndpoint):
             return True
