@@ -127,6 +127,7 @@ class SystemdTests(DaemonTestCase):
             daemon.process.signalProcess(signal.SIGHUP)
             await manager.waitFor("RELOADING=1\nMONOTONIC_USEC=")
             await manager.waitFor("READY=1")
+        await daemon.protocol.waitFor("settings were read again")
         self.assertEqual(daemon.protocol.output.count("settings were read again"), 1)
         daemon.process.signalProcess(signal.SIGTERM)
         await manager.waitFor("STOPPING=1")
