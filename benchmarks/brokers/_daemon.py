@@ -10,17 +10,18 @@ from pathlib import Path
 from svcbroker import __version__
 from svcbroker.commands.bench.load import Broken
 
-from ..children import Missing, awaitPorts, freePorts, start, stop
+from ..children import CHECKOUT, Missing, awaitPorts, freePorts, start, stop
 from ..servers import TWISTD, Server
 from ._broker import TOPIC, Broker
 
 _LOCAL = "tcp:{}:interface=127.0.0.1"
 
 
-def startDaemon(directory: Path, cores: set[int]) -> Broker:
+def startDaemon(directory: Path, cores: set[int], tree: Path = CHECKOUT) -> Broker:
     """
     The daemon with default settings, a new chain and the topic open.
 
+    @param tree: the checkout whose code it runs.
     @raise Broken: it does not serve.
     """
     http, mqtt, stomp = freePorts(3)
@@ -28,7 +29,7 @@ def startDaemon(directory: Path, cores: set[int]) -> Broker:
     for option, port in (("--http", http), ("--mqtt", mqtt), ("--stomp", stomp)):
         command += [option, _LOCAL.format(port)]
     command += ["--data-dir", "data"]
-    process = start(command, directory, cores)
+    process = start(command, directory, cores, {"PYTHONPATH": str(tree)})
     server = Server(process, [http])
     try:
         awaitPorts([process], (http, mqtt, stomp), directory)

@@ -9,7 +9,7 @@ svcbroker side by side with the brokers and servers of others: C{python -m bench
 
 from ._cases import CASES, Case, Subject, Table
 from ._page import comparisonSections
-from ._run import Comparison, compare
+from ._run import Comparison, compare, measure, publishKnown
 from ._targets import Verdict, judge
 
 __all__ = [
@@ -22,4 +22,6 @@ __all__ = [
     "compare",
     "comparisonSections",
     "judge",
+    "measure",
+    "publishKnown",
 ]

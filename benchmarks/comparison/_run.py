@@ -112,7 +112,7 @@ def compare(home: Path, seconds: float, rounds: int, only: Sequence[str] = ()) -
                 brokers[who] = broker
                 comparison.versions[who] = broker.version
                 if broker.daemon is not None:
-                    known[who] = _publishKnown(broker)
+                    known[who] = publishKnown(broker)
         comparison.idle = _idleShare(list(brokers.values()))
         order = [case for table in Table for case in CASES if case.table is table]
         order = [case for case in order if case.who in brokers]
@@ -172,8 +172,12 @@ def _verify(broker: Broker, topic: str, expected: int) -> None:
         sleep(0.1)
 
 
-def _publishKnown(broker: Broker) -> Sequence[str]:
-    """Publish events to be read, and open what subscribers need."""
+def publishKnown(broker: Broker) -> Sequence[str]:
+    """
+    Publish events to be read, and open what subscribers need.
+
+    @return: the ids of the events.
+    """
     assert broker.daemon is not None
     if broker.daemon.call("/rest/open", topic=FAN_TOPIC) is not True:
         raise Broken("a topic cannot be opened")

@@ -41,8 +41,8 @@ REDIS = find(Subject.REDIS, Table.MANY, "XADD")
 
 
 def rounds(*rates: float) -> list[Found]:
-    """Rounds that have found nothing but rates."""
-    return [evolve(FOUND, events=rate) for rate in rates]
+    """Rounds that have found nothing but rates, of a processor that was busy all the time."""
+    return [evolve(FOUND, events=rate, cpu=1e6 / rate) for rate in rates]
 
 
 class FoundTests(SynchronousTestCase):
@@ -103,21 +103,33 @@ class JudgeTests(SynchronousTestCase):
         self.assertTrue(self.verdict(comparison, "RabbitMQ").measured.endswith(" (1)"))
 
     def test_betterBatchShapeCounts(self) -> None:
-        """Batches reach so many events, or twice Redis; the better shape counts."""
         small, large = [
             case for case in CASES if case.load.endswith("of 100") and case.who is Subject.SVCBROKER
         ]
-        comparison = Comparison(rounds={small: rounds(90_000), large: rounds(120_000)})
+        comparison = Comparison(
+            rounds={small: rounds(90_000), large: rounds(120_000), REDIS: rounds(40_000)}
+        )
         verdict = self.verdict(comparison, "batches of 100")
-        self.assertEqual((verdict.measured, verdict.score), ("120 000 events/s", 0.8))
-        comparison.rounds[REDIS] = rounds(40_000)
-        self.assertEqual(self.verdict(comparison, "batches of 100").score, 1.5)
+        self.assertEqual((verdict.measured[:10], verdict.score), ("3.00 times", 1.2))
+
+    def test_processorTimeCountsWhereNamed(self) -> None:
+        """A server that waits most of the time is compared by what it does in a CPU second."""
+        comparison = Comparison(
+            rounds={REST: [evolve(FOUND, cpu=30)], REDIS: [evolve(FOUND, events=9000, cpu=10)]}
+        )
+        verdict = self.verdict(comparison, "Redis'")
+        self.assertEqual((verdict.measured[:10], verdict.outcome), ("0.33 times", "missed by 33%"))
 
     def test_lowerLatencyScoresHigher(self) -> None:
-        """Lower is better."""
         one = find(Subject.SVCBROKER, Table.ONE, "REST publish, POST")
-        comparison = Comparison(rounds={one: [FOUND]})
+        comparison = Comparison(rounds={one: [evolve(FOUND, p50=0.25)]})
         self.assertEqual(self.verdict(comparison, "latency").score, 2)
+
+    def test_tailIsMeasuredInMedians(self) -> None:
+        """The middle of the rounds counts."""
+        tails = [evolve(FOUND, p50=1, p99=each) for each in (2, 4, 60)]
+        verdict = self.verdict(Comparison(rounds={REST: tails}), "p99")
+        self.assertEqual((verdict.measured, verdict.outcome), ("4.00 times", "missed by 25%"))
 
 
 class CaseTests(SynchronousTestCase):
@@ -151,7 +163,7 @@ class PageTests(SynchronousTestCase):
         comparison = Comparison(rounds={REST: rounds(1000, 3000, 2000)})
         (row,) = self.rowsOf(comparison, REST)
         self.assertTrue(
-            row.endswith("| 32 x 1 | 2 000 | 0.50 | 1.00 | 2.00 | 3.00 | 20 | 50 000 |"), row
+            row.endswith("| 32 x 1 | 2 000 | 0.50 | 1.00 | 2.00 | 3.00 | 500 | 2 000 |"), row
         )
 
     def test_missingServerSaysHowToInstallIt(self) -> None:
