@@ -33,6 +33,8 @@ class LazyTimer:
         self._clock = clock
         self._fire = fire
         self._call: IDelayedCall | None = None
+        # When the reactor's call comes.
+        self._due = NEVER
         self._isClosed = False
 
     def start(self, delay: float) -> None:
@@ -40,7 +42,7 @@ class LazyTimer:
         if self._isClosed:
             return
         deadline = self.deadline = self._clock.seconds() + delay
-        if self._call is None or self._call.getTime() > deadline:
+        if self._due > deadline:
             self._schedule(delay)
 
     def startAt(self, deadline: float) -> None:
@@ -48,7 +50,7 @@ class LazyTimer:
         if self._isClosed:
             return
         self.deadline = deadline
-        if self._call is None or self._call.getTime() > deadline:
+        if self._due > deadline:
             self._schedule(max(0.0, deadline - self._clock.seconds()))
 
     def stop(self) -> None:
@@ -57,7 +59,7 @@ class LazyTimer:
 
     def close(self) -> None:
         """Do not fire, leave nothing with the reactor, and ignore later starts."""
-        self.deadline = NEVER
+        self.deadline = self._due = NEVER
         self._isClosed = True
         if self._call is not None:
             self._call.cancel()
@@ -68,15 +70,17 @@ class LazyTimer:
         # ten thousand connections that takes 2 ms.
         if self._call is not None:
             self._call.cancel()
+        self._due = self.deadline
         self._call = self._clock.callLater(delay, self._look)
 
     def _look(self) -> None:
         self._call = None
+        self._due = NEVER
         if self.deadline == NEVER:
             return
         left = self.deadline - self._clock.seconds()
         if left > 0:
-            self._call = self._clock.callLater(left, self._look)
+            self._schedule(left)
         else:
             self.deadline = NEVER
             self._fire()

@@ -5,7 +5,7 @@ The fast path: plain requests for endpoints, answered without twisted.web and Kl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from attrs import define, frozen
 from twisted.internet.defer import Deferred
@@ -94,9 +94,8 @@ class FastChannel(BrokerChannel):
         self._principal: Principal | None = None
         self._knownUntil = NEVER
         self._arriving: _Arriving | None = None
-        # The request that is being answered, and its answer to come.
-        self._head: Head | None = None
-        self._answering: Deferred[Answer] | None = None
+        # The call of the request that is being answered.
+        self._answering: Deferred[Any] | None = None
         self._unsent: list[bytes] = []
         self._unsentSize = 0
         # Whether twisted.web has the connection.
@@ -110,7 +109,7 @@ class FastChannel(BrokerChannel):
     def connectionMade(self) -> None:
         reactor = self.site.reactor
         self._now = reactor.seconds
-        self._timer = LazyTimer(reactor, self.timeoutConnection)
+        self._timer = LazyTimer(reactor, self._timedOut)
         self._send = sender(self.transport)
         self._isDirect = isDirect(self.transport)
         super().connectionMade()
@@ -119,7 +118,6 @@ class FastChannel(BrokerChannel):
         if self._isPassedOn:
             self._passOn(data)
             return
-        self.resetTimeout()
         if self._unread:
             data = self._unread + data
         if self._answering is None:
@@ -173,11 +171,18 @@ class FastChannel(BrokerChannel):
         return previous
 
     def resetTimeout(self) -> None:
-        """The client was heard."""
+        """The client was heard, or answered."""
         timer = self._timer
-        # While a request is being answered the timer does not run.
         if timer.deadline != NEVER and self.timeOut is not None:
             timer.deadline = self._now() + self.timeOut
+
+    def _timedOut(self) -> None:
+        if self._answering is None:
+            self.timeoutConnection()
+        else:
+            # Not the client is waited for, but the answer. To stop the timer for each request
+            # would cost more.
+            self.setTimeout(self.timeOut)
 
     # Plain requests
 
@@ -226,8 +231,8 @@ class FastChannel(BrokerChannel):
                 self._flush()
         self._isServing = False
         self._unread = data[start:]
+        self.resetTimeout()
         if self._answering is not None:
-            self._timer.stop()
             self._limitUnread()
         if mayWait and self._unsent:
             self._fastPath.turnEnd.addOrCall(self._flush)
@@ -308,29 +313,28 @@ class FastChannel(BrokerChannel):
     def _ask(self, head: Head, body: bytes) -> None:
         endpoint, query, fields, _ = head
         assert self._principal is not None
-        answering = endpoint.answer(
+        answering = endpoint.ask(
             self._principal, query, fields.contentType, body, self, fields.headers
         )
         # Before the callbacks, which may be called at once.
-        self._head, self._answering = head, answering
-        answering.addCallbacks(self._answered, self._failed)
+        self._answering = answering
+        answering.addCallbacks(
+            self._succeeded, self._failed, callbackArgs=(head,), errbackArgs=(head, self._principal)
+        )
 
-    def _failed(self, failure: Failure) -> None:
-        """A call was cancelled: by the client that left, or by the broker."""
+    def _succeeded(self, result: Any, head: Head) -> None:
+        # Otherwise the client has left, and it was too late to cancel.
         if self._answering is not None:
-            assert self._head is not None
-            error = self.site.routes.incidents.explain(failure)
-            self._answered(self._head.endpoint.encodeError(error))
+            self._answer(head, head.endpoint.answerTo(result))
 
-    def _answered(self, body: Answer) -> None:
-        if self._answering is None:
-            # The client has left, and it was too late to cancel.
-            return
+    def _failed(self, failure: Failure, head: Head, principal: Principal) -> None:
+        """A call has failed, or was cancelled: by the client that left, or by the broker."""
+        if self._answering is not None:
+            self._answer(head, head.endpoint.explain(failure, principal))
+
+    def _answer(self, head: Head, body: Answer) -> None:
         self._answering = None
-        head = self._head
-        assert head is not None
-        origin = head.fields.origin
-        answer = self._fastPath.answers.make(body, origin, isLast=not self.persistent)
+        answer = self._fastPath.answers.make(body, head.fields.origin, isLast=not self.persistent)
         self._unsent.append(answer)
         self._unsentSize += len(answer)
         if self.site.hasAccessLog:
@@ -350,7 +354,7 @@ class FastChannel(BrokerChannel):
             self._flush()
             self.loseConnection()
             return
-        self.setTimeout(self.timeOut)
+        self.resetTimeout()
         if self._isReadingStopped:
             self._isReadingStopped = False
             if not self.paused:

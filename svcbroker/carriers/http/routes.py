@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from attrs import field, frozen
 from klein import Klein
 from msgspec.json import Encoder
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.python.failure import Failure
 from twisted.web import http
 from twisted.web.resource import IResource, Resource
@@ -149,6 +149,44 @@ class Endpoint:
     incidents: Incidents
     addHeaders: Callable[[Any, PublishHeaders], Any] | None = None
 
+    def ask(
+        self,
+        principal: Principal,
+        query: bytes,
+        contentType: bytes | None,
+        body: bytes,
+        connection: Connection,
+        headers: PublishHeaders | None = None,
+    ) -> Deferred[Any]:
+        """
+        Parse a request and make the call. Hot path: called by the fast path for each of its
+        requests, and by L{answer}.
+
+        @param principal: who makes the request.
+        @param query: the query string, as it was sent.
+        @param connection: the connection that it came by.
+        @param headers: those that belong to what is published; C{None} where there are none.
+        @return: fires with the result, for L{answerTo}, or fails, for L{explain}.
+        """
+        try:
+            parsed = self.parse(query, contentType, body)
+            if headers is not None and self.addHeaders is not None:
+                parsed = self.addHeaders(parsed, headers)
+            return self.call(principal, parsed, connection)
+        except Exception:
+            return fail()
+
+    def answerTo(self, result: Any) -> Answer:
+        """The answer to a call that has this result."""
+        try:
+            return self.encode(result)
+        except Exception:
+            return self.encodeError(self.incidents.explain(Failure()))
+
+    def explain(self, failure: Failure, principal: Principal) -> Answer:
+        """The answer to a call that has failed, or that the broker has cancelled."""
+        return explain(self.incidents.explain(failure), principal, self.encodeError)
+
     def answer(
         self,
         principal: Principal,
@@ -159,27 +197,19 @@ class Endpoint:
         headers: PublishHeaders | None = None,
     ) -> Deferred[Answer]:
         """
-        Parse a request, make the call and encode what comes of it. Hot path: called by the fast
-        path for each of its requests, and by L{handle}.
+        Answer a request: see L{ask}.
 
-        @param principal: who makes the request.
-        @param query: the query string, as it was sent.
-        @param connection: the connection that it came by.
-        @param headers: those that belong to what is published; C{None} where there are none.
         @return: fires with the answer, which may tell of a failure. It fails only with
             C{CancelledError}, once the call was cancelled.
         """
-        try:
-            parsed = self.parse(query, contentType, body)
-            if headers is not None and self.addHeaders is not None:
-                parsed = self.addHeaders(parsed, headers)
-            answer = self.call(principal, parsed, connection)
-        except BrokerError as error:
-            return succeed(explain(error, principal, self.encodeError))
-        except Exception:
-            return succeed(self._fail(Failure(), principal))
-        answer.addCallbacks(self._succeed, self._fail, errbackArgs=(principal,))
-        return answer
+
+        def failed(failure: Failure) -> Answer:
+            if isinstance(failure.value, CancelledError):
+                raise failure.value
+            return self.explain(failure, principal)
+
+        result = self.ask(principal, query, contentType, body, connection, headers)
+        return result.addCallbacks(self.answerTo, failed)
 
     def handle(self, request: Request) -> Deferred[bytes]:
         """Answer a request that twisted.web has parsed. Called by L{Routes.resource}."""
@@ -191,18 +221,6 @@ class Endpoint:
             publishHeadersOf(request),
         )
         return answer.addCallback(lambda answer: respond(request, answer))
-
-    def _succeed(self, result: Any) -> bytes | None:
-        try:
-            return self.encode(result)
-        except Exception:
-            return self.encodeError(self.incidents.explain(Failure()))
-
-    def _fail(self, failure: Failure, principal: Principal) -> Answer:
-        error = failure.value
-        if isinstance(error, CancelledError):
-            raise error
-        return explain(self.incidents.explain(failure), principal, self.encodeError)
 
 
 @frozen(kw_only=True)
