@@ -2,6 +2,11 @@
 Tests for svcbroker.
 """
 
+import atexit
+import os
+import shutil
+import tempfile
+
 from hypothesis import HealthCheck, settings
 
 # Time is never tested: a busy machine may be slow. Hypothesis's own profile for CI says the same.
@@ -9,3 +14,10 @@ settings.register_profile(
     "svcbroker", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("svcbroker")
+
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    # The tests start some hundred programs, and each would compile all of svcbroker, which takes
+    # as long as all the rest of its start. The caches are kept outside of the checkout.
+    _caches = tempfile.mkdtemp(prefix="svcbroker-tests-")
+    os.environ["PYTHONPYCACHEPREFIX"] = _caches
+    atexit.register(shutil.rmtree, _caches, ignore_errors=True)
