@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from attrs import evolve
 from msgspec import convert, to_builtins
+from msgspec.structs import replace
 
 from svcbroker.chain import Transaction, TransactionReceipt, merkleRoot, receiptLeaf
 from svcbroker.model import EventId, Execution
@@ -213,7 +213,7 @@ def forged(example: AuthoredChain) -> Json:
     )
     leaf = transaction.hash
     receipt = receiptLeaf(leaf, TransactionReceipt(Execution.DONE, eventId.sequence))
-    header = evolve(
+    header = replace(
         chain.prover.event(eventId).block.header.header(),
         transactionRoot=merkleRoot([leaf]),
         receiptRoot=merkleRoot([receipt]),

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from svcbroker.chain import ValidatorSet
 from svcbroker.ledgers.pbft._keys import publicKey
@@ -190,14 +190,14 @@ def badSets(example: Example, empty: Json) -> Iterator[tuple[str, Json]]:
         "the header names another set than the one that signs",
         {
             **empty,
-            "block": example.final(evolve(header, validators=header.parent), THIRD, range(5)),
+            "block": example.final(replace(header, validators=header.parent), THIRD, range(5)),
         },
     )
     yield (
         "the header is of another chain",
-        {**empty, "block": example.final(evolve(header, chain=header.parent), THIRD, range(5))},
+        {**empty, "block": example.final(replace(header, chain=header.parent), THIRD, range(5))},
     )
-    former = evolve(header, validators=example.chain.genesis.validatorSet.hash)
+    former = replace(header, validators=example.chain.genesis.validatorSet.hash)
     yield (
         "a former set signs under its own name, after changes",
         {**empty, "block": example.final(former, FIRST, range(4))},
@@ -225,7 +225,7 @@ def usurped(example: Example, empty: Json) -> Json:
     nodes = ValidatorSet(1, tuple(publicKey(seedOf(name)) for name in names))
     ordinary = example.proof(example.first)["block"]
     header = example.chain.prover.event(example.empty).block.header.header()
-    own = evolve(header, validators=nodes.hash, nextValidators=nodes.hash)
+    own = replace(header, validators=nodes.hash, nextValidators=nodes.hash)
     return {
         **empty,
         "changes": [{**ordinary, "nodes": [key.hex() for key in nodes.keys]}],
@@ -243,11 +243,11 @@ def doubled(example: Example, empty: Json) -> Json:
         **empty,
         "changes": [
             {
-                **example.final(evolve(change, nextValidators=nodes.hash), FIRST, range(3)),
+                **example.final(replace(change, nextValidators=nodes.hash), FIRST, range(3)),
                 "nodes": [key.hex() for key in nodes.keys],
             }
         ],
-        "block": example.final(evolve(header, validators=nodes.hash), names, range(3)),
+        "block": example.final(replace(header, validators=nodes.hash), names, range(3)),
     }
 
 
@@ -262,11 +262,11 @@ def backwards(example: Example, empty: Json) -> Json:
         "changes": [
             first,
             {
-                **example.final(evolve(earlier, nextValidators=nodes.hash), FIRST, range(3)),
+                **example.final(replace(earlier, nextValidators=nodes.hash), FIRST, range(3)),
                 "nodes": [key.hex() for key in nodes.keys],
             },
         ],
-        "block": example.final(evolve(header, validators=nodes.hash), FIRST, range(3)),
+        "block": example.final(replace(header, validators=nodes.hash), FIRST, range(3)),
     }
 
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from attrs import evolve
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec.structs import replace
 
 from svcbroker.archive import Prover, appendOf
 from svcbroker.chain import (
@@ -135,7 +135,7 @@ class SignedChain:
                 for index, each in enumerate(transactions)
             ]
         )
-        return evolve(candidate, body=body, offsets=offsets)
+        return replace(candidate, body=body, offsets=offsets)
 
     def certify(
         self, header: Header, signers: Sequence[int] | None = None, round: int = 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from svcbroker.chain import (
     Account,
@@ -121,21 +121,21 @@ def nextBlocks() -> Mapping[str, tuple[Header, bytes]]:
     return {
         "": (header, body),
         "its view falls": (
-            evolve(header, view=0, proposer=leaderIndex(0, header.height, len(FOLLOWING_KEYS))),
+            replace(header, view=0, proposer=leaderIndex(0, header.height, len(FOLLOWING_KEYS))),
             body,
         ),
-        "its time falls": (evolve(header, timestamp=time - 1), body),
-        "it is not its leader's": (evolve(header, proposer=(header.proposer + 1) % 5), body),
+        "its time falls": (replace(header, timestamp=time - 1), body),
+        "it is not its leader's": (replace(header, proposer=(header.proposer + 1) % 5), body),
         "it is what would be its leader's in the set before": (
-            evolve(header, proposer=leaderIndex(header.view, header.height, len(KEYS))),
+            replace(header, proposer=leaderIndex(header.view, header.height, len(KEYS))),
             body,
         ),
-        "it is not of this chain": (evolve(header, chain=ALONE.chain), body),
-        "it leaves a height out": (evolve(header, height=header.height + 1), body),
-        "it has another parent": (evolve(header, parent=parent.parent), body),
-        "it leaves the state as it was": (evolve(header, stateRoot=parent.stateRoot), body),
+        "it is not of this chain": (replace(header, chain=ALONE.chain), body),
+        "it leaves a height out": (replace(header, height=header.height + 1), body),
+        "it has another parent": (replace(header, parent=parent.parent), body),
+        "it leaves the state as it was": (replace(header, stateRoot=parent.stateRoot), body),
         "it numbers its event wrongly": (
-            evolve(
+            replace(
                 header,
                 receiptRoot=receiptRoot(
                     [transactions[0].hash],
@@ -144,10 +144,10 @@ def nextBlocks() -> Mapping[str, tuple[Header, bytes]]:
             ),
             body,
         ),
-        "it has the nodes of before": (evolve(header, validators=FIRST.hash), body),
-        "it changes the nodes without a change": (evolve(header, nextValidators=FIRST.hash), body),
-        "it has its parent's history": (evolve(header, history=parent.history), body),
-        "it counts wrongly": (evolve(header, transactionTotal=1), body),
+        "it has the nodes of before": (replace(header, validators=FIRST.hash), body),
+        "it changes the nodes without a change": (replace(header, nextValidators=FIRST.hash), body),
+        "it has its parent's history": (replace(header, history=parent.history), body),
+        "it counts wrongly": (replace(header, transactionTotal=1), body),
         "its transactions are left out": (header, encodeBody([])[0]),
         "it publishes to twins": twinBlock(parent, parent.view, time),
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from svcbroker.chain import (
     Candidate,
@@ -236,9 +237,9 @@ def nextBlocks(made: Sequence[Block]) -> Mapping[str, tuple[Header, bytes]]:
         " of version 1": (made1.header, made1.body),
         " of format 2": (second.header, second.body),
         " of format 3": (third.header, third.body),
-        "its format falls": (evolve(made1.header, version=2), made1.body),
-        "its format is 4": (evolve(made2.header, version=4), made2.body),
-        "it has version 2 in format 2": (evolve(third.header, version=2), third.body),
-        "it has no version 2 in format 3": (evolve(second.header, version=3), second.body),
+        "its format falls": (replace(made1.header, version=2), made1.body),
+        "its format is 4": (replace(made2.header, version=4), made2.body),
+        "it has version 2 in format 2": (replace(third.header, version=2), third.body),
+        "it has no version 2 in format 3": (replace(second.header, version=3), second.body),
         "its content is missing": (made2.header, encodeBody([erased(new)])[0]),
     }

@@ -4,7 +4,7 @@ The form in which the test vectors of format 3 are written.
 
 from __future__ import annotations
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from svcbroker.chain import (
     Erasure,
@@ -247,7 +247,7 @@ def format3() -> Json:
             {"why": why, "encoded": encoded.hex()} for why, encoded in badErasures().items()
         ],
         "receipts": receiptVector(),
-        "header": {"version": 3, **headerVector(evolve(oddHeader(), version=3))},
+        "header": {"version": 3, **headerVector(replace(oddHeader(), version=3))},
         "blocks": [
             block3Vector(block, body) for block, body in zip(made, lastBodies(made), strict=True)
         ],

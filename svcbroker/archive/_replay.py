@@ -312,6 +312,8 @@ def _storedBody(candidate: Candidate) -> tuple[bytes, Sequence[int]]:
         for number, receipt in enumerate(candidate.outcome.receipts)
         if receipt.execution is not Execution.DONE
     ]
+    if not refused:
+        return candidate.body, candidate.offsets
     transactions = list(candidate.transactions)
     for number in refused:
         transaction = transactions[number]

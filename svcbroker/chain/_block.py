@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from attrs import fields, frozen
+from msgspec import Struct
 
 from ..model import topicPrefix
 from ._body import encodeBody
@@ -25,8 +25,7 @@ class InvalidBlock(Exception):
     """A block that may not follow its parent. The text says why."""
 
 
-@frozen(kw_only=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """
     A block that may come next, executed but not decided.
 
@@ -100,9 +99,11 @@ def proposeBlock(
     body, offsets = encodeBody(transactions)
     hashes = [transaction.hash for transaction in transactions]
     receipts = encodeReceipts(outcome.receipts)
-    isNew = parent.version == FORMAT or any(each.head[0] != 1 for each in transactions)
+    version = parent.version
+    if version != FORMAT and any(each.version != 1 for each in transactions):
+        version = FORMAT
     header = Header(
-        version=FORMAT if isNew else parent.version,
+        version=version,
         chain=parent.chain,
         height=height,
         parent=parent.hash,
@@ -157,8 +158,12 @@ def checkBlock(
     except PrefixConflict:
         raise InvalidBlock("two of its events might have the same id") from None
     if candidate.header != header:
-        names = [each.name for each in fields(Header) if each.eq]
-        wrong = [name for name in names if getattr(candidate.header, name) != getattr(header, name)]
+        wrong = [
+            name
+            for name in Header.__struct_fields__
+            if name not in ("encoded", "hash")
+            and getattr(candidate.header, name) != getattr(header, name)
+        ]
         raise InvalidBlock(
             f"{', '.join(wrong)} in its header do not follow from its parent and its transactions"
         )

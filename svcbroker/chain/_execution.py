@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from attrs import define, evolve
+from attrs import evolve
+from msgspec import Struct
 
 from ..model import AuthorSet, Execution, Topic, topicPrefix
 from ._accounts import Account, AccountDraft
@@ -40,8 +41,7 @@ class PrefixConflict(Exception):
     """
 
 
-@define
-class _TopicDraft:
+class _TopicDraft(Struct, kw_only=True):
     """A topic while a block is being executed."""
 
     index: int

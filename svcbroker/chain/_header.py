@@ -7,7 +7,8 @@ from __future__ import annotations
 import struct
 from hashlib import sha256
 
-from attrs import field, frozen
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from ._encoding import Malformed, VersionUnknown
 
@@ -26,8 +27,7 @@ def leaderIndex(view: int, height: int, validators: int) -> int:
     return (view + height) % validators
 
 
-@frozen(kw_only=True)
-class Header:
+class Header(Struct, frozen=True, kw_only=True):
     """
     Everything that is said of a block, small enough to sign.
 
@@ -47,8 +47,8 @@ class Header:
     @ivar nextValidators: the hash of the set that decides the next one.
     @ivar transactionCount: how many transactions it has.
     @ivar transactionTotal: how many the chain has up to and including it.
-    @ivar encoded: its canonical encoding.
-    @ivar hash: its hash: 32 bytes.
+    @ivar encoded: its canonical encoding. It is made of the others, whatever is given.
+    @ivar hash: its hash: 32 bytes, made in the same way.
     """
 
     chain: bytes
@@ -66,12 +66,11 @@ class Header:
     transactionCount: int
     transactionTotal: int
     version: int = OLD_FORMAT
-    encoded: bytes = field(init=False, repr=False, eq=False)
-    hash: bytes = field(init=False, eq=False)
+    encoded: bytes = b""
+    hash: bytes = b""
 
-    @encoded.default
-    def _encode(self) -> bytes:
-        return _HEADER.pack(
+    def __post_init__(self) -> None:
+        encoded = _HEADER.pack(
             _TAG,
             self.version,
             self.chain,
@@ -89,10 +88,8 @@ class Header:
             self.transactionCount,
             self.transactionTotal,
         )
-
-    @hash.default
-    def _hash(self) -> bytes:
-        return sha256(self.encoded).digest()
+        force_setattr(self, "encoded", encoded)
+        force_setattr(self, "hash", sha256(encoded).digest())
 
     @classmethod
     def decode(cls, data: bytes) -> Header:

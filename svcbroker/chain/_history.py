@@ -9,9 +9,10 @@ earlier one stands for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
-from attrs import frozen
+from msgspec import Struct
 
 from ._encoding import Malformed
 from ._merkle import EMPTY_ROOT, leafHash, merkleRoot, nodeHash
@@ -39,8 +40,7 @@ class HistoryNode(NamedTuple):
     hash: bytes
 
 
-@frozen
-class History:
+class History(Struct, frozen=True):
     """
     The history up to a block, as much of it as it takes to go on.
 
@@ -83,7 +83,7 @@ class History:
             return EMPTY_ROOT
         root = self.peaks[-1]
         for peak in self.peaks[-2::-1]:
-            root = nodeHash(peak, root)
+            root = sha256(b"\x01" + peak + root).digest()
         return root
 
     def after(self, hash: bytes) -> History:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from attrs import frozen
+from msgspec import Struct
 
 from ._encoding import Malformed
 
@@ -137,8 +137,7 @@ def checkGrowth(
         raise Malformed("the trees differ")
 
 
-@frozen(kw_only=True)
-class Overlay:
+class Overlay(Struct, frozen=True, kw_only=True):
     """
     What a tree would be after some changes: only the nodes that differ.
 
@@ -200,28 +199,28 @@ class MerkleTree:
         @param changes: new leaf hashes by position. Positions beyond the end are appended and
             must leave no gap.
         """
-        size = max(len(self), max(changes, default=-1) + 1)
         if not changes:
-            return Overlay(size=size, root=self.root, levels=())
-        levels: list[dict[int, bytes]] = [dict(changes)]
-        width = size
-        depth = 0
+            return Overlay(size=len(self), root=self.root, levels=())
+        width = size = max(len(self), max(changes) + 1)
+        dirty: Mapping[int, bytes] = changes
+        levels = [dirty]
         while width > 1:
-            base = self._levels[depth] if depth < len(self._levels) else []
-            dirty = levels[depth]
+            base = self._levels[len(levels) - 1] if len(levels) <= len(self._levels) else []
             above: dict[int, bytes] = {}
-            for parent in {position >> 1 for position in dirty}:
-                left, right = 2 * parent, 2 * parent + 1
-                leftHash = dirty[left] if left in dirty else base[left]
-                if right < width:
-                    rightHash = dirty[right] if right in dirty else base[right]
-                    above[parent] = nodeHash(leftHash, rightHash)
-                else:
-                    above[parent] = leftHash
+            # Hot path: for each block, on all levels.
+            for position, node in dirty.items():
+                sibling = position ^ 1
+                if sibling >= width:
+                    above[position >> 1] = node
+                elif position & 1:
+                    left = dirty[sibling] if sibling in dirty else base[sibling]
+                    above[position >> 1] = sha256(b"\x01" + left + node).digest()
+                elif sibling not in dirty:
+                    above[position >> 1] = sha256(b"\x01" + node + base[sibling]).digest()
             levels.append(above)
-            width = (width + 1) // 2
-            depth += 1
-        return Overlay(size=size, root=levels[-1][0], levels=levels)
+            dirty = above
+            width = width + 1 >> 1
+        return Overlay(size=size, root=dirty[0], levels=levels)
 
     def apply(self, overlay: Overlay) -> None:
         """

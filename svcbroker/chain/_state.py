@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
-from attrs import field, frozen
+from msgspec import Struct
 
 from ..model import Topic
 from ._accounts import Account
@@ -61,8 +61,7 @@ def stateRoot(topicRoot: bytes, topics: int, accountRoot: bytes, accounts: int) 
 EMPTY_STATE_ROOT = stateRoot(EMPTY_ROOT, 0, EMPTY_ROOT, 0)
 
 
-@frozen(kw_only=True)
-class TopicPath:
+class TopicPath(Struct, frozen=True, kw_only=True):
     """
     What leads from a topic to the root of a state.
 
@@ -89,8 +88,7 @@ class TopicPath:
         return stateRoot(root, self.topics, self.accountRoot, self.accounts)
 
 
-@frozen(kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """
     What executing some transactions gives. Nothing has changed yet; L{ChainState.apply} makes
     it so.
@@ -118,7 +116,7 @@ class Outcome:
     accountOverlay: Overlay
     uses: Sequence[KeyUse] = ()
     erased: Sequence[ErasedRange] = ()
-    earlier: Mapping[int, int] = field(factory=dict)
+    earlier: Mapping[int, int] = {}
 
 
 class ChainState:

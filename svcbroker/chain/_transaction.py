@@ -21,6 +21,7 @@ from ._merkle import leafHash
 SALT_SIZE = 32
 """Bytes of the salt of a publish."""
 
+_PUBLISH = Kind.PUBLISH  # an enumeration's member takes longer to get
 _NO_CONTENT = sha256(b"").digest()
 _COMMITMENT_TAG = b"svcbroker/content"
 _SIZE = U32.size
@@ -167,13 +168,13 @@ class Transaction(Struct, frozen=True, kw_only=True):
                     break
         commitment = sha256(_COMMITMENT_TAG + seal + content).digest()
         head = (
-            FIXED.pack(2, Kind.PUBLISH, sender, nonce, timestamp, commitment, len(name))
+            FIXED.pack(2, _PUBLISH, sender, nonce, timestamp, commitment, len(name))
             + name
             + (bytes([options]) + encoded if options else b"\x00")
             + encodeExtensions(public)
         )
         return cls(
-            kind=Kind.PUBLISH,
+            kind=_PUBLISH,
             sender=sender,
             nonce=nonce,
             timestamp=timestamp,

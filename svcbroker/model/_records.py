@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from attrs import frozen
+from msgspec import Struct
 
 from ._events import Event
 
@@ -28,8 +29,7 @@ class Page(Generic[T]):
     items: Sequence[T]
 
 
-@frozen(kw_only=True)
-class Block:
+class Block(Struct, frozen=True, kw_only=True):
     """
     A final block as a follower reads it.
 

@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 from hashlib import sha256
 
-from attrs import frozen
+from msgspec import Struct
 
 from ..errors import TopicBlank, TopicInvalid, TopicTooLong
 from ._authors import AuthorSet
@@ -46,8 +46,7 @@ def topicPrefix(name: str) -> str:
     return sha256(name.encode("utf-8")).hexdigest()[:8]
 
 
-@frozen(kw_only=True)
-class Topic:
+class Topic(Struct, frozen=True, kw_only=True):
     """
     What the ledger knows of one topic at some height.
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
-from attrs import frozen
 from msgspec import Struct
 
 from ..chain import ErasedRange, KeyUse
@@ -21,8 +20,7 @@ POSITION_SIZE: Final = _PAIR.size
 """Bytes of one event's place in L{TopicBlockRow.positions}."""
 
 
-@frozen(kw_only=True)
-class BlockHeadRow:
+class BlockHeadRow(Struct, frozen=True, kw_only=True):
     """
     A block without its body.
 
@@ -40,8 +38,7 @@ class BlockHeadRow:
     transactionTotal: int
 
 
-@frozen(kw_only=True)
-class BlockRow(BlockHeadRow):
+class BlockRow(BlockHeadRow, frozen=True, kw_only=True):
     """
     A whole block.
 
@@ -53,8 +50,7 @@ class BlockRow(BlockHeadRow):
     receipts: bytes
 
 
-@frozen(kw_only=True)
-class TopicRow:
+class TopicRow(Struct, frozen=True, kw_only=True):
     """
     What the chain knows of one topic.
 
@@ -66,8 +62,7 @@ class TopicRow:
     topic: Topic
 
 
-@frozen(kw_only=True)
-class AccountRow:
+class AccountRow(Struct, frozen=True, kw_only=True):
     """
     What the chain knows of one sender.
 
@@ -81,8 +76,7 @@ class AccountRow:
     state: bytes
 
 
-@frozen(kw_only=True)
-class TopicBlockRow:
+class TopicBlockRow(Struct, frozen=True, kw_only=True):
     """
     Where the events of one topic stand in one block.
 
@@ -138,8 +132,7 @@ class EventPlace(Struct, frozen=True):
         return cls(offset, length, number, size // POSITION_SIZE)
 
 
-@frozen(kw_only=True)
-class HistoryRow:
+class HistoryRow(Struct, frozen=True, kw_only=True):
     """
     An inner node of the history tree.
 
@@ -153,8 +146,7 @@ class HistoryRow:
     hash: bytes
 
 
-@frozen(kw_only=True)
-class ValidatorsRow:
+class ValidatorsRow(Struct, frozen=True, kw_only=True):
     """
     A validator set that came after the first one.
 
@@ -168,8 +160,7 @@ class ValidatorsRow:
     encoded: bytes
 
 
-@frozen(kw_only=True)
-class TransactionPlace:
+class TransactionPlace(Struct, frozen=True, kw_only=True):
     """
     Where a transaction stands.
 
@@ -181,8 +172,7 @@ class TransactionPlace:
     index: int
 
 
-@frozen(kw_only=True)
-class Append:
+class Append(Struct, frozen=True, kw_only=True):
     """
     Everything that one block changes, stored together or not at all.
 

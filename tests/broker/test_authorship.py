@@ -7,7 +7,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -140,7 +140,7 @@ class AuthorsTests(AuthorshipTests):
         super().setUp()
         state = self.ledger.topicState("t")
         assert state is not None
-        self.state: Topic = evolve(state, authors=AuthorSet(authors=(self.author.key,)))
+        self.state: Topic = replace(state, authors=AuthorSet(authors=(self.author.key,)))
         self.patch(self.ledger, "topicState", lambda name: self.state)
 
     def test_othersAreRefusedBeforeTheySubmit(self) -> None:

@@ -4,9 +4,9 @@ Tests of L{svcbroker.chain.selectTransactions}, C{proposeBlock} and C{checkBlock
 
 from __future__ import annotations
 
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
@@ -205,7 +205,7 @@ class CheckTests(SynchronousTestCase):
                 if name in free and other >= getattr(self.parent, name):
                     continue
                 self.assertNotEqual(other, value)
-                header = evolve(candidate.header, **{name: other})
+                header = replace(candidate.header, **{name: other})
                 with self.assertRaises(InvalidBlock):
                     checkBlock(self.state, self.parent, header, self.block)
 
@@ -214,14 +214,14 @@ class CheckTests(SynchronousTestCase):
         header = self.propose().header
         for view in (3, 4, 6, 7):
             with self.assertRaises(InvalidBlock):
-                checkBlock(self.state, self.parent, evolve(header, view=view), self.block)
+                checkBlock(self.state, self.parent, replace(header, view=view), self.block)
         fallen = self.propose(view=2)
         self.assertRaises(InvalidBlock, self.check, fallen)
         self.check(self.propose(view=3))
 
     def test_timeFalls(self) -> None:
         """A time before the parent's is refused, whatever else is right."""
-        early = evolve(self.propose().header, timestamp=self.parent.timestamp - 1)
+        early = replace(self.propose().header, timestamp=self.parent.timestamp - 1)
         with self.assertRaises(InvalidBlock):
             checkBlock(self.state, self.parent, early, self.block)
 
@@ -271,7 +271,7 @@ class CheckTests(SynchronousTestCase):
         candidate = self.propose()
         with self.assertRaises(InvalidBlock):
             checkBlock(self.state, GENESIS.header(), candidate.header, self.block)
-        sibling = evolve(self.parent, timestamp=self.parent.timestamp - 1)
+        sibling = replace(self.parent, timestamp=self.parent.timestamp - 1)
         with self.assertRaises(InvalidBlock):
             checkBlock(self.state, sibling, candidate.header, self.block)
         with self.assertRaises(InvalidBlock):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
@@ -96,7 +96,7 @@ class CheckTests(SynchronousTestCase):
     def test_wrongHeader(self) -> None:
         """Votes for one header do not make another final."""
         self.refuse("does not hold", map(vote, range(3)), header=OTHER)
-        for header in (evolve(HEADER, timestamp=1), evolve(HEADER, chain=bytes(32))):
+        for header in (replace(HEADER, timestamp=1), replace(HEADER, chain=bytes(32))):
             self.refuse("does not hold", map(vote, range(3)), header=header)
 
     def test_wrongPhase(self) -> None:

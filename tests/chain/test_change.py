@@ -5,6 +5,7 @@ Changes of the validator set in the chain: what executes them, and who decides a
 from __future__ import annotations
 
 from attrs import evolve
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
@@ -197,9 +198,9 @@ class BlockTests(ChangeTestCase):
         """A header can neither hide a change nor claim one."""
         change = self.change(changeTo(0, 4))
         honest = self.block(change).header
-        self.refused(evolve(honest, nextValidators=GENESIS.validatorSet.hash), change)
+        self.refused(replace(honest, nextValidators=GENESIS.validatorSet.hash), change)
         empty = self.block().header
-        self.refused(evolve(empty, nextValidators=setOf(1, 0, 4).hash))
+        self.refused(replace(empty, nextValidators=setOf(1, 0, 4).hash))
 
     def test_newSetCannotDecideItsOwnBlock(self) -> None:
         """A set does not decide the block that brings it."""
@@ -207,15 +208,15 @@ class BlockTests(ChangeTestCase):
         following = setOf(1, 0, 4)
         honest = self.block(change).header
         self.refused(
-            evolve(honest, validators=following.hash, proposer=leaderIndex(0, 1, 2)), change
+            replace(honest, validators=following.hash, proposer=leaderIndex(0, 1, 2)), change
         )
 
     def test_oldSetCannotDecideNextBlock(self) -> None:
         """The set before does not decide the block after."""
         self.run_(self.change(changeTo(0, 4)))
         header = self.block().header
-        self.refused(evolve(header, validators=GENESIS.validatorSet.hash))
-        self.refused(evolve(header, proposer=leaderIndex(0, header.height, 4)))
+        self.refused(replace(header, validators=GENESIS.validatorSet.hash))
+        self.refused(replace(header, proposer=leaderIndex(0, header.height, 4)))
 
     def test_restoredStateContinuesAlike(self) -> None:
         """A state that is made again of what is kept goes on alike."""

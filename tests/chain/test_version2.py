@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
@@ -284,7 +285,7 @@ class FormatTests(ChainTestCase):
         for transactions, version in (([], 2), ([old], 2), ([new], 3), ([], 3), ([last], 3)):
             made = proposeBlock(state, parent, 0, 0, transactions)
             self.assertEqual(made.header.version, version)
-            other = evolve(made.header, version=5 - version)
+            other = replace(made.header, version=5 - version)
             self.assertRaises(InvalidBlock, checkBlock, state, parent, other, transactions)
             state.apply(made.outcome, made.history)
             parent = made.header

@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from attrs import evolve
 from msgspec.json import encode
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
@@ -190,7 +189,7 @@ class FindingTests(ForkTestCase):
         events = [verifyProof(encode(each), chain=self.chain.genesis.chain) for each in (one, two)]
         receipt = TransactionReceipt(Execution.DONE, 4)
         leaves = [receiptLeaf(event.transaction, receipt) for event in events]
-        header = evolve(one.block.header.header(), receiptRoot=merkleRoot(leaves))
+        header = replace(one.block.header.header(), receiptRoot=merkleRoot(leaves))
         block = FinalHeader(
             header=HeaderFields.of(header),
             certificate=PbftCertificate.of(self.chain.certify(header)),

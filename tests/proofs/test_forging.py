@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
 from msgspec.json import encode
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
@@ -154,7 +153,7 @@ class ForgeTests(SynchronousTestCase):
         header = proof.block.header.header()
         self.chain._seeds = [seedOf(f"node {index}") for index in range(4)]
         self.refused(replace(proof, block=self.forged(header)), "signature of validator 1")
-        former = evolve(header, validators=self.chain.genesis.validatorSet.hash)
+        former = replace(header, validators=self.chain.genesis.validatorSet.hash)
         self.refused(replace(proof, block=self.forged(former)), "another validator set")
         # Without the change it is their turn, as far as the proof says. That is what forks are:
         # nobody who has no checkpoint can see it.
@@ -168,7 +167,7 @@ class ForgeTests(SynchronousTestCase):
         """The nodes of a later set cannot sign what came before it."""
         proof = self.prove(self.early)
         self.refused(self.signed(proof, (0, 1, 2)), "signature of validator 1")
-        later = evolve(proof.block.header.header(), validators=self.chain.head.validators)
+        later = replace(proof.block.header.header(), validators=self.chain.head.validators)
         self.refused(replace(proof, block=self.forged(later)), "another validator set")
 
     def test_changesAreCompleteAndOrdered(self) -> None:
@@ -210,7 +209,7 @@ class ForgeTests(SynchronousTestCase):
         own = ValidatorSet(1, tuple(publicKey(seedOf(name)) for name in names))
         ordinary = self.prove(self.early).block
         self.chain._seeds = [seedOf(name) for name in names]
-        header = evolve(proof.block.header.header(), validators=own.hash, nextValidators=own.hash)
+        header = replace(proof.block.header.header(), validators=own.hash, nextValidators=own.hash)
         change = NodeChange(
             header=ordinary.header,
             certificate=ordinary.certificate,
@@ -229,13 +228,13 @@ class ForgeTests(SynchronousTestCase):
         own = ValidatorSet(2, tuple(map(publicKey, first)))
         for header in (change.header.header(), self.prove(self.early).block.header.header()):
             self.chain._seeds = first
-            earlier = self.forged(evolve(header, nextValidators=own.hash))
+            earlier = self.forged(replace(header, nextValidators=own.hash))
             second = NodeChange(
                 header=earlier.header,
                 certificate=earlier.certificate,
                 nodes=[key.hex() for key in own.keys],
             )
-            block = self.forged(evolve(proof.block.header.header(), validators=own.hash))
+            block = self.forged(replace(proof.block.header.header(), validators=own.hash))
             forged = replace(proof, changes=[change, second], block=block)
             self.refused(forged, "does not bring")
 
@@ -335,7 +334,7 @@ class ForgeTests(SynchronousTestCase):
         """A header whose history is something else vouches for nothing."""
         proof = self.prove(self.early, self.late.height)
         assert proof.checkpoint is not None
-        header = evolve(proof.checkpoint.header.header(), history=bytes(32))
+        header = replace(proof.checkpoint.header.header(), history=bytes(32))
         final = self.forged(header)
         changed = replace(proof.checkpoint, header=final.header, certificate=final.certificate)
         self.refused(replace(proof, checkpoint=changed), "not in the history")

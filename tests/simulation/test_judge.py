@@ -135,13 +135,13 @@ class JudgeTests(SynchronousTestCase):
         block = self.block(self.opening)
         signed = self.certificate(block.header, 0, 1, 2)
         self.violates(VALIDITY, self.judge.decided, 0, block.header, signed, [])
-        wrong = evolve(block.header, stateRoot=bytes(32))
+        wrong = replace(block.header, stateRoot=bytes(32))
         signed = self.certificate(wrong, 0, 1, 2)
         self.violates(VALIDITY, self.judge.decided, 0, wrong, signed, [self.opening])
         invented = Transaction.create(Kind.OPEN, bytes(20), 9, 0, "other")
         self.violates(VALIDITY, self.decide, self.block(invented))
         self.go(self.opening)
-        orphan = evolve(self.block(self.transaction(2)).header, parent=bytes(32))
+        orphan = replace(self.block(self.transaction(2)).header, parent=bytes(32))
         signed = self.certificate(orphan, 0, 1, 2)
         self.violates(VALIDITY, self.judge.decided, 0, orphan, signed, [self.transaction(2)])
 
@@ -187,5 +187,5 @@ class JudgeTests(SynchronousTestCase):
     def test_otherBlockOnDiskIsReported(self) -> None:
         self.go(self.opening)
         other = self.head
-        forged: Sequence[Header] = [self.genesis.header(), evolve(other, timestamp=1)]
+        forged: Sequence[Header] = [self.genesis.header(), replace(other, timestamp=1)]
         self.violates(AGREEMENT, self.judge.loaded, 0, forged, 0)

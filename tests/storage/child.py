@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from svcbroker.storage import StorageFailed, Store
 from tests.storage.chains import Chain, differences, newStore, seededChain
@@ -61,7 +61,7 @@ def oneSyncFails(path: Path) -> None:
     """
     store, chain, syncs = storeWithSyncs(path)
     syncs.value = 1
-    failure = expectFailure(store, evolve(chain.add([("a", b"never stored")]), accounts=()))
+    failure = expectFailure(store, replace(chain.add([("a", b"never stored")]), accounts=()))
     chain.drop()
     check(not differences(store, chain, chain.height), "the failed block is seen")
     report(chain.height, failure)

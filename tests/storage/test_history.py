@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import storedHistory
@@ -45,7 +45,7 @@ class RowsTestCase(SynchronousTestCase):
         """
         The next block, with these rows.
         """
-        return evolve(self.chain.add([("a", b"x")]), history=history, validators=validators)
+        return replace(self.chain.add([("a", b"x")]), history=history, validators=validators)
 
     def reopen(self) -> None:
         """
@@ -64,7 +64,7 @@ class RowsTestCase(SynchronousTestCase):
         self.reopen()
         self.assertEqual(differences(self.store, self.chain, height), [])
         self.assertEqual(self.store.validatorSets(), sets)
-        self.store.append(evolve(append, history=(), validators=None))
+        self.store.append(replace(append, history=(), validators=None))
         self.assertEqual(differences(self.store, self.chain, height + 1), [])
 
 
@@ -120,7 +120,7 @@ class HistoryTests(RowsTestCase):
         """
         row = HistoryRow(level=8, position=0, hash=b"a" * 32)
         self.append([row])
-        for again in (row, evolve(row, hash=b"b" * 32)):
+        for again in (row, replace(row, hash=b"b" * 32)):
             fresh = HistoryRow(level=8, position=1, hash=b"c" * 32)
             self.refused(self.next([fresh, again]))
             self.assertEqual(list(self.store.historyNodes(8, 0, 9)), [b"a" * 32])
@@ -147,7 +147,7 @@ class ValidatorsTests(RowsTestCase):
         """
         row = ValidatorsRow(generation=1, height=1, encoded=b"set")
         self.append(validators=row)
-        for again in (row, evolve(row, height=2), evolve(row, encoded=b"another")):
+        for again in (row, replace(row, height=2), replace(row, encoded=b"another")):
             self.refused(self.next(validators=again))
             self.assertEqual(list(self.store.validatorSets()), [row])
 
@@ -169,7 +169,7 @@ class StoredHistoryTests(RowsTestCase):
                 HistoryRow(level=level, position=position, hash=hash)
                 for level, position, hash in self.history.completed
             ]
-            self.store.append(evolve(append, history=rows))
+            self.store.append(replace(append, history=rows))
         self.source = storedHistory(self.store, BEGINNING)
 
     def test_storedHistoryContinues(self) -> None:

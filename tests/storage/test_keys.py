@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
-from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import ErasedRange, KeyUse, MemoryKeys
@@ -56,7 +56,7 @@ class KeyTests(SynchronousTestCase):
         append = self.chain.add([])
         uses = [each for each in added if isinstance(each, KeyUse)]
         erased = [each for each in added if isinstance(each, ErasedRange)]
-        self.store.append(evolve(append, uses=uses, erased=erased))
+        self.store.append(replace(append, uses=uses, erased=erased))
 
     def reopen(self) -> None:
         """Close the store, and open it again."""
@@ -151,16 +151,16 @@ class KeyTests(SynchronousTestCase):
         second = AuthorSet(generation=1, authors=(b"k" * 32, b"l" * 32), admins=(b"m" * 32,))
         for authors in (first, second):
             topics = [
-                evolve(row, topic=evolve(row.topic, authors=authors))
+                replace(row, topic=replace(row.topic, authors=authors))
                 if row.topic.name == "b"
                 else row
                 for row in append.topics
             ]
-            self.store.append(evolve(append, topics=topics))
+            self.store.append(replace(append, topics=topics))
             self.reopen()
             found = {row.topic.name: row.topic.authors for row in self.store.topics()}
             self.assertEqual(found, {"a": None, "b": authors})
-            append = evolve(self.chain.add([]), topics=append.topics)
+            append = replace(self.chain.add([]), topics=append.topics)
 
     def test_damagedAuthorsAreReported(self) -> None:
         """Authors that cannot be read are damage."""

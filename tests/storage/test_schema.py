@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.storage import HistoryRow, StorageRefused, Store, ValidatorsRow
@@ -135,7 +135,7 @@ class SecondStepTests(SynchronousTestCase):
         self.assertEqual(list(store.historyNodes(8, 0, 9)), [])
         node = HistoryRow(level=8, position=0, hash=b"h" * 32)
         nodes = ValidatorsRow(generation=1, height=11, encoded=b"set")
-        store.append(evolve(self.chain.appends[10], history=[node], validators=nodes))
+        store.append(replace(self.chain.appends[10], history=[node], validators=nodes))
         store.close()
         store = Store.open(self.path)
         self.assertEqual(differences(store, self.chain, 11), [])

@@ -11,7 +11,7 @@ from pathlib import Path
 from struct import error as StructError
 from typing import cast
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.model import Topic, topicPrefix
@@ -170,12 +170,12 @@ class StoreTests(SynchronousTestCase):
         append = self.chain.add([("a", b"2")])
         block = append.block
         for wrong in (
-            evolve(append, block=evolve(block, height=1)),
-            evolve(append, block=evolve(block, height=3)),
-            evolve(append, block=evolve(block, transactionTotal=1)),
-            evolve(append, block=evolve(block, hash=self.chain.appends[0].block.hash)),
-            evolve(append, transactionHashes=[b"abc"]),
-            evolve(append, topicBlocks=[*append.topicBlocks, *append.topicBlocks]),
+            replace(append, block=replace(block, height=1)),
+            replace(append, block=replace(block, height=3)),
+            replace(append, block=replace(block, transactionTotal=1)),
+            replace(append, block=replace(block, hash=self.chain.appends[0].block.hash)),
+            replace(append, transactionHashes=[b"abc"]),
+            replace(append, topicBlocks=[*append.topicBlocks, *append.topicBlocks]),
         ):
             self.assertRaises(ValueError, self.store.append, wrong)
         self.assertEqual(differences(self.store, self.chain, 1), [])
@@ -187,9 +187,9 @@ class StoreTests(SynchronousTestCase):
         A mistake of the caller's that only shows half-way leaves nothing behind.
         """
         append = self.chain.add([("a", b"1")])
-        wrong = evolve(append, topics=[*append.topics, cast(TopicRow, "no row")])
+        wrong = replace(append, topics=[*append.topics, cast(TopicRow, "no row")])
         self.assertRaises(AttributeError, self.store.append, wrong)
-        wrong = evolve(append, block=evolve(append.block, body=cast(bytes, object())))
+        wrong = replace(append, block=replace(append.block, body=cast(bytes, object())))
         self.assertRaises(sqlite3.Error, self.store.append, wrong)
         self.store.append(append)
         self.reopen()
@@ -291,7 +291,7 @@ class StoreTests(SynchronousTestCase):
         hashes[600:602] = [b"\xff\xfftw", b"in\xff\xff"]
         for start in range(0, 1300, 260):
             append = self.chain.add([("a", b"")] * 260)
-            self.store.append(evolve(append, transactionHashes=hashes[start : start + 260]))
+            self.store.append(replace(append, transactionHashes=hashes[start : start + 260]))
         for _ in range(2):
             expected = [self.chain.place(position) for position in twins]
             self.assertEqual(

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from attrs import evolve
 from msgspec.structs import replace
 
 from svcbroker.chain import Kind, Phase, Transaction, leaderIndex
@@ -104,7 +103,7 @@ class WrongRoot(BaseBehaviour):
         if not (isinstance(effect, Send) and isinstance(effect.message, Proposal)):
             return [effect]
         said = effect.message
-        header = evolve(said.block.header, stateRoot=bytes(32))
+        header = replace(said.block.header, stateRoot=bytes(32))
         block = replace(said.block, header=header)
         replica.adversary.actions["wrong state root"] += 1
         lie = replica.adversary.proposal(replica.index, said.round, block, said.justification)

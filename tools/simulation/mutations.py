@@ -311,7 +311,7 @@ class NoExecutionCheck(HostChain):
         executed = proposeBlock(
             self.state, self.head, header.view, header.timestamp, block.transactions
         )
-        return evolve(executed, header=header)
+        return replace(executed, header=header)
 
 
 class AnyTransaction(HostChain):

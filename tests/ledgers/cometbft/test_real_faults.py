@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.defer import gatherResults
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
@@ -324,7 +324,7 @@ class ForgeryTests(NetworkTestCase):
         chain = bad.ledger._application.genesis.chain
         state: Any = bad.ledger._state
         index = state.topicIndex(TOPIC)
-        state._topics[index] = evolve(state._topics[index], authors=None)
+        state._topics[index] = replace(state._topics[index], authors=None)
         forged = Authorship(key=author.key, signedAt=1, signature=bytes(64))
         for sender, authorship, execution in (
             (good[1], forged, Execution.REFUSED),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import evolve
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -93,7 +92,7 @@ class ApplicationTests(SynchronousTestCase):
             {"transactionCount": 2},
             {"transactionTotal": 7},
         ):
-            bad = replace(good, header=evolve(good.header, **change))
+            bad = replace(good, header=replace(good.header, **change))
             self.refused(bad, "not follow from")
 
     def test_timeMustBeInRange(self) -> None:
@@ -107,13 +106,13 @@ class ApplicationTests(SynchronousTestCase):
         self.rig.now = lambda: 1000.0
         self.assertIsNotNone(self.application.check(self.block(self.waiting[:1])))
         good = self.block(self.waiting[:1])
-        before = evolve(good.header, timestamp=self.application.head.timestamp - 1)
+        before = replace(good.header, timestamp=self.application.head.timestamp - 1)
         self.refused(replace(good, header=before), "before its parent's")
 
     def test_otherParentCannotBeChecked(self) -> None:
         """A block on top of another than the last stored one cannot be checked."""
         good = self.block(self.waiting[:1])
-        orphan = replace(good, header=evolve(good.header, parent=bytes(32)))
+        orphan = replace(good, header=replace(good.header, parent=bytes(32)))
         self.assertIsNone(self.application.check(orphan))
 
     def test_nothingIsProposedWhileStoring(self) -> None:

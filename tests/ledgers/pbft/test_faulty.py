@@ -40,7 +40,7 @@ class Equivocator(Replica):
 
     def other(self, proposal: Proposal) -> Proposal:
         """The proposal of a valid block with another time."""
-        header = evolve(proposal.block.header, timestamp=proposal.block.header.timestamp + 1)
+        header = replace(proposal.block.header, timestamp=proposal.block.header.timestamp + 1)
         payload = votePayload(
             Phase.PROPOSE, header.chain, proposal.height, proposal.round, header.hash
         )
@@ -60,7 +60,7 @@ class Forger(Replica):
         effects = list(super().receive(message, isLast))
         for place, effect in enumerate(effects):
             if isinstance(effect, Send) and isinstance(effect.message, DecidedBlock):
-                header = evolve(effect.message.header, timestamp=1)
+                header = replace(effect.message.header, timestamp=1)
                 effects[place] = replace(effect, message=replace(effect.message, header=header))
         return effects
 

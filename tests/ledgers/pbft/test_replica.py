@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import evolve
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -227,7 +226,7 @@ class ProposalTests(ReplicaTestCase):
         self.ignores(replace(good, signature=forged), replace(good, block=self.y))
 
     def test_wrongParentIsIgnored(self) -> None:
-        orphan = self.set.block(1, parent=evolve(self.set.head, timestamp=5))
+        orphan = self.set.block(1, parent=replace(self.set.head, timestamp=5))
         self.ignores(self.set.proposal(1, orphan))
 
     def test_invalidBlockGetsNoVote(self) -> None:

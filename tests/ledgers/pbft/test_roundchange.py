@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import evolve
 from msgspec.structs import replace
 
 from svcbroker.ledgers.pbft._effects import Decide, Send, StartTimer, StopTimers, Timer
@@ -255,7 +254,7 @@ class CatchUpTests(ReplicaTestCase):
             self.set.certificate(self.x, (0, 1, 3), round=1, signedRound=0),
         ):
             self.ignores(replace(self.decided, certificate=certificate))
-        orphan = self.set.block(1, parent=evolve(self.set.head, timestamp=5))
+        orphan = self.set.block(1, parent=replace(self.set.head, timestamp=5))
         certificate = self.set.certificate(orphan, (0, 1, 3))
         self.ignores(DecidedBlock(sender=3, header=orphan.header, certificate=certificate))
         self.assertEqual(self.replica.head, self.set.head)

@@ -225,7 +225,7 @@ class EngineTests(SynchronousTestCase):
         other = self.chain.lights[self.early.height - 1]
         block = self.resigned(self.chain.lights[self.early.height], appHash=other.header.appHash)
         self.refused(self.certified(proof, block), "another header")
-        header = evolve(proof.block.header.header(), view=9)
+        header = replace(proof.block.header.header(), view=9)
         changed = replace(proof.block, header=HeaderFields.of(header))
         self.refused(replace(proof, block=changed), "another header")
 
@@ -261,7 +261,7 @@ class EngineTests(SynchronousTestCase):
         header = proof.block.header.header()
         former = [f"node {index}" for index in range(4)]
         self.refused(replace(proof, block=self.forged(header, former)), "not those that decide")
-        named = evolve(header, validators=self.chain.genesis.validatorSet.hash)
+        named = replace(header, validators=self.chain.genesis.validatorSet.hash)
         self.refused(replace(proof, block=self.forged(named, former)), "another validator set")
 
     def test_changeNeedsFormerSet(self) -> None:
