@@ -82,7 +82,7 @@ class Connection:
         self._output = output
         self._wire = wire
         self._remote = remote
-        self._decoder = Decoder(context.settings.maximumPacketSize, joinsRuns=True)
+        self._decoder = Decoder(context.settings.maximumPacketSize)
         self._version = MQTT_311
         self._backlog: deque[Arrival] = deque()
         self._isWaiting = False

@@ -4,7 +4,7 @@ Framing: finds the packets in the bytes of a connection, and reads PUBLISH and C
 
 from __future__ import annotations
 
-from struct import unpack_from
+from struct import iter_unpack, unpack_from
 from typing import Final
 
 from .codec import PROTOCOL_NAME, READERS
@@ -19,6 +19,7 @@ from .packets import (
     Pubacks,
     Publish,
     Publishes,
+    PublishRun,
     Will,
 )
 from .reasons import MalformedPacket, MqttError, ProtocolError, ReasonCode
@@ -30,7 +31,7 @@ _PUBACK_HEAD: Final = 0x4002
 """How a PUBACK without a reason begins: its type, and the length of the packet identifier."""
 _PUBACK_START: Final = _PUBACK_HEAD.to_bytes(2, "big")
 _MAX_RUN: Final = 64
-"""The most PUBACKs that are read as one run."""
+"""The most packets that are compared in one piece: those behind a different one are read again."""
 _MAX_HEADER = 5
 _REMEMBERED_TOPICS: Final = 1024
 
@@ -47,16 +48,6 @@ def checkTopicName(topic: str) -> None:
     if "+" in topic or "#" in topic:
         # [MQTT-3.3.2-2] [MQTT5-3.3.2-2]
         raise MqttError(ReasonCode.TOPIC_NAME_INVALID, "a topic name has wildcards")
-
-
-def _runOf(packets: list[Arrival]) -> list[Publish]:
-    """The run of PUBLISH packets at the end of C{packets}; a new one if there is none."""
-    last = packets[-1] if packets else None
-    if isinstance(last, Publishes):
-        return last.packets
-    run: list[Publish] = []
-    packets.append(Publishes(run))
-    return run
 
 
 def _pubacks(data: bytes, position: int) -> tuple[int, ...]:
@@ -85,16 +76,11 @@ class Decoder:
         after it.
     """
 
-    def __init__(
-        self, maximumPacketSize: int, version: int = 0, *, joinsRuns: bool = False
-    ) -> None:
+    def __init__(self, maximumPacketSize: int, version: int = 0) -> None:
         """
         @param maximumPacketSize: the most bytes of a packet, all of it.
-        @param joinsRuns: whether consecutive PUBLISH and PUBACK packets are returned as one
-            L{Publishes} or L{Pubacks}.
         """
         self.version = version
-        self._joinsRuns = joinsRuns
         self.error: MqttError | None = None
         self._maximumPacketSize = maximumPacketSize
         # The beginning of an incomplete packet, and the fewest bytes that it lacks.
@@ -109,16 +95,25 @@ class Decoder:
 
     def receive(self, data: bytes) -> list[Packet]:
         """
-        L{arrivals} of a decoder that does not join runs.
+        Read bytes, and return the packets of L{arrivals} one by one.
         """
-        packets: list[Packet] = self.arrivals(data)  # type: ignore[assignment]
+        packets: list[Packet] = []
+        for arrival in self.arrivals(data):
+            if isinstance(arrival, Publishes):
+                for run in arrival.runs:
+                    packets += run.packets()
+            elif isinstance(arrival, Pubacks):
+                packets += map(Puback, arrival.packetIds)
+            else:
+                packets.append(arrival)
         return packets
 
     def arrivals(self, data: bytes) -> list[Arrival]:
         """
         Read bytes.
 
-        @return: the packets that they complete. Where L{error} is set, those before the error.
+        @return: the packets that they complete, consecutive PUBLISH and PUBACK packets as
+            L{Publishes} and L{Pubacks}. Where L{error} is set, those before the error.
         """
         if self.error is not None:
             return []
@@ -143,6 +138,7 @@ class Decoder:
         """Read the complete packets of C{data}; return where the incomplete one begins."""
         position, end = 0, len(data)
         append = packets.append
+        runs: list[PublishRun] = []
         while position < end:
             start = position + 2
             if start > end:
@@ -174,27 +170,24 @@ class Decoder:
                     raise ProtocolError("the first packet is no CONNECT")
                 break
             if first >> 4 == _PUBLISH and self.version:
-                publish = self._publish(data, first, start, stop)
-                if self._joinsRuns:
-                    run = _runOf(packets)
-                    run.append(publish)
-                    if stop < end:
-                        stop = self._readSimilar(data, position, start, stop, publish, run)
-                else:
-                    append(publish)
+                isFirst = not runs
+                self._publish(data, first, start, stop, runs)
+                if isFirst:
+                    append(Publishes(runs))
+                if stop < end:
+                    stop = self._readSimilar(data, position, start, stop, runs[-1])
             elif first == _PUBACK and length == 2 and self.version:
                 # Hot path with many subscribers: no Reader.
                 packetIds = _pubacks(data, position)
                 if not packetIds:
                     # [MQTT-2.3.1-1] [MQTT5-2.2.1-3]
                     raise ProtocolError("a packet identifier is zero")
-                if self._joinsRuns:
-                    append(Pubacks(packetIds))
-                else:
-                    packets += map(Puback, packetIds)
+                append(Pubacks(packetIds))
                 stop = position + 4 * len(packetIds)
+                runs = []
             else:
                 append(self._packet(data, first, start, stop))
+                runs = []
             position = stop
         return position
 
@@ -215,7 +208,10 @@ class Decoder:
             raise MalformedPacket("a packet is longer than its fields")
         return packet
 
-    def _publish(self, data: bytes, first: int, start: int, stop: int) -> Publish:
+    def _publish(
+        self, data: bytes, first: int, start: int, stop: int, runs: list[PublishRun]
+    ) -> None:
+        """Read a PUBLISH, and add it to the last of C{runs} or as a new one."""
         # Hot path: no Reader, and each topic name is decoded once.
         qos = first >> 1 & 3
         if qos == 3:
@@ -252,38 +248,57 @@ class Decoder:
                 reader = Reader(data, position, stop)
                 properties = decodeProperties(reader, Place.PUBLISH)
                 position = reader.position
-        return Publish(
-            topic, data[position:stop], qos, first & 1 == 1, first & 8 == 8, packetId, properties
-        )
+        payload, flags = data[position:stop], first & 0x0F
+        if runs and properties is NO_PROPERTIES:
+            last = runs[-1]
+            model = last.first
+            if (
+                model.topic is topic
+                and model.properties is NO_PROPERTIES
+                and flags == model.qos << 1 | (8 if model.dup else 0)
+                and not model.retain
+            ):
+                last.packetIds.append(packetId)
+                last.payloads.append(payload)
+                return
+        publish = Publish(topic, payload, qos, flags & 1 == 1, flags & 8 == 8, packetId, properties)
+        runs.append(PublishRun(publish, [packetId], [payload]))
 
     def _readSimilar(
-        self, data: bytes, position: int, start: int, stop: int, model: Publish, run: list[Publish]
+        self, data: bytes, position: int, start: int, stop: int, run: PublishRun
     ) -> int:
         """
         Read the PUBLISH packets behind one that have the same size, flags and topic. Clients that
-        publish in bulk send long runs of them; one comparison replaces decoding the header again.
+        publish in bulk send long runs of them, which are split at once.
 
         @param position: where the first begins; its fields begin at C{start}, it ends at C{stop}.
-        @param run: the packets are appended to it.
+        @param run: the packets are added to it.
         @return: where the first different packet begins.
         """
-        if not model.qos or model.properties is not NO_PROPERTIES:
+        toId = start + 2 + (data[start] << 8 | data[start + 1]) - position
+        head = data[position : position + toId]
+        qos = run.first.qos
+        if not data.startswith(head, stop) or run.first.properties is not NO_PROPERTIES:
             return stop
-        topic, qos, retain, dup = model.topic, model.qos, model.retain, model.dup
-        size, place = stop - position, start + 2 + (data[start] << 8 | data[start + 1])
-        head, toId = data[position:place], place - position
+        size = stop - position
         # In MQTT 5 an empty list of properties follows.
-        isFive = self.version == MQTT_5
-        toPayload = toId + 3 if isFive else toId + 2
-        append, startsWith = run.append, data.startswith
-        while stop + size <= len(data) and startsWith(head, stop):
-            place = stop + toId
-            packetId = data[place] << 8 | data[place + 1]
-            if not packetId or (isFive and data[place + 2]):
+        empty, zero = b"\0" if self.version == MQTT_5 else b"", 0 if qos else None
+        toPayload = toId + (2 if qos else 0) + len(empty)
+        layout = f">{toId}s{'H' if qos else '0s'}{len(empty)}s{size - toPayload}s"
+        view, count = memoryview(data), _MAX_RUN
+        while count == _MAX_RUN:
+            count = min((len(data) - stop) // size, _MAX_RUN)
+            if not count:
                 break
-            payload = data[stop + toPayload : stop + size]
-            append(Publish(topic, payload, qos, retain, dup, packetId))
-            stop += size
+            heads, packetIds, properties, payloads = zip(
+                *iter_unpack(layout, view[stop : stop + count * size]), strict=True
+            )
+            if heads.count(head) < count or properties.count(empty) < count or zero in packetIds:
+                found = enumerate(zip(heads, packetIds, properties, strict=True))
+                count = next(n for n, (h, i, p) in found if h != head or i == zero or p != empty)
+            run.packetIds.extend(packetIds[:count] if qos else [0] * count)
+            run.payloads.extend(payloads[:count])
+            stop += count * size
         return stop
 
     def _newTopic(self, name: bytes) -> str:

@@ -5,7 +5,7 @@ Publishes of a session's client with QoS 2: exactly once, through crashes of the
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -63,9 +63,27 @@ class Incoming:
         self._storeNow = storeNow
         self._storeSoon = storeSoon
 
-    def isOpen(self, packetId: int) -> bool:
-        """Whether a PUBLISH is a repetition, which is not submitted."""
-        return packetId in self.published or packetId in self.submitted
+    def begin(
+        self, packetIds: Sequence[int], payloads: Sequence[bytes], most: int
+    ) -> tuple[dict[int, bytes], list[int]]:
+        """
+        Begin exchanges, up to the one that would be the first above a bound.
+
+        @param most: how many may be begun.
+        @return: the payloads of the messages that are to be published, by packet identifier, and
+            the packet identifiers of repetitions.
+        """
+        begun: dict[int, bytes] = {}
+        repeated = []
+        for packetId, payload in zip(packetIds, payloads, strict=True):
+            if packetId in self.published or packetId in self.submitted:
+                repeated.append(packetId)
+            elif len(begun) == most:
+                break
+            else:
+                self.submitted.add(packetId)
+                begun[packetId] = payload
+        return begun, repeated
 
     def keyOf(self, packetId: int, entropy: Callable[[int], bytes]) -> str:
         """

@@ -8,7 +8,7 @@ restarts, and reach subscribers at every broker of the same ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, TypeVar
@@ -30,6 +30,7 @@ from ...operations import (
 from .cloudevents import CloudEventContent, CloudEventForm, findCloudEvent, structuredPayload
 from .fields import NO_PROPERTIES, Properties, encodeProperties, encodeText, withoutLength
 from .packets import Publish, Will
+from .reasons import MqttError, ProtocolError, ReasonCode
 
 T = TypeVar("T")
 
@@ -205,6 +206,70 @@ def publicationOf(
     return makePublication(
         groupId=group, topic=message.topic, content=content, extensions=extensions, **given
     )
+
+
+def publicationsOf(
+    first: Publish,
+    payloads: Sequence[bytes],
+    group: str,
+    now: Callable[[], float],
+    publisher: str | None = None,
+) -> list[Publication]:
+    """
+    The publications that the messages of a L{PublishRun} become. See L{publicationOf}.
+
+    @param first: the first message of the run; the only one where it has properties.
+    @param payloads: of the messages.
+    """
+    if first.properties is not NO_PROPERTIES:
+        return [publicationOf(first, group, now, publisher)]
+    # One object for all, which the broker checks once.
+    topic, extensions = first.topic, _PLAIN[first.qos, first.retain]
+    if publisher is not None:
+        extensions = dict(publicationOf(first, group, now, publisher).extensions)
+    return [
+        Publication(groupId=group, topic=topic, content=payload, extensions=extensions)
+        for payload in payloads
+    ]
+
+
+class TopicAliases:
+    """
+    The topic aliases that a client has set on a connection. Section 3.3.2.3.4.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        """
+        @param maximum: the highest alias.
+        """
+        self._maximum = maximum
+        self._topics: dict[int, str] = {}
+
+    def resolve(self, packet: Publish) -> Publish:
+        """
+        Replace the topic alias of a packet from the client by its topic.
+
+        @raise MqttError: the packet has neither topic nor a known alias, or what only servers send.
+        """
+        if packet.properties.subscriptionIdentifiers:
+            # [MQTT5-3.3.4-6]
+            raise ProtocolError("a client must not send a subscription identifier")
+        alias = packet.properties.topicAlias
+        if alias is None:
+            if not packet.topic:
+                raise ProtocolError("there is neither a topic nor an alias")
+            return packet
+        if not 0 < alias <= self._maximum:
+            # [MQTT5-3.3.2-8] [MQTT5-3.3.2-9] [MQTT5-3.3.2-12]
+            raise MqttError(ReasonCode.TOPIC_ALIAS_INVALID, "the topic alias is out of range")
+        if packet.topic:
+            self._topics[alias] = packet.topic
+            return packet
+        topic = self._topics.get(alias)
+        if topic is None:
+            # [MQTT5-3.3.2-7]
+            raise ProtocolError("the topic alias is not known")
+        return msgspec.structs.replace(packet, topic=topic)
 
 
 def _expiryOf(interval: int | None, now: Callable[[], float], signedAt: int | None) -> int | None:

@@ -9,10 +9,11 @@ cycle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .fields import NO_PROPERTIES, Properties
 from .reasons import ReasonCode
@@ -205,10 +206,30 @@ PACKET_TYPES: tuple[type[Packet], ...] = (
 """The packets in the order of their types, which begin with 1. Section 2.1.2."""
 
 
-class Publishes(Struct, frozen=True):
-    """A run of consecutive PUBLISH packets."""
+class PublishRun(Struct, frozen=True):
+    """
+    Consecutive PUBLISH packets that differ in packet identifier and payload alone.
 
-    packets: list[Publish]
+    @ivar first: the first of them. With properties it is the only one; with RETAIN either no
+        payload of the run is empty or all are.
+    @ivar packetIds: of all of them; 0 with QoS 0.
+    @ivar payloads: of all of them.
+    """
+
+    first: Publish
+    packetIds: list[int]
+    payloads: list[bytes]
+
+    def packets(self) -> Iterator[Publish]:
+        """The packets one by one."""
+        for packetId, payload in zip(self.packetIds, self.payloads, strict=True):
+            yield replace(self.first, packetId=packetId, payload=payload)
+
+
+class Publishes(Struct, frozen=True):
+    """Consecutive PUBLISH packets."""
+
+    runs: list[PublishRun]
 
 
 class Pubacks(Struct, frozen=True):

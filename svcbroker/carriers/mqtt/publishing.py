@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-from attrs import define, field
+from msgspec import Struct
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -19,11 +19,10 @@ from ...errors import BrokerError, IdempotencyConflict, LedgerUnavailable, Quota
 from ...interfaces import Action
 from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
 from .context import Context, policyOf
-from .fields import NO_PROPERTIES
 from .handshake import Handshake
-from .messages import publicationOf
-from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, Pubrec, Pubrel
-from .reasons import MqttError, ProtocolError, ReasonCode, publishReason
+from .messages import TopicAliases, publicationsOf
+from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, PublishRun, Pubrec, Pubrel
+from .reasons import MqttError, ReasonCode, publishReason
 from .session import Session
 
 if TYPE_CHECKING:
@@ -34,26 +33,28 @@ _RECHECK: Final = 0.01
 """Seconds until it is looked again whether earlier messages are submitted."""
 
 
-@define(eq=False)
-class _Run:
+class _Run(Struct, eq=False):
     """
     Publishes of one read.
 
-    @ivar packets: those that are to be answered.
+    @ivar qos: the QoS of those that are to be answered.
+    @ivar packetIds: their packet identifiers.
     @ivar publications: those of them that are to be published.
-    @ivar refused: the errors of the others, by their places in C{packets}.
+    @ivar refused: the errors of the others, by their places in C{packetIds}.
     @ivar repeated: packet identifiers of further ones, which were sent before.
-    @ivar last: a message at which the connection ends, and why, if there is one.
+    @ivar last: QoS and packet identifier of a message at which the connection ends, and why, if
+        there is one.
     @ivar needsDisk: whether idempotency keys must be on disk before they are submitted.
     @ivar size: the bytes of their payloads.
     @ivar answers: their outcomes, once they are known.
     """
 
-    packets: list[Publish] = field(factory=list)
-    publications: list[Publication] = field(factory=list)
-    refused: dict[int, BrokerError] = field(factory=dict)
-    repeated: list[int] = field(factory=list)
-    last: tuple[Publish, BrokerError] | None = None
+    qos: list[int] = []
+    packetIds: list[int] = []
+    publications: list[Publication] = []
+    refused: dict[int, BrokerError] = {}
+    repeated: list[int] = []
+    last: tuple[int, int, BrokerError] | None = None
     needsDisk: bool = False
     size: int = 0
     answers: Sequence[BrokerError | None] | None = None
@@ -108,7 +109,7 @@ class Receiving:
         self._wire = wire
         self._refuse = refuse
         self._overQuota = overQuota
-        self._aliases: dict[int, str] = {}
+        self._aliases = TopicAliases(settings.topicAliasMaximum)
         self._bytes = 0
         self._quota = settings.receiveMaximum
         # Exchanges with QoS 2 that were begun on this connection.
@@ -139,45 +140,66 @@ class Receiving:
         """
         run = _Run()
         try:
-            self._collect(arrived.packets, run)
+            for similar in arrived.runs:
+                self._collect(similar, run)
+                if run.last is not None:
+                    break
         finally:
-            if run.packets or run.last is not None:
+            if run.packetIds or run.last is not None:
                 self._add(run)
 
-    def _collect(self, arrived: Sequence[Publish], run: _Run) -> None:
-        """Make publications of messages, up to one at which the connection ends."""
-        packets, publications = run.packets, run.publications
-        session, group, now = self._session, self._session.group, self._now
-        # 3.1.1 cannot refuse a message with QoS 0: it is dropped.
+    def _collect(self, arrived: PublishRun, run: _Run) -> None:
+        """
+        Begin the exchanges of messages, and make publications of them, up to one at which the
+        connection ends.
+        """
+        first = self._aliases.resolve(arrived.first)
+        packetIds: Sequence[int] = arrived.packetIds
+        payloads: Sequence[bytes] = arrived.payloads
+        principal, group, isWhole = self._session.principal, self._session.group, True
+        if first.qos:
+            packetIds, payloads, isWhole = self._begin(arrived, run.repeated)
+        elif self._version != MQTT_5 and not principal.may(Action.PUBLISH, group, first.topic):
+            # 3.1.1 cannot refuse a message with QoS 0: it is dropped.
+            for _ in packetIds:
+                principal.recordRefusal(Action.PUBLISH, group, first.topic)
+            return
+        if packetIds:
+            self._makePublications(first, packetIds, payloads, run)
+        if not isWhole:
+            # Section 3.3.4; 3.1.1 has no such bound, its clients are paused instead.
+            raise MqttError(
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, "more publishes than Receive Maximum"
+            )
+
+    def _makePublications(
+        self, first: Publish, packetIds: Sequence[int], payloads: Sequence[bytes], run: _Run
+    ) -> None:
+        session, qos, group = self._session, first.qos, self._session.group
         principal = session.principal
-        dropsSome = self._version != MQTT_5 and not principal.isEverything
-        mark = session.mark if session.hasNoLocal else None
-        for packet in arrived:
-            if packet.properties is not NO_PROPERTIES:
-                packet = self._resolve(packet)
-            elif not packet.topic:
-                raise ProtocolError("there is neither a topic nor an alias")
-            qos, topic, payload = packet.qos, packet.topic, packet.payload
-            if dropsSome and not (qos or principal.may(Action.PUBLISH, group, topic)):
-                principal.recordRefusal(Action.PUBLISH, group, topic)
-                continue
-            if qos and not self._begin(qos, packet.packetId, run.repeated):
-                continue
-            try:
-                # A client that may not publish learns nothing of the index.
-                if packet.retain and payload and principal.may(Action.PUBLISH, group, topic):
-                    self._retained.checkRoom(principal, topic, self._settings.maxRetainedBytes)
-                publication = publicationOf(packet, group, now, mark)
-            except BrokerError as error:
-                if self._version != MQTT_5:
-                    run.last = (packet, error)
-                    return
-                run.refused[len(packets)] = error
-            else:
-                if qos == 2 and session.isPersistent:
-                    publication = self._withKey(publication, packet.packetId, run)
-                publications.append(publication)
-            packets.append(packet)
+        try:
+            # A client that may not publish learns nothing of the index.
+            if first.retain and first.payload and principal.may(Action.PUBLISH, group, first.topic):
+                most = self._settings.maxRetainedBytes
+                self._retained.checkRoom(principal, first.topic, most)
+            mark = session.mark if session.hasNoLocal else None
+            made = publicationsOf(first, payloads, group, self._now, mark)
+        except BrokerError as error:
+            if self._version != MQTT_5:
+                run.last = (qos, packetIds[0], error)
+                for packetId in packetIds[1:]:
+                    session.incoming.interrupted(packetId)
+                return
+            place = len(run.packetIds)
+            run.refused |= dict.fromkeys(range(place, place + len(packetIds)), error)
+        else:
+            if qos == 2 and session.isPersistent:
+                pairs = zip(made, packetIds, strict=True)
+                made = [self._withKey(each, packetId, run) for each, packetId in pairs]
+            run.publications += made
+        run.qos += [qos] * len(packetIds)
+        run.packetIds += packetIds
+        run.size += sum(map(len, payloads))
 
     def _withKey(self, publication: Publication, packetId: int, run: _Run) -> Publication:
         """Give a publication an idempotency key, unless it has one or cannot have one."""
@@ -185,33 +207,38 @@ class Receiving:
             return publication
         run.needsDisk = True
         key = self._session.incoming.keyOf(packetId, self._entropy)
-        return msgspec.structs.replace(publication, idempotencyKey=key, isKeyOptional=True)
+        return replace(publication, idempotencyKey=key, isKeyOptional=True)
 
-    def _begin(self, qos: int, packetId: int, repeated: list[int]) -> bool:
-        """Begin an exchange; return whether its message is to be published."""
+    def _begin(
+        self, arrived: PublishRun, repeated: list[int]
+    ) -> tuple[Sequence[int], Sequence[bytes], bool]:
+        """
+        Begin exchanges.
+
+        @return: the packet identifiers and payloads of the messages that are to be published, and
+            whether there are no more than Receive Maximum.
+        """
+        packetIds, payloads = arrived.packetIds, arrived.payloads
+        count = len(packetIds)
+        quota = self._quota if self._version == MQTT_5 else count
+        if arrived.first.qos == 1:
+            self._quota -= min(count, quota)
+            return packetIds[:quota], payloads[:quota], count <= quota
         incoming = self._session.incoming
-        if qos == 2 and incoming.isOpen(packetId):
+        begun, again = incoming.begin(packetIds, payloads, quota)
+        for packetId in again:
             # [MQTT-4.3.3-2] [MQTT5-4.3.3-10]: it was published before.
             if packetId in incoming.published:
                 self._send(encodeSuccess(PUBREC, packetId))
             else:
                 repeated.append(packetId)
-            return False
-        if not self._quota and self._version == MQTT_5:
-            # Section 3.3.4; 3.1.1 has no such bound, its clients are paused instead.
-            raise MqttError(
-                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, "more publishes than Receive Maximum"
-            )
-        self._quota -= 1
-        if qos == 2:
-            incoming.submitted.add(packetId)
-            self._open.add(packetId)
-        return True
+        self._open.update(begun)
+        self._quota -= len(begun)
+        return list(begun), list(begun.values()), len(begun) + len(again) == count
 
     def _add(self, run: _Run) -> None:
         """Submit messages after those before them."""
-        run.size = sum([len(packet.payload) for packet in run.packets])
-        self.unanswered += len(run.packets)
+        self.unanswered += len(run.packetIds)
         self._bytes += run.size
         if run.needsDisk:
             self._unsubmitted.append(run)
@@ -233,12 +260,11 @@ class Receiving:
     def _submit(self, run: _Run) -> None:
         principal, publications = self._session.principal, run.publications
         batch = self._broker.submit(principal, publications, self._policy)
-        isOverQuota = batch.hasRefused and self._checkRefused(batch.answers, run.packets)
+        isOverQuota = batch.hasRefused and self._checkRefused(batch.answers, run)
         self._order.append(run)
-        batch.done.addErrback(self._failed, len(publications))
-        if run.refused:
-            batch.done.addCallback(_withRefused, run.refused)
-        batch.done.addCallback(self._answered, run)
+        batch.done.addCallbacks(
+            self._answered, self._failed, callbackArgs=(run,), errbackArgs=(run,)
+        )
         for packetId in run.repeated:
             # Some ledgers need no time: it may be in the log by now.
             if packetId in self._session.incoming.published:
@@ -248,7 +274,7 @@ class Receiving:
         if isOverQuota or (run.refused and any(map(_isQuota, run.refused.values()))):
             self._overQuota()
 
-    def _checkRefused(self, answers: Sequence[Answer | None], packets: Sequence[Publish]) -> bool:
+    def _checkRefused(self, answers: Sequence[Answer | None], run: _Run) -> bool:
         """
         Look at what a check has refused. MQTT 5 answers it when its turn comes; a connection of
         3.1.1 ends at once.
@@ -258,80 +284,67 @@ class Receiving:
         if self._version != MQTT_5:
             for number, error in enumerate(answers):
                 if isinstance(error, BrokerError):
-                    self._refused(packets[number], error)
+                    self._refused(run.qos[number], run.packetIds[number], error)
                     break
         return any(map(_isQuota, answers))
-
-    def _resolve(self, packet: Publish) -> Publish:
-        """Replace the topic alias of a packet by its topic."""
-        if packet.properties.subscriptionIdentifiers:
-            # [MQTT5-3.3.4-6]
-            raise ProtocolError("a client must not send a subscription identifier")
-        alias = packet.properties.topicAlias
-        if alias is None:
-            if not packet.topic:
-                raise ProtocolError("there is neither a topic nor an alias")
-            return packet
-        if not 0 < alias <= self._settings.topicAliasMaximum:
-            # [MQTT5-3.3.2-8] [MQTT5-3.3.2-9] [MQTT5-3.3.2-12]
-            raise MqttError(ReasonCode.TOPIC_ALIAS_INVALID, "the topic alias is out of range")
-        if packet.topic:
-            self._aliases[alias] = packet.topic
-            return packet
-        topic = self._aliases.get(alias)
-        if topic is None:
-            # [MQTT5-3.3.2-7]
-            raise ProtocolError("the topic alias is not known")
-        return msgspec.structs.replace(packet, topic=topic)
 
     def _pause(self) -> None:
         if not self.isPaused and self.unanswered:
             self.isPaused = True
             self._wire.pauseReading()
 
-    def _failed(self, failure: Failure, count: int) -> Sequence[BrokerError]:
+    def _failed(self, failure: Failure, run: _Run) -> None:
         self._log.failure("Publishes could not be submitted", failure)
-        return [LedgerUnavailable()] * count
+        self._answered([LedgerUnavailable()] * len(run.publications), run)
 
     def _answered(self, answers: Sequence[BrokerError | None], run: _Run) -> None:
         """Answer messages whose outcomes are known, unless others are before them."""
-        run.answers = answers
+        run.answers = _withRefused(answers, run.refused) if run.refused else answers
         order = self._order
         while order and (known := order[0].answers) is not None:
             self._answer(order.popleft(), known)
 
     def _answer(self, run: _Run, answers: Sequence[BrokerError | None]) -> None:
-        acknowledged: list[int] = []
-        incoming = self._session.incoming
-        for packet, error in zip(run.packets, answers, strict=True):
-            if error is not None and not self._isRepetition(packet, error):
-                self._acknowledge(acknowledged)
-                self._refused(packet, error)
-            elif packet.qos == 1:
-                acknowledged.append(packet.packetId)
-            elif packet.qos == 2:
-                self._acknowledge(acknowledged)
-                incoming.accepted(packet.packetId)
-                # The session may have another connection by now.
-                if self._session.client is not None:
-                    self._session.client.accepted(packet.packetId)
-        self._acknowledge(acknowledged)
+        if answers.count(None) == run.qos.count(1) == len(answers):
+            # Hot path.
+            self._acknowledge(run.packetIds)
+        else:
+            self._answerEach(run, answers)
         self._settled(run)
 
-    def _isRepetition(self, packet: Publish, error: BrokerError) -> bool:
+    def _answerEach(self, run: _Run, answers: Sequence[BrokerError | None]) -> None:
+        acknowledged: list[int] = []
+        incoming = self._session.incoming
+        for qos, packetId, error in zip(run.qos, run.packetIds, answers, strict=True):
+            if error is not None and not self._isRepetition(qos, packetId, error):
+                self._acknowledge(acknowledged)
+                acknowledged = []
+                self._refused(qos, packetId, error)
+            elif qos == 1:
+                acknowledged.append(packetId)
+            elif qos == 2:
+                self._acknowledge(acknowledged)
+                acknowledged = []
+                incoming.accepted(packetId)
+                # The session may have another connection by now.
+                if self._session.client is not None:
+                    self._session.client.accepted(packetId)
+        self._acknowledge(acknowledged)
+
+    def _isRepetition(self, qos: int, packetId: int, error: BrokerError) -> bool:
         """
         Whether a message was refused since an earlier one, that the client has not released, is in
         the log: an exchange publishes once, whatever its repetitions contain.
         """
         return (
-            packet.qos == 2
+            qos == 2
             and isinstance(error, IdempotencyConflict)
-            and packet.packetId in self._session.incoming.keys
+            and packetId in self._session.incoming.keys
         )
 
     def _settled(self, run: _Run) -> None:
         """Read on from a paused client, once few enough publishes are pending."""
-        self.unanswered -= len(run.packets)
+        self.unanswered -= len(run.packetIds)
         self._bytes -= run.size
         hasRoom = (
             2 * self.unanswered <= self._settings.receiveMaximum
@@ -351,15 +364,13 @@ class Receiving:
             self._quota += len(packetIds)
             if not self._hasEnded:
                 self._send(encodeSuccesses(PUBACK, packetIds))
-            packetIds.clear()
 
     def accepted(self, packetId: int) -> None:
         """Send PUBREC for a publish of the session, maybe of an earlier connection."""
         self._send(encodeSuccess(PUBREC, packetId))
 
-    def _refused(self, packet: Publish, error: BrokerError) -> None:
+    def _refused(self, qos: int, packetId: int, error: BrokerError) -> None:
         """Answer a message that was refused, or close the connection."""
-        qos, packetId = packet.qos, packet.packetId
         incoming = self._session.incoming
         isFinal = True
         if qos == 2 and self._version == MQTT_5:
@@ -391,9 +402,9 @@ class Receiving:
         """Forget the messages that are not submitted yet. The client will send them again."""
         while self._unsubmitted:
             run = self._unsubmitted.popleft()
-            for packet in run.packets:
-                if packet.qos == 2:
-                    self._session.incoming.interrupted(packet.packetId)
+            for qos, packetId in zip(run.qos, run.packetIds, strict=True):
+                if qos == 2:
+                    self._session.incoming.interrupted(packetId)
             self._settled(run)
 
     def pubrel(self, packet: Pubrel) -> None:

@@ -17,13 +17,13 @@ from svcbroker.carriers.mqtt.frames import Options, templateOf
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
-    Arrival,
     Packet,
     Pingreq,
     Puback,
     Pubacks,
     Publish,
     Publishes,
+    PublishRun,
     Pubrec,
     Will,
 )
@@ -37,17 +37,9 @@ from .test_publish import published
 VERSIONS = (MQTT_311, MQTT_5)
 
 
-def flat(arrivals: list[Arrival]) -> list[Packet]:
-    """One by one what was gathered."""
-    packets: list[Packet] = []
-    for each in arrivals:
-        if isinstance(each, Publishes):
-            packets += each.packets
-        elif isinstance(each, Pubacks):
-            packets += map(Puback, each.packetIds)
-        else:
-            packets.append(each)
-    return packets
+def _run(*packets: Publish) -> PublishRun:
+    packetIds = [packet.packetId for packet in packets]
+    return PublishRun(packets[0], packetIds, [packet.payload for packet in packets])
 
 
 def _publishes(version: int) -> st.SearchStrategy[bytes]:
@@ -70,9 +62,10 @@ def _publishes(version: int) -> st.SearchStrategy[bytes]:
 def _frames(version: int) -> st.SearchStrategy[list[bytes]]:
     others = [encode(Pingreq(), version), encodeSuccess(PUBACK, 0), b"\x40\x03\0\1\x10", b"\x36\0"]
     pubacks = st.integers(1, 70).map(lambda count: encodeSuccesses(PUBACK, range(1, count + 1)))
-    several = st.builds(lambda frame, count: frame * count, _publishes(version), st.integers(1, 5))
+    alike = st.builds(lambda frame, count: frame * count, _publishes(version), st.integers(1, 5))
+    many = st.builds(lambda frame, count: frame * count, _publishes(version), st.integers(60, 140))
     return st.lists(
-        st.one_of(several, several, several, pubacks, st.sampled_from(others)), max_size=8
+        st.one_of(alike, alike, alike, many, pubacks, st.sampled_from(others)), max_size=8
     )
 
 
@@ -84,8 +77,14 @@ class RunTests(SynchronousTestCase):
     def test_consecutivePublishesFormARun(self) -> None:
         """What follows each other stands together, what lies between does not."""
         for version in VERSIONS:
-            first = [Publish("t", b"%d" % n, 1, packetId=n) for n in range(1, 5)]
-            last = [Publish("u", b"x"), Publish("u", b"xy", 2, packetId=1)]
+            first = [
+                *(Publish("t", b"%d" % n, 1, packetId=n) for n in range(1, 5)),
+                *(Publish("t", b"-" * n, 1, packetId=n) for n in range(3)[1:]),
+            ]
+            last = [
+                *(Publish("u", b"%d" % n) for n in range(100)),
+                Publish("u", b"xy", 2, packetId=1),
+            ]
             data = b"".join(
                 [
                     *(encode(packet, version) for packet in first),
@@ -94,18 +93,34 @@ class RunTests(SynchronousTestCase):
                     *(encode(packet, version) for packet in last),
                 ]
             )
-            decoder = Decoder(1000, version, joinsRuns=True)
             self.assertEqual(
-                decoder.arrivals(data),
-                [Publishes(first), Pubacks((9, 8, 7)), Pingreq(), Publishes(last)],
+                Decoder(1000, version).arrivals(data),
+                [
+                    Publishes([_run(*first)]),
+                    Pubacks((9, 8, 7)),
+                    Pingreq(),
+                    Publishes([_run(*last[:-1]), _run(last[-1])]),
+                ],
             )
+            self.assertEqual(
+                Decoder(1000, version).receive(data),
+                [*first, *(Puback(n) for n in (9, 8, 7)), Pingreq(), *last],
+            )
+
+    def test_retainedPublishesOfARunAreAllEmptyOrNone(self) -> None:
+        """An empty payload removes a retained message: it is not in a run with others."""
+        packets = [Publish("t", each, 1, True, packetId=1) for each in (b"", b"", b"x", b"y")]
+        data = b"".join(encode(packet, MQTT_311) for packet in packets)
+        self.assertEqual(
+            Decoder(1000, MQTT_311).arrivals(data),
+            [Publishes([_run(*packets[:2]), _run(*packets[2:])])],
+        )
 
     def test_pubackRunsAreBounded(self) -> None:
         """Of many PUBACKs a bounded number is looked at in one piece; all are there."""
-        decoder = Decoder(1000, MQTT_311, joinsRuns=True)
-        arrivals = decoder.arrivals(encodeSuccesses(PUBACK, range(1, 1001)))
-        self.assertEqual(flat(arrivals), [Puback(n) for n in range(1, 1001)])
-        self.assertEqual(len(arrivals), 16)
+        data = encodeSuccesses(PUBACK, range(1, 1001))
+        self.assertEqual(Decoder(1000, MQTT_311).receive(data), [Puback(n) for n in range(1, 1001)])
+        self.assertEqual(len(Decoder(1000, MQTT_311).arrivals(data)), 16)
 
     def test_runsEqualSinglePackets(self) -> None:
         """Gathered or one by one, whole or in pieces: the same packets, the same errors."""
@@ -113,16 +128,16 @@ class RunTests(SynchronousTestCase):
         @given(st.data(), st.sampled_from(VERSIONS), st.integers(1, 500))
         def check(data: st.DataObject, version: int, size: int) -> None:
             stream = b"".join(data.draw(_frames(version)))
-            joining = Decoder(1000, version, joinsRuns=True)
-            found = flat(joining.arrivals(stream))
+            joining = Decoder(1000, version)
+            found = joining.receive(stream)
             # One frame in a call: nothing is ever alike anything before it.
-            single, pieces = Decoder(1000, version), Decoder(1000, version, joinsRuns=True)
+            single, pieces = Decoder(1000, version), Decoder(1000, version)
             expected: list[Packet] = []
             for place in range(len(stream)):
                 expected += single.receive(stream[place : place + 1])
             inPieces: list[Packet] = []
             for start in range(0, len(stream), size):
-                inPieces += flat(pieces.arrivals(stream[start : start + size]))
+                inPieces += pieces.receive(stream[start : start + size])
             self.assertEqual(found, expected)
             self.assertEqual(inPieces, expected)
             for decoder in (joining, pieces):
@@ -187,6 +202,21 @@ class OneReadTests(SynchronousTestCase):
         )
         self.assertTrue(client.isClosed)
         self.assertEqual(published(server), [b"a", b"b", b"will"])
+
+    def test_refusedRetainedMessagesMayBeSentAgain(self) -> None:
+        """
+        Retained messages with QoS 2 that are alike and are refused together are sent again by a
+        3.1.1 client, which is answered then.
+        """
+        server = Server(MqttSettings(maxRetainedBytes=1))
+        client = server.connected("c", MQTT_311, cleanStart=False)
+        packets = [Publish("t", b"%d" % n, 2, True, packetId=n) for n in (1, 2, 3)]
+        client.send(*packets)
+        self.assertTrue(client.isClosed)
+        client = server.connected("c", MQTT_311, cleanStart=False)
+        client.send(*(Publish("t", each.payload, 2, packetId=each.packetId) for each in packets))
+        self.assertEqual(set(client.take()), {Pubrec(n) for n in (1, 2, 3)})
+        self.assertEqual(published(server), [b"1", b"2", b"3"])
 
     def test_violationEndsConnectionInOrder(self) -> None:
         """A packet that must not come ends the connection after those before it."""
