@@ -7,7 +7,7 @@ and operator calls. REST, JSON-RPC, the OpenAPI document and the command line ar
 them. Nothing here knows HTTP.
 """
 
-from ._binding import Connection, bindBatch, bindJSON, bindParams, bindText
+from ._binding import BatchCalls, Connection, bindBatch, bindJSON, bindParams, bindText
 from ._cloudattributes import OURS as BROKER_ATTRIBUTES
 from ._cloudattributes import isAttributeName
 from ._cloudevents import (
@@ -105,6 +105,7 @@ __all__ = [
     "WEEVENT",
     "WEEVENT_INTERFACE",
     "AnswerInvalid",
+    "BatchCalls",
     "CloudEvent",
     "Connection",
     "ContentType",

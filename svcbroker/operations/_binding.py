@@ -4,12 +4,13 @@ Binding: an operation, a broker and a form of input make a function to call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol, TypeAlias, TypedDict
 
 from attrs import frozen
-from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec import DecodeError, Raw, Struct, ValidationError, defstruct
 from msgspec.json import Decoder
 from msgspec.structs import astuple
 from twisted.internet.defer import Deferred
@@ -253,19 +254,82 @@ def bindParams(operation: Operation, broker: Broker) -> ParamsCall:
     return _bind(operation, broker, _TYPED, _paramsReader(operation, broker))
 
 
-def bindBatch(
-    operation: Operation, broker: Broker
-) -> tuple[Callable[[Principal, Raw], Any], ManyCall] | None:
+@frozen
+class BatchCalls:
+    """
+    One operation for many calls of JSON-RPC at once.
+
+    @ivar plainParams: what the C{params} of a plain call are decoded into: one that has its
+        parameters by their names, and none that is L{OMITTED} where it is absent.
+    @ivar read: reads the C{params} of a call of a principal, as JSON text.
+    @ivar readPlain: reads those of many plain calls. It raises an error if those of any call are
+        wrong, which L{read} finds.
+    @ivar perform: makes calls that were read, for that principal; its Deferred fires with the
+        outcome of each.
+    """
+
+    plainParams: type[Struct]
+    read: Callable[[Principal, Raw], Any]
+    readPlain: Callable[[Principal, Sequence[Struct]], list[Any]]
+    perform: ManyCall
+
+
+def bindBatch(operation: Operation, broker: Broker) -> BatchCalls | None:
     """
     Make an operation callable with many calls of JSON-RPC at once.
 
-    @return: a function that reads the C{params} of one call of a principal, or raises a
-        C{BrokerError}; and one that makes many calls that were read, for that principal, whose
-        Deferred fires with the outcome of each. C{None} where the operation takes one call at a
-        time.
+    @return: C{None} where the operation takes one call at a time.
     """
     batch = operation.batch
     if batch is None:
         return None
     item, read = batch.item, _paramsReader(operation, broker)
-    return (lambda principal, params: item(**read(principal, params))), batch.method(broker)
+    plainParams, readColumns = _plainReader(operation, broker)
+    return BatchCalls(
+        plainParams,
+        lambda principal, params: item(**read(principal, params)),
+        lambda principal, calls: list(map(item, *readColumns(principal, calls))),
+        batch.method(broker),
+    )
+
+
+def _plainReader(
+    operation: Operation, broker: Broker
+) -> tuple[type[Struct], Callable[[Principal, Sequence[Struct]], Iterable[Sequence[Any]]]]:
+    """
+    Make the type of the parameters of plain calls, and what reads those of many calls: parameter by
+    parameter, in their order, since many calls often have the same values.
+    """
+    fields: list[tuple[str, Any, None]] = []
+    columns = []
+    for parameter in operation.parameters:
+        isUsual = parameter.default is not OMITTED
+        fields.append((parameter.name, parameter.type.jsonType | None if isUsual else None, None))
+        if isUsual:
+            columns.append((attrgetter(parameter.name), _columnReader(parameter, broker)))
+
+    def read(principal: Principal, calls: Sequence[Struct]) -> Iterable[Sequence[Any]]:
+        return [readColumn(principal, list(map(get, calls))) for get, readColumn in columns]
+
+    return defstruct("PlainParams", fields), read
+
+
+def _columnReader(
+    parameter: Parameter, broker: Broker
+) -> Callable[[Principal, Sequence[Any]], Sequence[Any]]:
+    """Make what reads the values of a parameter in many calls, as L{_reader} reads each."""
+    step, resolve = _typedStep(parameter), broker.groups.resolve
+
+    def readOne(principal: Principal, value: Any) -> Any:
+        found = step.fallback() if value is None else step.read(value)
+        return resolve(principal, found) if step.isGroup else found
+
+    def readEach(principal: Principal, values: Sequence[Any]) -> Sequence[Any]:
+        return [readOne(principal, value) for value in values]
+
+    def readDistinct(principal: Principal, values: Sequence[Any]) -> Sequence[Any]:
+        # Equal texts are one object from here on: the broker looks at such a value once.
+        found = {value: readOne(principal, value) for value in set(values)}
+        return [found[value] for value in values]
+
+    return readDistinct if parameter.type.jsonType is str else readEach

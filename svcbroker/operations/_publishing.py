@@ -96,16 +96,27 @@ def readPublishHeaders(headers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def makePublication(
-    *,
+    topic: str,
+    groupId: str | None,
+    content: bytes,
+    extensions: Mapping[str, str],
     author: bytes | None = None,
     signature: bytes | None = None,
     signedAt: int | None = None,
-    **given: Any,
+    idempotencyKey: str | None = None,
+    expectedSequence: int | None = None,
 ) -> Publication:
     """
-    Make an event to be published of the parameters of its publish.
+    Make an event to be published of the parameters of its publish, which are in their order.
 
-    @param given: the other fields, by their names.
     @raise SignatureInvalid: there are not all three of author, signature and time.
     """
-    return Publication(author=authorshipOf(author, signature, signedAt), **given)
+    return Publication(
+        topic=topic,
+        groupId=groupId,
+        content=content,
+        extensions=extensions,
+        author=authorshipOf(author, signature, signedAt),
+        idempotencyKey=idempotencyKey,
+        expectedSequence=expectedSequence,
+    )

@@ -94,11 +94,14 @@ class ParameterType:
 class GroupType(ParameterType):
     """The id of a group, which is looked up as soon as it is read."""
 
+    jsonType: Any = str
+
 
 class TopicType(ParameterType):
     """A topic's name."""
 
     schema: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 256}
+    jsonType: Any = str
 
     def fromText(self, raw: bytes) -> str:
         try:

@@ -1,5 +1,5 @@
 """
-JSON-RPC 2.0: its messages, and the endpoint that answers them.
+JSON-RPC 2.0: the endpoint that answers its calls.
 
 Members that an operation does not know are ignored, as REST does; of a member that is there
 twice the last counts. C{params} may be absent or C{null}. The header Content-Type is not looked
@@ -9,10 +9,10 @@ at, since deployed clients send what they like.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
-from typing import Any, Final, Literal, TypeAlias
+from itertools import groupby, repeat
+from typing import Any, Final, TypeAlias
 
-from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
+from msgspec import Raw
 from msgspec.json import Decoder
 from msgspec.structs import replace
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -20,112 +20,40 @@ from twisted.python.failure import Failure
 
 from ...access import Principal
 from ...broker import Broker
-from ...errors import BrokerError, NoSuchCall, Overloaded, ParameterInvalid, SequenceConflict
+from ...errors import BrokerError, NoSuchCall, Overloaded, ParameterInvalid
 from ...net.deferreds import asDeferred
 from ...operations import (
     IDEMPOTENCY_KEY,
+    BatchCalls,
     Connection,
-    Erasure,
     Incidents,
     Interface,
     Operation,
     bindBatch,
     bindParams,
-    erasureOf,
 )
 from .headers import PublishHeaders
 from .routes import Endpoint, encode
 from .rpcheaders import addHeaders
+from .rpcmessages import (
+    Body,
+    Call,
+    Failed,
+    Malformed,
+    PlainBatch,
+    PlainBatches,
+    Success,
+    failed,
+    parseBody,
+    parseEntries,
+)
 
 MAX_BATCH_ANSWER: Final = 16 * 1024 * 1024
 """A batch whose answers have grown larger than this, in bytes, is not carried on."""
 
-MAX_BATCH: Final = 1000
-"""The most entries of a batch."""
-
 MAX_SIGNED: Final = 200
 """How many signed publishes of a batch are submitted together. To verify each takes 0.1 ms, in one
 turn of the reactor."""
-
-PARSE_ERROR: Final = -32700
-INVALID_REQUEST: Final = -32600
-
-_VERSION = Raw(b'"2.0"')
-_NULL = Raw(b"null")
-_EMPTY = Raw(b'""')
-_NUMBER_START = b"-0123456789"
-
-
-class Call(Struct):
-    """A call as it was sent. An absent member is empty; a notification has no id."""
-
-    jsonrpc: Raw = Raw()
-    method: Raw = Raw()
-    params: Raw = Raw()
-    id: Raw = Raw()
-
-
-class ErrorData(Struct):
-    """
-    The data of an error. The protocol's own errors have no code of the broker. The sequence number
-    is that of the topic, where another one was expected. Where the content of an event was erased,
-    they say when and why.
-    """
-
-    exceptionTypeName: str
-    message: str
-    code: int | UnsetType = UNSET
-    sequenceNumber: int | UnsetType = UNSET
-    erased: Erasure | UnsetType = UNSET
-
-
-class ErrorObject(Struct):
-    """The error member of an answer."""
-
-    code: int
-    message: str
-    data: ErrorData
-
-
-class Success(Struct):
-    """The answer to a call that succeeded."""
-
-    jsonrpc: Literal["2.0"]
-    id: Raw
-    result: Any
-
-
-class Failed(Struct):
-    """The answer to a call that failed."""
-
-    jsonrpc: Literal["2.0"]
-    id: Raw
-    error: ErrorObject
-
-
-class Malformed(Exception):
-    """
-    The entry of a batch, or the whole body, that is no call.
-
-    @ivar answer: what is answered to it.
-    """
-
-    def __init__(self, code: int, name: str, message: str) -> None:
-        super().__init__(message)
-        self.answer = Failed("2.0", _NULL, ErrorObject(code, message, ErrorData(name, message)))
-
-
-def failed(error: BrokerError, id: Raw = _NULL, exceptionName: str | None = None) -> Failed:
-    """
-    The answer to a call that failed in the broker.
-
-    @param exceptionName: the type name that a dialect gives every error.
-    """
-    data = ErrorData(exceptionName or error.name, error.message, error.code)
-    if isinstance(error, SequenceConflict) and error.sequence is not None:
-        data.sequenceNumber = error.sequence
-    data.erased = erasureOf(error)
-    return Failed("2.0", id, ErrorObject(error.rpcCode, error.message, data))
 
 
 def errorEncoder(interface: Interface) -> Callable[[BrokerError], bytes]:
@@ -133,87 +61,9 @@ def errorEncoder(interface: Interface) -> Callable[[BrokerError], bytes]:
     return lambda error: encode(failed(error, exceptionName=interface.exceptionName))
 
 
-_callDecoder = Decoder(Call)
-_callsDecoder = Decoder(list[Call])
-_textsDecoder = Decoder(list[Raw])
-
-
-def _parseError(message: str) -> Malformed:
-    return Malformed(PARSE_ERROR, "ParseError", message)
-
-
-def _invalidRequest(message: str) -> Malformed:
-    return Malformed(INVALID_REQUEST, "InvalidRequest", message)
-
-
-def _decode(decoder: Decoder[Any], text: bytes | Raw) -> Any:
-    try:
-        return decoder.decode(text)
-    except ValidationError:
-        raise _invalidRequest("the request is not a JSON-RPC 2.0 call") from None
-    except RecursionError:
-        raise _parseError("the JSON is nested too deeply") from None
-    except DecodeError:
-        raise _parseError("the request is not JSON") from None
-
-
-def parseBody(body: bytes) -> Call | Malformed | list[Call | Malformed]:
-    """
-    Read one call, or the entries of a batch.
-    """
-    try:
-        return _parseBody(body)
-    except Malformed as malformed:
-        return malformed
-
-
-def _parseBody(body: bytes) -> Call | list[Call | Malformed]:
-    if not body.isascii():
-        try:
-            body.decode("utf-8")
-        except UnicodeDecodeError:
-            raise _parseError("the request is not UTF-8") from None
-    if body.lstrip(b" \t\r\n")[:1] != b"[":
-        return _check(_decode(_callDecoder, body))
-    batch: list[Call] | list[Raw]
-    try:
-        batch = _callsDecoder.decode(body)
-    except (DecodeError, RecursionError):
-        # At least one entry is no call: they are decoded one by one.
-        batch = _decode(_textsDecoder, body)
-    if not batch:
-        raise _invalidRequest("a batch is not empty")
-    if len(batch) > MAX_BATCH:
-        raise _invalidRequest(f"a batch has at most {MAX_BATCH} entries")
-    return [_parseEntry(entry) for entry in batch]
-
-
-def _parseEntry(entry: Call | Raw) -> Call | Malformed:
-    try:
-        return _check(entry if isinstance(entry, Call) else _decode(_callDecoder, entry))
-    except Malformed as malformed:
-        return malformed
-
-
-def _check(call: Call) -> Call:
-    """
-    @raise Malformed: its members are not what they must be.
-    """
-    if call.jsonrpc != _VERSION:
-        raise _invalidRequest('jsonrpc is not "2.0"')
-    id, params = bytes(call.id), bytes(call.params)
-    if id and id[:1] != b'"' and id[0] not in _NUMBER_START and id != b"null":
-        raise _invalidRequest("id is not a string, a number or null")
-    if params and params[:1] not in (b"{", b"[") and params != b"null":
-        raise _invalidRequest("params is not an object or an array")
-    if bytes(call.method)[:1] != b'"':
-        raise _invalidRequest("method is not a string")
-    return call
-
-
 _Answer: TypeAlias = Success | Failed | None
 """What is answered to a call; C{None} to a notification."""
-_Request: TypeAlias = Call | Malformed | list[Call | Malformed] | Failed | None
+_Request: TypeAlias = Body | Failed | None
 """A body that was read, or what is answered to it."""
 
 _anyDecoder = Decoder()
@@ -224,23 +74,21 @@ class _Method:
     One operation over JSON-RPC.
 
     @ivar call: makes a call of its C{params}.
-    @ivar batch: reads the C{params} of one call, and makes many calls that were read; C{None}
-        where the operation takes one call at a time.
+    @ivar batch: makes many calls; C{None} where the operation takes one call at a time.
     @ivar names: the names of the parameters, in their order by position.
+    @ivar render: makes the result member.
     """
 
     def __init__(self, operation: Operation, broker: Broker) -> None:
         self.call = bindParams(operation, broker)
         self.batch = bindBatch(operation, broker)
         self.names = tuple(each.name for each in operation.parameters)
-        self._render = operation.result.render
-        self._isBoolean = operation.result.type is bool
+        self.render = _booleanText if operation.result.type is bool else operation.result.render
 
-    def render(self, result: Any) -> Any:
-        """Make the result member. Booleans are strings in JSON-RPC."""
-        if self._isBoolean:
-            return "true" if result else "false"
-        return self._render(result)
+
+def _booleanText(result: Any) -> str:
+    """A boolean as the result member: a string in JSON-RPC."""
+    return "true" if result else "false"
 
 
 class JSONRPC:
@@ -252,7 +100,16 @@ class JSONRPC:
         self._exceptionName = interface.exceptionName
         self._methods = {each.name: _Method(each, broker) for each in interface.operations}
         self._byText = {b'"%b"' % name.encode("ascii"): m for name, m in self._methods.items()}
+        self._plain = [
+            PlainBatches(name, method.batch.plainParams)
+            for name, method in self._methods.items()
+            if method.batch is not None
+        ]
         self._incidents = incidents
+
+    def parse(self, query: bytes, contentType: bytes | None, body: bytes) -> Body:
+        """Read a request. See L{Endpoint.parse}."""
+        return parseBody(body, self._plain)
 
     def answer(
         self,
@@ -270,13 +127,13 @@ class JSONRPC:
             return self._perform(principal, body, connection)
         if isinstance(body, Malformed):
             return succeed(body.answer)
+        if isinstance(body, PlainBatch):
+            return self._answerPlain(principal, body, connection)
         if not isinstance(body, list):
             return succeed(body)
         return self._answerBatch(principal, body, connection)
 
-    def addHeaders(
-        self, body: Call | Malformed | list[Call | Malformed], headers: PublishHeaders
-    ) -> _Request:
+    def addHeaders(self, body: Body, headers: PublishHeaders) -> _Request:
         """
         Add header fields to the parameters of calls that publish.
 
@@ -294,7 +151,7 @@ class JSONRPC:
             raise ParameterInvalid("the header Idempotency-Key is for one call, not for a batch")
         return [
             each if isinstance(each, Malformed) else self._addHeaders(each, headers)
-            for each in body
+            for each in (parseEntries(body.text) if isinstance(body, PlainBatch) else body)
         ]
 
     def _addHeaders(self, call: Call, headers: PublishHeaders) -> Call:
@@ -320,6 +177,21 @@ class JSONRPC:
             return None
         method = self._byText.get(bytes(entry.method))
         return None if method is None or method.batch is None else method
+
+    @asDeferred
+    async def _answerPlain(
+        self, principal: Principal, batch: PlainBatch, connection: Connection
+    ) -> Sequence[_Answer] | Raw | None:
+        """Submit all calls of a batch together, unless one of them cannot be read."""
+        method, calls = self._methods[batch.method], batch.calls
+        assert method.batch is not None
+        try:
+            items = method.batch.readPlain(principal, [call.params for call in calls])
+        except BrokerError:
+            return await self._answerBatch(principal, parseEntries(batch.text), connection)
+        outcomes = await self._outcomes(principal, method.batch, items)
+        answers = map(self._answerTo, outcomes, repeat(method), calls)
+        return [answer for answer in answers if answer is not None] or None
 
     @asDeferred
     async def _answerBatch(
@@ -369,30 +241,38 @@ class JSONRPC:
         self, principal: Principal, method: _Method, calls: Sequence[Any]
     ) -> Sequence[_Answer]:
         assert method.batch is not None
-        read, perform = method.batch
         answers: list[_Answer] = [None] * len(calls)
         places: list[int] = []
         items: list[Any] = []
         for place, call in enumerate(calls):
             try:
-                items.append(read(principal, call.params))
+                items.append(method.batch.read(principal, call.params))
                 places.append(place)
             except BrokerError as error:
                 answers[place] = self._failed(error, call)
+        outcomes = await self._outcomes(principal, method.batch, items)
+        for place, outcome in zip(places, outcomes, strict=True):
+            answers[place] = self._answerTo(outcome, method, calls[place])
+        return answers
+
+    async def _outcomes(
+        self, principal: Principal, batch: BatchCalls, items: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Make calls that were read: the result of each, or the error."""
         outcomes: list[Any] = []
         try:
             for part in _parts(items):
-                outcomes += await perform(principal, part)
+                outcomes += await batch.perform(principal, part)
         except CancelledError:
             raise
         except Exception:
             outcomes = [self._incidents.explain(Failure())] * len(items)
-        for place, outcome in zip(places, outcomes, strict=True):
-            if isinstance(outcome, BrokerError):
-                answers[place] = self._failed(outcome, calls[place])
-            else:
-                answers[place] = _succeed(outcome, method, calls[place])
-        return answers
+        return outcomes
+
+    def _answerTo(self, outcome: Any, method: _Method, call: Any) -> _Answer:
+        if isinstance(outcome, BrokerError):
+            return self._failed(outcome, call)
+        return _succeed(outcome, method, call)
 
     def _fail(self, failure: Failure, call: Call) -> Failed | None:
         if isinstance(failure.value, CancelledError):
@@ -432,7 +312,7 @@ def rpcEndpoint(path: str, broker: Broker, incidents: Incidents, interface: Inte
     return Endpoint(
         method="POST",
         path=path,
-        parse=lambda query, contentType, body: parseBody(body),
+        parse=calls.parse,
         addHeaders=calls.addHeaders,
         call=calls.answer,
         encode=lambda answer: None if answer is None else encode(answer),

@@ -18,8 +18,9 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY
 from svcbroker.broker import Publication
 from svcbroker.carriers.http import jsonrpc
-from svcbroker.carriers.http.jsonrpc import MAX_BATCH, rpcEndpoint
+from svcbroker.carriers.http.jsonrpc import rpcEndpoint
 from svcbroker.carriers.http.routes import Answer
+from svcbroker.carriers.http.rpcmessages import MAX_BATCH
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.operations import Incidents, Interface
 from tests.broker.support import makeFixture
@@ -329,6 +330,72 @@ class BatchTests(JSONRPCTestCase):
             ],
             ["1", "2", "3"],
         )
+
+    def test_wrongParamsInABatchAreRefusedAlone(self) -> None:
+        """The other publishes of the batch are carried out."""
+        self.result("open", ["t"])
+        good = {"topic": "t", "content": "eA=="}
+        for wrong, code in (
+            ({"topic": "t"}, errors.ContentBlank.code),
+            ({"topic": "a+", "content": "eA=="}, errors.TopicInvalid.code),
+            ({"topic": "t", "content": "eA"}, errors.ParameterInvalid.code),
+            ({**good, "groupId": "9"}, errors.GroupUnknown.code),
+            ({**good, "author": "00"}, errors.SignatureInvalid.code),
+            ({"topic": "none", "content": "eA=="}, errors.TopicNotFound.code),
+        ):
+            first, second, third = self.ask([call("publish", each) for each in (good, wrong, good)])
+            self.assertEqual(second["error"]["data"]["code"], code)
+            self.assertEqual({first["result"]["status"], third["result"]["status"]}, {"SUCCESS"})
+
+    @given(
+        st.lists(
+            st.fixed_dictionaries(
+                {"jsonrpc": st.just("2.0")},
+                optional={
+                    "method": st.sampled_from(["publish"] * 9 + ["state"]),
+                    "id": st.integers() | st.text() | st.none() | st.just([]) | st.just(True),
+                    "params": st.fixed_dictionaries(
+                        {
+                            "topic": st.sampled_from(["t"] * 9 + ["u", "", "a+", None, 1]),
+                            "content": st.sampled_from(["eA=="] * 9 + ["", "eA", None, 1]),
+                        },
+                        optional={
+                            "groupId": st.sampled_from([None, "", "1", "2", "9", 1]),
+                            "extensions": st.sampled_from(
+                                [None, {}, {"svc-k": "v"}, {"k": "v"}, {"svc-k": 1}, []]
+                            ),
+                            "author": st.sampled_from([None, "", "00", 1]),
+                            "idempotencyKey": st.sampled_from([None, "a", "b", 1]),
+                            "publisher": st.just("eA=="),
+                        },
+                    )
+                    | st.lists(st.sampled_from(["t", "1", "eA=="]), max_size=3),
+                },
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    @settings(max_examples=300, deadline=None)
+    def test_plainBatchesAreAnsweredAsAllOthers(self, batch: list[dict[str, object]]) -> None:
+        """A batch that has another call too is read entry by entry."""
+        told = []
+        for more in ([], [call("list", [], "last")]):
+            self.setUp()
+            for group in "12":
+                self.result("open", ["t", group])
+            answers = self.ask(batch + more) or []
+            told.append([each for each in answers if each["id"] != "last"])
+        self.assertEqual(*told)
+
+    def test_plainBatchIsRead(self) -> None:
+        """Not entry by entry: otherwise other tests would compare two equal ways."""
+        self.result("open", ["t"])
+        self.patch(jsonrpc, "parseEntries", None)
+        publish = call("publish", {"topic": "t", "content": "eA==", "groupId": None})
+        for count in (1, 3):
+            answers = self.ask([publish] * count)
+            self.assertEqual([each["result"]["status"] for each in answers], ["SUCCESS"] * count)
 
     def test_batchOfNotificationsIsNotAnswered(self) -> None:
         self.assertIsNone(self.ask([{"jsonrpc": "2.0", "method": "list"}] * 2))
