@@ -5,6 +5,7 @@ What makes a header final, by the kind of ledger.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -178,6 +179,7 @@ def checkLightBlock(
     verifyLightBlock(block, group, engineSet(validators, block.power))
 
 
+@lru_cache(maxsize=16)
 def engineSet(validators: ValidatorSet, power: int) -> bytes:
     """
     An engine's hash of a validator set.

@@ -9,7 +9,8 @@ change the hash, because the engine would otherwise make another block for each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class ChainApplication:
         self,
         directory: Path,
         runInThread: Callable[..., Deferred[Any]],
+        runBriefly: Callable[..., Deferred[Any]],
         begun: Callable[[], object],
         committed: Callable[[Candidate], object],
         snapshots: int = 0,
@@ -69,6 +71,8 @@ class ChainApplication:
         """
         @param directory: where the chain is kept; it exists.
         @param runInThread: runs blocking disk work, one call after the other.
+        @param runBriefly: the same for storing a block, which takes less than a thread while the
+            disk is fast.
         @param begun: called when there is a chain: a new one, or the one on the disk.
         @param committed: called with each block that is on stable storage.
         @param snapshots: blocks between snapshots for new nodes; 0: no snapshots.
@@ -87,6 +91,7 @@ class ChainApplication:
         self.isDeciding = False
         self._path = directory / STORE_NAME
         self._runInThread = runInThread
+        self._runBriefly = runBriefly
         self._begun = begun
         self._committed = committed
         self._executed: Candidate | None = None
@@ -263,12 +268,11 @@ class ChainApplication:
                 f"the engine's block {request.height} is of another chain than {self._path}: its "
                 "validators are others; is this the engine's home?"
             )
-        proposers = {addressOf(key): key for key in before.keys}
         execution = machine.execute(
             request.txs,
             request.height,
             request.time // _NANOSECONDS,
-            proposers.get(request.proposerAddress, b""),
+            _keysByAddress(before).get(request.proposerAddress, b""),
         )
         self._executed = candidate = execution.candidate
         return messages.FinalizeBlockResponse(
@@ -303,7 +307,7 @@ class ChainApplication:
         if candidate is None:
             raise ApplicationFailed("the engine commits a block that was not executed")
         started = self._seconds()
-        await self._runInThread(store.append, appendOf(candidate, b""))
+        await self._runBriefly(store.append, appendOf(candidate, b""))
         self.sync.observe(self._seconds() - started)
         machine.apply(candidate)
         if candidate.transactions:
@@ -351,6 +355,12 @@ def _loaded(store: Store) -> tuple[StoredChain, bytes]:
     except BaseException:
         store.close()
         raise
+
+
+@lru_cache(maxsize=4)
+def _keysByAddress(validators: ValidatorSet) -> Mapping[bytes, bytes]:
+    """The keys of a validator set by their engine's addresses."""
+    return {addressOf(key): key for key in validators.keys}
 
 
 def _genesisOf(request: messages.InitChainRequest) -> Genesis:

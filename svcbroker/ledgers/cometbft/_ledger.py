@@ -105,6 +105,7 @@ class CometLedger(StoredLedger):
         self._application = ChainApplication(
             context.directory,
             context.runInThread,
+            context.runBriefly,
             self._begun,
             self._committed,
             settings.snapshots,
@@ -251,13 +252,12 @@ class CometLedger(StoredLedger):
         self._error = ""
 
     def _committed(self, candidate: Candidate) -> None:
+        header, outcome = candidate.header, candidate.outcome
         self._recoveries = 0
         self._certifier.committed()
-        if candidate.outcome.erased:
+        if outcome.erased:
             self._erasing.wake()
-        header = candidate.header
         self._replay.committed(header.height, self._application.isDeciding)
-        outcome = candidate.outcome
         self._tell(header, candidate.transactions, outcome.receipts, outcome.earlier)
         if header.nextValidators != header.validators and not self._isStopping:
             self._identify(self._state)

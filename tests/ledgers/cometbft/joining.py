@@ -37,7 +37,7 @@ class Harness:
         self.path = directory / STORE_NAME
         self.begun = 0
         self.application = ChainApplication(
-            directory, maybeDeferred, self.began, lambda candidate: None, snapshots
+            directory, maybeDeferred, maybeDeferred, self.began, lambda candidate: None, snapshots
         )
 
     def began(self) -> None:

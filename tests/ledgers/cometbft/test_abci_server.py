@@ -21,7 +21,7 @@ from svcbroker.ledgers.cometbft.abci import (
     encodeFrame,
     messages,
 )
-from svcbroker.ledgers.cometbft.abci.server import MAX_CONNECTIONS, READ_AHEAD, TURN
+from svcbroker.ledgers.cometbft.abci.server import MAX_CONNECTIONS, READ_AHEAD, SEND_SIZE, TURN
 
 from .applications import BaseApplication
 
@@ -128,6 +128,21 @@ class ServerTestCase(SynchronousTestCase):
         transport = StringTransport()
         protocol.makeConnection(transport)
         return Engine(transport, protocol)
+
+
+class CountingTransport(StringTransport):
+    """
+    Keeps the size of each write.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def write(self, data: bytes) -> None:
+        """See C{ITransport}."""
+        self.sizes.append(len(data))
+        super().write(data)
 
 
 class AnswerTests(ServerTestCase):
@@ -237,6 +252,23 @@ class TurnTests(ServerTestCase):
     """
     Who is called when.
     """
+
+    def test_answersOfATurnAreSentTogether(self) -> None:
+        """Answers of a turn go out in one write; large ones in writes of bounded size."""
+        engine = self.connect()
+        transport = engine.transport = CountingTransport()
+        engine.protocol.makeConnection(transport)
+        engine.send(messages.CheckTxRequest(), messages.FlushRequest())
+        self.assertEqual(len(engine.answers()), 2)
+        self.assertEqual(len(transport.sizes), 1)
+        transport.sizes.clear()
+        self.application.answers[messages.CheckTxRequest] = messages.CheckTxResponse(
+            log="x" * (SEND_SIZE // 4)
+        )
+        engine.send(*[messages.CheckTxRequest()] * 10)
+        self.assertEqual(len(engine.answers()), 10)
+        self.assertEqual(len(transport.sizes), 3)
+        self.assertLess(max(transport.sizes), 2 * SEND_SIZE)
 
     def test_consensusCallsAreSerialized(self) -> None:
         """Consensus calls wait for each other on whatever connection; others do not."""

@@ -55,6 +55,7 @@ class ApplicationTestCase(SynchronousTestCase):
         application = ChainApplication(
             directory,
             self.inThread,
+            self.inThread,
             self.countBegun,
             self.committed.append,
             seconds=self.clock.seconds,

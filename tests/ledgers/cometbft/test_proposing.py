@@ -80,7 +80,12 @@ class ProposingTestCase(SynchronousTestCase):
     def proposed(self, *offered: bytes) -> Sequence[bytes]:
         """What is proposed when it is this node's turn."""
         application = ChainApplication(
-            Path(self.mktemp()), self.inThread, nothing, nothing, own=self.outbox.propose
+            Path(self.mktemp()),
+            self.inThread,
+            self.inThread,
+            nothing,
+            nothing,
+            own=self.outbox.propose,
         )
         application.machine, application.store = self.machine, cast(Any, object())
         request = PrepareProposalRequest(txs=offered, maxTxBytes=10**6)

@@ -4,23 +4,16 @@ The ABCI server that an engine connects to: the one module of ABCI that touches 
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable
-from errno import EAGAIN
 from inspect import iscoroutine
-from pathlib import Path
-from socket import AF_UNIX, SOCK_STREAM, socket
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
-from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
-    IListeningPort,
     IPushProducer,
     IReactorTime,
-    IReactorUNIX,
 )
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
@@ -28,8 +21,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ....net.deferreds import asDeferred
+from ....net.sending import sender
 from ....proofs.cometbft.wire import Malformed
-from .._home import MAX_SOCKET_PATH
 from . import messages
 from .application import Application
 from .codec import MAX_FRAME, FrameParser, decodeRequest, encodeFrame
@@ -42,17 +35,28 @@ from .messages import (
     Request,
 )
 
+T = TypeVar("T")
+
 MAX_CONNECTIONS: Final = 16
 """The most connections: an engine has four, and those of one that has just ended may be open."""
 
 READ_AHEAD: Final = 1024 * 1024
 """Bytes of requests that are buffered while an earlier request is not yet answered."""
 
-READ_SIZE: Final = 256 * 1024
-"""Bytes read at once: the capacity of a Unix socket, for room in which the engine spins."""
+READ_SIZE: Final = 32 * 1024
+"""Bytes read at once. Allocating more for each read takes longer than reading a small block."""
+
+LARGE_READ_SIZE: Final = 256 * 1024
+"""
+Bytes read at once after a read that was full: the capacity of a Unix socket, for room in which the
+engine spins.
+"""
 
 TURN: Final = 64
 """Requests of one connection that are answered in a row before others get their turn."""
+
+SEND_SIZE: Final = 64 * 1024
+"""Bytes of answers that are sent at once, although more requests follow in the same turn."""
 
 _CALLS: Final[dict[type[Request], str]] = {
     messages.InfoRequest: "info",
@@ -184,9 +188,16 @@ class AbciFactory(Factory):
         if isinstance(request, EchoRequest):
             return encodeFrame(EchoResponse(message=request.message))
         name = _CALLS[type(request)]
-        if name not in _FREE:
+        if name in _FREE:
+            return self._call(name, request)
+        if self._lock.locked:
             return self._callInTurn(name, request, connection)
-        return self._call(name, request)
+        answer = self._call(name, request)
+        if isinstance(answer, Deferred):
+            # Nothing waits for the lock, so this has it at once.
+            self._lock.acquire()
+            answer.addBoth(self._release)
+        return answer
 
     def _call(self, name: str, request: Request) -> bytes | Deferred[bytes]:
         if self._isClosed:
@@ -216,6 +227,10 @@ class AbciFactory(Factory):
         finally:
             self._lock.release()
 
+    def _release(self, result: T) -> T:
+        self._lock.release()
+        return result
+
     def _returned(self, result: Any) -> Any:
         if isinstance(result, Failure):
             self._isClosed = True
@@ -242,6 +257,8 @@ class AbciConnection(Protocol):
         self._isInside = False
         self._isEnding = False
         self._next: IDelayedCall | None = None
+        self._answers: list[bytes] = []
+        self._answersSize = 0
 
     @property
     def _transport(self) -> Any:
@@ -257,12 +274,15 @@ class AbciConnection(Protocol):
         """See C{IProtocol}."""
         self._transport.bufferSize = READ_SIZE
         self._transport.registerProducer(self, True)
+        self._write = sender(self._transport)
         self._server.opened(self)
 
     def dataReceived(self, data: bytes) -> None:
         """See C{IProtocol}."""
         if self._isEnding:
             return
+        isLarge = len(data) >= READ_SIZE
+        self._transport.bufferSize = LARGE_READ_SIZE if isLarge else READ_SIZE
         self._parser.feed(data)
         self._goOn()
 
@@ -281,6 +301,7 @@ class AbciConnection(Protocol):
             if self._next is not None:
                 self._next.cancel()
                 self._next = None
+            self._flush()
             self._transport.unregisterProducer()
             self._transport.loseConnection()
 
@@ -309,6 +330,7 @@ class AbciConnection(Protocol):
         else:
             self._goOnSoon()
         self._isInside = False
+        self._flush()
         self._limitReading()
 
     def _takeTurn(self) -> None:
@@ -347,15 +369,29 @@ class AbciConnection(Protocol):
             self._isWaiting = True
             answer.addCallbacks(self._answered, self._failedLater)
         else:
-            self._transport.write(answer)
+            self._send(answer)
         return True
+
+    def _send(self, answer: bytes) -> None:
+        """Send an answer together with the others of this turn."""
+        self._answers.append(answer)
+        self._answersSize += len(answer)
+        if self._answersSize >= SEND_SIZE:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Hand the answers of this turn to the transport."""
+        if self._answers:
+            answers, self._answers, self._answersSize = self._answers, [], 0
+            self._write(b"".join(answers))
 
     def _answered(self, answer: bytes) -> None:
         self._isWaiting = False
         if self._isEnding:
             return
-        self._transport.write(answer)
+        self._send(answer)
         if not self._isInside:
+            self._flush()
             # Not at once: the application must not be called from within its own answer.
             self._goOnSoon()
 
@@ -375,50 +411,5 @@ class AbciConnection(Protocol):
 
     def _refuse(self, text: str) -> None:
         if not self._isEnding:
-            self._transport.write(encodeFrame(ExceptionResponse(error=text)))
+            self._send(encodeFrame(ExceptionResponse(error=text)))
             self.end()
-
-
-def listenUnix(reactor: IReactorUNIX, path: Path, factory: AbciFactory) -> IListeningPort:
-    """
-    Listen on a Unix socket that only this user can connect to.
-
-    @param path: the socket's path. A socket that a killed process has left is removed.
-    @raise ValueError: the path is too long, is no socket, or another process listens there.
-    @raise OSError: the operating system refuses.
-    """
-    size = len(bytes(path))
-    if size > MAX_SOCKET_PATH:
-        raise ValueError(f"the path of a socket has at most {MAX_SOCKET_PATH} bytes, not {size}")
-    if _isAlive(path):
-        raise ValueError(f"another process listens on {path}: is it the broker of this engine?")
-    removeSocket(path)
-    try:
-        return reactor.listenUNIX(str(path), factory, mode=0o600)
-    except CannotListenError as error:
-        raise OSError(f"cannot listen on {path}: {error.socketError}") from error
-
-
-def _isAlive(path: Path) -> bool:
-    """
-    Whether a process listens on a socket. A lock would not tell: the directory is the engine's.
-    """
-    with socket(AF_UNIX, SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        # A full backlog is EAGAIN, because the probe does not block.
-        return probe.connect_ex(str(path)) in (0, EAGAIN)
-
-
-def removeSocket(path: Path) -> None:
-    """
-    Remove a socket that a killed process has left, so that the path can be listened on again.
-
-    @raise ValueError: the path is no socket.
-    """
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise ValueError(f"{path} is no socket")
-    path.unlink()
