@@ -382,6 +382,7 @@ class PurityTests(SynchronousTestCase):
             "functools",
             "hashlib",
             "msgspec",
+            "nacl",
             "re",
             "struct",
             "typing",

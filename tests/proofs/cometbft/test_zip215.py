@@ -25,6 +25,7 @@ from svcbroker.proofs.cometbft import (
     Vote,
     votePayload,
 )
+from svcbroker.proofs.cometbft._light import _holds
 from svcbroker.proofs.cometbft._zip215 import (
     ORDER,
     P,
@@ -133,6 +134,21 @@ class Zip215Tests(SynchronousTestCase):
                 refused += not verifySignature(encode(key), b"vote", signature)
         # OpenSSL refuses nearly all of them.
         self.assertGreater(refused, 40)
+
+    def test_libsodiumAcceptsNoMore(self) -> None:
+        """What libsodium accepts is valid by ZIP-215, so asking it first changes nothing."""
+        assert BASE is not None
+        for inKey in torsion():
+            key = _add(times(1234567, BASE), inKey)
+            for inCommitment in torsion():
+                signature = sign(1234567, 7654321, b"vote", key, inCommitment)
+                for message in (b"vote", b"other"):
+                    isValid = verifyZip215(encode(key), message, signature)
+                    self.assertIs(_holds(encode(key), message, signature), isValid)
+        for encoded in (*smallEncodings(), bytes(31)):
+            for signature in (bytes(64), bytes(63), b"\xff" * 64):
+                isValid = verifyZip215(encoded, b"vote", signature)
+                self.assertIs(_holds(encoded, b"vote", signature), isValid)
 
     def test_exampleVerifierAgrees(self) -> None:
         """C{docs/examples/verify.py} has the same rule."""
