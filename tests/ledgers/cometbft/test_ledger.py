@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -139,7 +139,7 @@ class FormatTests(LedgerTestCase):
         self.start()
         machine: Any = self.ledger._application.machine
         self.opened()
-        machine.head = evolve(machine.head, version=2)
+        machine.head = replace(machine.head, version=2)
         keyed = PublishEvent(topic="t", content=b"x", idempotencyKey="k")
         error = self.failureResultOf(submit(self.ledger, keyed), LedgerUnavailable).value
         self.assertIn("format 3", str(error))
