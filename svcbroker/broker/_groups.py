@@ -69,6 +69,8 @@ class Groups:
 
         @raise NotAuthorized, GroupUnknown: see L{resolve}.
         """
+        if groupId in self._ledgers and principal.isEverything:
+            return groupId, self._ledgers[groupId]
         group = self.resolve(principal, groupId)
         return group, self._ledgers[group]
 

@@ -131,16 +131,17 @@ def _reader(operation: Operation, broker: Broker, form: _Form) -> _Reader:
                 arguments[argument] = readValue(given)
                 continue
             value = given.get(key)
-            if value in absent and key in omitted:
+            isAbsent = value in absent
+            if isAbsent and key in omitted:
                 continue
             try:
-                found = fallback() if value in absent else readValue(value)
+                found = fallback() if isAbsent else readValue(value)
                 arguments[argument] = resolve(principal, found) if isGroup else found
             except (ParameterInvalid, SignatureInvalid) as error:
                 shown = "" if name in private else _show(value)
                 raise type(error)(f"{name}: {error.message}{shown}") from None
             except GroupUnknown as error:
-                if value in absent:
+                if isAbsent:
                     raise
                 raise GroupUnknown(f"{name}: {error.message}: {found[:_SHOWN]}") from None
         return arguments

@@ -20,7 +20,7 @@ from ...net.sending import isDirect, sender
 from ...net.timers import NEVER, LazyTimer
 from ...net.turns import EndOfTurn
 from .bodies import IncompleteBody
-from .plain import PARTIAL, Answers, Fields, FieldsCache, Head, readHead
+from .plain import MAX_REMEMBERED, PARTIAL, Answers, Fields, FieldsCache, Head, readHead
 from .request import BrokerRequest
 from .routes import Answer, Endpoint, Refusal
 from .server import BrokerChannel
@@ -57,11 +57,9 @@ class _Arriving:
     """
     A request whose body is not all there.
 
-    @ivar start: its head as it was sent.
     @ivar missing: how many bytes of the body are missing.
     """
 
-    start: bytes
     head: Head
     body: IncompleteBody
     missing: int
@@ -85,7 +83,8 @@ class FastChannel(BrokerChannel):
         self._fastPath = fastPath
         # What has arrived and was not read yet.
         self._unread = b""
-        # The header fields that were accepted last.
+        # The head that was read last, and the header fields that were accepted last.
+        self._last: Head | None = None
         self._accepted: Fields | None = None
         # The header blocks with credentials that were read.
         self._blocks: FieldsCache = {}
@@ -202,21 +201,26 @@ class FastChannel(BrokerChannel):
                 return
             start = received
         while start < len(data) and self._isFree():
-            head = readHead(endpoints, data, start, self._blocks)
-            if head == PARTIAL:
-                break
+            head = self._last
+            # A client often sends the same head with each request.
+            if head is None or not data.startswith(head.text, start):
+                found = readHead(endpoints, data, start, self._blocks)
+                if found == PARTIAL:
+                    break
+                head = found
             if head is None or not self._isAcceptable(head.fields):
                 if self._principal is None and not self.mayReadStranger():
                     break
                 self._giveUp(data[start:])
                 return
-            end = head.end + head.fields.length
-            body = data[head.end : end]
+            if len(head.text) <= MAX_REMEMBERED:
+                self._last = head
+            begin = start + len(head.text)
+            end = begin + head.fields.length
+            body = data[begin:end]
             if end > len(data):
                 incomplete = IncompleteBody(self.site.bodies, self.bodyTimedOut)
-                self._arriving = _Arriving(
-                    data[start : head.end], head, incomplete, head.fields.length
-                )
+                self._arriving = _Arriving(head, incomplete, head.fields.length)
                 if self._receiveBody(self._arriving, body) is None:
                     self._giveUp(self._abandonBody(self._arriving) + body)
                     return
@@ -231,8 +235,9 @@ class FastChannel(BrokerChannel):
                 self._flush()
         self._isServing = False
         self._unread = data[start:]
-        self.resetTimeout()
-        if self._answering is not None:
+        if self._answering is None:
+            self.resetTimeout()
+        elif self._unread:
             self._limitUnread()
         if mayWait and self._unsent:
             self._fastPath.turnEnd.addOrCall(self._flush)
@@ -301,7 +306,7 @@ class FastChannel(BrokerChannel):
         """
         self._arriving = None
         arriving.body.end()
-        return arriving.start + arriving.body.content.getvalue()
+        return arriving.head.text + arriving.body.content.getvalue()
 
     def _giveUp(self, data: bytes) -> None:
         """Pass on what is unread to twisted.web."""
@@ -311,15 +316,15 @@ class FastChannel(BrokerChannel):
         self._passOn(data)
 
     def _ask(self, head: Head, body: bytes) -> None:
-        endpoint, query, fields, _ = head
-        assert self._principal is not None
-        answering = endpoint.ask(
-            self._principal, query, fields.contentType, body, self, fields.headers
+        principal, fields = self._principal, head.fields
+        assert principal is not None
+        answering = head.endpoint.ask(
+            principal, head.query, fields.contentType, body, self, fields.headers
         )
         # Before the callbacks, which may be called at once.
         self._answering = answering
         answering.addCallbacks(
-            self._succeeded, self._failed, callbackArgs=(head,), errbackArgs=(head, self._principal)
+            self._succeeded, self._failed, callbackArgs=(head,), errbackArgs=(head, principal)
         )
 
     def _succeeded(self, result: Any, head: Head) -> None:

@@ -233,9 +233,9 @@ class JSONRPC:
             result = method.call(principal, call.params, connection)
         except Exception:
             return succeed(self._fail(Failure(), call))
-        result.addCallback(_succeed, method, call)
-        result.addErrback(self._fail, call)
-        return result
+        return result.addCallbacks(
+            self._succeed, self._fail, callbackArgs=(method, call), errbackArgs=(call,)
+        )
 
     async def _performBatch(
         self, principal: Principal, method: _Method, calls: Sequence[Any]
@@ -272,7 +272,13 @@ class JSONRPC:
     def _answerTo(self, outcome: Any, method: _Method, call: Any) -> _Answer:
         if isinstance(outcome, BrokerError):
             return self._failed(outcome, call)
-        return _succeed(outcome, method, call)
+        return _success(outcome, method, call)
+
+    def _succeed(self, result: Any, method: _Method, call: Call) -> _Answer:
+        try:
+            return _success(result, method, call)
+        except Exception:
+            return self._fail(Failure(), call)
 
     def _fail(self, failure: Failure, call: Call) -> Failed | None:
         if isinstance(failure.value, CancelledError):
@@ -302,7 +308,7 @@ def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield items[start:]
 
 
-def _succeed(result: Any, method: _Method, call: Call) -> Success | None:
+def _success(result: Any, method: _Method, call: Call) -> Success | None:
     return Success("2.0", call.id, method.render(result)) if bytes(call.id) else None
 
 

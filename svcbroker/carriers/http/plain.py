@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from twisted.web.http import OK, RESPONSES, datetimeToString
 from twisted.web.server import version
@@ -72,20 +72,21 @@ class Fields:
     headers: PublishHeaders | None = None
 
 
-class Head(NamedTuple):
+@define(eq=False)
+class Head:
     """
     The head of a plain request.
 
     @ivar endpoint: the endpoint that its request line names.
     @ivar query: the query string, as it was sent.
     @ivar fields: its header fields.
-    @ivar end: where it ends and the body begins.
+    @ivar text: all of it, as it was sent.
     """
 
     endpoint: Endpoint
     query: bytes
     fields: Fields
-    end: int
+    text: bytes = field(repr=False)
 
 
 class _Listener:
@@ -194,7 +195,9 @@ def readHead(
         return None
     if (end if isWhole else len(data)) - start > MAX_HEAD:
         return None
-    return Head(endpoint, line[2] or b"", fields, end + 4) if isWhole else PARTIAL
+    if not isWhole:
+        return PARTIAL
+    return Head(endpoint, line[2] or b"", fields, data[start : end + 4])
 
 
 class Answers:

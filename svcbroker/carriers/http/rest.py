@@ -48,12 +48,11 @@ def parseFields(text: bytes) -> Mapping[bytes, bytes]:
 
     @raise ParameterInvalid: there are more than L{MAX_FIELDS}.
     """
-    if text.count(b"&") >= MAX_FIELDS:
+    pieces = text.replace(b"+", b" ").split(b"&", MAX_FIELDS)
+    if len(pieces) > MAX_FIELDS:
         raise ParameterInvalid(f"there are more than {MAX_FIELDS} parameters")
-    if b"+" in text:
-        text = text.replace(b"+", b" ")
     fields: dict[bytes, bytes] = {}
-    for piece in text.split(b"&"):
+    for piece in pieces:
         name, _, value = piece.partition(b"=")
         if b"%" in piece:
             name, value = unquote_to_bytes(name), unquote_to_bytes(value)
@@ -94,9 +93,13 @@ def parseForm(query: bytes, contentType: bytes | None, body: bytes) -> Mapping[b
     """
     if not body:
         return parseFields(query)
-    if (contentType or b"").partition(b";")[0].strip().lower() != FORM_TYPE:
+    if contentType != FORM_TYPE and not _isForm(contentType or b""):
         raise ParameterInvalid(f"a body must be {FORM_TYPE.decode('ascii')}")
     return parseFields(query + b"&" + body if query else body)
+
+
+def _isForm(contentType: bytes) -> bool:
+    return contentType.partition(b";")[0].strip().lower() == FORM_TYPE
 
 
 def unquoted(key: bytes) -> bytes:

@@ -20,6 +20,7 @@ from svcbroker.carriers.http.plain import (
     PARTIAL,
     Answers,
     Fields,
+    Head,
     readFields,
     readHead,
 )
@@ -313,15 +314,17 @@ class HeadTests(SynchronousTestCase):
 
     def test_wholeHead(self) -> None:
         data = b"xxPOST /call?a=b HTTP/1.1\r\nContent-Length: 3 \r\ncontent-type: a\r\n\r\nabc"
-        endpoint, query, fields, end = self.read(data, 2)
-        self.assertEqual((endpoint, query, data[end:]), (self.endpoint, b"a=b", b"abc"))
-        self.assertEqual(fields, Fields(3, b"a", None))
+        head = self.read(data, 2)
+        assert isinstance(head, Head)
+        self.assertEqual((head.endpoint, head.query), (self.endpoint, b"a=b"))
+        self.assertEqual(b"xx" + head.text + b"abc", data)
+        self.assertEqual(head.fields, Fields(3, b"a", None))
 
     def test_beginningOfAHeadIsPartial(self) -> None:
         data = b"POST /call HTTP/1.1\r\nA: b\r\n\r\n"
         for end in range(len(data)):
             self.assertIs(self.read(data[:end]), PARTIAL, data[:end])
-        self.assertIsInstance(self.read(data), tuple)
+        self.assertIsInstance(self.read(data), Head)
 
     def test_badLineIsNotPartial(self) -> None:
         self.assertIsNone(self.read(b"POST /call HTTP/1.1\r\nA : b\r\nC"))
