@@ -14,7 +14,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svcbroker.ledgers.pbft._messages import BlockRequest
-from svcbroker.ledgers.pbft._network import Envelope
 from svcbroker.storage import Store
 from tests.storage.chains import Chain, newStore
 from tools.simulation.clock import VirtualClock
@@ -22,6 +21,7 @@ from tools.simulation.crashingdisk import CrashingDisk
 from tools.simulation.disk import Disk, Moment, Slot
 from tools.simulation.network import (
     Cut,
+    Envelope,
     Isolation,
     LinkConditions,
     Network,

@@ -57,11 +57,13 @@ def makeByzantine(
     """
 
     class Byzantine(base, ByzantineReplica):  # type: ignore[misc, valid-type]
-        def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
-            adversary.observe(message)
-            effects = list(super().receive(message, isLast))
-            for behaviour in behaviours:
-                effects += behaviour.onReceive(self, message)
+        def receive(self, messages: Sequence[Message]) -> Sequence[Effect]:
+            for message in messages:
+                adversary.observe(message)
+            effects = list(super().receive(messages))
+            for message in messages:
+                for behaviour in behaviours:
+                    effects += behaviour.onReceive(self, message)
             return effects
 
         def timeOut(self, timer: Timer) -> Sequence[Effect]:
@@ -70,8 +72,8 @@ def makeByzantine(
                 effects += behaviour.onTimeOut(self)
             return effects
 
-        def _finish(self, mayVote: bool = True) -> Sequence[Effect]:
-            effects = super()._finish(mayVote)
+        def _finish(self) -> Sequence[Effect]:
+            effects = super()._finish()
             for effect in effects:
                 if isinstance(effect, Send):
                     adversary.observe(effect.message)

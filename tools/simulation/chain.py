@@ -58,7 +58,7 @@ def variant(
         transactions = [*made.transactions, *more]
         timestamp = made.header.timestamp + delay
         made = proposeBlock(state, application.head, view, timestamp, transactions)
-    return ProposedBlock(header=made.header, transactions=made.transactions)
+    return ProposedBlock.of(made)
 
 
 class HostChain:

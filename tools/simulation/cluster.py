@@ -17,7 +17,6 @@ from attrs import frozen
 from svcbroker.chain import Transaction, faultsTolerated
 from svcbroker.ledgers.pbft._keys import DoubleSign
 from svcbroker.ledgers.pbft._messages import Message
-from svcbroker.ledgers.pbft._network import Envelope
 from svcbroker.ledgers.pbft._ports import Timing
 
 from .adversary import Adversary
@@ -30,7 +29,7 @@ from .faults import FAULTS, Faults, Planned, longOutage, lostDisks, plan
 from .genesis import NOW, SigningVerifier, genesisOf, seedsOf
 from .host import Identity, ReplicaHost
 from .judge import ERROR, LIVENESS, SIGNATURE, Judge, Violation
-from .network import LinkConditions, Network
+from .network import Envelope, LinkConditions, Network
 from .outcome import Outcome
 from .replicas import CORRECT, Components
 from .trace import Trace, short

@@ -273,7 +273,6 @@ class Embedded:
         if signer.index not in self.byzantine:
             return kind(signer, *arguments)
         self.adversary.addKey(signer.index, signer._secret[:32])
-        self.adversary.signed = signer._verifier.addSigned
         make = makeByzantine(kind, self.adversary, self.byzantine[signer.index])
         return make(signer, *arguments)  # type: ignore[no-any-return]
 

@@ -54,16 +54,16 @@ class SigningVerifier(Verifier):
     def __init__(self, nodes: int) -> None:
         super().__init__(genesisOf(nodes).validators)
         self._secrets = _secretsOf(nodes)
-        self._signatures: dict[tuple[int, bytes], bytes] = {}
+        self._signed: dict[tuple[int, bytes], bytes] = {}
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
         if not 0 <= index < len(self._secrets):
             return False
-        known = self._signatures.get((index, payload))
+        known = self._signed.get((index, payload))
         if known is None:
             known = sign(self._secrets[index], payload)
             self.addSigned(index, payload, known)
         return known == signature
 
     def addSigned(self, index: int, payload: bytes, signature: bytes) -> None:
-        self._signatures[index, payload] = signature
+        self._signed[index, payload] = signature

@@ -78,7 +78,7 @@ class Harness:
         for message in messages:
             self._step += 1
             self.trace.sent(NOW + self._step, message.sender, message, [(target, 0.0)])
-            self._perform(target, self.replicas[target].receive(message))
+            self._perform(target, self.replicas[target].receive([message]))
 
     def deliver(self, kind: str, round: int, senders: Sequence[int], target: int) -> None:
         """Deliver messages of a round to a replica. Those not delivered are lost."""

@@ -17,7 +17,6 @@ from svcbroker.ledgers.pbft._effects import (
     Effect,
     Send,
     StartTimer,
-    StopTimers,
     Timer,
 )
 from svcbroker.ledgers.pbft._keys import Signer
@@ -218,26 +217,33 @@ class ReplicaHost:
     # Inputs.
 
     @property
+    def _isRunning(self) -> bool:
+        return self.isUp and not self.isPaused
+
+    @property
     def _isMute(self) -> bool:
         return self.replica.height < self.votesFrom
 
     def receive(self, messages: Sequence[Message]) -> None:
         """Handle messages that have arrived together."""
-        left = len(messages)
+        batch: list[Message] = []
         for message in messages:
-            if not self.isUp or self.isPaused:
+            if not self._isRunning:
                 return
-            left -= 1
-            self._receive(message, isLast=not left)
+            if isinstance(message, DecidedBlock):
+                self._receive(batch)
+                batch.clear()
+                self._adopt(message)
+            elif not self._isMute or isinstance(message, BlockRequest):
+                batch.append(message)
+            elif message.height > self.replica.height:
+                request = BlockRequest(sender=self.index, height=self.replica.height)
+                self._dependencies.send(self.index, message.sender, request)
+        self._receive(batch)
 
-    def _receive(self, message: Message, isLast: bool) -> None:
-        if isinstance(message, DecidedBlock):
-            self._adopt(message, isLast)
-        elif not self._isMute or isinstance(message, BlockRequest):
-            self._perform(self.replica.receive(message, isLast))
-        elif message.height > self.replica.height:
-            request = BlockRequest(sender=self.index, height=self.replica.height)
-            self._dependencies.send(self.index, message.sender, request)
+    def _receive(self, messages: Sequence[Message]) -> None:
+        if messages and self._isRunning:
+            self._perform(self.replica.receive(messages))
 
     def submit(self, transaction: Transaction) -> None:
         """Handle a client's transaction."""
@@ -255,7 +261,7 @@ class ReplicaHost:
         if self.isUp and not self.isPaused and not self._isMute and self.chain.pool:
             self._perform(self.replica.propose(self.chain.head.height + 1))
 
-    def _adopt(self, message: DecidedBlock, isLast: bool) -> None:
+    def _adopt(self, message: DecidedBlock) -> None:
         """
         Adopt a decided block of another host: fetch and execute its transactions before the replica
         advances.
@@ -272,7 +278,7 @@ class ReplicaHost:
                     )
                     self.chain.beginStoring(block)
                     isAdopted = True
-        effects = self.replica.receive(message, isLast)
+        effects = self.replica.receive([message])
         if isAdopted and not any(isinstance(effect, Decide) for effect in effects):
             self._store(block)
         self._perform(effects)
@@ -297,8 +303,6 @@ class ReplicaHost:
                     isNew = self._promise(effect.message) or isNew
             elif isinstance(effect, StartTimer):
                 self._startTimer(effect.timer, effect.delay)
-            elif isinstance(effect, StopTimers):
-                self._stopTimers()
             elif isinstance(effect, Decide):
                 block = StoredBlock(
                     header=effect.candidate.header,

@@ -27,8 +27,8 @@ from svcbroker.chain import (
 )
 from svcbroker.ledgers.pbft._keys import Verifier
 from svcbroker.ledgers.pbft._messages import Message, Proposal, RoundChange, Vote
-from svcbroker.ledgers.pbft._replica import ROUNDS_AHEAD, Replica
-from svcbroker.ledgers.pbft._votes import MESSAGES_KEPT
+from svcbroker.ledgers.pbft._replica import Replica
+from svcbroker.ledgers.pbft._votes import MESSAGES_KEPT, ROUNDS_AHEAD
 from svcbroker.model import Execution
 
 from .trace import short
@@ -259,12 +259,12 @@ class Judge:
         # One message of each kind from each sender, for past rounds and for those ahead.
         most = 3 * (replica.round + ROUNDS_AHEAD + 1)
         tallies = replica._rounds.values()
-        kept = sum(len(t._prepares) + len(t._commits) + len(t.changes) for t in tallies)
+        kept = sum(len(t.prepares) + len(t.commits) + len(t.changes) for t in tallies)
         if kept > most:
             senders = Counter(
                 sender
                 for t in tallies
-                for votes in (t._prepares, t._commits, t.changes)
+                for votes in (t.prepares, t.commits, t.changes)
                 for sender in votes
             )
             kept = max(senders.values())

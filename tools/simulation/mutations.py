@@ -216,11 +216,11 @@ class MixedCommits(HostReplica):
         super()._onVote(vote)
         if vote.phase is not Phase.COMMIT or vote.height != height:
             return
-        for votes_ in self._rounds.values():
-            votes_.votes(Phase.COMMIT).setdefault(vote.sender, vote)
+        for voteSet in self._rounds.values():
+            voteSet.commits.setdefault(vote.sender, vote)
         for round in list(self._rounds):
             if self.height == height:
-                self._decideIfCommitted(round)
+                self._decideIfCommitted(round, vote.digest)
 
 
 class ForgottenLock(HostReplica):

@@ -12,7 +12,6 @@ from typing import Protocol, TypeAlias
 from attrs import define, frozen
 
 from svcbroker.ledgers.pbft._messages import Message
-from svcbroker.ledgers.pbft._network import Envelope
 
 from .clock import VirtualClock
 from .trace import CUT_OFF, LOST, Trace, kindOf, roundOf
@@ -21,6 +20,9 @@ MAX_ROUND = 2**64
 """Above all rounds."""
 MAX_HOSTS = 16
 """An upper bound of the number of hosts."""
+
+Envelope: TypeAlias = tuple[int, Message]
+"""The index of the host that sends a message, and the message."""
 
 _Flight: TypeAlias = tuple[int, Message, str, int]
 """A sender, its message, and the message's kind and round."""

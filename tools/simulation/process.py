@@ -105,14 +105,14 @@ def observed(kind: type[Replica], embedded: Embedded) -> type[Replica]:
     """
 
     class Watched(kind):  # type: ignore[misc, valid-type]
-        def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
-            if embedded.isBlocked(message.sender, self.index, message):
-                return ()
-            effects: Sequence[Effect] = super().receive(message, isLast)
+        def receive(self, messages: Sequence[Message]) -> Sequence[Effect]:
+            effects: Sequence[Effect] = super().receive(
+                [each for each in messages if not embedded.isBlocked(each.sender, self.index, each)]
+            )
             return effects
 
-        def _finish(self, mayVote: bool = True) -> Sequence[Effect]:
-            effects: Sequence[Effect] = super()._finish(mayVote)
+        def _finish(self) -> Sequence[Effect]:
+            effects: Sequence[Effect] = super()._finish()
             embedded.observe(self, effects)
             return effects
 

@@ -4,7 +4,7 @@ The effects of a replica's inputs, for the caller to carry out.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import IntEnum
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -13,12 +13,12 @@ from ...chain import Candidate, Certificate
 from ._messages import Message, Proposal, Vote
 
 
-class Timer(Enum):
+class Timer(IntEnum):
     """The two timers of a replica."""
 
-    ROUND = "round"
+    ROUND = 0
     """The round has timed out."""
-    RESEND = "resend"
+    RESEND = 1
     """It is time to retransmit."""
 
 
@@ -36,15 +36,12 @@ class Send(Struct, frozen=True):
 class StartTimer(Struct, frozen=True):
     """
     Start a timer: call L{timeOut<svcbroker.ledgers.pbft._replica.Replica.timeOut>} with C{timer}
-    after C{delay} seconds. Replaces a running timer of the same kind.
+    after C{delay} seconds. Replaces a running timer of the same kind. A timer that is no
+    longer needed is not stopped: the replica ignores it.
     """
 
     timer: Timer
     delay: float
-
-
-class StopTimers(Struct, frozen=True):
-    """Stop both timers."""
 
 
 class Decide(Struct, frozen=True):
@@ -66,5 +63,5 @@ class Evidence(Struct, frozen=True):
     second: Vote | Proposal
 
 
-Effect: TypeAlias = Send | StartTimer | StopTimers | Decide | Evidence
+Effect: TypeAlias = Send | StartTimer | Decide | Evidence
 """Any effect of a replica."""

@@ -5,6 +5,7 @@ The replicas' keys: signers that refuse to sign twice, and the verification of s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
@@ -30,8 +31,10 @@ SIGNATURE_SIZE = 64
 
 _CACHE_SIZE = 4096
 
-_SAME_SLOT = {Phase.PROPOSE: Phase.PREPARE, Phase.PREPARE: Phase.PROPOSE}
+_SLOTS = {phase: phase for phase in Phase} | {Phase.PROPOSE: Phase.PREPARE}
 """A leader's proposal is its prepare, so the two phases must sign the same digest."""
+
+T = TypeVar("T")
 
 
 class DoubleSign(Exception):
@@ -46,25 +49,28 @@ class Verifier:
     Verifies signatures of the replicas, each signature once in this process.
 
     @ivar keys: the public keys (32 bytes each) by the replicas' index.
+    @ivar verified: votes that were verified before, or signed in this process. Every replica looks
+        up every vote here.
     """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self.keys = keys
-        self._verified: set[tuple[int, bytes, bytes] | Vote] = set()
+        self.verified: set[Vote] = set()
+        self._signatures: set[tuple[int, bytes, bytes]] = set()
         self._proposal: Proposal | None = None
 
     def isVerified(self, message: Vote | Proposal) -> bool:
         """Whether exactly this message was verified before. Of proposals only the last is known."""
         if isinstance(message, Proposal):
             return message is self._proposal
-        return message in self._verified
+        return message in self.verified
 
     def addVerified(self, message: Vote | Proposal) -> None:
         """Record a verified message, or one that its owner has just signed in this process."""
         if isinstance(message, Proposal):
             self._proposal = message
         else:
-            self._remember(message)
+            _remember(self.verified, message)
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
         """
@@ -73,26 +79,20 @@ class Verifier:
         @param index: the index of the claimed signer; any number.
         """
         entry = (index, payload, signature)
-        if entry in self._verified:
+        if entry in self._signatures:
             return True
         if not 0 <= index < len(self.keys):
             return False
         if not verifySignature(self.keys[index], payload, signature):
             return False
-        self._remember(entry)
+        _remember(self._signatures, entry)
         return True
 
-    def addSigned(self, index: int, payload: bytes, signature: bytes) -> None:
-        """
-        Record a signature that its owner has just made in this process and that needs no
-        verification.
-        """
-        self._remember((index, payload, signature))
 
-    def _remember(self, entry: tuple[int, bytes, bytes] | Vote) -> None:
-        if len(self._verified) >= _CACHE_SIZE:
-            self._verified.clear()
-        self._verified.add(entry)
+def _remember(cache: set[T], entry: T) -> None:
+    if len(cache) >= _CACHE_SIZE:
+        cache.clear()
+    cache.add(entry)
 
 
 class Signer:
@@ -114,7 +114,9 @@ class Signer:
         _, self._secret = crypto_sign_seed_keypair(seed)
         self._chain = chain
         self._verifier = verifier
-        self._signed: dict[tuple[int, int, Phase], tuple[bytes, bytes]] = {}
+        # By height, round and slot: the digest, and its signatures by phase.
+        self._signed: dict[tuple[int, int, Phase], tuple[bytes, dict[Phase, bytes]]] = {}
+        self._highest = 0
 
     def sign(self, phase: Phase, height: int, round: int, digest: bytes) -> bytes:
         """
@@ -124,17 +126,16 @@ class Signer:
         @raise DoubleSign: another digest was signed for this height, round and phase. A proposal
             and a prepare count as one phase.
         """
-        place = (height, round, phase)
-        before = self._signed.get(place)
-        if before is not None and before[0] == digest:
-            return before[1]
-        other = before or self._signed.get((height, round, _SAME_SLOT.get(phase, phase)))
-        if other is not None and other[0] != digest:
+        place = (height, round, _SLOTS[phase])
+        signed, signatures = self._signed.setdefault(place, (digest, {}))
+        if signed != digest:
             raise DoubleSign(f"height {height}, round {round}, {phase.name}")
-        payload = votePayload(phase, self._chain, height, round, digest)
-        signature = crypto_sign(payload, self._secret)[:SIGNATURE_SIZE]
-        self._signed[place] = (digest, signature)
-        self._verifier.addSigned(self.index, payload, signature)
+        signature = signatures.get(phase)
+        if signature is None:
+            payload = votePayload(phase, self._chain, height, round, digest)
+            signature = signatures[phase] = crypto_sign(payload, self._secret)[:SIGNATURE_SIZE]
+            if height > self._highest:
+                self._highest = height
         return signature
 
     def propose(
@@ -204,7 +205,12 @@ class Signer:
         Forget the signatures below a height. Only for heights that are final and stored: the
         replica never votes there again.
         """
-        self._signed = {place: vote for place, vote in self._signed.items() if place[0] >= height}
+        if self._highest < height:
+            self._signed.clear()
+        else:
+            self._signed = {
+                place: vote for place, vote in self._signed.items() if place[0] >= height
+            }
 
 
 def publicKey(seed: bytes) -> bytes:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from ...chain import Certificate, Header, Phase, Transaction
+from ...chain import Candidate, Certificate, Header, Phase, Transaction
 
 _NOT_PREPARED = sha256(b"svcbroker/not-prepared").digest()
 
@@ -29,6 +29,11 @@ class ProposedBlock(Struct, frozen=True, kw_only=True):
 
     header: Header
     transactions: Sequence[Transaction]
+
+    @classmethod
+    def of(cls, candidate: Candidate) -> ProposedBlock:
+        """A block that was executed."""
+        return cls(header=candidate.header, transactions=candidate.transactions)
 
 
 class Vote(Struct, frozen=True, kw_only=True, cache_hash=True):

@@ -6,15 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TypeAlias
 
 from attrs import evolve, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from ._messages import Message
-
-Envelope: TypeAlias = tuple[int, Message]
-"""The index of the replica that sends a message, and the message."""
 
 MAX_IN_FLIGHT = 100_000
 """How many messages may be in flight. Further ones are lost, as on a real network."""
@@ -67,27 +63,27 @@ class SimulatedNetwork:
     replica has seen them all before it votes. Replicas are served in the order of their first
     waiting message.
 
-    Links are authenticated, as links between separate machines are: the sender of a message is
-    known.
+    Links are authenticated, as links between separate machines are: a message that names another
+    sender is not sent.
     """
 
     def __init__(
         self,
         reactor: IReactorTime,
         random: Random,
-        deliver: Callable[[int, Sequence[Envelope]], None],
+        deliver: Callable[[int, Sequence[Message]], None],
         conditions: Conditions | None = None,
     ) -> None:
         """
         @param random: the source of delays and losses.
-        @param deliver: C{deliver(target, envelopes)} is called with the messages that have arrived.
+        @param deliver: C{deliver(target, messages)} is called with the messages that have arrived.
         """
         self.conditions = Conditions() if conditions is None else conditions
         self._reactor = reactor
         self._random = random
         self._deliver = deliver
         # Undelivered messages by target. The keys are in the order of the first arrivals.
-        self._arrived: dict[int, list[Envelope]] = {}
+        self._arrived: dict[int, list[Message]] = {}
         self._arrivedCount = 0
         self._isDelivering = False
         self._inFlight: set[IDelayedCall] = set()
@@ -104,28 +100,19 @@ class SimulatedNetwork:
         # Cached, since it is read for each message.
         self._isPerfect = conditions.arePerfect
 
-    def sendToAll(self, sender: int, count: int, message: Message) -> None:
+    def send(self, sender: int, targets: Sequence[int], message: Message) -> None:
         """
-        Send a message to all others.
-
-        @param count: how many replicas there are.
+        Send a message to some replicas. It is not delivered before the next L{flush}.
         """
-        envelope = (sender, message)
-        for target in range(count):
-            if target == sender:
-                continue
-            if self._isPerfect:
-                self._enqueue(target, envelope)
-            else:
-                self.send(sender, target, message)
-
-    def send(self, sender: int, target: int, message: Message) -> None:
-        """
-        Send a message. It is not delivered before the next L{flush}.
-        """
-        if self._isPerfect:
-            self._enqueue(target, (sender, message))
+        if message.sender != sender:
             return
+        if self._isPerfect:
+            self._enqueue(targets, message)
+            return
+        for target in targets:
+            self._sendTo(target, sender, message)
+
+    def _sendTo(self, target: int, sender: int, message: Message) -> None:
         conditions = self._conditions
         if (sender, target) in conditions.cut:
             return
@@ -135,36 +122,37 @@ class SimulatedNetwork:
         if conditions.duplication and self._random.random() < conditions.duplication:
             copies = 2
         for _ in range(copies):
-            self._transmit(sender, target, message)
+            self._transmit(target, message)
 
-    def _transmit(self, sender: int, target: int, message: Message) -> None:
+    def _transmit(self, target: int, message: Message) -> None:
         shortest, longest = self._conditions.delay
         if not longest:
-            self._enqueue(target, (sender, message))
-        elif self._hasRoom():
+            self._enqueue((target,), message)
+        elif self._room:
             delay = self._random.uniform(shortest, longest)
-            arrival = self._reactor.callLater(
-                delay, lambda: self._arrive(arrival, sender, target, message)
-            )
+            arrival = self._reactor.callLater(delay, lambda: self._arrive(arrival, target, message))
             self._inFlight.add(arrival)
 
-    def _enqueue(self, target: int, envelope: Envelope) -> None:
-        if not self._hasRoom():
-            return
-        self._arrivedCount += 1
-        envelopes = self._arrived.get(target)
-        if envelopes is None:
-            self._arrived[target] = [envelope]
-        else:
-            envelopes.append(envelope)
+    def _enqueue(self, targets: Sequence[int], message: Message) -> None:
+        targets = targets[: self._room]
+        self._arrivedCount += len(targets)
+        arrived = self._arrived
+        for target in targets:
+            messages = arrived.get(target)
+            if messages is None:
+                arrived[target] = [message]
+            else:
+                messages.append(message)
 
-    def _hasRoom(self) -> bool:
-        return self._arrivedCount + len(self._inFlight) < MAX_IN_FLIGHT
+    @property
+    def _room(self) -> int:
+        """How many more messages may be in flight."""
+        return MAX_IN_FLIGHT - self._arrivedCount - len(self._inFlight)
 
-    def _arrive(self, arrival: IDelayedCall, sender: int, target: int, message: Message) -> None:
+    def _arrive(self, arrival: IDelayedCall, target: int, message: Message) -> None:
         self._inFlight.discard(arrival)
-        if (sender, target) not in self._conditions.cut:
-            self._enqueue(target, (sender, message))
+        if (message.sender, target) not in self._conditions.cut:
+            self._enqueue((target,), message)
             self.flush()
 
     def stop(self) -> None:
@@ -194,13 +182,13 @@ class SimulatedNetwork:
                 if not self._arrived:
                     return
                 target = next(iter(self._arrived))
-                envelopes = self._arrived.pop(target)
-                if len(envelopes) > left:
-                    self._arrived[target] = envelopes[left:]
-                    del envelopes[left:]
-                self._arrivedCount -= len(envelopes)
-                left -= len(envelopes)
-                self._deliver(target, envelopes)
+                messages = self._arrived.pop(target)
+                if len(messages) > left:
+                    self._arrived[target] = messages[left:]
+                    del messages[left:]
+                self._arrivedCount -= len(messages)
+                left -= len(messages)
+                self._deliver(target, messages)
         finally:
             self._isDelivering = False
         # A replica that catches up over many blocks must not block the reactor.

@@ -24,7 +24,7 @@ from ...chain import (
     faultsTolerated,
     leaderIndex,
 )
-from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Timer
+from ._effects import Decide, Effect, Evidence, Send, StartTimer, Timer
 from ._keys import Signer
 from ._messages import (
     BlockRequest,
@@ -38,15 +38,9 @@ from ._messages import (
 )
 from ._ports import Application, Timing
 from ._rounds import Refused, Rules
-from ._votes import FutureMessages, VoteSet
+from ._votes import ROUNDS_AHEAD, FutureMessages, VoteSet, quorumOf
 
 _PREPARE, _COMMIT = Phase.PREPARE, Phase.COMMIT  # attribute access on an Enum is slow
-
-ROUNDS_AHEAD = 32
-"""
-How many rounds beyond its own a replica stores messages for. Bounds the memory that a Byzantine
-replica can fill with votes of far rounds.
-"""
 
 
 class Replica:
@@ -67,6 +61,8 @@ class Replica:
         self.round = 0
         self._signer = signer
         self._rules = rules
+        self._verified = rules.verifier.verified
+        self._replicas = rules.replicas
         self._quorum = rules.quorum
         self._application = application
         self._timing = timing
@@ -74,6 +70,8 @@ class Replica:
         self._own: list[Message] = []
         self._future = FutureMessages()
         self._due = 0
+        self._startFirstRound = StartTimer(Timer.ROUND, timing.roundTimeout(0))
+        self._startResend = StartTimer(Timer.RESEND, timing.resend)
         self._handlers: dict[type[Message], Callable[..., None]] = {
             Proposal: self._onProposal,
             Vote: self._onVote,
@@ -104,7 +102,7 @@ class Replica:
     @property
     def isLeader(self) -> bool:
         """Whether this replica leads its current round."""
-        return leaderIndex(self.view, self.height, self._rules.replicas) == self.index
+        return leaderIndex(self.view, self.height, self._replicas) == self.index
 
     # Inputs. Each returns its effects, in order.
 
@@ -133,15 +131,14 @@ class Replica:
         self._begin()
         return self._finish()
 
-    def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
+    def receive(self, messages: Sequence[Message]) -> Sequence[Effect]:
         """
-        Handle a message. Messages that a correct replica would not send are ignored.
-
-        @param isLast: whether no further message has arrived together with this one. A later
-            message may make a vote unnecessary.
+        Handle the messages that have arrived together. Those that a correct replica would not send
+        are ignored. The replica votes when it has handled all, since one of them may make a vote
+        unnecessary.
         """
-        self._handle(message)
-        return self._finish(isLast)
+        self._handle(messages)
+        return self._finish()
 
     def timeOut(self, timer: Timer) -> Sequence[Effect]:
         """Handle a timeout."""
@@ -150,30 +147,40 @@ class Replica:
                 self._enterRound(self.round + 1)
         elif self._isActive:
             self._retransmit()
-            self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
+            self._effects.append(self._startResend)
         return self._finish()
 
-    # A replica handles its own messages before any other input.
+    def _handle(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if message.height > self.height:
+                self._future.add(message, self.height)
+                if not isinstance(message, BlockRequest):
+                    self._requestBlock(message.sender)
+                continue
+            try:
+                self._handlers[type(message)](message)
+            except Refused:
+                continue  # not logged, so that a faulty replica cannot fill the log
+            if self._own:
+                self._handleOwn()
 
-    def _finish(self, mayVote: bool = True) -> Sequence[Effect]:
+    def _handleOwn(self) -> None:
+        """Handle the messages that it has sent to itself, before any other input."""
+        while self._own:
+            self._handle([self._own.pop(0)])
+
+    def _finish(self) -> Sequence[Effect]:
+        """Send the votes that are due. Once prepared, the own prepare waits for L{_retransmit}."""
         while True:
-            while self._own:
-                self._handle(self._own.pop(0))
-            if not (mayVote and self._voteIfNeeded()):
+            self._handleOwn()
+            if self._toCommit is not None:
+                self._vote(_COMMIT, self._toCommit)
+            elif self._toPrepare is not None and not self._isPrepared:
+                self._vote(_PREPARE, self._toPrepare)
+            else:
                 break
         effects, self._effects = self._effects, []
         return effects
-
-    def _handle(self, message: Message) -> None:
-        if message.height > self.height:
-            self._future.add(message, self.height)
-            if not isinstance(message, BlockRequest):
-                self._requestBlock(message.sender)
-            return
-        try:
-            self._handlers[type(message)](message)
-        except Refused:
-            return  # not logged, so that a faulty replica cannot fill the log
 
     def _send(self, message: Message, target: int | None = None) -> None:
         self._effects.append(Send(message, target))
@@ -186,9 +193,9 @@ class Replica:
 
     def _retransmit(self) -> None:
         """Send this round's messages again, since messages may have been lost."""
-        for message in self._broadcasts:
-            self._send(message)
-        self._prepareIfDue()
+        self._effects += map(Send, self._broadcasts)
+        if self._toPrepare is not None:
+            self._vote(_PREPARE, self._toPrepare)
 
     def _activate(self) -> None:
         if not self._isActive:
@@ -198,7 +205,7 @@ class Replica:
     def _startTimers(self) -> None:
         self._isTimed = False
         self._startRoundTimer()
-        self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
+        self._effects.append(self._startResend)
 
     def _startRoundTimer(self) -> None:
         """
@@ -206,17 +213,19 @@ class Replica:
         for the others (Castro and Liskov, 1999, 4.5.2): timeouts are bounded, so otherwise it could
         stay ahead for ever.
         """
-        reached = self._reached.values()
-        if not self.round or sum(round >= self.round for round in reached) >= self._quorum:
+        if not self.round:
+            self._isTimed = True
+            self._effects.append(self._startFirstRound)
+        elif sum(round >= self.round for round in self._reached.values()) >= self._quorum:
             self._isTimed = True
             timeout = self._timing.roundTimeout(self.round - self._firstRound)
             self._effects.append(StartTimer(Timer.ROUND, timeout))
 
     def _roundOf(self, number: int) -> VoteSet:
-        if not 0 <= number <= self.round + ROUNDS_AHEAD:
-            raise Refused("the round is too far away")
         voteSet = self._rounds.get(number)
         if voteSet is None:
+            if not 0 <= number <= self.round + ROUNDS_AHEAD:
+                raise Refused("the round is too far away")
             voteSet = self._rounds[number] = VoteSet()
         return voteSet
 
@@ -246,13 +255,13 @@ class Replica:
             # If others have already decided this height, there is nothing to propose.
             if candidate is None or candidate.header.parent != self.head.hash:
                 return
-            block = ProposedBlock(header=candidate.header, transactions=candidate.transactions)
+            block = ProposedBlock.of(candidate)
         self._broadcast(self._signer.propose(self.height, self.round, block, justification))
 
     def _onProposal(self, proposal: Proposal) -> None:
         if proposal.height < self.height or proposal.round < self.round:
             return
-        leader = leaderIndex(self.head.view + proposal.round, self.height, self._rules.replicas)
+        leader = leaderIndex(self.head.view + proposal.round, self.height, self._replicas)
         voteSet = self._roundOf(proposal.round)
         if proposal.sender != leader:
             raise Refused("the sender does not lead this round")
@@ -273,26 +282,15 @@ class Replica:
             for change in proposal.justification:
                 self._recordRound(change)
         voteSet.proposal, voteSet.accepted = proposal, candidate
-        self._compare(voteSet, voteSet.votes(_PREPARE).setdefault(leader, proposal), proposal)
-        self._candidates[candidate.header.hash] = candidate
+        self._compare(voteSet, voteSet.prepares.setdefault(leader, proposal), proposal)
+        digest = candidate.header.hash
+        self._candidates[digest] = candidate
         self._activate()
-        self._toPrepare = None if leader == self.index else candidate.header.hash
-        self._commitIfPrepared()
-        self._decideIfCommitted(proposal.round)
-
-    def _voteIfNeeded(self) -> bool:
-        """Send the vote that is due. Once prepared, the own prepare waits for L{_retransmit}."""
-        if self._toCommit is not None:
-            digest, self._toCommit = self._toCommit, None
-            self._vote(_COMMIT, digest)
-            return True
-        return not self._isPrepared and self._prepareIfDue()
-
-    def _prepareIfDue(self) -> bool:
-        digest, self._toPrepare = self._toPrepare, None
-        if digest is not None:
-            self._vote(_PREPARE, digest)
-        return digest is not None
+        self._toPrepare = None if leader == self.index else digest
+        if len(voteSet.prepares) >= self._quorum:
+            self._commitIfPrepared()
+        if len(voteSet.commits) >= self._quorum:
+            self._decideIfCommitted(proposal.round, digest)
 
     @property
     def _isPrepared(self) -> bool:
@@ -300,28 +298,37 @@ class Replica:
         return self._prepared is not None and self._prepared.round == self.round
 
     def _vote(self, phase: Phase, digest: bytes) -> None:
-        self._broadcast(self._signer.vote(phase, self.height, self.round, digest))
+        if phase is _PREPARE:
+            self._toPrepare = None
+        else:
+            self._toCommit = None
+        vote = self._signer.vote(phase, self.height, self.round, digest)
+        self._effects.append(Send(vote))
+        self._broadcasts.append(vote)
+        self._onVote(vote)
 
     def _onVote(self, vote: Vote) -> None:
-        isPrepare = vote.phase is _PREPARE
-        if vote.height < self.height or not (isPrepare or vote.phase is _COMMIT):
+        round, isPrepare = vote.round, vote.phase is _PREPARE
+        if vote.height < self.height or (isPrepare and round < self.round):
             return
-        if isPrepare and vote.round < self.round:
+        if not isPrepare and vote.phase is not _COMMIT:
             return
-        voteSet = self._roundOf(vote.round)
-        votes = voteSet.votes(vote.phase)
-        first = votes.get(vote.sender)
+        voteSet = self._rounds.get(round) or self._roundOf(round)
+        votes = voteSet.prepares if isPrepare else voteSet.commits
+        sender = vote.sender
+        first = votes.get(sender)
         if first is not None:
             self._compare(voteSet, first, vote)
             return
-        self._rules.checkVote(vote)
-        votes[vote.sender] = vote
+        if vote not in self._verified:
+            self._rules.checkVote(vote)
+        votes[sender] = vote
         if len(votes) < self._quorum:
             return
         if isPrepare:
             self._commitIfPrepared()
         else:
-            self._decideIfCommitted(vote.round)
+            self._decideIfCommitted(round, vote.digest)
 
     def _compare(self, voteSet: VoteSet, first: Vote | Proposal, second: Vote | Proposal) -> None:
         """Compare two messages of which a correct replica sends only one. The first one counts."""
@@ -337,35 +344,28 @@ class Replica:
         if candidate is None or self._isPrepared:
             return
         digest = candidate.header.hash
-        signatures = voteSet.signatures(_PREPARE, digest, self._quorum)
+        signatures = quorumOf(voteSet.prepares, digest, self._quorum)
         if signatures is None:
             return
         self._prepared = PreparedCertificate(round=self.round, digest=digest, signatures=signatures)
-        self._preparedBlock = ProposedBlock(
-            header=candidate.header, transactions=candidate.transactions
-        )
+        self._preparedBlock = ProposedBlock.of(candidate)
         self._toCommit = digest
 
-    def _decideIfCommitted(self, round: int) -> None:
-        """Decide the block that a quorum has committed to in a round, even in an earlier one."""
-        voteSet = self._roundOf(round)
-        for digest in voteSet.committed():
-            signatures = voteSet.signatures(_COMMIT, digest, self._quorum)
-            candidate = self._candidates.get(digest)
-            if signatures is not None and candidate is not None:
-                certificate = Certificate(round=round, signatures=signatures)
-                self._effects.append(Decide(candidate, certificate))
-                self._advance(candidate.header)
-                return
+    def _decideIfCommitted(self, round: int, digest: bytes) -> None:
+        """Decide a block if a quorum has committed to it in a round, even in an earlier one."""
+        candidate = self._candidates.get(digest)
+        signatures = quorumOf(self._roundOf(round).commits, digest, self._quorum)
+        if candidate is not None and signatures is not None:
+            certificate = Certificate(round=round, signatures=signatures)
+            self._effects.append(Decide(candidate, certificate))
+            self._advance(candidate.header)
 
     def _advance(self, head: Header) -> None:
         self.head = head
         self._beginHeight()
         self._own.clear()
-        self._effects.append(StopTimers())
         self._begin()
-        for message in self._future.pop(self.height):
-            self._handle(message)
+        self._handle(self._future.pop(self.height))
 
     # Round changes.
 
@@ -415,7 +415,7 @@ class Replica:
     def _followOthers(self) -> None:
         """Enter the lowest round that more than f others have entered: one of them is correct."""
         ahead = [round for round in self._reached.values() if round > self.round]
-        if len(ahead) > faultsTolerated(self._rules.replicas):
+        if len(ahead) > faultsTolerated(self._replicas):
             self._activate()
             self._enterRound(min(ahead))
 

@@ -14,10 +14,10 @@ from twisted.logger import Logger
 
 from ...chain import Candidate, Certificate, Header
 from ...net.timers import LazyTimer
-from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Timer
+from ._effects import Decide, Effect, Evidence, Send, StartTimer, Timer
 from ._keys import Signer
-from ._messages import DecidedBlock
-from ._network import Conditions, Envelope, SimulatedNetwork
+from ._messages import DecidedBlock, Message
+from ._network import Conditions, SimulatedNetwork
 from ._ports import Application, Timing
 from ._replica import Replica
 from ._rounds import Refused, Rules
@@ -27,12 +27,17 @@ EVIDENCE_KEPT = 100
 
 @define
 class _Slot:
-    """A replica with its key and its timers."""
+    """
+    A replica with its timers.
 
-    signer: Signer
+    @ivar others: the indexes of all other replicas.
+    @ivar timers: by L{Timer}.
+    """
+
     replica: Replica
-    timers: dict[Timer, LazyTimer]
-    isRunning: bool = True
+    others: Sequence[int]
+    timers: Sequence[LazyTimer]
+    isRunning: bool
 
 
 class ReplicaSet:
@@ -120,9 +125,9 @@ class ReplicaSet:
             return LazyTimer(self._reactor, lambda: self._timeOut(replica, kind))
 
         return _Slot(
-            signer=signer,
             replica=replica,
-            timers={kind: timer(kind) for kind in Timer},
+            others=[other.index for other in self._signers if other is not signer],
+            timers=[timer(kind) for kind in Timer],
             isRunning=signer.index not in self._stopped,
         )
 
@@ -133,7 +138,7 @@ class ReplicaSet:
         self._isStopped = True
         self.network.stop()
         for slot in self._slots:
-            for timer in slot.timers.values():
+            for timer in slot.timers:
                 timer.close()
 
     @property
@@ -155,7 +160,7 @@ class ReplicaSet:
         slot = self._slots[index]
         self._stopped.add(index)
         slot.isRunning = False
-        for timer in slot.timers.values():
+        for timer in slot.timers:
             timer.stop()
 
     def startReplica(self, index: int) -> None:
@@ -202,46 +207,36 @@ class ReplicaSet:
         if decided is not None:
             header, certificate = decided
             stored = DecidedBlock(sender=index, header=header, certificate=certificate)
-            self._perform(index, replica.receive(stored))
+            self._perform(index, replica.receive([stored]))
         if replica.height == height:
             self._perform(index, replica.timeOut(timer))
 
-    def _deliver(self, target: int, envelopes: Sequence[Envelope]) -> None:
-        slots = self._slots
-        if not 0 <= target < len(slots):
-            return
-        slot = slots[target]
-        messages = [message for sender, message in envelopes if message.sender == sender]
-        left = len(messages)
-        for message in messages:
-            # The effects of a message may stop or replace the set.
-            if self._isStopped or self._slots is not slots or not slot.isRunning:
-                return
-            left -= 1
-            effects = slot.replica.receive(message, isLast=not left)
-            if effects:
-                self._perform(target, effects)
+    def _deliver(self, target: int, messages: Sequence[Message]) -> None:
+        if 0 <= target < len(self._slots):
+            slot = self._slots[target]
+            if slot.isRunning:
+                self._carryOut(target, slot, slot.replica.receive(messages))
 
     def _perform(self, index: int, effects: Sequence[Effect]) -> None:
-        slot = self._slots[index]
+        if not self._isStopped:
+            self._carryOut(index, self._slots[index], effects)
+            self.network.flush()
+
+    def _carryOut(self, index: int, slot: _Slot, effects: Sequence[Effect]) -> None:
+        slots, send = self._slots, self.network.send
         for effect in effects:
-            if self._isStopped:
-                return
             if isinstance(effect, Send):
-                if effect.target is None:
-                    self.network.sendToAll(index, len(self._slots), effect.message)
-                else:
-                    self.network.send(index, effect.target, effect.message)
+                targets = slot.others if effect.target is None else (effect.target,)
+                send(index, targets, effect.message)
             elif isinstance(effect, StartTimer):
                 slot.timers[effect.timer].start(effect.delay)
-            elif isinstance(effect, StopTimers):
-                for timer in slot.timers.values():
-                    timer.stop()
             elif isinstance(effect, Decide):
                 self._decide(index, effect.candidate, effect.certificate)
+                # The decision may have stopped or replaced the set.
+                if self._isStopped or self._slots is not slots:
+                    return
             else:
                 self._reportEvidence(effect)
-        self.network.flush()
 
     def _reportEvidence(self, evidence: Evidence) -> None:
         self.evidence.append(evidence)

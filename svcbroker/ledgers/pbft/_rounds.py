@@ -82,12 +82,23 @@ class Rules:
         """
         @raise Refused: the commit certificate is not valid for the block.
         """
-        if not 0 <= decided.certificate.round <= _MAX:
+        header, certificate, verifier = decided.header, decided.certificate, self.verifier
+        if not 0 <= certificate.round <= _MAX:
             raise Refused("the certificate's round is not one")
-        try:
-            checkCertificate(
-                decided.certificate, decided.header, self.replicas, self.verifier.verify
+
+        def isSigned(index: int, payload: bytes, signature: bytes) -> bool:
+            vote = Vote(
+                phase=Phase.COMMIT,
+                sender=index,
+                height=header.height,
+                round=certificate.round,
+                digest=header.hash,
+                signature=signature,
             )
+            return vote in verifier.verified or verifier.verify(index, payload, signature)
+
+        try:
+            checkCertificate(certificate, header, self.replicas, isSigned)
         except CertificateInvalid as error:
             raise Refused(str(error)) from None
 

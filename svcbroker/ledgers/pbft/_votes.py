@@ -5,17 +5,22 @@ The messages a replica has received and stores: those of one round, and those of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from attrs import Factory, define
+from msgspec import Struct
 
 from ...chain import Candidate, Phase
 from ._messages import Message, Proposal, RoundChange, Vote
 
-_PREPARE = Phase.PREPARE  # attribute access on an Enum is slow
-
 Signatures = Sequence[tuple[int, bytes]]
 """Pairs of a replica's index and its signature, by ascending index."""
 
+
+ROUNDS_AHEAD = 32
+"""
+How many rounds beyond its own a replica stores messages for. Bounds the memory that a Byzantine
+replica can fill with votes of far rounds.
+"""
 
 HEIGHTS_AHEAD = 10
 """How many heights beyond its own a replica stores messages for."""
@@ -27,61 +32,55 @@ store here.
 """
 
 
-@define
-class VoteSet:
+Votes: TypeAlias = dict[int, Vote | Proposal]
+"""The votes of one phase, by sender: the first one of each."""
+
+
+class VoteSet(Struct):
     """
     The messages received for one round: at most one of each kind from each replica.
 
     @ivar proposal: the leader's proposal, once accepted.
     @ivar accepted: the block of that proposal, executed.
+    @ivar prepares: the prepares; the leader's proposal is its prepare.
+    @ivar commits: the commits.
     @ivar changes: round changes to this round, by sender.
+    @ivar accused: the phases and senders against whom evidence was reported.
     """
 
     proposal: Proposal | None = None
     accepted: Candidate | None = None
-    changes: dict[int, RoundChange] = Factory(dict)
-    _accused: set[tuple[Phase, int]] = Factory(set)
-    _prepares: dict[int, Vote | Proposal] = Factory(dict)
-    _commits: dict[int, Vote | Proposal] = Factory(dict)
-
-    def votes(self, phase: Phase) -> dict[int, Vote | Proposal]:
-        """
-        The votes of a phase, by sender. Only the first vote of each sender is stored. The leader's
-        proposal is its prepare.
-        """
-        return self._prepares if phase is _PREPARE else self._commits
+    prepares: Votes = {}
+    commits: Votes = {}
+    changes: dict[int, RoundChange] = {}
+    accused: set[tuple[Phase, int]] = set()
 
     def mayAccuse(self, message: Vote | Proposal) -> bool:
         """Whether no evidence has been reported yet against the sender for this phase."""
-        return (message.phase, message.sender) not in self._accused
+        return (message.phase, message.sender) not in self.accused
 
     def accuse(self, message: Vote | Proposal) -> None:
         """
         Record that evidence against the sender was reported: one report for each phase is enough.
         """
-        self._accused.add((message.phase, message.sender))
-
-    def signatures(self, phase: Phase, digest: bytes, quorum: int) -> Signatures | None:
-        """
-        A quorum's signatures for one block, or C{None} if there are fewer.
-        """
-        votes = self.votes(phase)
-        if len(votes) < quorum:
-            return None
-        found = [
-            (sender, vote.signature)
-            for sender, vote in sorted(votes.items())
-            if vote.digest == digest
-        ]
-        return tuple(found[:quorum]) if len(found) >= quorum else None
-
-    def committed(self) -> set[bytes]:
-        """The hashes of the blocks that have commits."""
-        return {vote.digest for vote in self._commits.values()}
+        self.accused.add((message.phase, message.sender))
 
     def onlyCommits(self) -> VoteSet:
         """The part that still matters after the round: its commits can still decide a block."""
-        return VoteSet(commits=self._commits, accused=self._accused)
+        return VoteSet(commits=self.commits, accused=self.accused)
+
+
+def quorumOf(votes: Votes, digest: bytes, quorum: int) -> Signatures | None:
+    """
+    A quorum's signatures for one block, or C{None} if there are fewer.
+    """
+    if len(votes) < quorum:
+        return None
+    found = [(sender, vote.signature) for sender, vote in votes.items() if vote.digest == digest]
+    if len(found) < quorum:
+        return None
+    found.sort()
+    return tuple(found[:quorum])
 
 
 class FutureMessages:

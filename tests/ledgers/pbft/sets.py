@@ -67,7 +67,7 @@ class SigningReplicas:
 
     def block(self, name: int = 0, view: int = 0, parent: Header | None = None) -> ProposedBlock:
         """The same as sent in a proposal."""
-        return onWire(self.candidate(name, view, parent))
+        return ProposedBlock.of(self.candidate(name, view, parent))
 
     def sign(self, sender: int, phase: Phase, height: int, round: int, digest: bytes) -> bytes:
         """A valid signature over any digest."""
@@ -161,11 +161,6 @@ class SigningReplicas:
             round=round,
             signatures=[(index, self.commit(index, block, signed).signature) for index in signers],
         )
-
-
-def onWire(candidate: Candidate) -> ProposedBlock:
-    """A candidate as sent in a proposal."""
-    return ProposedBlock(header=candidate.header, transactions=candidate.transactions)
 
 
 class PlainApplication:
@@ -272,8 +267,8 @@ class Journal:
             def propose(self, height: int) -> Sequence[Effect]:
                 return self.noted("propose", super().propose(height))
 
-            def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
-                return self.noted("receive", super().receive(message, isLast))
+            def receive(self, messages: Sequence[Message]) -> Sequence[Effect]:
+                return self.noted("receive", super().receive(messages))
 
             def timeOut(self, timer: Any) -> Sequence[Effect]:
                 return self.noted("timeOut", super().timeOut(timer))

@@ -123,7 +123,7 @@ class ApplicationTests(SynchronousTestCase):
         self.application.isStoring = True
         self.assertIsNone(self.application.propose(0))
         self.assertIsNone(self.application.check(block))
-        own = ProposedBlock(header=known.header, transactions=known.transactions)
+        own = ProposedBlock.of(known)
         self.assertIs(self.application.check(own), known)
         self.assertFalse(self.application.reserve(2, ROUNDS_RESERVED))
 

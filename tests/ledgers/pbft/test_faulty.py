@@ -56,8 +56,8 @@ class Forger(Replica):
     Answers requests with a block that was not decided.
     """
 
-    def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
-        effects = list(super().receive(message, isLast))
+    def receive(self, messages: Sequence[Message]) -> Sequence[Effect]:
+        effects = list(super().receive(messages))
         for place, effect in enumerate(effects):
             if isinstance(effect, Send) and isinstance(effect.message, DecidedBlock):
                 header = replace(effect.message.header, timestamp=1)
@@ -70,7 +70,7 @@ class Unproven(Replica):
     Decides each block with fewer signatures than a quorum.
     """
 
-    def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
+    def receive(self, messages: Sequence[Message]) -> Sequence[Effect]:
         return [
             replace(
                 effect,
@@ -80,7 +80,7 @@ class Unproven(Replica):
             )
             if isinstance(effect, Decide)
             else effect
-            for effect in super().receive(message, isLast)
+            for effect in super().receive(messages)
         ]
 
 
@@ -91,9 +91,9 @@ class SilentAfterDeciding(Replica):
 
     hasDecided = False
 
-    def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
+    def receive(self, messages: Sequence[Message]) -> Sequence[Effect]:
         before = self.head
-        effects = super().receive(message, isLast)
+        effects = super().receive(messages)
         self.hasDecided = self.hasDecided or self.head != before
         return [] if self.hasDecided else effects
 

@@ -11,8 +11,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.pbft import _network
-from svcbroker.ledgers.pbft._messages import BlockRequest
-from svcbroker.ledgers.pbft._network import Conditions, Envelope, SimulatedNetwork
+from svcbroker.ledgers.pbft._messages import BlockRequest, Message
+from svcbroker.ledgers.pbft._network import Conditions, SimulatedNetwork
 
 
 class NetworkTests(SynchronousTestCase):
@@ -24,13 +24,13 @@ class NetworkTests(SynchronousTestCase):
         """A network that records arrivals."""
         return SimulatedNetwork(self.clock, Random(1), self.deliver, conditions)
 
-    def deliver(self, target: int, envelopes: Sequence[Envelope]) -> None:
-        self.arrived += [(sender, target, message.height) for sender, message in envelopes]
+    def deliver(self, target: int, messages: Sequence[Message]) -> None:
+        self.arrived += [(message.sender, target, message.height) for message in messages]
 
     def sendMany(self, network: SimulatedNetwork, count: int) -> None:
         """Send numbered messages from 0 to 1."""
         for number in range(count):
-            network.send(0, 1, BlockRequest(sender=0, height=number))
+            network.send(0, [1], BlockRequest(sender=0, height=number))
         network.flush()
 
     @property
@@ -41,7 +41,7 @@ class NetworkTests(SynchronousTestCase):
     def test_perfectNetworkDeliversInOrder(self) -> None:
         """Everything arrives once, with the flush."""
         network = self.network()
-        network.send(2, 3, BlockRequest(sender=2, height=7))
+        network.send(2, [3], BlockRequest(sender=2, height=7))
         self.assertEqual(self.arrived, [])
         network.flush()
         self.assertEqual(self.arrived, [(2, 3, 7)])
@@ -56,14 +56,14 @@ class NetworkTests(SynchronousTestCase):
         network = self.network()
         deliveries: list[int] = []
 
-        def deliver(target: int, envelopes: Sequence[Envelope]) -> None:
-            self.deliver(target, envelopes)
+        def deliver(target: int, messages: Sequence[Message]) -> None:
+            self.deliver(target, messages)
             deliveries.append(target)
 
         self.patch(network, "_deliver", deliver)
         for number, (sender, target) in enumerate([(0, 2), (0, 1), (1, 2), (2, 1), (0, 2)]):
-            network.send(sender, target, BlockRequest(sender=sender, height=number))
-        network.sendToAll(1, 3, BlockRequest(sender=1, height=5))
+            network.send(sender, [target], BlockRequest(sender=sender, height=number))
+        network.send(1, [0, 2], BlockRequest(sender=1, height=5))
         network.flush()
         self.assertEqual(deliveries, [2, 1, 0])
         expected = [(0, 2, 0), (1, 2, 2), (0, 2, 4), (1, 2, 5), (0, 1, 1), (2, 1, 3), (1, 0, 5)]
@@ -73,29 +73,37 @@ class NetworkTests(SynchronousTestCase):
         """Messages sent during a delivery wait for their target's turn."""
         network = self.network()
 
-        def deliver(target: int, envelopes: Sequence[Envelope]) -> None:
-            self.deliver(target, envelopes)
+        def deliver(target: int, messages: Sequence[Message]) -> None:
+            self.deliver(target, messages)
             if target < 3:
-                network.send(1, 3, BlockRequest(sender=1, height=target + 10))
-                network.send(1, target, BlockRequest(sender=1, height=9))
+                network.send(1, [3], BlockRequest(sender=1, height=target + 10))
+                network.send(1, [target], BlockRequest(sender=1, height=9))
                 network.flush()
                 self.patch(network, "_deliver", self.deliver)
 
         self.patch(network, "_deliver", deliver)
-        network.send(0, 2, BlockRequest(sender=0, height=1))
+        network.send(0, [2], BlockRequest(sender=0, height=1))
         self.sendMany(network, 2)
         self.assertEqual(self.arrived, [(0, 2, 1), (0, 1, 0), (0, 1, 1), (1, 3, 12), (1, 2, 9)])
+
+    def test_messageInAnotherNameIsNotSent(self) -> None:
+        for conditions in (Conditions(), Conditions(delay=(0.1, 0.2))):
+            network = self.network(conditions)
+            network.send(2, [0, 1, 3], BlockRequest(sender=1, height=7))
+            network.flush()
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.arrived, [])
 
     def test_failingDeliveryDoesNotStopOthers(self) -> None:
         network = self.network()
         real = network._deliver
 
-        def deliver(target: int, envelopes: Sequence[Envelope]) -> None:
+        def deliver(target: int, messages: Sequence[Message]) -> None:
             self.patch(network, "_deliver", real)
             raise ZeroDivisionError
 
         self.patch(network, "_deliver", deliver)
-        network.send(0, 2, BlockRequest(sender=0, height=7))
+        network.send(0, [2], BlockRequest(sender=0, height=7))
         self.assertRaises(ZeroDivisionError, self.sendMany, network, 3)
         network.flush()
         self.assertEqual(self.numbers, [0, 1, 2])
@@ -139,7 +147,7 @@ class NetworkTests(SynchronousTestCase):
         """Messages in flight when it begins are lost, too."""
         network = self.network(Conditions(cut=frozenset({(0, 1)})))
         self.sendMany(network, 2)
-        network.send(1, 0, BlockRequest(sender=1, height=9))
+        network.send(1, [0], BlockRequest(sender=1, height=9))
         network.flush()
         self.assertEqual(self.arrived, [(1, 0, 9)])
         network.conditions = Conditions(delay=(1.0, 1.0))

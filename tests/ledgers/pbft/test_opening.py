@@ -38,9 +38,10 @@ class Crash(BaseException):
 class IgnoresProposals(Replica):
     """Ignores proposals after the first block, so that rounds time out."""
 
-    def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
-        isMissed = isinstance(message, Proposal) and message.height > 1
-        return [] if isMissed else super().receive(message, isLast)
+    def receive(self, messages: Sequence[Message]) -> Sequence[Effect]:
+        return super().receive(
+            [each for each in messages if not isinstance(each, Proposal) or each.height == 1]
+        )
 
 
 class OpeningTestCase(SynchronousTestCase):

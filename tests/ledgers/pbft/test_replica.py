@@ -16,7 +16,6 @@ from svcbroker.ledgers.pbft._effects import (
     Evidence,
     Send,
     StartTimer,
-    StopTimers,
     Timer,
 )
 from svcbroker.ledgers.pbft._keys import Signer
@@ -29,8 +28,13 @@ from svcbroker.ledgers.pbft._messages import (
     Vote,
 )
 from svcbroker.ledgers.pbft._ports import Timing
-from svcbroker.ledgers.pbft._replica import ROUNDS_AHEAD, Replica
-from svcbroker.ledgers.pbft._votes import HEIGHTS_AHEAD, MESSAGES_KEPT, FutureMessages
+from svcbroker.ledgers.pbft._replica import Replica
+from svcbroker.ledgers.pbft._votes import (
+    HEIGHTS_AHEAD,
+    MESSAGES_KEPT,
+    ROUNDS_AHEAD,
+    FutureMessages,
+)
 from tests.ledgers.pbft.sets import PlainApplication, SigningReplicas, sent
 
 TIMERS = [StartTimer(Timer.ROUND, 1.0), StartTimer(Timer.RESEND, 0.5)]
@@ -57,12 +61,17 @@ class ReplicaTestCase(SynchronousTestCase):
 
     def receive(self, *messages: Message) -> list[Effect]:
         """Pass messages to the replica."""
-        return [effect for message in messages for effect in self.replica.receive(message)]
+        return [effect for message in messages for effect in self.replica.receive([message])]
 
     def ignores(self, *messages: Message) -> None:
         """Check that messages have no effect."""
         for message in messages:
-            self.assertEqual(list(self.replica.receive(message)), [], message)
+            self.assertEqual(list(self.replica.receive([message])), [], message)
+
+    def ignoresTimers(self) -> None:
+        """Check that timers that are still running have no effect."""
+        for timer in Timer:
+            self.assertEqual(self.replica.timeOut(timer), [])
 
     def prepare(self, block: ProposedBlock, round: int = 0) -> list[Effect]:
         """Propose or accept a block, and become prepared."""
@@ -97,7 +106,7 @@ class NormalTests(ReplicaTestCase):
             self.receive(self.set.prepare(3, block)), [Send(self.set.commit(1, block))]
         )
         self.ignores(self.set.commit(0, block))
-        decide, stop = self.receive(self.set.commit(3, block))
+        [decide] = self.receive(self.set.commit(3, block))
         assert isinstance(decide, Decide)
         self.assertEqual(decide.candidate.header, block.header)
         self.assertEqual(
@@ -110,8 +119,8 @@ class NormalTests(ReplicaTestCase):
             ),
         )
         checkCertificate(decide.certificate, block.header, 4, self.set.rules().verifier.verify)
-        self.assertEqual(stop, StopTimers())
         self.assertEqual((self.replica.head, self.replica.height), (block.header, 2))
+        self.ignoresTimers()
 
     def test_followerPreparesProposal(self) -> None:
         """Although it was not asked to produce a block."""
@@ -122,7 +131,7 @@ class NormalTests(ReplicaTestCase):
             self.receive(self.set.prepare(0, self.x)), [Send(self.set.commit(2, self.x))]
         )
         self.ignores(self.set.commit(0, self.x))
-        decide, _ = self.receive(self.set.commit(1, self.x))
+        [decide] = self.receive(self.set.commit(1, self.x))
         self.assertIsInstance(decide, Decide)
 
     def test_votesMayPrecedeProposal(self) -> None:
@@ -130,14 +139,8 @@ class NormalTests(ReplicaTestCase):
         votes += [self.set.prepare(sender, self.x) for sender in (0, 1, 3)]
         self.ignores(*votes)
         effects = self.receive(self.set.proposal(1, self.x))
-        self.assertEqual([type(effect) for effect in effects[-2:]], [Decide, StopTimers], effects)
-
-    def receiveTogether(self, *messages: Message) -> list[Effect]:
-        """Pass messages that have arrived together."""
-        effects: list[Effect] = []
-        for message in messages:
-            effects += self.replica.receive(message, isLast=message is messages[-1])
-        return effects
+        self.assertIsInstance(effects[-1], Decide, effects)
+        self.ignoresTimers()
 
     def test_preparedReplicaSkipsPrepare(self) -> None:
         """
@@ -145,7 +148,7 @@ class NormalTests(ReplicaTestCase):
         prepares with the next retransmission, since others may not have received the prepares.
         """
         prepares = [self.set.prepare(sender, self.x) for sender in (0, 3)]
-        effects = self.receiveTogether(self.set.proposal(1, self.x), *prepares)
+        effects = self.replica.receive([self.set.proposal(1, self.x), *prepares])
         commit, prepare = self.set.commit(2, self.x), self.set.prepare(2, self.x)
         self.assertEqual(effects, [*TIMERS, Send(commit)])
         again = [Send(commit), Send(prepare), TIMERS[1]]
@@ -155,22 +158,33 @@ class NormalTests(ReplicaTestCase):
     def test_decidedReplicaSkipsCommit(self) -> None:
         self.receive(self.set.proposal(1, self.x))
         messages = [self.set.commit(sender, self.x) for sender in (0, 1, 3)]
-        decide, stop = self.receiveTogether(self.set.prepare(0, self.x), *messages)
+        [decide] = self.replica.receive([self.set.prepare(0, self.x), *messages])
         assert isinstance(decide, Decide)
         self.assertEqual([index for index, _ in decide.certificate.signatures], [0, 1, 3])
-        self.assertEqual(stop, StopTimers())
+        self.ignoresTimers()
+
+    def test_messagesAfterDecisionAreHandled(self) -> None:
+        """One batch may end a height and begin the next."""
+        commits = [self.set.commit(sender, self.x) for sender in (0, 1, 3)]
+        following = self.set.block(2, parent=self.x.header)
+        late, proposal = self.set.prepare(0, self.x), self.set.proposal(2, following)
+        self.replica = self.makeReplica(3)
+        effects = self.replica.receive([self.set.proposal(1, self.x), *commits, late, proposal])
+        vote = self.set.prepare(3, following)
+        self.assertIsInstance(effects[2], Decide)
+        self.assertEqual([*effects[:2], *effects[3:]], [*TIMERS, *TIMERS, Send(vote)])
 
     def test_skippedVotesAreNotSentLater(self) -> None:
         """They are not sent in a later round."""
         prepares = [self.set.prepare(sender, self.x) for sender in (0, 3)]
-        self.receiveTogether(self.set.proposal(1, self.x), *prepares)
+        self.replica.receive([self.set.proposal(1, self.x), *prepares])
         [change] = sent(self.timeOut(), RoundChange)
         self.assertEqual(change.block, self.x)
         self.assertEqual(self.replica.timeOut(Timer.RESEND)[:-1], [Send(change)])
 
     def test_oneVoteForMessagesTogether(self) -> None:
         first = self.set.prepare(0, self.x)
-        effects = self.receiveTogether(first, self.set.proposal(1, self.x), first)
+        effects = self.replica.receive([first, self.set.proposal(1, self.x), first])
         commit, prepare = self.set.commit(2, self.x), self.set.prepare(2, self.x)
         self.assertEqual(effects, [*TIMERS, Send(prepare), Send(commit)])
 
@@ -210,9 +224,9 @@ class NormalTests(ReplicaTestCase):
             self.set.commit(0, self.x),
             self.set.commit(1, self.x),
         ]
-        first = [repr(self.replica.receive(message)) for message in inputs]
+        first = [repr(self.replica.receive([message])) for message in inputs]
         self.replica = self.makeReplica(2)
-        self.assertEqual([repr(self.replica.receive(message)) for message in inputs], first)
+        self.assertEqual([repr(self.replica.receive([message])) for message in inputs], first)
         self.assertGreater(len("".join(first)), 1000)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from svcbroker.ledgers.pbft._effects import Decide, Send, StartTimer, StopTimers, Timer
+from svcbroker.ledgers.pbft._effects import Decide, Send, StartTimer, Timer
 from svcbroker.ledgers.pbft._messages import (
     BlockRequest,
     DecidedBlock,
@@ -63,7 +63,7 @@ class TimeOutTests(ReplicaTestCase):
             delays += [e.delay for e in effects if isinstance(e, StartTimer)]
         self.assertEqual(delays[:6], [2.0, 4.0, 8.0, 16.0, 32.0, 60.0])
         self.assertEqual(set(delays[6:]), {60.0})
-        self.replica.receive(self.decided())
+        self.replica.receive([self.decided()])
         self.assertEqual(self.replica.propose(2)[:2], TIMERS)
 
     def decided(self, sender: int = 0) -> DecidedBlock:
@@ -228,7 +228,8 @@ class CatchUpTests(ReplicaTestCase):
         self.storeX()
         self.replica.propose(1)
         request = Send(BlockRequest(sender=2, height=2), 3)
-        self.assertEqual(self.receive(self.decided), [StopTimers(), request])
+        self.assertEqual(self.receive(self.decided), [request])
+        self.ignoresTimers()
         self.assertEqual(self.replica.head, self.x.header)
 
     def test_knownBlockIsDecided(self) -> None:

@@ -186,12 +186,12 @@ class SignerTests(SynchronousTestCase):
     def test_verifiedCacheIsBounded(self) -> None:
         """Forgotten signatures are verified again."""
         self.patch(keys, "_CACHE_SIZE", 3)
-        signatures = [self.signer.sign(Phase.COMMIT, 5, r, b"x" * 32) for r in range(10)]
-        self.assertLessEqual(len(self.verifier._verified), 3)
-        for round, signature in enumerate(signatures):
+        votes = [self.signer.vote(Phase.COMMIT, 5, r, b"x" * 32) for r in range(10)]
+        self.assertLessEqual(len(self.verifier.verified), 3)
+        for round, vote in enumerate(votes):
             payload = votePayload(Phase.COMMIT, self.chain, 5, round, b"x" * 32)
-            self.assertTrue(self.verifier.verify(1, payload, signature))
-        self.assertLessEqual(len(self.verifier._verified), 3)
+            self.assertTrue(self.verifier.verify(1, payload, vote.signature))
+        self.assertLessEqual(len(self.verifier._signatures), 3)
 
 
 class SettingsTests(SynchronousTestCase):
