@@ -18,6 +18,7 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
 
 from .dependencies import StartError
+from .polling import pollWithoutContext
 
 YOUNG_OBJECTS: Final = 50_000
 """How many new objects the garbage collector waits for before it looks through them."""
@@ -99,6 +100,7 @@ class TwistdProcess:
         # Later ones live as long as a publish takes, thousands at a time. Collecting at Python's
         # default threshold takes a tenth of the processor time and finds nothing.
         gc.set_threshold(YOUNG_OBJECTS)
+        pollWithoutContext(self._reactor)
         # A turn after the start, when the signal handlers are ours again: a supervisor may send
         # a signal as soon as it has read the announcement.
         self._reactor.callWhenRunning(self._reactor.callLater, 0, announce)

@@ -1,0 +1,114 @@
+"""
+Tests for L{svcbroker.daemon.polling}, which uses private attributes of Twisted's epoll reactor.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from twisted.internet.abstract import FileDescriptor
+from twisted.internet.epollreactor import EPollReactor
+from twisted.internet.main import CONNECTION_DONE
+from twisted.internet.task import Clock
+from twisted.python import context
+from twisted.python.failure import Failure
+from twisted.python.log import ILogContext
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.daemon.polling import pollWithoutContext
+
+
+class Reader(FileDescriptor):
+    """
+    One end of a connection, which does what a test says with what it reads.
+
+    @ivar received: what it has read.
+    @ivar system: what the old log's context said then.
+    @ivar reason: why the connection was lost.
+    """
+
+    def __init__(self, reactor: EPollReactor, end: socket.socket) -> None:
+        super().__init__(reactor)
+        self.received: list[bytes] = []
+        self.system: object = None
+        self.reason: Failure | None = None
+        self.error: Exception | None = None
+        self._end = end
+        self.startReading()
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    def doRead(self) -> Any:
+        data = self._end.recv(100)
+        self.received.append(data)
+        self.system = context.get(ILogContext)["system"]
+        return None if data else CONNECTION_DONE
+
+    def connectionLost(self, reason: Failure) -> None:
+        self.stopReading()
+        self.reason = reason
+        self._end.close()
+        if self.error is not None:
+            raise self.error
+
+
+class PollingTests(SynchronousTestCase):
+    """
+    The reactor reads, and finds out that connections end, as it does without.
+    """
+
+    def setUp(self) -> None:
+        self.reactor = EPollReactor()
+        self.addCleanup(self.reactor._poller.close)
+        for waker in self.reactor.getReaders():
+            self.addCleanup(waker.connectionLost, None)
+        pollWithoutContext(self.reactor)
+
+    def connect(self) -> tuple[Reader, socket.socket]:
+        own, other = socket.socketpair()
+        self.addCleanup(own.close)
+        self.addCleanup(other.close)
+        return Reader(self.reactor, own), other
+
+    def test_dataIsReadOutsideOfALoggingContext(self) -> None:
+        reader, other = self.connect()
+        self.reactor.doIteration(0)
+        self.assertEqual(reader.received, [])
+        other.send(b"data")
+        self.reactor.doIteration(None)
+        self.assertEqual((reader.received, reader.system), ([b"data"], "-"))
+
+    def test_endOfAConnectionIsTold(self) -> None:
+        reader, other = self.connect()
+        other.close()
+        self.reactor.doIteration(0)
+        assert reader.reason is not None
+        reader.reason.trap(type(CONNECTION_DONE))
+        self.assertNotIn(reader, self.reactor.getReaders())
+
+    def test_failureAtTheEndOfAConnectionIsLogged(self) -> None:
+        """Other connections are read in the same turn."""
+        readers = []
+        for _ in range(3):
+            reader, other = self.connect()
+            reader.error = ZeroDivisionError()
+            other.close()
+            readers.append(reader)
+        self.reactor.doIteration(0)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 3)
+        self.assertNotIn(None, [reader.reason for reader in readers])
+
+    def test_connectionClosedInTheSameTurnIsNotRead(self) -> None:
+        ends = [self.connect() for _ in range(2)]
+        for reader, other in ends:
+            reader.connectionLost = lambda _: [each.stopReading() for each, _ in ends]  # type: ignore
+            other.close()
+        self.reactor.doIteration(0)
+        self.assertEqual(sorted(len(reader.received) for reader, _ in ends), [0, 1])
+
+    def test_otherReactorsStayAsTheyAre(self) -> None:
+        clock = Clock()
+        pollWithoutContext(clock)
+        self.assertFalse(hasattr(clock, "doIteration"))
