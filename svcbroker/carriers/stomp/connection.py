@@ -21,7 +21,7 @@ from ...errors import BrokerError, NotAuthenticated, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...net.addresses import networkOf, peerText
 from ...net.deferreds import asDeferred
-from ...net.sending import endSending
+from ...net.sending import endSending, sender
 from ...net.timers import LazyTimer
 from ...net.turns import ReadsInTurn
 from .answers import Answer
@@ -111,6 +111,7 @@ class StompProtocol(Protocol):
             transport.setTcpNoDelay(True)
             transport.setTcpKeepAlive(True)
         transport.registerProducer(self, True)
+        self._send = sender(transport)
         peer, access = transport.getPeer(), self.factory.access
         self._address: str = getattr(peer, "host", "")
         if not access.isOpen:
@@ -223,8 +224,7 @@ class StompProtocol(Protocol):
     def _write(self, effect: Write) -> None:
         if self._isStalled:
             self._unread += len(effect.data)
-        assert self.transport is not None
-        self.transport.write(effect.data)
+        self._send(effect.data)
 
     @property
     def _principal(self) -> Principal:

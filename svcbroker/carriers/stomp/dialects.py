@@ -63,11 +63,12 @@ class StompDialect:
 
 def _readFrame(frame: Frame) -> Frame:
     headers = {WEEVENT.storedKey(name): value for name, value in frame.headers.items()}
-    if frame.command in ("SUBSCRIBE", "UNSUBSCRIBE") and "id" in headers:
-        headers.setdefault("receipt", headers["id"])
-    elif frame.command in ("CONNECT", "STOMP"):
-        headers.setdefault("receipt", _CONNECT_RECEIPT)
-    return Frame(frame.command, headers, frame.body)
+    receipt = frame.receipt
+    if receipt is None and frame.command in ("SUBSCRIBE", "UNSUBSCRIBE"):
+        receipt = headers.get("id")
+    elif receipt is None and frame.command in ("CONNECT", "STOMP"):
+        receipt = _CONNECT_RECEIPT
+    return Frame(frame.command, headers, frame.body, receipt)
 
 
 def _readPublication(frame: Frame) -> Publication:

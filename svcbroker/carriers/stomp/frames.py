@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from attrs import field, frozen
@@ -23,7 +24,6 @@ HEARTBEAT: Final = b"\n"
 
 _HANDSHAKE = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 _WITH_BODY = frozenset({"SEND", "MESSAGE", "ERROR"})
-_LENGTH = re.compile(r"[0-9]+", re.ASCII)
 _MAX_DIGITS = 18
 
 
@@ -65,19 +65,25 @@ _CRLF_END: Final = b"\n\r\n"
 _EOLS = re.compile(rb"(?:\r?\n)*")
 _EOL_STARTS: Final = frozenset(b"\r\n")
 
+_REMOVED: Final = frozenset({"receipt", "content-length"})
+_MAX_REMEMBERED: Final = 1024
+
 
 class Frame(Struct, frozen=True):
     """
     One frame.
 
     @ivar command: what it asks for or says.
-    @ivar headers: its headers, unescaped; of repeated ones the first ("Repeated Header Entries").
+    @ivar headers: its headers except C{receipt} and C{content-length}, unescaped; of repeated ones
+        the first ("Repeated Header Entries"). SEND frames with the same ones may share the object.
     @ivar body: its body, any bytes.
+    @ivar receipt: the value of the header C{receipt}; C{None} where there is none.
     """
 
     command: str
     headers: Mapping[str, str]
     body: bytes = b""
+    receipt: str | None = None
 
 
 @frozen(kw_only=True)
@@ -153,10 +159,10 @@ class FrameParser:
         head, self._head = self._head, None
         if body and head.command not in _WITH_BODY:
             # "Body". Some clients end their CONNECT with a line end before NUL.
-            if head.command in _HANDSHAKE and body in (b"\n", b"\r\n"):
-                return Frame(head.command, head.headers)
-            raise ParameterInvalid(f"a {head.command[:20]} frame has no body")
-        return Frame(head.command, head.headers, body)
+            if head.command not in _HANDSHAKE or body not in (b"\n", b"\r\n"):
+                raise ParameterInvalid(f"a {head.command[:20]} frame has no body")
+            body = b""
+        return Frame(head.command, head.headers, body, head.receipt)
 
     def _readHead(self) -> _Head | None:
         buffer, start = self._buffer, self._start
@@ -191,36 +197,28 @@ class FrameParser:
         return self._parseHead(text)
 
     def _parseHead(self, text: str) -> _Head:
-        version = self.version
-        lines = text.split("\n")
-        # What follows the last two line ends is nothing.
-        del lines[-2:]
-        if "\r" in text and version not in (Version.V10, Version.V11):
-            lines = [line.removesuffix("\r") for line in lines]
-        command = lines[0]
-        if len(lines) - 1 > self._limits.maxHeaders:
+        if text.count("\n") - 2 > self._limits.maxHeaders:
             raise ParameterInvalid(f"there are more than {self._limits.maxHeaders} headers")
-        isPadded = version is Version.V10
-        isEscaped = "\\" in text and version in _TO_ESCAPE and command not in _HANDSHAKE
-        headers: dict[str, str] = {}
-        for line in lines[1:]:
-            name, colon, value = line.partition(":")
-            if not colon or not name:
-                raise ParameterInvalid("a header line has no name or no colon")
-            if isEscaped and "\\" in line:
-                name, value = _unescape(name, version), _unescape(value, version)
-            elif isPadded:
-                # STOMP 1.0 pads values in its own examples; later versions never trim.
-                name, value = name.strip(" "), value.strip(" ")
-            headers.setdefault(name, value)
-        length = self._contentLength(headers.get("content-length"))
-        return _Head(command, headers, length)
+        version = self.version
+        if not text.startswith("SEND\n") or version not in _TO_ESCAPE:
+            command, headers = _readHeaders(text, version)
+            receipt, length = headers.pop("receipt", None), headers.pop("content-length", None)
+        else:
+            # Hot path: heads that differ in these two headers alone are read once.
+            text, receipt = _removeHeader(text, "\nreceipt:", version)
+            text, length = _removeHeader(text, "\ncontent-length:", version)
+            isShort = len(text) <= _MAX_REMEMBERED
+            command, headers = (_rememberHeaders if isShort else _readHeaders)(text, version)
+            if not _REMOVED.isdisjoint(headers):
+                # Repeated ones.
+                headers = {name: text for name, text in headers.items() if name not in _REMOVED}
+        return _Head(command, headers, self._contentLength(length), receipt)
 
     def _contentLength(self, text: str | None) -> int | None:
         if text is None:
             return None
         text = text.strip(" ")
-        if len(text) > _MAX_DIGITS or _LENGTH.fullmatch(text) is None:
+        if len(text) > _MAX_DIGITS or not (text.isascii() and text.isdigit()):
             raise ParameterInvalid("content-length is not a number of bytes")
         length = int(text)
         if length > self._limits.maxBody:
@@ -255,6 +253,54 @@ class _Head(Struct, frozen=True):
     command: str
     headers: Mapping[str, str]
     length: int | None
+    receipt: str | None
+
+
+def _readHeaders(text: str, version: Version | None) -> tuple[str, dict[str, str]]:
+    """Command and headers of a head."""
+    lines = text.split("\n")
+    # What follows the last two line ends is nothing.
+    del lines[-2:]
+    if "\r" in text and version not in (Version.V10, Version.V11):
+        lines = [line.removesuffix("\r") for line in lines]
+    command = lines[0]
+    isPadded = version is Version.V10
+    isEscaped = "\\" in text and version in _TO_ESCAPE and command not in _HANDSHAKE
+    headers: dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if not colon or not name:
+            raise ParameterInvalid("a header line has no name or no colon")
+        if isEscaped and "\\" in line:
+            name, value = _unescape(name, version), _unescape(value, version)
+        elif isPadded:
+            # STOMP 1.0 pads values in its own examples; later versions never trim.
+            name, value = name.strip(" "), value.strip(" ")
+        headers.setdefault(name, value)
+    return command, headers
+
+
+# Shared by all connections, so that it is bounded: 256 heads of 1 KiB. There are no credentials in
+# a SEND.
+_rememberHeaders = lru_cache(maxsize=256)(_readHeaders)
+
+
+def _removeHeader(text: str, start: str, version: Version | None) -> tuple[str, str | None]:
+    """
+    Remove the first header of a name from a head.
+
+    @param start: a line end, the name and the colon.
+    @return: the rest, and the value; C{None} where there is no such header.
+    """
+    before, found, behind = text.partition(start)
+    if not found:
+        return text, None
+    value, _, rest = behind.partition("\n")
+    if version is Version.V12:
+        value = value.removesuffix("\r")
+    if "\\" in value:
+        value = _unescape(value, version)
+    return f"{before}\n{rest}", value
 
 
 def _endOfLines(buffer: bytes | bytearray, start: int) -> int:
@@ -297,7 +343,7 @@ def encodeHeader(name: str, value: str, version: Version | None) -> str:
         version was agreed on.
     @return: the line with its end; nothing where the version cannot carry such a header.
     """
-    if not _SPECIAL.search(name) and not _SPECIAL.search(value):
+    if not _SPECIAL.search(name + value):
         return f"{name}:{value}\n"
     version = Version.V10 if version is None else version
     if _UNSPEAKABLE[version].search(name) or _UNSPEAKABLE[version].search(value):

@@ -5,10 +5,11 @@ What the client's frames ask for, in the broker's words.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from ...broker import Publication
 from ...errors import ParameterInvalid, SubscriptionIdBlank, TopicBlank
@@ -132,6 +133,34 @@ def readPublication(frame: Frame) -> Publication:
         extensions=extensions,
         **given,
     )
+
+
+class PublicationReader:
+    """
+    Reads the publications of the SEND frames of one connection. Where the parser gives consecutive
+    frames the same headers, these are read once, and the broker checks them once.
+    """
+
+    def __init__(self, read: Callable[[Frame], Publication]) -> None:
+        """
+        @param read: reads one; what it makes of equal headers differs in the content alone.
+        """
+        self._read = read
+        # Of the last frame; the content is left out.
+        self._headers: Mapping[str, str] | None = None
+        self._publication = Publication(topic="", content=b"")
+
+    def read(self, frame: Frame) -> Publication:
+        """
+        What a SEND frame publishes.
+
+        @raise svcbroker.errors.BrokerError: it is not a valid event.
+        """
+        if frame.headers is self._headers:
+            return replace(self._publication, content=frame.body)
+        publication = self._read(frame)
+        self._headers, self._publication = frame.headers, replace(publication, content=b"")
+        return publication
 
 
 def _takeTrace(extensions: dict[str, str], user: dict[str, str]) -> dict[str, str]:

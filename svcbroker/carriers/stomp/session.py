@@ -8,7 +8,7 @@ carries out in order. Clauses are those of the STOMP 1.2 specification.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -22,6 +22,7 @@ from .effects import Close, Effect, LogIn, Publish, PublishAll, Subscribe, Unsub
 from .frames import HEARTBEAT, Frame, FrameParser, Version
 from .heartbeats import HeartBeats
 from .requests import (
+    PublicationReader,
     chooseVersion,
     need,
     readAckMode,
@@ -44,6 +45,9 @@ class State(Enum):
     """No more frames are taken: what came before is answered, then the last answer is given."""
     CLOSED = "closed"
     """Nothing more is said."""
+
+
+_TAKES_FRAMES: Final = (State.CONNECTING, State.OPEN)
 
 
 class Session:
@@ -75,6 +79,7 @@ class Session:
         self._settings = settings
         self._dialect = dialect
         self._readFrame = dialect.readFrame
+        self._publications = PublicationReader(dialect.readPublication)
         self._sessionId = sessionId
         self._server = server
         self._remote = remote
@@ -97,7 +102,7 @@ class Session:
     def receive(self, data: bytes, now: float) -> list[Effect]:
         """The client has sent bytes."""
         self._beats.received(now)
-        if self._takesFrames:
+        if self.state in _TAKES_FRAMES:
             self._parser.feed(data)
         return self._go(now)
 
@@ -144,17 +149,16 @@ class Session:
             for acknowledgement in self._acknowledgements.pop(answer, ()):
                 self._deliveries.settle(acknowledgement)
         if answer.receipt is None:
-            self._answer(answer, ())
+            self._answer(answer)
         else:
-            eventIds = ",".join([str(result.eventId) for result in results])
-            self._answer(answer, [("eventId", eventIds)])
+            self._answer(answer, "eventId", ",".join([str(each.eventId) for each in results]))
 
     def subscribed(
         self, answer: Answer, number: int, made: ISubscription, now: float
     ) -> list[Effect]:
         """L{Subscribe} was done."""
         self._deliveries.made(number, made)
-        self._answer(answer, [("subscription-id", made.subscriptionId)])
+        self._answer(answer, "subscription-id", made.subscriptionId)
         return self._go(now)
 
     def failed(self, answer: Answer, error: BrokerError, now: float) -> list[Effect]:
@@ -194,7 +198,7 @@ class Session:
 
     def shutDown(self, now: float) -> list[Effect]:
         """The broker stops: take no more frames, answer what came, close."""
-        if self._takesFrames:
+        if self.state in _TAKES_FRAMES:
             self.state = State.ENDING
             self._answers.add(Answer(data=b"", isLast=True))
         return self._go(now)
@@ -219,11 +223,7 @@ class Session:
         Whether to read from the client. Bytes that come nevertheless are kept, so the caller stops
         reading soon.
         """
-        return not self._takesFrames or self._mayGoOn
-
-    @property
-    def _takesFrames(self) -> bool:
-        return self.state in (State.CONNECTING, State.OPEN)
+        return self.state not in _TAKES_FRAMES or self._mayGoOn
 
     @property
     def _mayGoOn(self) -> bool:
@@ -240,7 +240,7 @@ class Session:
         if self.state is State.CLOSED and not self._effects:
             return []
         self._giveAnswers(now)
-        while self._takesFrames and self._mayGoOn and self._takeFrame():
+        while self.state in _TAKES_FRAMES and self._mayGoOn and self._takeFrame():
             self._giveAnswers(now)
         if self.state is not State.CLOSED:
             self._deliveries.flow()
@@ -298,17 +298,17 @@ class Session:
 
     def _await(self, frame: Frame, size: int = 0) -> Answer:
         """An answer that is still to come, in its place."""
-        return self._answers.add(Answer(receipt=frame.headers.get("receipt"), size=size))
+        return self._answers.add(Answer(receipt=frame.receipt, size=size))
 
     def _done(self, frame: Frame) -> None:
         """A frame that needed no answer of the broker was carried out."""
-        if "receipt" in frame.headers:
-            self._answer(self._await(frame), ())
+        if frame.receipt is not None:
+            self._answer(self._await(frame))
 
-    def _answer(self, answer: Answer, headers: Iterable[tuple[str, str]]) -> None:
+    def _answer(self, answer: Answer, name: str = "", value: str = "") -> None:
         if self._before is answer:
             self._before = None
-        answer.confirm(headers, self.version)
+        answer.confirm(self.version, name, value)
 
     def _settleWithError(self, answer: Answer, error: BrokerError, isFinal: bool = False) -> None:
         """
@@ -320,12 +320,12 @@ class Session:
             self._before = None
         if isFinal or self._dialect.isErrorFinal or self.state is State.CONNECTING:
             answer.isLast = answer.isError = True
-            if self._takesFrames:
+            if self.state in _TAKES_FRAMES:
                 self.state = State.ENDING
 
     def _refuse(self, error: BrokerError) -> None:
         """Take no more frames; answer those before, then say what is wrong."""
-        if self._takesFrames:
+        if self.state in _TAKES_FRAMES:
             self._settleWithError(self._answers.add(Answer()), error, isFinal=True)
 
     # Frames, by their command.
@@ -356,7 +356,7 @@ class Session:
         return self._go(now)
 
     def _send(self, frame: Frame) -> None:
-        publication = self._dialect.readPublication(frame)
+        publication = self._publications.read(frame)
         transaction = frame.headers.get("transaction")
         if transaction is not None:
             self._transactions.add(transaction, publication)

@@ -221,7 +221,8 @@ class StompHeadersTests(HeadersTestCase):
                 return super().get(name, default)
 
         dialect = evolve(
-            PLAIN, readFrame=lambda frame: Frame(frame.command, Headers(frame), frame.body)
+            PLAIN,
+            readFrame=lambda frame: Frame(frame.command, Headers(frame), frame.body, frame.receipt),
         )
         client = StompServer(dialect=dialect).connect()
         send = {"destination": "a", "receipt": "1"}
@@ -229,8 +230,9 @@ class StompHeadersTests(HeadersTestCase):
         subscribe = {"id": "1", "destination": "a", "receipt": "2", "ack": "client"}
         self.assertEqual(client.ask("SUBSCRIBE", subscribe).command, "RECEIPT")
         messages = documentOf("/b", "/b")["components"]["messages"]
-        # The parser reads it. The others are asked for only where one is there.
-        asked["SEND"] |= {"content-length", *PUBLISH_HEADERS}
+        # The parser reads these two. The others are asked for only where one is there.
+        asked["SEND"] |= {"receipt", "content-length", *PUBLISH_HEADERS}
+        asked["SUBSCRIBE"].add("receipt")
         for command, name in (("SEND", "stompSend"), ("SUBSCRIBE", "stompSubscribe")):
             self.assertEqual(asked[command], set(messages[name]["headers"]["properties"]))
 

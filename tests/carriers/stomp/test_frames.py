@@ -238,6 +238,49 @@ class PropertyTests(SynchronousTestCase):
             self.assertEqual(kept, headers)
             self.assertEqual(frame.body, body)
 
+    def test_sendsWithEqualHeadersShareThem(self) -> None:
+        """Receipt and length are no part of them."""
+        first, second, other = parse(
+            b"SEND\nreceipt:1\na:b\ncontent-length:1\n\nx\0",
+            b"SEND\nreceipt:22\na:b\ncontent-length:2\n\nxy\0",
+            b"SEND\nreceipt:3\na:c\n\nx\0",
+        )
+        self.assertEqual(first, Frame("SEND", {"a": "b"}, b"x", "1"))
+        self.assertEqual(second, Frame("SEND", {"a": "b"}, b"xy", "22"))
+        self.assertEqual(other, Frame("SEND", {"a": "c"}, b"x", "3"))
+        self.assertIs(second.headers, first.headers)
+
+    @given(
+        version=st.sampled_from(Version),
+        lines=st.lists(
+            st.sampled_from(
+                [
+                    *("receipt:1", "receipt:2\\c3", "receipt: 4\r", "receipt:\\x", "receipt :5"),
+                    *("content-length:1", "content-length:2\r", "content-length: 3 ", "receipt"),
+                    *("content-length:x", "content-length:", "a:b", "a:c\r", "a\\c:d", "\r"),
+                    f"long:{'x' * 2000}",
+                ]
+            ),
+            max_size=5,
+        ),
+        end=st.sampled_from(["\n", "\r\n"]),
+    )
+    def test_sendIsReadAsOtherFramesWithBody(
+        self, version: Version, lines: list[str], end: str
+    ) -> None:
+        """The heads of SEND frames are remembered, those of others are not."""
+        head = "".join(f"\n{line}" for line in lines)
+
+        def read(command: str) -> object:
+            data = f"{command}{head}\n{end}ab\0".encode()
+            try:
+                frames = parse(data, version=version)
+            except BrokerError as error:
+                return type(error)
+            return [(each.headers, each.receipt, each.body) for each in frames]
+
+        self.assertEqual(read("SEND"), read("MESSAGE"))
+
     def test_keepsNothing(self) -> None:
         """When everything was taken, nothing is held."""
         parser = FrameParser(SMALL)
