@@ -23,8 +23,7 @@ LOG_LIMIT: Final = 64 * 1024 * 1024
 """
 Bytes of write-ahead log that stay on disk, by default, after it had to grow beyond.
 
-With one thread appending 300 kB blocks and another reading without a pause it stays below 10 MB.
-It grows only while some other program holds a snapshot open.
+It grows only while some other program holds a snapshot open, or a thread reads without a pause.
 """
 
 _MAGIC: Final = b"SQLite format 3\0"
@@ -32,10 +31,11 @@ _HEADER_SIZE: Final = 100
 _BUSY_SECONDS: Final = 1.0
 
 # Measured with 1, 32 and 1000 events of 300 bytes a block. Pages of 8 and 16 KiB make the small
-# blocks 10 and 30 % slower and the large ones hardly faster; a checkpoint every 1000 pages holds
-# an append up for some 2 ms (8 ms where blocks are 300 kB), every 4000 pages for three times that.
+# blocks 10 and 30 % slower and the large ones hardly faster.
 PAGE_SIZE: Final = 4096
-_CHECKPOINT_PAGES: Final = 1000
+_CHECKPOINT_PAGES: Final = 2000
+"""How many pages of log SQLite leaves at a commit, which the checkpoint thread has not copied."""
+
 _WRITE_CACHE_KIB: Final = 16 * 1024
 _READ_CACHE_KIB: Final = 8 * 1024
 
@@ -168,7 +168,7 @@ def openWriting(
 
 def openReading(path: Path, *, connect: Connect) -> sqlite3.Connection:
     """
-    Open a second connection, which cannot write.
+    Open another connection, which cannot write. It can copy the pages of the write-ahead log.
 
     @raise StorageRefused: with the reason; nothing is left open.
     """

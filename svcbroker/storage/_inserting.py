@@ -17,6 +17,26 @@ SEGMENT_SIZE: Final = SEGMENT * PRINT_SIZE
 """Bytes of a full segment of fingerprints."""
 
 
+def checkedPrints(append: Append, height: int, total: int, tail: bytes) -> bytes:
+    """
+    The fingerprints of a block's transactions, after those of the last segment.
+
+    @param height: the height of the block before it.
+    @param total: how many transactions there are up to that.
+    @param tail: the fingerprints of the last segment, where that is not full.
+    @raise ValueError: the block does not follow that one, or a hash is too short.
+    """
+    block, hashes = append.block, append.transactionHashes
+    if block.height != height + 1:
+        raise ValueError(f"block {block.height} does not follow block {height}")
+    if block.transactionTotal != total + len(hashes):
+        raise ValueError(f"block {block.height} makes {total + len(hashes)} transactions in total")
+    prints = tail + b"".join([hash[:PRINT_SIZE] for hash in hashes])
+    if len(prints) != len(tail) + PRINT_SIZE * len(hashes):
+        raise ValueError("a transaction's hash has at least 4 bytes")
+    return prints
+
+
 def insertBlock(writing: sqlite3.Connection, append: Append, first: int, prints: bytes) -> None:
     """
     Insert the rows of a block. Called in a transaction.

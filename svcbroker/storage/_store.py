@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
+from ._checkpoints import CheckpointThread
 from ._erasing import (
     COMPACTED_AT_ONCE,
     MARGIN,
@@ -34,7 +35,7 @@ from ._errors import (
 )
 from ._files import LOG_LIMIT, Connect, companions, makeFile, openReading, openWriting, refusal
 from ._fingerprints import PRINT_SIZE, SEGMENT
-from ._inserting import SEGMENT_SIZE, insertBlock
+from ._inserting import SEGMENT_SIZE, checkedPrints, insertBlock
 from ._reader import ChainReader
 from ._rows import Append
 from ._schema import removeBackups, schemaSteps
@@ -67,6 +68,7 @@ class Store(ChainReader):
         path: Path,
         writing: sqlite3.Connection,
         reading: sqlite3.Connection,
+        checkpoints: CheckpointThread,
         tip: Tip | None,
         loss: str,
     ) -> None:
@@ -75,7 +77,8 @@ class Store(ChainReader):
         """
         super().__init__(path, reading)
         self._writing = writing
-        self._transactions = Transactions(path, writing)
+        self._checkpoints = checkpoints
+        self._transactions = Transactions(path, writing, checkpoints)
         self._height = 0
         self._hash = b""
         self._total = 0
@@ -160,7 +163,8 @@ class Store(ChainReader):
         try:
             reading = openReading(path, connect=connect)
             try:
-                store = cls(path, writing, reading, tip, loss)
+                checkpoints = CheckpointThread(lambda: openReading(path, connect=connect))
+                store = cls(path, writing, reading, checkpoints, tip, loss)
                 if store.loss and not mayLose:
                     raise StorageLost(store.loss, store._height)
                 return store
@@ -203,25 +207,18 @@ class Store(ChainReader):
         height, total, tail = self._height, self._total, self._tail
         planned: list[tuple[Append, int, bytes]] = []
         for append in appends:
-            block, hashes = append.block, append.transactionHashes
-            if block.height != height + 1:
-                raise ValueError(f"block {block.height} does not follow block {height}")
-            if block.transactionTotal != total + len(hashes):
-                raise ValueError(
-                    f"block {block.height} makes {total + len(hashes)} transactions in total"
-                )
-            prints = tail + b"".join([hash[:PRINT_SIZE] for hash in hashes])
-            if len(prints) != len(tail) + PRINT_SIZE * len(hashes):
-                raise ValueError("a transaction's hash has at least 4 bytes")
+            prints = checkedPrints(append, height, total, tail)
             planned.append((append, total // SEGMENT, prints))
-            height, total = block.height, block.transactionTotal
+            height, total = append.block.height, append.block.transactionTotal
             tail = prints[len(prints) - len(prints) % SEGMENT_SIZE :]
 
         def insert() -> None:
             for each in planned:
                 insertBlock(self._writing, *each)
 
+        self._checkpoints.beforeBlocks()
         self._transactions.run(insert)
+        self._checkpoints.afterBlocks(len(appends), sum([len(each.block.body) for each in appends]))
         self._height, self._total, self._tail = height, total, tail
         if appends:
             self._hash = appends[-1].block.hash
@@ -403,6 +400,7 @@ class Store(ChainReader):
         Folds the write-ahead log in, which leaves a single file. Where the disk does not let
         it, the log stays beside the file and the next L{open} folds it in.
         """
+        self._checkpoints.close()
         self._reading.close()
         self._writing.close()
         self._tipFile.close()

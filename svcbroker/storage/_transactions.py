@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ._checkpoints import CheckpointThread
 from ._errors import StorageDamaged, StorageError, StorageFailed, primaryCode, translated
 from ._files import companions
 
@@ -21,12 +22,15 @@ class Transactions:
     @ivar connection: the connection.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, checkpoints: CheckpointThread
+    ) -> None:
         """
         @param path: the store's file.
         """
         self.connection = connection
         self._path = path
+        self._checkpoints = checkpoints
         self._wal, _ = companions(path)
         self._walInode = os.stat(self._wal).st_ino
         self._isUncertain = False
@@ -87,6 +91,7 @@ class Transactions:
         @return: C{False} where another process is reading, so that it stays.
         @raise sqlite3.Error: the disk is full or failed, or the file is damaged.
         """
+        self._checkpoints.wait()
         row = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not row[0]
 

@@ -371,14 +371,14 @@ class StoreTests(SynchronousTestCase):
         reader.execute("BEGIN")
         reader.execute("SELECT COUNT(*) FROM head").fetchone()
         log = self.path.with_name("ledger.sqlite-wal")
-        for _ in range(3):
+        for _ in range(6):
             self.append(("a", bytes(5_000_000)))
-        self.assertGreater(log.stat().st_size, 15_000_000)
+        self.assertGreater(log.stat().st_size, 30_000_000)
         reader.execute("ROLLBACK")
-        for _ in range(3):
+        for _ in range(6):
             self.append(("a", bytes(5_000_000)))
-        self.assertLess(log.stat().st_size, 7_000_000)
-        self.assertEqual(differences(self.store, self.chain, 6), [])
+        self.assertLess(log.stat().st_size, 17_000_000)
+        self.assertEqual(differences(self.store, self.chain, 12), [])
 
 
 class RowTests(SynchronousTestCase):
