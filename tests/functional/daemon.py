@@ -22,12 +22,13 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import ProcessProtocol
-from twisted.internet.utils import getProcessOutputAndValue
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from twisted.web.client import HTTPConnectionPool
 
 import svcbroker
+
+from .forking import ForkedProcess
 
 TIMEOUT = 120.0
 """Seconds after which a daemon that says nothing counts as broken."""
@@ -152,7 +153,14 @@ class Daemon:
 class DaemonTestCase(TestCase):
     """
     A test of real daemons. Whatever is still running at its end is killed.
+
+    @cvar isForked: whether programs in Python are forked from one that has imported the broker
+        already: see L{.forking}. Tests of a process as such say no.
+    @ivar pluginPath: where there are more plugins.
     """
+
+    isForked = True
+    pluginPath: Path | None = None
 
     timeout = 2 * TIMEOUT
 
@@ -162,8 +170,6 @@ class DaemonTestCase(TestCase):
         self.dataDir = self.root / "data"
         paths = [str(Path(svcbroker.__file__).parent.parent), os.environ.get("PYTHONPATH")]
         self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-    pluginPath: Path | None = None
 
     def run_(
         self, arguments: Sequence[str], twistd: Sequence[str] = ("-n", "--pidfile=")
@@ -180,17 +186,29 @@ class DaemonTestCase(TestCase):
         @param hasTerminal: whether it has a terminal of its own, which closes with its process's
             C{loseConnection}.
         """
+        words = [*map(str, arguments)]
+        isPython = program == sys.executable and words[0] in ("-c", "-m")
+        if isPython and self.isForked and self.pluginPath is None and not hasTerminal:
+            return self._fork(words)
         paths = [self.pluginPath, self.environment["PYTHONPATH"]]
         path = os.pathsep.join(str(each) for each in paths if each)
         protocol = DaemonProtocol()
         process = reactor.spawnProcess(
             protocol,
             program,
-            [program, *map(str, arguments)],
+            [program, *words],
             env={**self.environment, "PYTHONPATH": path},
             path=str(self.root),
             usePTY=hasTerminal,
         )
+        return self._daemon(protocol, process)
+
+    def _fork(self, arguments: Sequence[str], stdin: bytes = b"") -> Daemon:
+        protocol = DaemonProtocol()
+        process = ForkedProcess(protocol, arguments, self.environment, str(self.root), stdin)
+        return self._daemon(protocol, process)
+
+    def _daemon(self, protocol: DaemonProtocol, process: Any) -> Daemon:
         pool = HTTPConnectionPool(reactor)
         pool.retryAutomatically = False
         pool.maxPersistentPerHost = 64
@@ -212,16 +230,11 @@ class DaemonTestCase(TestCase):
             [f"--http={http}", f"--ledger={ledger}", f"--data-dir={self.dataDir}", *arguments]
         ).serves()
 
-    async def outcomeOf(self, *arguments: object) -> tuple[int, str, str]:
+    async def outcomeOf(self, *arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
         """The exit code, the output and the errors of a command of C{svcbroker}."""
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            ["-m", "svcbroker.commands", *map(str, arguments)],
-            env=self.environment,
-            path=str(self.root),
-            reactor=reactor,
-        ).addTimeout(TIMEOUT, reactor)
-        return code, output.decode(), errors.decode()
+        command = self._fork(["-m", "svcbroker.commands", *map(str, arguments)], stdin)
+        code = await command.exits()
+        return code, command.protocol.output, command.protocol.errors
 
     async def refused(self, *arguments: str) -> str:
         """The one line with which a daemon that cannot start ends, on standard error."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
-from twisted.internet.utils import getProcessOutputAndValue
 
 from tests.directories import shortDirectory
 from tests.ledgers.cometbft.realengine import cometbft
@@ -66,15 +65,9 @@ class NetworkTestCase(DaemonTestCase):
 
     async def command(self, *arguments: object, code: int = 0) -> str:
         """What a command writes; where it fails, its line of complaint."""
-        output, errors, status = await getProcessOutputAndValue(
-            sys.executable,
-            ["-m", "svcbroker.commands", *map(str, arguments)],
-            env=self.environment,
-            path=str(self.root),
-            reactor=reactor,
-        )
+        status, output, errors = await self.outcomeOf(*arguments)
         self.assertEqual(status, code, (output, errors))
-        told: str = (errors if code else output).decode()
+        told = errors if code else output
         self.assertEqual(told.count("\n") if code else 1, 1, told)
         return told
 

@@ -5,7 +5,6 @@ A real daemon with accounts: log-ins, and reloads while clients are connected.
 from __future__ import annotations
 
 import signal
-import sys
 from base64 import b64encode
 from hashlib import sha256
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredQueue, gatherResults
 from twisted.internet.endpoints import clientFromString
 from twisted.internet.protocol import Factory, Protocol, connectionDone
-from twisted.internet.utils import getProcessOutputAndValue
 from twisted.python.failure import Failure
 
 from .daemon import LOCAL, Daemon, DaemonTestCase, reactor
@@ -50,13 +48,8 @@ class AccountsTests(DaemonTestCase):
 
     async def command(self, *arguments: str) -> tuple[str, str, int]:
         """What a command prints, and its exit code."""
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            ["-m", "svcbroker.commands", *arguments],
-            env=self.environment,
-            path=str(self.root),
-        )
-        return output.decode(), errors.decode(), code
+        code, output, errors = await self.outcomeOf(*arguments)
+        return output, errors, code
 
     async def serve(self) -> tuple[Daemon, str]:
         """A daemon with the account ann, and her token."""

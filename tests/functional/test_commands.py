@@ -37,22 +37,11 @@ class CommandTests(DaemonTestCase):
 
     async def svcbroker(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> list[str]:
         """The lines that a command writes: where it fails, its one line of standard error."""
-
-        def start() -> subprocess.CompletedProcess[bytes]:
-            return subprocess.run(
-                [*COMMAND, *arguments],
-                input=stdin,
-                env=self.environment,
-                cwd=self.root,
-                capture_output=True,
-                timeout=90,
-            )
-
-        done = await deferToThread(start)
-        errors = done.stderr.decode().splitlines()
-        self.assertEqual(done.returncode, code, (arguments, errors))
+        status, output, told = await self.outcomeOf(*arguments, stdin=stdin)
+        errors = told.splitlines()
+        self.assertEqual(status, code, (arguments, errors))
         self.assertLessEqual(len(errors), 1 if code else 0, errors)
-        return errors if code == 2 else [*done.stdout.decode().splitlines(), *errors]
+        return errors if code == 2 else [*output.splitlines(), *errors]
 
     async def json(self, *arguments: str) -> list[Any]:
         """The same as JSON."""
@@ -202,27 +191,18 @@ class CommandTests(DaemonTestCase):
     async def test_contextsKeepCredentials(self) -> None:
         """Only for their own broker; a URL that is given is asked without them."""
         accounts = str(self.root / "accounts.toml")
-        made = await deferToThread(
-            subprocess.run,
-            [*COMMAND, "account", "add", "ann", "--role=everything", "--accounts", accounts],
-            input=b"secret\n",
-            env=self.environment,
-            capture_output=True,
+        code, _, errors = await self.outcomeOf(
+            *("account", "add", "ann", "--role=everything", "--accounts", accounts),
+            stdin=b"secret\n",
         )
-        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(code, 0, errors)
         await self.serve("--accounts", accounts)
         (self.root / "password").write_text("secret\n")
         base = self.environment.pop("SVCBROKER_URL")
         account = ("--user=ann", "--password-file=password")
         path = Path(self.environment["XDG_CONFIG_HOME"]) / "svcbroker" / "contexts.toml"
-        process = await deferToThread(
-            subprocess.run,
-            [*COMMAND, "context", "add", "mine", "--url", base, *account],
-            env=self.environment,
-            cwd=self.root,
-            capture_output=True,
-        )
-        self.assertEqual(process.returncode, 0, process.stderr)
+        code, _, errors = await self.outcomeOf(*("context", "add", "mine", "--url", base, *account))
+        self.assertEqual(code, 0, errors)
         self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
         self.assertNotIn("secret", path.read_text())
         self.assertEqual(await self.svcbroker("topic", "open", "a"), ["open: a"])

@@ -7,12 +7,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import sys
 from contextlib import closing
 from typing import Any
 
 from twisted.internet.protocol import Factory
-from twisted.internet.utils import getProcessOutputAndValue
 from twisted.protocols.wire import Echo
 
 from .daemon import DaemonTestCase, reactor
@@ -25,15 +23,10 @@ class DoctorTests(DaemonTestCase):
 
     async def doctor(self, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
         """The exit code of the doctor, and its findings."""
-        command = ["-m", "svcbroker.commands", "doctor", "--json", f"--data-dir={self.dataDir}"]
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            [*command, "--stomp=", "--mqtt=", *map(str, arguments)],
-            env=self.environment,
-            path=str(self.root),
-            reactor=reactor,
+        code, output, errors = await self.outcomeOf(
+            *("doctor", "--json", f"--data-dir={self.dataDir}", "--stomp=", "--mqtt="), *arguments
         )
-        self.assertEqual(errors, b"")
+        self.assertEqual(errors, "")
         *findings, summary = map(json.loads, output.splitlines())
         self.assertEqual(summary["good"], sum(each["level"] == "good" for each in findings))
         return code, findings

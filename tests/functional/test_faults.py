@@ -5,12 +5,10 @@ Faults in a real daemon, made by the real command: an application that lives thr
 from __future__ import annotations
 
 import json
-import os
 import signal
 import stat
 import sys
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from attrs import evolve
@@ -21,20 +19,11 @@ from cryptography.x509.oid import NameOID
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
-from twisted.internet.utils import getProcessOutputAndValue
 
-import svcbroker
-
-from .daemon import TIMEOUT, Daemon, DaemonProtocol, DaemonTestCase, reactor
+from .daemon import TIMEOUT, Daemon, DaemonTestCase, reactor
 
 LEDGER = "pbft:nodes=4:timeout=0.1"
 COMMAND = ["-m", "svcbroker.commands", "fault"]
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": os.pathsep.join(
-        filter(None, [str(Path(svcbroker.__file__).parent.parent), os.getenv("PYTHONPATH")])
-    ),
-}
 
 
 class FaultTestCase(DaemonTestCase):
@@ -44,13 +33,7 @@ class FaultTestCase(DaemonTestCase):
 
     async def fault(self, *arguments: str) -> tuple[int, str, str]:
         """The exit code of C{svcbroker fault}, and what it writes."""
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            [*COMMAND, str(self.dataDir), *arguments],
-            env=ENVIRONMENT,
-            reactor=reactor,
-        )
-        return code, output.decode(), errors.decode()
+        return await self.outcomeOf("fault", self.dataDir, *arguments)
 
     async def done(self, *arguments: str) -> Any:
         """What the daemon answers to a fault that is made."""
@@ -254,10 +237,7 @@ class TimeoutTests(FaultTestCase):
 
     async def test_interruptEndsCommandQuietly(self) -> None:
         """Ctrl-C ends it quietly."""
-        protocol = DaemonProtocol()
-        arguments = [sys.executable, *COMMAND, str(self.dataDir), "show"]
-        process = reactor.spawnProcess(protocol, sys.executable, arguments, env=ENVIRONMENT)
+        command = self.spawn(sys.executable, *COMMAND, self.dataDir, "show")
         await self.asked.addTimeout(TIMEOUT, reactor)
-        process.signalProcess(signal.SIGINT)
-        code = await protocol.ended.addTimeout(TIMEOUT, reactor)
-        self.assertEqual((code, protocol.output, protocol.errors), (130, "", ""))
+        self.assertEqual(await command.stop(signal.SIGINT), 130)
+        self.assertEqual((command.protocol.output, command.protocol.errors), ("", ""))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import struct
-import sys
 from collections.abc import Callable
 from http.client import HTTPConnection
 from typing import Any
@@ -17,7 +16,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol
 from twisted.internet.threads import deferToThread
-from twisted.internet.utils import getProcessOutputAndValue
 from twisted.python.failure import Failure
 
 from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
@@ -193,13 +191,8 @@ class PositionsTests(DaemonTestCase):
 
     async def svcbroker(self, *arguments: str) -> tuple[int, list[str]]:
         """The exit code of C{svcbroker subscription}, and the lines that it writes."""
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            ["-m", "svcbroker.commands", "subscription", str(self.dataDir), *arguments],
-            env=self.environment,
-            reactor=reactor,
-        )
-        return code, (output + errors).decode().splitlines()
+        code, output, errors = await self.outcomeOf("subscription", self.dataDir, *arguments)
+        return code, (output + errors).splitlines()
 
     async def test_ownersListResetAndDelete(self) -> None:
         """By REST and JSON-RPC, of both protocols: a client of another address finds nothing."""

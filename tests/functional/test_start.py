@@ -67,6 +67,8 @@ class StopTests(DaemonTestCase):
     Signals.
     """
 
+    isForked = False
+
     async def test_signalsStopDaemonWithStatusZero(self) -> None:
         """SIGTERM and SIGINT end the daemon in order, with status 0."""
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -72,6 +72,8 @@ class SystemdTests(DaemonTestCase):
     A daemon as systemd starts it.
     """
 
+    isForked = False
+
     def inherit(self, names: str, interface: str, *arguments: str) -> Daemon:
         """A daemon that was passed sockets of these names."""
         command = [sys.executable, "-c", RUN, "-n", "--pidfile=", "svcbroker", *OFF]

@@ -7,13 +7,10 @@ from __future__ import annotations
 import json
 import signal
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.utils import getProcessOutputAndValue
-
-from .daemon import Daemon, DaemonTestCase, reactor
+from .daemon import Daemon, DaemonTestCase
 from .test_webhooks import SECRET, Receiver, contentsOf
 
 OWN = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -52,14 +49,9 @@ class WebhookOptionTests(DaemonTestCase):
 
     async def operate(self, *arguments: str) -> str:
         """What C{svcbroker webhook} prints."""
-        output, errors, code = await getProcessOutputAndValue(
-            sys.executable,
-            ["-m", "svcbroker.commands", "webhook", str(self.dataDir), *arguments],
-            env=self.environment,
-            reactor=reactor,
-        )
+        code, output, errors = await self.outcomeOf("webhook", self.dataDir, *arguments)
         self.assertEqual(code, 0, output + errors)
-        return bytes(output).decode()
+        return output
 
     async def test_batchesSurviveKills(self) -> None:
         """A broker that is killed in the middle of a batch sends it again; nothing is lost."""

@@ -54,7 +54,7 @@ class WitnessTests(DaemonTestCase):
         self.assertEqual((await self.post(witness, OTHER.request(0, 9).encode()))[0], 404)
         with logs.open("a") as file:
             file.write(f"log {OTHER.key.verifier.text}\n")
-        witness.process.signalProcess("HUP")
+        witness.process.signalProcess(signal.SIGHUP)
         await witness.protocol.waitFor("The logs were read again")
         self.assertEqual((await self.post(witness, OTHER.request(0, 9).encode()))[0], 200)
         self.assertEqual(await witness.stop(signal.SIGKILL), -signal.SIGKILL)

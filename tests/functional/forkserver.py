@@ -1,0 +1,98 @@
+"""
+A Python that has imported the broker, and forks a child for each program that it is to run.
+
+L{.forking} runs this file. Its standard input is the socket on which requests come.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+LIBRARIES = (
+    "twisted.internet.default",
+    "twisted.scripts.twistd",
+    "svcbroker.tap",
+    "svcbroker.ledgers.memory",
+    "svcbroker.ledgers.pbft",
+    "svcbroker.commands",
+    "httpx",
+)
+MAX_REQUEST = 1024 * 1024
+REACTOR = "twisted.internet.reactor"
+
+
+def importLibraries() -> None:
+    """Import what programs take long to import, without the reactor, which no fork survives."""
+    sys.modules[REACTOR] = ModuleType(REACTOR)
+    for name in LIBRARIES:
+        import_module(name)
+    del sys.modules[REACTOR]
+    gc.collect()
+    gc.freeze()
+
+
+def serve(requests: socket.socket) -> dict[str, Any]:
+    """
+    Fork a child for each request. It returns in the child, with the request, and ends when no more
+    will come.
+
+    The files of a request are the standard ones of the child, and one to which the child's process
+    identifier and exit status are written.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        request, files, _, _ = socket.recv_fds(requests, MAX_REQUEST, 4)
+        if not request:
+            sys.exit()
+        if os.fork() == 0:
+            break
+        for file in files:
+            os.close(file)
+    requests.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    *standard, report = files
+    pid = os.fork()
+    if pid:
+        for file in standard:
+            os.close(file)
+        os.write(report, b"%d\n" % pid)
+        _, status = os.waitpid(pid, 0)
+        os.write(report, b"%d\n" % os.waitstatus_to_exitcode(status))
+        os._exit(0)
+    os.close(report)
+    for number, file in enumerate(standard):
+        os.dup2(file, number)
+        os.close(file)
+    asked: dict[str, Any] = json.loads(request)
+    return asked
+
+
+def run(option: str, program: str, *arguments: str) -> None:
+    """Do what Python does with these arguments."""
+    sys.path.insert(0, "")
+    sys.argv = [option, *arguments]
+    if option == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        exec(program, {"__name__": "__main__"})
+
+
+if __name__ == "__main__":
+    importLibraries()
+    asked = serve(socket.socket(fileno=os.dup(0)))
+    os.umask(asked["umask"])
+    os.chdir(asked["path"])
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    run(*asked["arguments"])
