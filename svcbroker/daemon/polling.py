@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import sys
 from types import MethodType
-from typing import Any
+from typing import Any, Final
 
 from twisted.logger import Logger
+
+_PRIVATE: Final = ("_selectables", "_poller", "_doReadOrWrite")
 
 _log = Logger()
 
@@ -16,7 +18,7 @@ _log = Logger()
 def pollWithoutContext(reactor: Any) -> None:
     """
     Have Twisted's epoll reactor call what reads and writes directly. Any other reactor stays as it
-    is.
+    is, and so does one of a Twisted that has other private attributes.
 
     Twisted makes a context of its old log for each read and each write, in which nothing here logs.
     This takes 2 µs: more than to receive a request, and to find its connection.
@@ -26,7 +28,7 @@ def pollWithoutContext(reactor: Any) -> None:
     if sys.platform == "linux":
         from twisted.internet.epollreactor import EPollReactor
 
-        if type(reactor) is EPollReactor:
+        if type(reactor) is EPollReactor and all(hasattr(reactor, name) for name in _PRIVATE):
             reactor.doIteration = MethodType(_iterate, reactor)  # type: ignore[method-assign]
 
 

@@ -108,6 +108,16 @@ class PollingTests(SynchronousTestCase):
         self.reactor.doIteration(0)
         self.assertEqual(sorted(len(reader.received) for reader, _ in ends), [0, 1])
 
+    def test_otherVersionOfTheReactorStaysAsItIs(self) -> None:
+        reactor = EPollReactor()
+        for waker in reactor.getReaders():
+            self.addCleanup(waker.connectionLost, None)
+        self.addCleanup(reactor._poller.close)
+        poll = reactor.doIteration
+        del reactor._selectables
+        pollWithoutContext(reactor)
+        self.assertEqual(reactor.doIteration, poll)
+
     def test_otherReactorsStayAsTheyAre(self) -> None:
         clock = Clock()
         pollWithoutContext(clock)
