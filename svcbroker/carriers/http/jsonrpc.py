@@ -272,11 +272,12 @@ class JSONRPC:
     def _answerTo(self, outcome: Any, method: _Method, call: Any) -> _Answer:
         if isinstance(outcome, BrokerError):
             return self._failed(outcome, call)
-        return _success(outcome, method, call)
+        # A notification has no id.
+        return Success("2.0", call.id, method.render(outcome)) if bytes(call.id) else None
 
     def _succeed(self, result: Any, method: _Method, call: Call) -> _Answer:
         try:
-            return _success(result, method, call)
+            return self._answerTo(result, method, call)
         except Exception:
             return self._fail(Failure(), call)
 
@@ -306,10 +307,6 @@ def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
                 start, signed = number, 1
     if items:
         yield items[start:]
-
-
-def _success(result: Any, method: _Method, call: Call) -> Success | None:
-    return Success("2.0", call.id, method.render(result)) if bytes(call.id) else None
 
 
 def rpcEndpoint(path: str, broker: Broker, incidents: Incidents, interface: Interface) -> Endpoint:

@@ -41,6 +41,21 @@ _KEY: Final = IDEMPOTENCY_KEY.name.encode("ascii")
 _SIGNED: Final = tuple(name.encode("ascii") for name in SIGNED_PARAMETERS)
 
 
+def decodePercent(text: bytes) -> bytes:
+    """
+    Decode percent signs as C{unquote_to_bytes} does, which takes six times as long for JSON: Python
+    has no other function in C for it than the codec of its own escapes, which is strict.
+    """
+    if b"%" not in text:
+        return text
+    escaped = text.replace(b"\\", b"\\\\").replace(b"%", b"\\x")
+    try:
+        return escaped.decode("unicode_escape").encode("latin-1")
+    except UnicodeDecodeError:
+        # A percent sign without two hex digits behind it stays.
+        return unquote_to_bytes(text)
+
+
 def parseFields(text: bytes) -> Mapping[bytes, bytes]:
     """
     Read C{name=value&...}: percent signs and C{+} decoded, to exactly the bytes that were sent.
@@ -55,7 +70,7 @@ def parseFields(text: bytes) -> Mapping[bytes, bytes]:
     for piece in pieces:
         name, _, value = piece.partition(b"=")
         if b"%" in piece:
-            name, value = unquote_to_bytes(name), unquote_to_bytes(value)
+            name, value = decodePercent(name), decodePercent(value)
         if name not in fields:
             fields[name] = value
     return fields

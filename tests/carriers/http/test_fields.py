@@ -4,13 +4,13 @@ Tests of how REST reads the fields of a query string and a form.
 
 from __future__ import annotations
 
-from urllib.parse import quote_from_bytes
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.rest import MAX_FIELDS, parseFields, parseForm
+from svcbroker.carriers.http.rest import MAX_FIELDS, decodePercent, parseFields, parseForm
 from svcbroker.errors import ParameterInvalid
 
 FORM = b"application/x-www-form-urlencoded"
@@ -40,6 +40,13 @@ class FieldsTests(SynchronousTestCase):
         text = b"x=1&" + f"{quote_from_bytes(name)}=".encode() + quote_from_bytes(value).encode()
         if name != b"x":
             self.assertEqual(parseFields(text)[name], value)
+
+    @given(
+        st.lists(st.sampled_from([b"%", b"\\", b"x", b"4", b"aF", b"\n", b"'", b"\x80", b"\xff"]))
+    )
+    def test_wrongPercentSignsStay(self, pieces: list[bytes]) -> None:
+        text = b"".join(pieces)
+        self.assertEqual(decodePercent(text), unquote_to_bytes(text))
 
 
 class FormTests(SynchronousTestCase):
