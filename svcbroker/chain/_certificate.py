@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from attrs import frozen
+from msgspec import Struct
 
 from ._encoding import U16, U64, Reader
 from ._header import Header
@@ -50,8 +50,7 @@ def votePayload(phase: Phase, chain: bytes, height: int, round: int, digest: byt
     return _VOTE.pack(_TAG, phase, chain, height, round, digest)
 
 
-@frozen(kw_only=True)
-class Certificate:
+class Certificate(Struct, frozen=True, kw_only=True):
     """
     A quorum's commit votes for one header in one round.
 

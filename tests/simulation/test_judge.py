@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from attrs import evolve
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -121,8 +120,8 @@ class JudgeTests(SynchronousTestCase):
         bad = [
             self.certificate(header, 0, 1),
             self.certificate(header, 0, 1, 1),
-            evolve(good, signatures=[*good.signatures[:2], (7, good.signatures[2][1])]),
-            evolve(good, round=1),
+            replace(good, signatures=[*good.signatures[:2], (7, good.signatures[2][1])]),
+            replace(good, round=1),
             self.certificate(self.block(self.opening, delay=1).header, 0, 1, 2),
         ]
         for certificate in bad:

@@ -5,7 +5,7 @@ The replicas' keys: signers that refuse to sign twice, and the verification of s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
@@ -34,8 +34,6 @@ _CACHE_SIZE = 4096
 _SLOTS = {phase: phase for phase in Phase} | {Phase.PROPOSE: Phase.PREPARE}
 """A leader's proposal is its prepare, so the two phases must sign the same digest."""
 
-T = TypeVar("T")
-
 
 class DoubleSign(Exception):
     """
@@ -51,26 +49,19 @@ class Verifier:
     @ivar keys: the public keys (32 bytes each) by the replicas' index.
     @ivar verified: votes that were verified before, or signed in this process. Every replica looks
         up every vote here.
+    @ivar proposal: the last proposal that was verified, or signed in this process.
     """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self.keys = keys
         self.verified: set[Vote] = set()
         self._signatures: set[tuple[int, bytes, bytes]] = set()
-        self._proposal: Proposal | None = None
+        self.proposal: Proposal | None = None
 
-    def isVerified(self, message: Vote | Proposal) -> bool:
-        """Whether exactly this message was verified before. Of proposals only the last is known."""
-        if isinstance(message, Proposal):
-            return message is self._proposal
-        return message in self.verified
-
-    def addVerified(self, message: Vote | Proposal) -> None:
-        """Record a verified message, or one that its owner has just signed in this process."""
-        if isinstance(message, Proposal):
-            self._proposal = message
-        else:
-            _remember(self.verified, message)
+    def addVote(self, vote: Vote) -> None:
+        """Record a verified vote, or one that its owner has just signed in this process."""
+        _makeRoom(self.verified)
+        self.verified.add(vote)
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
         """
@@ -85,14 +76,14 @@ class Verifier:
             return False
         if not verifySignature(self.keys[index], payload, signature):
             return False
-        _remember(self._signatures, entry)
+        _makeRoom(self._signatures)
+        self._signatures.add(entry)
         return True
 
 
-def _remember(cache: set[T], entry: T) -> None:
+def _makeRoom(cache: set[Any]) -> None:
     if len(cache) >= _CACHE_SIZE:
         cache.clear()
-    cache.add(entry)
 
 
 class Signer:
@@ -154,7 +145,7 @@ class Signer:
             justification=justification,
             signature=self.sign(Phase.PROPOSE, height, round, block.header.hash),
         )
-        self._verifier.addVerified(proposal)
+        self._verifier.proposal = proposal
         return proposal
 
     def vote(self, phase: Phase, height: int, round: int, digest: bytes) -> Vote:
@@ -171,7 +162,7 @@ class Signer:
             digest=digest,
             signature=self.sign(phase, height, round, digest),
         )
-        self._verifier.addVerified(vote)
+        self._verifier.addVote(vote)
         return vote
 
     def changeRound(

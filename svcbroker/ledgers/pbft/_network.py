@@ -128,13 +128,15 @@ class SimulatedNetwork:
         shortest, longest = self._conditions.delay
         if not longest:
             self._enqueue((target,), message)
-        elif self._room:
+        elif self._arrivedCount + len(self._inFlight) < MAX_IN_FLIGHT:
             delay = self._random.uniform(shortest, longest)
             arrival = self._reactor.callLater(delay, lambda: self._arrive(arrival, target, message))
             self._inFlight.add(arrival)
 
     def _enqueue(self, targets: Sequence[int], message: Message) -> None:
-        targets = targets[: self._room]
+        room = MAX_IN_FLIGHT - self._arrivedCount - len(self._inFlight)
+        if len(targets) > room:
+            targets = targets[:room]
         self._arrivedCount += len(targets)
         arrived = self._arrived
         for target in targets:
@@ -143,11 +145,6 @@ class SimulatedNetwork:
                 arrived[target] = [message]
             else:
                 messages.append(message)
-
-    @property
-    def _room(self) -> int:
-        """How many more messages may be in flight."""
-        return MAX_IN_FLIGHT - self._arrivedCount - len(self._inFlight)
 
     def _arrive(self, arrival: IDelayedCall, target: int, message: Message) -> None:
         self._inFlight.discard(arrival)

@@ -172,7 +172,8 @@ class Replica:
     def _finish(self) -> Sequence[Effect]:
         """Send the votes that are due. Once prepared, the own prepare waits for L{_retransmit}."""
         while True:
-            self._handleOwn()
+            if self._own:
+                self._handleOwn()
             if self._toCommit is not None:
                 self._vote(_COMMIT, self._toCommit)
             elif self._toPrepare is not None and not self._isPrepared:
@@ -288,7 +289,7 @@ class Replica:
         self._activate()
         self._toPrepare = None if leader == self.index else digest
         if len(voteSet.prepares) >= self._quorum:
-            self._commitIfPrepared()
+            self._commitIfPrepared(voteSet)
         if len(voteSet.commits) >= self._quorum:
             self._decideIfCommitted(proposal.round, digest)
 
@@ -325,10 +326,10 @@ class Replica:
         votes[sender] = vote
         if len(votes) < self._quorum:
             return
-        if isPrepare:
-            self._commitIfPrepared()
-        else:
+        if not isPrepare:
             self._decideIfCommitted(round, vote.digest)
+        elif round == self.round:
+            self._commitIfPrepared(voteSet)
 
     def _compare(self, voteSet: VoteSet, first: Vote | Proposal, second: Vote | Proposal) -> None:
         """Compare two messages of which a correct replica sends only one. The first one counts."""
@@ -337,9 +338,8 @@ class Replica:
             voteSet.accuse(second)
             self._effects.append(Evidence(first, second))
 
-    def _commitIfPrepared(self) -> None:
-        """Lock on the block that a quorum has prepared."""
-        voteSet = self._roundOf(self.round)
+    def _commitIfPrepared(self, voteSet: VoteSet) -> None:
+        """Lock on the block that a quorum has prepared in the current round."""
         candidate = voteSet.accepted
         if candidate is None or self._isPrepared:
             return

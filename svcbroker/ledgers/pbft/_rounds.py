@@ -70,13 +70,13 @@ class Rules:
         """
         @raise Refused: the vote is not signed by its sender.
         """
-        # Each vote comes to every replica, and encoding its payload is the largest cost.
-        if self.verifier.isVerified(vote):
-            return
         self.checkSignature(
             vote.phase, vote.sender, vote.height, vote.round, vote.digest, vote.signature
         )
-        self.verifier.addVerified(vote)
+        if isinstance(vote, Proposal):
+            self.verifier.proposal = vote
+        else:
+            self.verifier.addVote(vote)
 
     def checkDecided(self, decided: DecidedBlock) -> None:
         """
@@ -166,7 +166,8 @@ class Rules:
         @raise Refused: the leader may not propose it.
         """
         header, round = proposal.block.header, proposal.round
-        self.checkVote(proposal)
+        if proposal is not self.verifier.proposal:
+            self.checkVote(proposal)
         if header.height != proposal.height or header.parent != parent.hash:
             raise Refused("the proposed block does not follow the last one")
         if round == 0:

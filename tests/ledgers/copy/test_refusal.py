@@ -9,6 +9,7 @@ from io import BytesIO
 from pathlib import Path
 
 from attrs import evolve
+from msgspec.structs import replace
 
 from svcbroker.archive import (
     COPY_NAME,
@@ -97,7 +98,7 @@ class RefusalTests(CopyTestCase):
         def change(block: StreamedBlock) -> StreamedBlock:
             certificate = Certificate.decode(block.certificate)
             (index, _), *others = certificate.signatures
-            forged = evolve(certificate, signatures=[(index, bytes(64)), *others])
+            forged = replace(certificate, signatures=[(index, bytes(64)), *others])
             return evolve(block, certificate=forged.encode())
 
         self.tamper(1, change)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import evolve
 from msgspec.structs import replace
 from nacl.bindings import crypto_sign
 from twisted.logger import capturedLogs, formatEvent
@@ -74,7 +73,7 @@ class Unproven(Replica):
         return [
             replace(
                 effect,
-                certificate=evolve(
+                certificate=replace(
                     effect.certificate, signatures=effect.certificate.signatures[:2]
                 ),
             )

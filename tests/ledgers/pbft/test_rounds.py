@@ -259,19 +259,26 @@ class DecidedTests(RulesTestCase):
         good = self.set.certificate(self.x, (0, 1, 2))
         prepares = self.set.prepared(self.x, 0, (0, 1, 2)).signatures
         mixed = [*good.signatures[:2], (2, self.set.commit(2, self.x, 1).signature)]
-        for bad in (
+        false = (
             self.set.certificate(self.x, (0, 1)),
             self.set.certificate(self.x, (0, 1, 1)),
             self.set.certificate(self.x, (0, 0, 0)),
             self.set.certificate(self.y, (0, 1, 2)),
             self.set.certificate(self.x, (0, 1, 2), round=1, signedRound=0),
-            evolve(good, signatures=prepares),
-            evolve(good, signatures=mixed),
-            evolve(good, signatures=[*good.signatures[:2], (4, good.signatures[2][1])]),
-            evolve(good, round=-1),
-            evolve(good, round=2**64),
-        ):
-            self.assertRaises(Refused, self.rules.checkDecided, self.decided(bad))
+            replace(good, signatures=prepares),
+            replace(good, signatures=mixed),
+            replace(good, signatures=[*good.signatures[:2], (4, good.signatures[2][1])]),
+            replace(good, round=-1),
+            replace(good, round=2**64),
+        )
+        # Known votes are recognized without their payload.
+        for known in ((), (0, 1, 2, 3)):
+            for sender in known:
+                self.rules.checkVote(self.set.commit(sender, self.x))
+                self.rules.checkVote(self.set.prepare(sender, self.x))
+            for bad in false:
+                self.assertRaises(Refused, self.rules.checkDecided, self.decided(bad))
+        self.rules.checkDecided(self.decided(good))
 
 
 class QuorumTests(SynchronousTestCase):
