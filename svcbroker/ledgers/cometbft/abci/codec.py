@@ -80,12 +80,19 @@ def encodeFrame(value: Request | Response) -> bytes:
     return b"".join((encodeVarint(len(head) + len(content)), head, content))
 
 
+_FLUSH: Final = messages.FlushRequest()
+_FLUSH_CONTENT: Final = _TAGS[messages.FlushRequest] + b"\x00"
+
+
 def decodeRequest(data: bytes) -> Request:
     """
     Decode a request from the content of a frame.
 
     @raise Malformed: it is no request, or an unknown one.
     """
+    if data == _FLUSH_CONTENT:
+        # A flush follows each call.
+        return _FLUSH
     number, start, end = _envelope(data, REQUESTS)
     return decode(REQUESTS[number], data, start, end)
 
@@ -154,6 +161,8 @@ class FrameParser:
         @raise Malformed: the frame is malformed or too large. The stream cannot be read further.
         """
         buffer, start = self._buffer, self._start
+        if start == len(buffer):
+            return None
         prefix = bytes(buffer[start : start + _MAX_PREFIX])
         if len(prefix) < _MAX_PREFIX and all(byte >= 0x80 for byte in prefix):
             # The length has come in part, or not at all.
