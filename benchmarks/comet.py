@@ -1,5 +1,5 @@
 """
-Four validators with four brokers, beside the embedded ledger.
+Four validators with four brokers, beside the same engines alone, and beside the embedded ledger.
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ from svcbroker.commands.bench.load import Broken, percentile
 
 from .children import CHECKOUT
 from .loader import Load, connected, drive, driveOn
-from .network import NODES, Network, awaitGood, startNetwork
+from .network import (
+    NODES,
+    BareNetwork,
+    Network,
+    awaitGood,
+    startBareNetwork,
+    startNetwork,
+)
 from .servers import Server, startDaemon
-from .wires.http import TOPIC, postForm, rpc
+from .wires.http import TOPIC, commitTransaction, postForm, rpc
 
 WARM_UP = 1.0
 """Seconds of load before anything is measured."""
@@ -33,8 +40,9 @@ IDLE = 5.0
 REDUCED_SECONDS = 10.0
 """Seconds of a measurement with a validator down, at least: a block in four waits for it."""
 
-NETWORK, REDUCED, EMBEDDED = "cometbft", "reduced", "pbft"
+BARE, NETWORK, REDUCED, EMBEDDED = "bare", "cometbft", "reduced", "pbft"
 TITLES: Mapping[str, str] = {
+    BARE: f"CometBFT, {NODES} engines alone, kvstore",
     NETWORK: f"CometBFT, {NODES} nodes",
     REDUCED: f"CometBFT, {NODES - 1} of {NODES} nodes",
     EMBEDDED: "embedded, default settings",
@@ -56,18 +64,24 @@ class CometCase:
     isSpread: bool = True
 
 
-_REST = "REST publish, POST"
+REST = "REST publish, POST"
 CASES: Sequence[CometCase] = [
-    CometCase(name=_REST, clients=1, load=postForm()),
-    CometCase(name=_REST, clients=32, load=postForm()),
-    CometCase(name=f"{_REST}, all at one broker", clients=32, load=postForm(), isSpread=False),
-    CometCase(name=_REST, clients=256, load=postForm()),
+    CometCase(name=REST, clients=1, load=postForm()),
+    CometCase(name=REST, clients=32, load=postForm()),
+    CometCase(name=f"{REST}, all at one broker", clients=32, load=postForm(), isSpread=False),
+    CometCase(name=REST, clients=256, load=postForm()),
     CometCase(name="JSON-RPC publish, batches of 100", clients=4, load=rpc(100)),
     CometCase(name="JSON-RPC publish, batches of 100", clients=16, load=rpc(100)),
     CometCase(name="JSON-RPC publish, batches of 100", clients=64, load=rpc(100)),
 ]
 REDUCED_CASES = CASES[:2]
 """What is measured while one validator is down."""
+
+COMMIT, BARE_CLIENTS = "broadcast_tx_commit", (1, 32)
+BARE_CASES: Sequence[CometCase] = [
+    CometCase(name=COMMIT, clients=clients, load=commitTransaction()) for clients in BARE_CLIENTS
+]
+"""What engines without brokers are measured with. A broker's rate is judged by it."""
 
 
 @frozen(kw_only=True)
@@ -106,23 +120,24 @@ def measureNetwork(
     """
     found: dict[tuple[str, CometCase], list[CometRound]] = {}
     idle: list[tuple[float, float]] = []
-    names = [NETWORK, EMBEDDED]
+    names = [BARE, NETWORK, EMBEDDED]
     for turn in range(rounds):
         for name in names if turn % 2 == 0 else reversed(names):
             directory = home / f"{name}{turn}"
             with ExitStack() as stack:
-                server: Server | Network
-                if name == NETWORK:
-                    server = startNetwork(directory, engine, stack)
+                if name == BARE:
+                    _measureBare(startBareNetwork(directory, engine, stack), seconds, found)
+                elif name == NETWORK:
+                    network = startNetwork(directory, engine, stack)
+                    _measureAll(name, network, CASES, seconds, found)
+                    idle.append(_measureIdle(network))
+                    reduced = network.stopLast()
+                    atLeast = max(seconds, REDUCED_SECONDS)
+                    _measureAll(REDUCED, reduced, REDUCED_CASES, atLeast, found)
                 else:
                     server = startDaemon(directory, os.sched_getaffinity(0))
                     stack.callback(server.stop)
-                _measureAll(name, server, CASES, seconds, found)
-                if isinstance(server, Network):
-                    idle.append(_measureIdle(server))
-                    reduced = server.stopLast()
-                    atLeast = max(seconds, REDUCED_SECONDS)
-                    _measureAll(REDUCED, reduced, REDUCED_CASES, atLeast, found)
+                    _measureAll(name, server, CASES, seconds, found)
             shutil.rmtree(directory)
     return _report(found, idle), [
         {"server": TITLES[name], "load": case.name, "clients": case.clients}
@@ -147,21 +162,43 @@ def _measureAll(
     for case in cases:
         if not case.isSpread and isinstance(server, Server):
             continue
-        events, one = _measure(case, server, seconds)
-        total += events
-        found.setdefault((name, case), []).append(one)
-        print(
-            f"{TITLES[name]}, {case.name}, {case.clients}: {one.events:.0f} events/s, "
-            f"{one.p50:.1f} ms, {one.blocks:.1f} blocks/s, others {one.others:.2f}",
-            file=sys.stderr,
-        )
+        total += _measureCase(name, case, server, seconds, found)
     if isinstance(server, Network):
         server.agree(TOPIC, total)
     elif server.call("/rest/state", topic=TOPIC)["sequenceNumber"] != total:
         raise Broken("the topic has not the events that were acknowledged")
 
 
-def _measure(case: CometCase, server: Server | Network, seconds: float) -> tuple[int, CometRound]:
+def _measureBare(
+    network: BareNetwork, seconds: float, found: dict[tuple[str, CometCase], list[CometRound]]
+) -> None:
+    total = 0
+    for case in BARE_CASES:
+        total += _measureCase(BARE, case, network, seconds, found)
+    network.agree(total)
+
+
+def _measureCase(
+    name: str,
+    case: CometCase,
+    server: Server | Network | BareNetwork,
+    seconds: float,
+    found: dict[tuple[str, CometCase], list[CometRound]],
+) -> int:
+    """Measure a case; the number of events, those of its warm-up included."""
+    events, one = _measure(case, server, seconds)
+    found.setdefault((name, case), []).append(one)
+    print(
+        f"{TITLES[name]}, {case.name}, {case.clients}: {one.events:.0f} events/s, "
+        f"{one.p50:.1f} ms, {one.blocks:.1f} blocks/s, others {one.others:.2f}",
+        file=sys.stderr,
+    )
+    return events
+
+
+def _measure(
+    case: CometCase, server: Server | Network | BareNetwork, seconds: float
+) -> tuple[int, CometRound]:
     ports = server.ports if case.isSpread else server.ports[:1]
     warmUp = drive(ports, case.load, case.clients, min(seconds, WARM_UP))
     with connected(ports, case.load, case.clients) as sockets:
@@ -183,17 +220,15 @@ def _measure(case: CometCase, server: Server | Network, seconds: float) -> tuple
     return warmUp.events + measured.events, one
 
 
-def _used(server: Server | Network) -> tuple[float, float, float, float, float]:
+def _used(server: Server | Network | BareNetwork) -> tuple[float, float, float, float, float]:
     """Seconds of processor time of brokers and engines, blocks, and seconds of us and of all."""
-    general = server.call("/admin/group/general", groupId="1")["data"]
     fields = Path("/proc/stat").read_text("ascii").partition("\n")[0].split()[1:9]
     ticks = [int(field) for field in fields]
     busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
-    isNetwork = isinstance(server, Network)
     return (
-        server.brokerCpu() if isinstance(server, Network) else server.cpu(),
-        server.engineCpu() if isinstance(server, Network) else 0.0,
-        float(general["latestBlock"]) if isNetwork else 0.0,
+        server.cpu() if isinstance(server, Server) else server.brokerCpu(),
+        0.0 if isinstance(server, Server) else server.engineCpu(),
+        0.0 if isinstance(server, Server) else float(server.height()),
         sum(os.times()[:4]),  # the load program is a child of ours
         busy,
     )
@@ -232,12 +267,30 @@ def _report(
                     f"| {one.brokerCpu:.0f} | {engine} | {one.others:.2f} |"
                 )
     brokers, engines = (median(each) for each in zip(*idle, strict=True))
+    shares = " and ".join(
+        f"{_rate(found, NETWORK, REST, count) / _rate(found, BARE, COMMIT, count):.0%} with {count}"
+        for count in BARE_CLIENTS
+    )
     lines += [
+        "",
+        f"Single publishes reach {shares} connections of the rate of the engines alone.",
         "",
         f"While nobody publishes, the four brokers use {brokers:.1%} of a processor, and the four "
         f"engines {engines:.1%}.",
     ]
     return "\n".join(lines)
+
+
+def _rate(
+    found: Mapping[tuple[str, CometCase], Sequence[CometRound]], name: str, load: str, clients: int
+) -> float:
+    """Events a second of a case."""
+    return median(
+        one.events
+        for (server, case), rounds in found.items()
+        if (server, case.name, case.clients) == (name, load, clients)
+        for one in rounds
+    )
 
 
 def findEngine() -> Path:

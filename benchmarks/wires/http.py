@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from secrets import token_bytes
 from typing import Any
 
 import msgspec
@@ -21,6 +22,10 @@ _FAILURE = b'"error"'
 _FIELDS = b"topic=%b&content=%b" % (TOPIC.encode(), CONTENT)
 _PATH = b"/svcbroker/rest/publish"
 _FORM = b"application/x-www-form-urlencoded"
+_JSON = b"application/json"
+
+TRANSACTIONS = 1000
+"""How many transactions each connection has for an engine, which takes each of them only once."""
 
 
 def _publishes(one: bytes, events: int = 1) -> Load:
@@ -67,9 +72,7 @@ def rpcText(batch: int | None) -> bytes:
 def rpc(batch: int | None = None) -> Load:
     """Publishes by JSON-RPC: see L{rpcText}."""
     body = rpcText(batch)
-    return _publishes(
-        httpRequest(b"POST", b"/svcbroker/jsonrpc", b"application/json", body), batch or 1
-    )
+    return _publishes(httpRequest(b"POST", b"/svcbroker/jsonrpc", _JSON, body), batch or 1)
 
 
 def getEvent(known: Sequence[str]) -> Load:
@@ -86,6 +89,31 @@ def getEvent(known: Sequence[str]) -> Load:
         protocol=Protocol.HTTP,
         frames=lambda number: requests,
         wanted=b'"content":"%b"' % b64encode(CONTENT),
+        wantedTimes=1,
+        unwanted=_FAILURE,
+    )
+
+
+def commitTransaction() -> Load:
+    """
+    A transaction as long as a publish's content, for a CometBFT engine with its own example
+    application (C{kvstore}). The engine answers when the block is decided and executed.
+    """
+
+    def request(number: int) -> bytes:
+        key = b"%b%06d" % (token_bytes(8).hex().encode(), number)
+        transaction = b64encode(key + b"=" + CONTENT[len(key) + 1 :])
+        body = (
+            b'{"jsonrpc":"2.0","id":0,"method":"broadcast_tx_commit","params":{"tx":"%b"}}'
+            % transaction
+        )
+        return httpRequest(b"POST", b"/", _JSON, body)
+
+    return Load(
+        protocol=Protocol.HTTP,
+        frames=lambda number: list(map(request, range(TRANSACTIONS))),
+        isOwn=True,
+        wanted=b'"height":"',
         wantedTimes=1,
         unwanted=_FAILURE,
     )
