@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import define, frozen
 from twisted.internet.defer import Deferred
 
 from ..access import Principal
@@ -93,8 +93,8 @@ class PublishBatch:
     """
 
     answers: list[Answer | None]
-    hasRefused: bool = False
-    done: Deferred[Any] = field(factory=Deferred)
+    hasRefused: bool
+    done: Deferred[Any]
 
 
 def prepare(ledger: ILedger, principal: Principal, publication: Publication) -> Publication:

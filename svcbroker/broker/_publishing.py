@@ -166,8 +166,8 @@ class Publishing:
     def _publish(
         self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
     ) -> PublishBatch:
-        batch = PublishBatch([None] * len(publications))
-        answers = batch.answers
+        answers: list[Answer | None] = [None] * len(publications)
+        hasRefused = False
         parts: dict[str | None, Part] = {}
         maxContent = self._maxContent
         like: Publication | None = None
@@ -191,7 +191,7 @@ class Publishing:
                 # The next one may not be to a closed topic, as a repeated one may.
                 like = publication if publication.idempotencyKey is None else None
             except BrokerError as error:
-                batch.hasRefused = True
+                hasRefused = True
                 answers[place] = error
                 if policy.stopsAtRefusal:
                     count = len(answers) - place
@@ -201,18 +201,15 @@ class Publishing:
                 self.meter.fail(policy.carrier, error)
             except Exception as error:
                 self.meter.fail(policy.carrier, error, len(answers))
-                batch.done = fail()
-                return batch
+                return PublishBatch(answers, hasRefused, fail())
         waiting = [
             self._publishPart(part, answers, policy)
             for part in dict.fromkeys(parts.values())
             if part.requests
         ]
-        if len(waiting) == 1:
-            batch.done = waiting[0].addCallback(lambda _: answers)
-        else:
-            batch.done = Deferred.fromCoroutine(_complete(answers, waiting))
-        return batch
+        isOne = len(waiting) == 1
+        done = waiting[0] if isOne else Deferred.fromCoroutine(_complete(answers, waiting))
+        return PublishBatch(answers, hasRefused, done)
 
     def _admit(
         self,
@@ -311,13 +308,19 @@ class Publishing:
         self, part: Part, answers: list[Answer | None], policy: PublishPolicy
     ) -> Deferred[Any]:
         """
-        Submit events; fires when their answers are in C{answers}.
+        Submit events.
+
+        @return: fires with C{answers}, when those to the events are there.
         """
         submission = self._submit(part.ledger, part.requests, policy)
-        # Outcomes that are unknown at the time-out are answered with TIMEOUT.
-        done: Deferred[Any] = submission.done
-        done.addErrback(lambda failure: failure.trap(TransactionTimeout))
-        return done.addCallback(lambda _: self._answer(part, submission.outcomes, answers, policy))
+
+        def answer(result: Any) -> Any:
+            # Outcomes that are unknown at the time-out are answered with TIMEOUT.
+            if isinstance(result, Failure):
+                result.trap(TransactionTimeout)
+            return self._answer(part, submission.outcomes, answers, policy)
+
+        return submission.done.addBoth(answer)
 
     def _answer(
         self,
@@ -325,11 +328,11 @@ class Publishing:
         outcomes: Sequence[Receipt | BrokerError | None],
         answers: list[Answer | None],
         policy: PublishPolicy,
-    ) -> Deferred[Any] | None:
+    ) -> Sequence[Answer | None] | Deferred[Any]:
         """
         Answer the events of a part.
 
-        @return: fires when the last answer is there; C{None} where all of them are.
+        @return: C{answers}, where the last answer is there; otherwise fires with them when it is.
         """
         found: Sequence[Answer | None]
         isDone = _areDone(outcomes)
@@ -339,7 +342,7 @@ class Publishing:
             found = answersOf(part.requests, outcomes)
         elif isDone:
             # Hot path: everything is in the log.
-            return None
+            return answers
         else:
             found = list(map(refusalOf, part.requests, outcomes))
         if part.isWhole and len(found) == len(answers):
@@ -349,7 +352,7 @@ class Publishing:
                 if place is not None:
                     answers[place] = answer
         if isDone:
-            return None
+            return answers
         closed = []
         if policy.opensTopics:
             closed = [number for number, each in enumerate(outcomes) if _isTopicClosed(each)]
@@ -361,7 +364,7 @@ class Publishing:
             if place in counted:
                 self.meter.answer(policy.carrier, answer)
         if not again.requests:
-            return None
+            return answers
         return self._publishPart(again, answers, evolve(policy, opensTopics=False))
 
     def _openAgain(self, part: Part, numbers: Sequence[int], answers: list[Answer | None]) -> Part:

@@ -131,7 +131,8 @@ def _reader(operation: Operation, broker: Broker, form: _Form) -> _Reader:
                 arguments[argument] = readValue(given)
                 continue
             value = given.get(key)
-            isAbsent = value in absent
+            # Most values are true, and that takes less to be found out.
+            isAbsent = not value and value in absent
             if isAbsent and key in omitted:
                 continue
             try:
