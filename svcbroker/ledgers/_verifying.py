@@ -17,7 +17,6 @@ from ..chain import (
     Malformed,
     TransactionReceipt,
     decodeTable,
-    encodeReceipts,
     merkleRoot,
     receiptLeaf,
     receiptLeaves,
@@ -27,7 +26,7 @@ from ..model import EventId, Execution
 from ..storage import PRINT_SIZE, BlockHeadRow, Store, findItem
 
 CACHED_BYTES: Final = 32 * 1024 * 1024
-"""How many bytes of blocks are cached: 8 for each event of a hashed one, 13 of others."""
+"""How many bytes of blocks are cached: 8 for each event of a hashed one, 4 of others."""
 
 REST: Final = 20
 """
@@ -38,31 +37,50 @@ clients that read events all over a long chain would have most of the time spent
 _LEAF: Final = Struct(">Q")
 _ENTRY_BYTES: Final = 200
 
+# Where the last bytes of the sequence number are in a receipt.
+_NUMBER: Final = RECEIPT_SIZE - PRINT_SIZE
+_PRINT_MASK: Final = (1 << 8 * PRINT_SIZE) - 1
+
 
 class _Listed(NamedTuple):
     """
     A block that is not hashed.
 
-    @ivar prints: the fingerprints of its transactions.
-    @ivar receipts: its encoded receipts.
+    @ivar sums: for each transaction its fingerprint, the end of its sequence number and its
+        execution, by exclusive or: as many bytes as the fingerprint alone.
     """
 
-    prints: bytes
-    receipts: bytes
+    sums: bytes
+
+    @classmethod
+    def of(cls, prints: bytes, receipts: bytes) -> _Listed:
+        """
+        @param prints: the fingerprints of the block's transactions.
+        @param receipts: its encoded receipts. Where there are not as many, the block is damaged,
+            and nothing is found in it.
+        """
+        count = len(receipts) // RECEIPT_SIZE
+        if (len(prints), len(receipts)) != (count * PRINT_SIZE, count * RECEIPT_SIZE):
+            return cls(b"")
+        # In C: the last bytes of the sequence numbers, and the executions above the highest.
+        sequences, executions = bytearray(prints), bytearray(len(prints))
+        for place in range(PRINT_SIZE):
+            sequences[place::PRINT_SIZE] = receipts[_NUMBER + place :: RECEIPT_SIZE]
+        executions[::PRINT_SIZE] = receipts[::RECEIPT_SIZE]
+        number = int.from_bytes
+        total = number(prints, "big") ^ number(sequences, "big") ^ number(executions, "big")
+        return cls(total.to_bytes(len(prints), "big"))
 
     @property
     def size(self) -> int:
         """Bytes in the cache."""
-        return len(self.prints) + len(self.receipts) + _ENTRY_BYTES
+        return len(self.sums) + _ENTRY_BYTES
 
     def indexes(self, eventId: EventId, hash: bytes) -> Sequence[int]:
         """The indexes that the transaction of an event can have."""
-        wanted = encodeReceipts((TransactionReceipt(Execution.DONE, eventId.sequence),))
-        return [
-            index
-            for index in findItem(self.prints, hash[:PRINT_SIZE])
-            if self.receipts[index * RECEIPT_SIZE : (index + 1) * RECEIPT_SIZE] == wanted
-        ]
+        # The execution of an event is 0.
+        wanted = int.from_bytes(hash[:PRINT_SIZE], "big") ^ eventId.sequence & _PRINT_MASK
+        return findItem(self.sums, wanted.to_bytes(PRINT_SIZE, "big"))
 
 
 class _Hashed(NamedTuple):
@@ -145,7 +163,7 @@ class EventVerifier:
         return index in self._listed(eventId.height).indexes(eventId, hash)
 
     def _listed(self, height: int) -> _Listed:
-        return _Listed(self._store.fingerprints(height), self._store.receipts(height))
+        return _Listed.of(self._store.fingerprints(height), self._store.receipts(height))
 
     def _hash(self, height: int) -> _Hashed:
         began = self._seconds()

@@ -18,12 +18,12 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import loadChain
-from svcbroker.chain import Kind, Malformed
+from svcbroker.chain import Kind, Malformed, TransactionReceipt, encodeReceipts
 from svcbroker.errors import EventNotFound, LedgerUnavailable
 from svcbroker.ledgers import _verifying
 from svcbroker.ledgers._reader import ChainReader
 from svcbroker.ledgers._stored import LOG_PERIOD, MAX_REASONS, StoredLedger
-from svcbroker.model import Block, Event, EventId, topicPrefix
+from svcbroker.model import Block, Event, EventId, Execution, topicPrefix
 from svcbroker.storage import StorageError, Store
 from svcbroker.storage._files import openReading
 from svcbroker.storage._reader import ChainReader as StoreReader
@@ -270,6 +270,37 @@ class EventTests(DamageTestCase):
         steps = [hashed.index(number) for number in range(1, 9)]
         self.assertEqual(steps[0], 0)
         self.assertGreaterEqual(min(b - a for a, b in pairwise(steps)), _verifying.REST)
+
+
+class ListedTests(SynchronousTestCase):
+    """
+    A block whose transactions are found by their fingerprints and receipts.
+    """
+
+    RECEIPTS = (
+        TransactionReceipt(Execution.DONE, 2**40 + 1),
+        TransactionReceipt(Execution.PUBLISHED_BEFORE, 2**40 + 2),
+        TransactionReceipt(Execution.DONE, 2**40 + 3),
+    )
+    PRINTS = (b"aaaa", b"bbbb", b"cccc")
+
+    def indexes(self, sequence: int, hash: bytes, prints: bytes = b"".join(PRINTS)) -> list[int]:
+        """Where an event may be in the block."""
+        block = _verifying._Listed.of(prints, encodeReceipts(self.RECEIPTS))
+        return list(block.indexes(EventId("00000000", sequence, HEIGHT), hash + b"rest"))
+
+    def test_eventIsFoundByFingerprintAndReceipt(self) -> None:
+        """Only a transaction that published an event of this number is found."""
+        self.assertEqual(self.indexes(2**40 + 1, b"aaaa"), [0])
+        self.assertEqual(self.indexes(2**40 + 3, b"cccc"), [2])
+        self.assertEqual(self.indexes(2**40 + 3, b"aaaa"), [])
+        self.assertEqual(self.indexes(2**40 + 2, b"aaaa"), [])
+        self.assertEqual(self.indexes(2**40 + 2, b"bbbb"), [])
+
+    def test_nothingIsFoundWhereSomeAreMissing(self) -> None:
+        """A block without the fingerprints of all its transactions is damaged."""
+        self.assertEqual(self.indexes(2**40 + 1, b"aaaa", b"aaaabbbb"), [])
+        self.assertEqual(self.indexes(2**40 + 1, b"aaaa", b""), [])
 
 
 class FileTests(DamageTestCase):
