@@ -348,10 +348,12 @@ def _failureOf(failure: Exception) -> Unreachable:
     if not isinstance(failure, _FAILURES):
         raise failure
     detail = "; ".join(str(each) or type(each).__name__ for each in reasons)
+    # Nothing is sent to a broker whose certificate is not trusted.
+    isFinal = any(_isUntrusted(each) for each in reasons)
     return Unreachable(
         f"{Unreachable.text}: {detail}",
-        isSent=not all(isinstance(each, _NOT_SENT) for each in reasons),
-        isFinal=any(_isUntrusted(each) for each in reasons),
+        isSent=not isFinal and not all(isinstance(each, _NOT_SENT) for each in reasons),
+        isFinal=isFinal,
     )
 
 
