@@ -13,11 +13,11 @@ from twisted.web.client import ResponseNeverReceived
 
 from .daemon import Daemon, DaemonTestCase, reactor
 
-EVENTS = 100_000
+EVENTS = 30_000
 BATCH = 1000
 TOPICS = ("orders/a", "orders/b")
 SECONDS = 90.0
-"""How long a walk over all events may take. It takes some 10 seconds on a free machine."""
+"""How long a walk over all events may take. It takes some 3 seconds on a free machine."""
 
 
 class ReadingTests(DaemonTestCase):
