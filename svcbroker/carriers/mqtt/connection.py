@@ -5,7 +5,7 @@ The server's end of one network connection: handles packets, without a transport
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ from .packets import (
     Publishes,
     Pubrec,
     Pubrel,
+    Pubrels,
     Subscribe,
     Unsuback,
     Unsubscribe,
@@ -266,6 +267,7 @@ class Connection:
             Pubacks: self._delivery.pubacks,
             Pubrec: self._delivery.pubrec,
             Pubrel: self._receiving.pubrel,
+            Pubrels: self._receiving.pubrels,
             Pubcomp: self._delivery.pubcomp,
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
@@ -371,10 +373,10 @@ class Connection:
         """See C{replaced} of L{svcbroker.carriers.mqtt.session.IClient}."""
         self._close(ReasonCode.SESSION_TAKEN_OVER, "another client has the same identifier")
 
-    def accepted(self, packetId: int) -> None:
+    def accepted(self, packetIds: Sequence[int]) -> None:
         """See C{accepted} of L{svcbroker.carriers.mqtt.session.IClient}."""
         if self._receiving is not None:
-            self._receiving.accepted(packetId)
+            self._receiving.accepted(packetIds)
 
     def subscriptionLost(self, error: BrokerError) -> None:
         """See C{subscriptionLost} of L{svcbroker.carriers.mqtt.session.IClient}."""

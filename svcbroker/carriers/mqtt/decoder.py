@@ -7,7 +7,7 @@ from __future__ import annotations
 from struct import iter_unpack, unpack_from
 from typing import Final
 
-from .codec import PROTOCOL_NAME, READERS
+from .codec import PROTOCOL_NAME, PUBACK, PUBREL, READERS
 from .fields import NO_PROPERTIES, Place, Properties, Reader, decodeProperties, decodeText
 from .packets import (
     MQTT_5,
@@ -20,16 +20,16 @@ from .packets import (
     Publish,
     Publishes,
     PublishRun,
+    Pubrel,
+    Pubrels,
     Will,
 )
 from .reasons import MalformedPacket, MqttError, ProtocolError, ReasonCode
 
 _CONNECT: Final = 1
 _PUBLISH: Final = 3
-_PUBACK: Final = 0x40
-_PUBACK_HEAD: Final = 0x4002
-"""How a PUBACK without a reason begins: its type, and the length of the packet identifier."""
-_PUBACK_START: Final = _PUBACK_HEAD.to_bytes(2, "big")
+_RUNS: Final[dict[int, type[Pubacks | Pubrels]]] = {PUBACK: Pubacks, PUBREL: Pubrels}
+"""Runs of acknowledgements, by the first byte of their packets."""
 _MAX_RUN: Final = 64
 """The most packets that are compared in one piece: those behind a different one are read again."""
 _MAX_HEADER = 5
@@ -50,20 +50,23 @@ def checkTopicName(topic: str) -> None:
         raise MqttError(ReasonCode.TOPIC_NAME_INVALID, "a topic name has wildcards")
 
 
-def _pubacks(data: bytes, position: int) -> tuple[int, ...]:
+def _acknowledged(data: bytes, position: int) -> tuple[int, ...]:
     """
-    The packet identifiers of a run of PUBACKs without a reason: those that are whole and
-    well-formed, at most L{_MAX_RUN}.
+    The packet identifiers of a run of acknowledgements without a reason, of one type: those that
+    are whole and well-formed, at most L{_MAX_RUN}.
     """
-    if not data.startswith(_PUBACK_START, position + 4):
+    # Its type, and the length of the packet identifier.
+    head = data[position : position + 2]
+    if not data.startswith(head, position + 4):
         packetId = data[position + 2] << 8 | data[position + 3]
         return (packetId,) if packetId else ()
     count = min((len(data) - position) >> 2, _MAX_RUN)
     words: tuple[int, ...] = unpack_from(f">{2 * count}H", data, position)
     heads, packetIds = words[0::2], words[1::2]
-    if heads.count(_PUBACK_HEAD) < count or 0 in packetIds:
+    first = heads[0]
+    if heads.count(first) < count or 0 in packetIds:
         pairs = enumerate(zip(heads, packetIds, strict=True))
-        return packetIds[: next(n for n, (head, id) in pairs if head != _PUBACK_HEAD or not id)]
+        return packetIds[: next(n for n, (each, id) in pairs if each != first or not id)]
     return packetIds
 
 
@@ -104,6 +107,8 @@ class Decoder:
                     packets += run.packets()
             elif isinstance(arrival, Pubacks):
                 packets += map(Puback, arrival.packetIds)
+            elif isinstance(arrival, Pubrels):
+                packets += map(Pubrel, arrival.packetIds)
             else:
                 packets.append(arrival)
         return packets
@@ -112,8 +117,8 @@ class Decoder:
         """
         Read bytes.
 
-        @return: the packets that they complete, consecutive PUBLISH and PUBACK packets as
-            L{Publishes} and L{Pubacks}. Where L{error} is set, those before the error.
+        @return: the packets that they complete, consecutive PUBLISH, PUBACK and PUBREL packets as
+            L{Publishes}, L{Pubacks} and L{Pubrels}. Where L{error} is set, those before the error.
         """
         if self.error is not None:
             return []
@@ -176,13 +181,13 @@ class Decoder:
                     append(Publishes(runs))
                 if stop < end:
                     stop = self._readSimilar(data, position, start, stop, runs[-1])
-            elif first == _PUBACK and length == 2 and self.version:
-                # Hot path with many subscribers: no Reader.
-                packetIds = _pubacks(data, position)
+            elif first in _RUNS and length == 2 and self.version:
+                # Hot path with many subscribers, and with QoS 2: no Reader.
+                packetIds = _acknowledged(data, position)
                 if not packetIds:
                     # [MQTT-2.3.1-1] [MQTT5-2.2.1-3]
                     raise ProtocolError("a packet identifier is zero")
-                append(Pubacks(packetIds))
+                append(_RUNS[first](packetIds))
                 stop = position + 4 * len(packetIds)
                 runs = []
             else:

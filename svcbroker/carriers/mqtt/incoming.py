@@ -107,14 +107,15 @@ class Incoming:
         if self.keys.pop(packetId, None) is not None:
             self._storeNow()
 
-    def accepted(self, packetId: int) -> None:
-        """Record that a publish is in the log. The caller sends PUBREC."""
-        self.submitted.discard(packetId)
-        self.published.add(packetId)
-        self._resubmitted.discard(packetId)
-        if self.keys.pop(packetId, None) is None:
+    def accepted(self, packetIds: Sequence[int]) -> None:
+        """Record that publishes are in the log. The caller sends PUBREC for each."""
+        self.submitted.difference_update(packetIds)
+        self.published.update(packetIds)
+        self._resubmitted.difference_update(packetIds)
+        keys = [self.keys.pop(packetId, None) for packetId in packetIds]
+        if None in keys:
             self._storeNow()
-        else:
+        if any(keys):
             self._storeSoon()
 
     def refused(self, packetId: int, error: BrokerError) -> bool:
@@ -137,13 +138,16 @@ class Incoming:
         """Record that a publish is not answered: the connection ends, the client sends it again."""
         self.submitted.discard(packetId)
 
-    def release(self, packetId: int) -> bool:
-        """Record a PUBREL; return whether the publish was known. The caller sends PUBCOMP."""
-        isKnown = packetId in self.published
-        self.published.discard(packetId)
-        if packetId not in self.submitted:
-            isKnown = isKnown or packetId in self.keys
-            self._forgetKey(packetId)
+    def release(self, packetIds: Sequence[int]) -> list[bool]:
+        """Record PUBRELs; return which publishes were known. The caller sends PUBCOMP for each."""
+        known = []
+        for packetId in packetIds:
+            isKnown = packetId in self.published
+            self.published.discard(packetId)
+            if packetId not in self.submitted:
+                isKnown = isKnown or packetId in self.keys
+                self._forgetKey(packetId)
+            known.append(isKnown)
         # Also for an unknown one: that of an earlier connection may not be on disk yet.
         self._storeNow()
-        return isKnown
+        return known

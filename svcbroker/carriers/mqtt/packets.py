@@ -240,5 +240,13 @@ class Pubacks(Struct, frozen=True):
     packetIds: Sequence[int]
 
 
-Arrival: TypeAlias = Packet | Publishes | Pubacks
+class Pubrels(Struct, frozen=True):
+    """
+    The packet identifiers of a run of consecutive PUBREL packets without a reason.
+    """
+
+    packetIds: Sequence[int]
+
+
+Arrival: TypeAlias = Packet | Publishes | Pubacks | Pubrels
 """A packet, or a run of packets, that a server handles in one piece."""

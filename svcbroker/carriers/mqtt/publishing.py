@@ -5,10 +5,9 @@ Publishes of clients: into the log, then acknowledged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -21,8 +20,19 @@ from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccess
 from .context import Context, policyOf
 from .handshake import Handshake
 from .messages import TopicAliases, publicationsOf
-from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, PublishRun, Pubrec, Pubrel
+from .packets import (
+    MQTT_5,
+    Puback,
+    Pubcomp,
+    Publish,
+    Publishes,
+    PublishRun,
+    Pubrec,
+    Pubrel,
+    Pubrels,
+)
 from .reasons import MqttError, ReasonCode, publishReason
+from .runs import Run
 from .session import Session
 
 if TYPE_CHECKING:
@@ -31,33 +41,6 @@ if TYPE_CHECKING:
 _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 _RECHECK: Final = 0.01
 """Seconds until it is looked again whether earlier messages are submitted."""
-
-
-class _Run(Struct, eq=False):
-    """
-    Publishes of one read.
-
-    @ivar qos: the QoS of those that are to be answered.
-    @ivar packetIds: their packet identifiers.
-    @ivar publications: those of them that are to be published.
-    @ivar refused: the errors of the others, by their places in C{packetIds}.
-    @ivar repeated: packet identifiers of further ones, which were sent before.
-    @ivar last: QoS and packet identifier of a message at which the connection ends, and why, if
-        there is one.
-    @ivar needsDisk: whether idempotency keys must be on disk before they are submitted.
-    @ivar size: the bytes of their payloads.
-    @ivar answers: their outcomes, once they are known.
-    """
-
-    qos: list[int] = []
-    packetIds: list[int] = []
-    publications: list[Publication] = []
-    refused: dict[int, BrokerError] = {}
-    repeated: list[int] = []
-    last: tuple[int, int, BrokerError] | None = None
-    needsDisk: bool = False
-    size: int = 0
-    answers: Sequence[BrokerError | None] | None = None
 
 
 class Receiving:
@@ -115,8 +98,8 @@ class Receiving:
         # Exchanges with QoS 2 that were begun on this connection.
         self._open: set[int] = set()
         # Those that are not submitted yet, and those that are not answered yet.
-        self._unsubmitted: deque[_Run] = deque()
-        self._order: deque[_Run] = deque()
+        self._unsubmitted: deque[Run] = deque()
+        self._order: deque[Run] = deque()
         self.isPaused = False
         self._hasEnded = False
         self._waiters: list[Deferred[None]] = []
@@ -138,7 +121,7 @@ class Receiving:
 
         @raise MqttError: one of them violates the protocol. Those before it are published.
         """
-        run = _Run()
+        run = Run()
         try:
             for similar in arrived.runs:
                 self._collect(similar, run)
@@ -148,7 +131,7 @@ class Receiving:
             if run.packetIds or run.last is not None:
                 self._add(run)
 
-    def _collect(self, arrived: PublishRun, run: _Run) -> None:
+    def _collect(self, arrived: PublishRun, run: Run) -> None:
         """
         Begin the exchanges of messages, and make publications of them, up to one at which the
         connection ends.
@@ -173,7 +156,7 @@ class Receiving:
             )
 
     def _makePublications(
-        self, first: Publish, packetIds: Sequence[int], payloads: Sequence[bytes], run: _Run
+        self, first: Publish, packetIds: Sequence[int], payloads: Sequence[bytes], run: Run
     ) -> None:
         session, qos, group = self._session, first.qos, self._session.group
         principal = session.principal
@@ -201,7 +184,7 @@ class Receiving:
         run.packetIds += packetIds
         run.size += sum(map(len, payloads))
 
-    def _withKey(self, publication: Publication, packetId: int, run: _Run) -> Publication:
+    def _withKey(self, publication: Publication, packetId: int, run: Run) -> Publication:
         """Give a publication an idempotency key, unless it has one or cannot have one."""
         if publication.idempotencyKey is not None or publication.author is not None:
             return publication
@@ -236,7 +219,7 @@ class Receiving:
         self._quota -= len(begun)
         return list(begun), list(begun.values()), len(begun) + len(again) == count
 
-    def _add(self, run: _Run) -> None:
+    def _add(self, run: Run) -> None:
         """Submit messages after those before them."""
         self.unanswered += len(run.packetIds)
         self._bytes += run.size
@@ -250,14 +233,14 @@ class Receiving:
         if self.unanswered >= self._settings.receiveMaximum or self._bytes > _MAX_WAITING_BYTES:
             self._pause()
 
-    def _stored(self, _: object, run: _Run) -> None:
+    def _stored(self, _: object, run: Run) -> None:
         """Submit messages whose keys are on disk, and those behind them."""
         run.needsDisk = False
         unsubmitted = self._unsubmitted
         while unsubmitted and not unsubmitted[0].needsDisk:
             self._submit(unsubmitted.popleft())
 
-    def _submit(self, run: _Run) -> None:
+    def _submit(self, run: Run) -> None:
         principal, publications = self._session.principal, run.publications
         batch = self._broker.submit(principal, publications, self._policy)
         isOverQuota = batch.hasRefused and self._checkRefused(batch.answers, run)
@@ -274,7 +257,7 @@ class Receiving:
         if isOverQuota or (run.refused and any(map(_isQuota, run.refused.values()))):
             self._overQuota()
 
-    def _checkRefused(self, answers: Sequence[Answer | None], run: _Run) -> bool:
+    def _checkRefused(self, answers: Sequence[Answer | None], run: Run) -> bool:
         """
         Look at what a check has refused. MQTT 5 answers it when its turn comes; a connection of
         3.1.1 ends at once.
@@ -293,43 +276,40 @@ class Receiving:
             self.isPaused = True
             self._wire.pauseReading()
 
-    def _failed(self, failure: Failure, run: _Run) -> None:
+    def _failed(self, failure: Failure, run: Run) -> None:
         self._log.failure("Publishes could not be submitted", failure)
         self._answered([LedgerUnavailable()] * len(run.publications), run)
 
-    def _answered(self, answers: Sequence[BrokerError | None], run: _Run) -> None:
+    def _answered(self, answers: Sequence[BrokerError | None], run: Run) -> None:
         """Answer messages whose outcomes are known, unless others are before them."""
-        run.answers = _withRefused(answers, run.refused) if run.refused else answers
+        run.settle(answers)
         order = self._order
         while order and (known := order[0].answers) is not None:
             self._answer(order.popleft(), known)
 
-    def _answer(self, run: _Run, answers: Sequence[BrokerError | None]) -> None:
-        if answers.count(None) == run.qos.count(1) == len(answers):
+    def _answer(self, run: Run, answers: Sequence[BrokerError | None]) -> None:
+        qos = run.qos[0] if run.qos else 0
+        if answers.count(None) == run.qos.count(qos) == len(answers):
             # Hot path.
-            self._acknowledge(run.packetIds)
+            self._acknowledge(qos, run.packetIds)
         else:
             self._answerEach(run, answers)
         self._settled(run)
 
-    def _answerEach(self, run: _Run, answers: Sequence[BrokerError | None]) -> None:
-        acknowledged: list[int] = []
-        incoming = self._session.incoming
-        for qos, packetId, error in zip(run.qos, run.packetIds, answers, strict=True):
-            if error is not None and not self._isRepetition(qos, packetId, error):
-                self._acknowledge(acknowledged)
-                acknowledged = []
-                self._refused(qos, packetId, error)
-            elif qos == 1:
-                acknowledged.append(packetId)
-            elif qos == 2:
-                self._acknowledge(acknowledged)
-                acknowledged = []
-                incoming.accepted(packetId)
-                # The session may have another connection by now.
-                if self._session.client is not None:
-                    self._session.client.accepted(packetId)
-        self._acknowledge(acknowledged)
+    def _answerEach(self, run: Run, answers: Sequence[BrokerError | None]) -> None:
+        qos = 0
+        published: list[int] = []
+        for eachQos, packetId, error in zip(run.qos, run.packetIds, answers, strict=True):
+            if error is not None and self._isRepetition(eachQos, packetId, error):
+                error = None
+            if error is not None or eachQos != qos:
+                self._acknowledge(qos, published)
+                qos, published = eachQos, []
+            if error is None:
+                published.append(packetId)
+            else:
+                self._refused(eachQos, packetId, error)
+        self._acknowledge(qos, published)
 
     def _isRepetition(self, qos: int, packetId: int, error: BrokerError) -> bool:
         """
@@ -342,7 +322,7 @@ class Receiving:
             and packetId in self._session.incoming.keys
         )
 
-    def _settled(self, run: _Run) -> None:
+    def _settled(self, run: Run) -> None:
         """Read on from a paused client, once few enough publishes are pending."""
         self.unanswered -= len(run.packetIds)
         self._bytes -= run.size
@@ -358,16 +338,23 @@ class Receiving:
             for waiter in waiters:
                 waiter.callback(None)
 
-    def _acknowledge(self, packetIds: list[int]) -> None:
-        """Send PUBACK for publishes that are in the log."""
-        if packetIds:
+    def _acknowledge(self, qos: int, packetIds: Sequence[int]) -> None:
+        """Acknowledge publishes that are in the log, if their QoS has acknowledgements."""
+        if not packetIds:
+            return
+        if qos == 1:
             self._quota += len(packetIds)
             if not self._hasEnded:
                 self._send(encodeSuccesses(PUBACK, packetIds))
+        elif qos == 2:
+            self._session.incoming.accepted(packetIds)
+            # The session may have another connection by now.
+            if self._session.client is not None:
+                self._session.client.accepted(packetIds)
 
-    def accepted(self, packetId: int) -> None:
-        """Send PUBREC for a publish of the session, maybe of an earlier connection."""
-        self._send(encodeSuccess(PUBREC, packetId))
+    def accepted(self, packetIds: Sequence[int]) -> None:
+        """Send PUBREC for publishes of the session, maybe of an earlier connection."""
+        self._send(encodeSuccesses(PUBREC, packetIds))
 
     def _refused(self, qos: int, packetId: int, error: BrokerError) -> None:
         """Answer a message that was refused, or close the connection."""
@@ -411,17 +398,24 @@ class Receiving:
         """
         Complete an exchange: the client has our PUBREC.
         """
-        packetId = packet.packetId
-        if packetId in self._open:
-            self._open.discard(packetId)
-            self._quota += 1
-        isKnown = self._session.incoming.release(packetId)
-        if isKnown or self._version != MQTT_5:
+        self.pubrels(Pubrels((packet.packetId,)))
+
+    def pubrels(self, arrived: Pubrels) -> None:
+        """
+        Complete exchanges: the client has our PUBRECs.
+        """
+        packetIds = arrived.packetIds
+        released = self._open.intersection(packetIds)
+        self._open -= released
+        self._quota += len(released)
+        known = self._session.incoming.release(packetIds)
+        if self._version != MQTT_5 or all(known):
             # [MQTT-4.3.3-2] [MQTT5-4.3.3-11]
-            self._send(encodeSuccess(PUBCOMP, packetId))
-        else:
-            unknown = Pubcomp(packetId, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
-            self._send(encode(unknown, MQTT_5))
+            self._send(encodeSuccesses(PUBCOMP, packetIds))
+            return
+        for packetId, isKnown in zip(packetIds, known, strict=True):
+            success, unknown = ReasonCode.SUCCESS, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            self._send(encode(Pubcomp(packetId, success if isKnown else unknown), MQTT_5))
 
     def idle(self) -> Deferred[None]:
         """Fires when every publish is answered. No packet is handled before."""
@@ -438,13 +432,3 @@ class Receiving:
 
 def _isQuota(answer: Answer | None) -> bool:
     return isinstance(answer, QuotaExceeded)
-
-
-def _withRefused(
-    answers: Sequence[BrokerError | None], refused: Mapping[int, BrokerError]
-) -> Sequence[BrokerError | None]:
-    """The answers to all messages, those among them that were not published."""
-    merged = list(answers)
-    for number, error in refused.items():
-        merged.insert(number, error)
-    return merged

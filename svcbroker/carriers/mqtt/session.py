@@ -36,7 +36,7 @@ class IClient(Protocol):
     def replaced(self) -> None:
         """Close, since the same client has connected again."""
 
-    def accepted(self, packetId: int) -> None:
+    def accepted(self, packetIds: Sequence[int]) -> None:
         """Send PUBREC: a publish with QoS 2 is in the log."""
 
 

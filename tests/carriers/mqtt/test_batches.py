@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt.codec import PUBACK, encode, encodeSuccess, encodeSuccesses
+from svcbroker.carriers.mqtt.codec import PUBACK, PUBREL, encode, encodeSuccess, encodeSuccesses
 from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.decoder import Decoder
 from svcbroker.carriers.mqtt.fields import Properties
@@ -21,10 +21,13 @@ from svcbroker.carriers.mqtt.packets import (
     Pingreq,
     Puback,
     Pubacks,
+    Pubcomp,
     Publish,
     Publishes,
     PublishRun,
     Pubrec,
+    Pubrel,
+    Pubrels,
     Will,
 )
 from svcbroker.carriers.mqtt.reasons import ReasonCode
@@ -60,12 +63,22 @@ def _publishes(version: int) -> st.SearchStrategy[bytes]:
 
 
 def _frames(version: int) -> st.SearchStrategy[list[bytes]]:
-    others = [encode(Pingreq(), version), encodeSuccess(PUBACK, 0), b"\x40\x03\0\1\x10", b"\x36\0"]
-    pubacks = st.integers(1, 70).map(lambda count: encodeSuccesses(PUBACK, range(1, count + 1)))
+    others = [
+        encode(Pingreq(), version),
+        encodeSuccess(PUBACK, 0),
+        encodeSuccess(PUBREL, 0),
+        b"\x40\x03\0\1\x10",
+        b"\x36\0",
+    ]
+    acknowledgements = st.builds(
+        lambda first, count: encodeSuccesses(first, range(1, count + 1)),
+        st.sampled_from([PUBACK, PUBREL]),
+        st.integers(1, 70),
+    )
     alike = st.builds(lambda frame, count: frame * count, _publishes(version), st.integers(1, 5))
     many = st.builds(lambda frame, count: frame * count, _publishes(version), st.integers(60, 140))
     return st.lists(
-        st.one_of(alike, alike, alike, many, pubacks, st.sampled_from(others)), max_size=8
+        st.one_of(alike, alike, alike, many, acknowledgements, st.sampled_from(others)), max_size=8
     )
 
 
@@ -89,6 +102,7 @@ class RunTests(SynchronousTestCase):
                 [
                     *(encode(packet, version) for packet in first),
                     *(encode(Puback(n), version) for n in (9, 8, 7)),
+                    *(encode(Pubrel(n), version) for n in (5, 6)),
                     encode(Pingreq(), version),
                     *(encode(packet, version) for packet in last),
                 ]
@@ -98,13 +112,20 @@ class RunTests(SynchronousTestCase):
                 [
                     Publishes([_run(*first)]),
                     Pubacks((9, 8, 7)),
+                    Pubrels((5, 6)),
                     Pingreq(),
                     Publishes([_run(*last[:-1]), _run(last[-1])]),
                 ],
             )
             self.assertEqual(
                 Decoder(1000, version).receive(data),
-                [*first, *(Puback(n) for n in (9, 8, 7)), Pingreq(), *last],
+                [
+                    *first,
+                    *(Puback(n) for n in (9, 8, 7)),
+                    *(Pubrel(n) for n in (5, 6)),
+                    Pingreq(),
+                    *last,
+                ],
             )
 
     def test_retainedPublishesOfARunAreAllEmptyOrNone(self) -> None:
@@ -263,6 +284,23 @@ class OneReadTests(SynchronousTestCase):
             client.send(first, again, Publish("t", b"y", 1, packetId=1))
             self.assertEqual(set(client.take()), {Pubrec(9), Puback(1)})
             self.assertEqual(published(server), [b"hello", b"x", b"y"])
+
+    def test_exchangesOfOneReadAreCompleted(self) -> None:
+        """PUBRELs that arrive together are answered one by one, unknown ones in MQTT 5 as such."""
+        unknown = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        for version, reason in ((MQTT_311, ReasonCode.SUCCESS), (MQTT_5, unknown)):
+            server = Server(MqttSettings(receiveMaximum=3))
+            client = server.connected(version=version)
+            client.publish("t")
+            for _ in range(2):
+                client.send(*(Publish("t", b"x", 2, packetId=n) for n in (1, 2, 3)))
+                self.assertEqual(client.take(), [Pubrec(n) for n in (1, 2, 3)])
+                client.send(*(Pubrel(n) for n in (1, 2, 3)))
+                self.assertEqual(client.take(), [Pubcomp(n) for n in (1, 2, 3)])
+            client.send(Publish("t", b"x", 2, packetId=1))
+            client.take()
+            client.send(Pubrel(7), Pubrel(1), Pubrel(1))
+            self.assertEqual(client.take(), [Pubcomp(7, reason), Pubcomp(1), Pubcomp(1, reason)])
 
     def test_receiveMaximumHoldsWithinOneRead(self) -> None:
         """More than Receive Maximum in one read ends the connection; what it allows is taken."""
