@@ -262,7 +262,7 @@ class BatchCalls:
     One operation for many calls of JSON-RPC at once.
 
     @ivar plainParams: what the C{params} of a plain call are decoded into: one that has its
-        parameters by their names, and none that is L{OMITTED} where it is absent.
+        parameters by their names.
     @ivar read: reads the C{params} of a call of a principal, as JSON text.
     @ivar readPlain: reads those of many plain calls. It raises an error if those of any call are
         wrong, which L{read} finds.
@@ -305,10 +305,8 @@ def _plainReader(
     fields: list[tuple[str, Any, None]] = []
     columns = []
     for parameter in operation.parameters:
-        isUsual = parameter.default is not OMITTED
-        fields.append((parameter.name, parameter.type.jsonType | None if isUsual else None, None))
-        if isUsual:
-            columns.append((attrgetter(parameter.name), _columnReader(parameter, broker)))
+        fields.append((parameter.name, parameter.type.jsonType | None, None))
+        columns.append((attrgetter(parameter.name), _columnReader(parameter, broker)))
 
     def read(principal: Principal, calls: Sequence[Struct]) -> Iterable[Sequence[Any]]:
         return [readColumn(principal, list(map(get, calls))) for get, readColumn in columns]
@@ -319,7 +317,10 @@ def _plainReader(
 def _columnReader(
     parameter: Parameter, broker: Broker
 ) -> Callable[[Principal, Sequence[Any]], Sequence[Any]]:
-    """Make what reads the values of a parameter in many calls, as L{_reader} reads each."""
+    """
+    Make what reads the values of a parameter in many calls, as L{_reader} reads each; C{None} for
+    one that is L{OMITTED}.
+    """
     step, resolve = _typedStep(parameter), broker.groups.resolve
 
     def readOne(principal: Principal, value: Any) -> Any:
@@ -334,4 +335,11 @@ def _columnReader(
         found = {value: readOne(principal, value) for value in set(values)}
         return [found[value] for value in values]
 
+    def readGiven(principal: Principal, values: Sequence[Any]) -> Sequence[Any]:
+        if values.count(None) == len(values):
+            return values
+        return [None if value is None else step.read(value) for value in values]
+
+    if parameter.default is OMITTED:
+        return readGiven
     return readDistinct if parameter.type.jsonType is str else readEach

@@ -86,7 +86,8 @@ class BatchMethod:
     """
     How many calls of one operation are made at once.
 
-    @ivar item: makes the argument of one call of its parameters, by their names or in their order.
+    @ivar item: makes the argument of one call of its parameters: by their names, without those that
+        are L{OMITTED}; or in their order, with C{None} for these.
     @ivar method: finds the broker's method, which takes a principal and a sequence of such
         arguments; its Deferred fires with the outcome of each: a result, or a C{BrokerError}.
     """

@@ -366,6 +366,7 @@ class BatchTests(JSONRPCTestCase):
                             ),
                             "author": st.sampled_from([None, "", "00", 1]),
                             "idempotencyKey": st.sampled_from([None, "a", "b", 1]),
+                            "expectedSequence": st.sampled_from([None, 0, 1, 1.0, "x"]),
                             "publisher": st.just("eA=="),
                         },
                     )
@@ -392,9 +393,13 @@ class BatchTests(JSONRPCTestCase):
         """Not entry by entry: otherwise other tests would compare two equal ways."""
         self.result("open", ["t"])
         self.patch(jsonrpc, "parseEntries", None)
-        publish = call("publish", {"topic": "t", "content": "eA==", "groupId": None})
         for count in (1, 3):
-            answers = self.ask([publish] * count)
+            answers = self.ask(
+                [
+                    call("publish", {"topic": "t", "content": "eA==", "idempotencyKey": key})
+                    for key in (None, "a", "b")[:count]
+                ]
+            )
             self.assertEqual([each["result"]["status"] for each in answers], ["SUCCESS"] * count)
 
     def test_batchOfNotificationsIsNotAnswered(self) -> None:
