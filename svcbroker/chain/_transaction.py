@@ -22,6 +22,8 @@ SALT_SIZE = 32
 """Bytes of the salt of a publish."""
 
 _PUBLISH = Kind.PUBLISH  # an enumeration's member takes longer to get
+_PLAIN = b"\x00\x00\x00"
+"""What a head of version 2 has after the name where there are no options and no extensions."""
 _NO_CONTENT = sha256(b"").digest()
 _COMMITMENT_TAG = b"svcbroker/content"
 _SIZE = U32.size
@@ -153,25 +155,12 @@ class Transaction(Struct, frozen=True, kw_only=True):
         @param salt: L{SALT_SIZE} random bytes.
         """
         name = topic.encode("utf-8")
-        seal, options, encoded = salt, 0, b""
-        if claims is not None:
-            options, encoded = _encodeClaims(claims)
-            if claims.author is not None:
-                seal += claims.author.signature
-        public = extensions
-        if extensions:
-            for key in extensions:
-                if key.startswith(PRIVATE_PREFIX):
-                    public, private = _split(extensions)
-                    options |= PRIVATE
-                    seal += encodeExtensions(private)
-                    break
+        seal, rest = salt, _PLAIN
+        if claims is not None or extensions:
+            seal, rest = _sealAndRest(claims, extensions, salt)
         commitment = sha256(_COMMITMENT_TAG + seal + content).digest()
         head = (
-            FIXED.pack(2, _PUBLISH, sender, nonce, timestamp, commitment, len(name))
-            + name
-            + (bytes([options]) + encoded if options else b"\x00")
-            + encodeExtensions(public)
+            FIXED.pack(2, _PUBLISH, sender, nonce, timestamp, commitment, len(name)) + name + rest
         )
         return cls(
             kind=_PUBLISH,
@@ -205,7 +194,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
         head = (
             FIXED.pack(2, kind, sender, nonce, timestamp, _digest(content), len(name))
             + name
-            + b"\x00\x00\x00"
+            + _PLAIN
         )
         return cls(
             kind=kind,
@@ -293,6 +282,25 @@ class TransactionSummary(Struct, frozen=True, kw_only=True):
         """
         head = Head.read(entry)
         return cls(sender=head.sender, topic=head.topic, hash=leafHash(entry[: head.size]))
+
+
+def _sealAndRest(
+    claims: Claims | None, extensions: Mapping[str, str] | None, salt: bytes
+) -> tuple[bytes, bytes]:
+    """The seal of a publish, and what its head has after the name."""
+    seal, options, encoded = salt, 0, b""
+    if claims is not None:
+        options, encoded = _encodeClaims(claims)
+        if claims.author is not None:
+            seal += claims.author.signature
+    public = extensions
+    for key in extensions or ():
+        if key.startswith(PRIVATE_PREFIX):
+            public, private = _split(extensions or {})
+            options |= PRIVATE
+            seal += encodeExtensions(private)
+            break
+    return seal, bytes([options]) + encoded + encodeExtensions(public)
 
 
 def _split(extensions: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
