@@ -33,8 +33,8 @@ TIMEOUT: Final = 10.0
 MAX_ANSWER: Final = 192 * 1024 * 1024
 """The most bytes of an answer: that of the largest block there can be, in base64."""
 
-MAX_LIGHT: Final = calls.MAX_BATCH // 2
-"""The most light blocks of one request."""
+MAX_LIGHT: Final = calls.MAX_BATCH - 1
+"""The most light blocks of one request, which may ask for their validators, too."""
 
 MAX_BROADCAST_ANSWER: Final = 64 * 1024
 

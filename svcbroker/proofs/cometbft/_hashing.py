@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ...chain import leafHash, merkleRoot
 from ._values import BlockId, Header, Member
@@ -52,9 +53,11 @@ def _blockId(value: BlockId) -> bytes:
     return _bytes(1, value.hash) + _message(2, parts)
 
 
+@lru_cache(maxsize=64)
 def headerHash(header: Header) -> bytes:
     """
-    The hash of a block: the root over its header's fields.
+    The hash of a block: the root over its header's fields. A block is hashed when it is made from
+    answers, and when it is checked.
     """
     fields = (
         _number(1, header.version.block) + _number(2, header.version.app),
@@ -91,14 +94,17 @@ def votePayload(chainId: str, height: int, round: int, blockId: BlockId, time: i
     """
     The sign bytes of a precommit.
     """
-    data = b"".join(
-        (
-            _number(1, _PRECOMMIT),
-            _fixed(2, height),
-            _fixed(3, round),
-            _message(4, _blockId(blockId)),
-            _message(5, _instant(time)),
-            _text(6, chainId),
-        )
+    before, after = _aroundTime(chainId, height, round, blockId)
+    return delimited(before + _message(5, _instant(time)) + after)
+
+
+@lru_cache(maxsize=64)
+def _aroundTime(chainId: str, height: int, round: int, blockId: BlockId) -> tuple[bytes, bytes]:
+    """The fields of a precommit before and after its time, which all votes for a block share."""
+    before = (
+        _number(1, _PRECOMMIT),
+        _fixed(2, height),
+        _fixed(3, round),
+        _message(4, _blockId(blockId)),
     )
-    return delimited(data)
+    return b"".join(before), _text(6, chainId)

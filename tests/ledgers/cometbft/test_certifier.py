@@ -170,7 +170,7 @@ class CertifierTests(SynchronousTestCase):
         self.begin()
         self.clock.advance(INTERVAL)
         self.assertEqual(self.certified(), list(range(1, self.chain.head.height)))
-        self.assertEqual(len(self.rpc.asked), 7)
+        self.assertEqual(len(self.rpc.asked), 4)
 
     def test_restartContinues(self) -> None:
         """After a start it goes on where it was."""
