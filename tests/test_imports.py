@@ -5,7 +5,8 @@ Imports run one way, and what must not know Twisted or the reactor does not.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cache
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -72,12 +73,18 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(parts), path
 
 
-def imported(name: str, path: Path) -> Iterator[tuple[str, bool]]:
+@cache
+def imported(name: str, path: Path) -> Sequence[tuple[str, bool]]:
     """
     The full names of what a module imports, at any place in it.
 
     @return: each name, and whether it is imported for type checkers only.
     """
+    return [*readImports(name, path)]
+
+
+def readImports(name: str, path: Path) -> Iterator[tuple[str, bool]]:
+    """Read what L{imported} gives."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     forTypes = {
         id(inner)
