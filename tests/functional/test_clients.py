@@ -191,7 +191,7 @@ class ClientTests(CertificatesTestCase):
         stranger = self.face(daemon.base)
         for number in range(5):
             await stranger.call("publish", TOPIC, f"other {number}")
-        restarted = self.face(daemon.base, checkpointFile=kept, timeout=5.0)
+        restarted = self.face(daemon.base, checkpointFile=kept)
         for each in (face, restarted):
             await self.assertFailure(each.call("getEvent", first.eventId), NotVerified)
             await self.assertFailure(each.take("events", never, "#"), NotVerified)

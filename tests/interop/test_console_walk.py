@@ -24,7 +24,7 @@ MAX_TRANSFERRED: Final = 150_000
 MAX_READY: Final = 0.3
 """Seconds until the first answers of a page are shown, the median of several times."""
 TIMES: Final = 3
-SLACK: Final = float(os.environ.get("SVCBROKER_CONSOLE_SLACK", "4"))
+SLACK: Final = float(os.environ.get("SVCBROKER_CONSOLE_SLACK", "20"))
 """How much slower a machine may be that does other things, too."""
 
 TOPIC: Final = "orders/zurich"

@@ -39,7 +39,7 @@ from .packets import (
     unsubscribe,
 )
 
-TIMEOUT = 10.0
+TIMEOUT = 60.0
 """Seconds after which a broker that says nothing counts as broken."""
 
 MARKER = "marker/"
