@@ -5,6 +5,7 @@ Tests for sets with one Byzantine replica. C{tests/simulation} has many more of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from msgspec.structs import replace
 from nacl.bindings import crypto_sign
@@ -13,9 +14,11 @@ from twisted.logger import capturedLogs, formatEvent
 from svcbroker.chain import Phase, votePayload
 from svcbroker.ledgers.pbft import Conditions
 from svcbroker.ledgers.pbft._effects import Decide, Effect, Send
-from svcbroker.ledgers.pbft._messages import DecidedBlock, Message, Proposal
+from svcbroker.ledgers.pbft._messages import BlockRequest, DecidedBlock, Message, Proposal
 from svcbroker.ledgers.pbft._replica import Replica
 from tests.ledgers.pbft.test_replicaset import SetTestCase
+
+NO_HEIGHT = 10**6
 
 
 class Equivocator(Replica):
@@ -97,6 +100,24 @@ class SilentAfterDeciding(Replica):
         return [] if self.hasDecided else effects
 
 
+class AsksAfterDeciding(Replica):
+    """
+    Asks for a block that does not exist with each block that it decides.
+
+    @cvar received: the requests that replicas of this kind have received.
+    """
+
+    received: ClassVar[list[BlockRequest]] = []
+
+    def receive(self, messages: Sequence[Message]) -> Sequence[Effect]:
+        requests = [each for each in messages if isinstance(each, BlockRequest)]
+        self.received.extend(each for each in requests if each.height == NO_HEIGHT)
+        effects = super().receive(messages)
+        if any(isinstance(effect, Decide) for effect in effects):
+            effects = [*effects, Send(BlockRequest(sender=self.index, height=NO_HEIGHT))]
+        return effects
+
+
 class FaultyTests(SetTestCase):
     def test_equivocatingLeaderIsReported(self) -> None:
         """At most one of its blocks is decided."""
@@ -139,6 +160,18 @@ class FaultyTests(SetTestCase):
         self.assertTrue(told)
         self.assertIn("2 signatures are fewer than the 3 needed", told[0])
         rig.check()
+
+    def test_replacedReplicaHasNoEffects(self) -> None:
+        """What it would do after the decision that replaces it is not done."""
+        received = AsksAfterDeciding.received
+        received.clear()
+        rig = self.rig(worse=dict.fromkeys(range(4), AsksAfterDeciding))
+        self.assertEqual(len(received), 12)
+        rig.change([0])
+        self.assertEqual(len(received), 12)
+        rig.publish()
+        rig.settle()
+        self.assertEqual(len(received), 24)
 
     def test_silenceAfterDecidingDelaysNothing(self) -> None:
         rig = self.rig(worse={0: SilentAfterDeciding})
