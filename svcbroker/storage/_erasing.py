@@ -30,6 +30,9 @@ LOCATED_AT_ONCE: Final = 256
 COMPACTED_AT_ONCE: Final = 256
 """How many rows are written close together in one step."""
 
+PAGES_AT_ONCE: Final = 256
+"""How many pages are given back to the file system in one transaction."""
+
 MARGIN: Final = 300
 """
 How many rows without contents have to follow one that is moved. SQLite moves rows of the page
@@ -308,6 +311,15 @@ def countFreePages(writing: sqlite3.Connection) -> tuple[int, bool]:
     """
     free = writing.execute("PRAGMA freelist_count").fetchone()[0]
     return free, bool(writing.execute("PRAGMA auto_vacuum").fetchone()[0])
+
+
+def giveBackPages(writing: sqlite3.Connection, free: int) -> None:
+    """
+    Give up to L{PAGES_AT_ONCE} free pages back to the file system.
+    """
+    # Python takes one step of the statement, which is one page.
+    for _ in range(min(free, PAGES_AT_ONCE)):
+        writing.execute("PRAGMA incremental_vacuum(1)").fetchall()
 
 
 def rowSize(receipts: int, body: int, padding: int) -> int:

@@ -8,12 +8,14 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
+from ..chain import ErasedRange
 from ._checkpoints import CheckpointThread
 from ._erasing import (
     COMPACTED_AT_ONCE,
     MARGIN,
+    PAGES_AT_ONCE,
     ErasableBlock,
     StrippedBlock,
     compactedHeight,
@@ -22,6 +24,7 @@ from ._erasing import (
     eraseBlocks,
     findBare,
     forgetCopies,
+    giveBackPages,
     hasCopies,
     hasErasable,
 )
@@ -44,9 +47,6 @@ from ._tip import Tip, TipFile, findLoss, logLoss, readTip, suspectedLoss
 from ._transactions import Transactions
 
 T = TypeVar("T")
-
-PAGES_AT_ONCE: Final = 256
-"""How many pages are given back to the file system in one transaction."""
 
 
 class Store(ChainReader):
@@ -85,6 +85,7 @@ class Store(ChainReader):
         self._reserved = (0, 0)
         # Up to here blocks are known to have no contents.
         self._bareHeight = 0
+        self._hasErased = False
         self._tipFile = TipFile(path)
         # The fingerprints of the last segment, where that is not full.
         self._tail = b""
@@ -217,6 +218,8 @@ class Store(ChainReader):
                 insertBlock(self._writing, *each)
 
         self._checkpoints.beforeBlocks()
+        if any(append.erased for append in appends):
+            self._hasErased = True
         self._transactions.run(insert)
         self._checkpoints.afterBlocks(len(appends), sum([len(each.block.body) for each in appends]))
         self._height, self._total, self._tail = height, total, tail
@@ -370,13 +373,12 @@ class Store(ChainReader):
         if not free or not canShrink:
             return False
 
-        def vacuum() -> None:
-            # Python takes one step of the statement, which is one page.
-            for _ in range(min(free, PAGES_AT_ONCE)):
-                self._writing.execute("PRAGMA incremental_vacuum(1)").fetchall()
-
-        self._transactions.run(vacuum)
+        self._transactions.run(lambda: giveBackPages(self._writing, free))
         return free > PAGES_AT_ONCE
+
+    def erasures(self, topicIndex: int, first: int, last: int) -> Sequence[ErasedRange]:
+        # Asked for each event that is read, and most chains have none.
+        return super().erasures(topicIndex, first, last) if self._hasErased else ()
 
     @property
     def height(self) -> int:
@@ -444,3 +446,4 @@ class Store(ChainReader):
         if segment * SEGMENT_SIZE + len(prints) != self._total * PRINT_SIZE:
             raise self._damage(f"{self._total} transactions do not have as many fingerprints")
         self._tail = prints if self._total % SEGMENT else b""
+        self._hasErased = bool(self._rows("SELECT 1 FROM erased LIMIT 1"))
