@@ -377,7 +377,12 @@ class BatchTests(JSONRPCTestCase):
             max_size=4,
         )
     )
-    @settings(max_examples=300, deadline=None)
+    @settings(
+        max_examples=200,
+        deadline=None,
+        # With and without the fast path.
+        suppress_health_check=[HealthCheck.differing_executors],
+    )
     def test_plainBatchesAreAnsweredAsAllOthers(self, batch: list[dict[str, object]]) -> None:
         """A batch that has another call too is read entry by entry."""
         told = []
