@@ -28,8 +28,14 @@ from .reasons import MalformedPacket, MqttError, ProtocolError, ReasonCode
 
 _CONNECT: Final = 1
 _PUBLISH: Final = 3
-_RUNS: Final[dict[int, type[Pubacks | Pubrels]]] = {PUBACK: Pubacks, PUBREL: Pubrels}
-"""Runs of acknowledgements, by the first byte of their packets."""
+_RUNS: Final[dict[int, tuple[bytes, type[Pubacks | Pubrels]]]] = {
+    PUBACK: (bytes((PUBACK, 2)), Pubacks),
+    PUBREL: (bytes((PUBREL, 2)), Pubrels),
+}
+"""
+Acknowledgements that are read in runs, by their first byte: how one without a reason begins (the
+first byte, and the length of the packet identifier), and the run.
+"""
 _MAX_RUN: Final = 64
 """The most packets that are compared in one piece: those behind a different one are read again."""
 _MAX_HEADER = 5
@@ -50,13 +56,13 @@ def checkTopicName(topic: str) -> None:
         raise MqttError(ReasonCode.TOPIC_NAME_INVALID, "a topic name has wildcards")
 
 
-def _acknowledged(data: bytes, position: int) -> tuple[int, ...]:
+def _acknowledged(data: bytes, position: int, head: bytes) -> tuple[int, ...]:
     """
     The packet identifiers of a run of acknowledgements without a reason, of one type: those that
     are whole and well-formed, at most L{_MAX_RUN}.
+
+    @param head: the bytes before each packet identifier.
     """
-    # Its type, and the length of the packet identifier.
-    head = data[position : position + 2]
     if not data.startswith(head, position + 4):
         packetId = data[position + 2] << 8 | data[position + 3]
         return (packetId,) if packetId else ()
@@ -181,13 +187,14 @@ class Decoder:
                     append(Publishes(runs))
                 if stop < end:
                     stop = self._readSimilar(data, position, start, stop, runs[-1])
-            elif first in _RUNS and length == 2 and self.version:
+            elif length == 2 and first in _RUNS and self.version:
                 # Hot path with many subscribers, and with QoS 2: no Reader.
-                packetIds = _acknowledged(data, position)
+                head, kind = _RUNS[first]
+                packetIds = _acknowledged(data, position, head)
                 if not packetIds:
                     # [MQTT-2.3.1-1] [MQTT5-2.2.1-3]
                     raise ProtocolError("a packet identifier is zero")
-                append(_RUNS[first](packetIds))
+                append(kind(packetIds))
                 stop = position + 4 * len(packetIds)
                 runs = []
             else:
