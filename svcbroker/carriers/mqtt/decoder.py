@@ -38,6 +38,8 @@ first byte, and the length of the packet identifier), and the run.
 """
 _MAX_RUN: Final = 64
 """The most packets that are compared in one piece: those behind a different one are read again."""
+_MIN_RUN: Final = 6
+"""How many PUBLISH packets of one size must follow another before they are read at once."""
 _MAX_HEADER = 5
 _REMEMBERED_TOPICS: Final = 1024
 
@@ -74,6 +76,30 @@ def _acknowledged(data: bytes, position: int, head: bytes) -> tuple[int, ...]:
         pairs = enumerate(zip(heads, packetIds, strict=True))
         return packetIds[: next(n for n, (each, id) in pairs if each != first or not id)]
     return packetIds
+
+
+def _split(data: memoryview, head: bytes, size: int, empty: bytes, run: PublishRun) -> int:
+    """
+    Add the PUBLISH packets of one size that some bytes begin with to a run: those that are whole
+    and well-formed, at most L{_MAX_RUN}.
+
+    @param head: what each begins with, up to the packet identifier.
+    @param empty: what is between packet identifier and payload.
+    @return: how many there are.
+    """
+    count = min(len(data) // size, _MAX_RUN)
+    packetId, zero = ("H", 0) if run.first.qos else ("0s", None)
+    toPayload = len(head) + len(empty) + (2 if run.first.qos else 0)
+    layout = f">{len(head)}s{packetId}{len(empty)}s{size - toPayload}s"
+    heads, packetIds, properties, payloads = zip(
+        *iter_unpack(layout, data[: count * size]), strict=True
+    )
+    if heads.count(head) < count or properties.count(empty) < count or zero in packetIds:
+        found = enumerate(zip(heads, packetIds, properties, strict=True))
+        count = next(n for n, (h, i, p) in found if h != head or i == zero or p != empty)
+    run.packetIds.extend(packetIds[:count] if run.first.qos else [0] * count)
+    run.payloads.extend(payloads[:count])
+    return count
 
 
 class Decoder:
@@ -181,12 +207,13 @@ class Decoder:
                     raise ProtocolError("the first packet is no CONNECT")
                 break
             if first >> 4 == _PUBLISH and self.version:
-                isFirst = not runs
-                self._publish(data, first, start, stop, runs)
-                if isFirst:
+                publish = self._publish(data, first, start, stop)
+                run = PublishRun(publish, [publish.packetId], [publish.payload])
+                if not runs:
                     append(Publishes(runs))
-                if stop < end:
-                    stop = self._readSimilar(data, position, start, stop, runs[-1])
+                runs.append(run)
+                if stop < end and publish.properties is NO_PROPERTIES:
+                    stop = self._readSimilar(data, position, start, stop, run)
             elif length == 2 and first in _RUNS and self.version:
                 # Hot path with many subscribers, and with QoS 2: no Reader.
                 head, kind = _RUNS[first]
@@ -220,10 +247,7 @@ class Decoder:
             raise MalformedPacket("a packet is longer than its fields")
         return packet
 
-    def _publish(
-        self, data: bytes, first: int, start: int, stop: int, runs: list[PublishRun]
-    ) -> None:
-        """Read a PUBLISH, and add it to the last of C{runs} or as a new one."""
+    def _publish(self, data: bytes, first: int, start: int, stop: int) -> Publish:
         # Hot path: no Reader, and each topic name is decoded once.
         qos = first >> 1 & 3
         if qos == 3:
@@ -260,57 +284,60 @@ class Decoder:
                 reader = Reader(data, position, stop)
                 properties = decodeProperties(reader, Place.PUBLISH)
                 position = reader.position
-        payload, flags = data[position:stop], first & 0x0F
-        if runs and properties is NO_PROPERTIES:
-            last = runs[-1]
-            model = last.first
-            if (
-                model.topic is topic
-                and model.properties is NO_PROPERTIES
-                and flags == model.qos << 1 | (8 if model.dup else 0)
-                and not model.retain
-            ):
-                last.packetIds.append(packetId)
-                last.payloads.append(payload)
-                return
-        publish = Publish(topic, payload, qos, flags & 1 == 1, flags & 8 == 8, packetId, properties)
-        runs.append(PublishRun(publish, [packetId], [payload]))
+        return Publish(
+            topic, data[position:stop], qos, first & 1 == 1, first & 8 == 8, packetId, properties
+        )
 
     def _readSimilar(
         self, data: bytes, position: int, start: int, stop: int, run: PublishRun
     ) -> int:
         """
-        Read the PUBLISH packets behind one that have the same size, flags and topic. Clients that
-        publish in bulk send long runs of them, which are split at once.
+        Read the PUBLISH packets behind one that have the same flags and topic. Clients that publish
+        in bulk send long runs of them.
 
         @param position: where the first begins; its fields begin at C{start}, it ends at C{stop}.
         @param run: the packets are added to it.
         @return: where the first different packet begins.
         """
-        toId = start + 2 + (data[start] << 8 | data[start + 1]) - position
-        head = data[position : position + toId]
-        qos = run.first.qos
-        if not data.startswith(head, stop) or run.first.properties is not NO_PROPERTIES:
-            return stop
-        size = stop - position
-        # In MQTT 5 an empty list of properties follows.
-        empty, zero = b"\0" if self.version == MQTT_5 else b"", 0 if qos else None
-        toPayload = toId + (2 if qos else 0) + len(empty)
-        layout = f">{toId}s{'H' if qos else '0s'}{len(empty)}s{size - toPayload}s"
-        view, count = memoryview(data), _MAX_RUN
-        while count == _MAX_RUN:
-            count = min((len(data) - stop) // size, _MAX_RUN)
-            if not count:
+        end, first = len(data), data[position]
+        name = data[start : start + 2 + (data[start] << 8 | data[start + 1])]
+        model, startsWith = run.first, data.startswith
+        # An empty list of properties, in MQTT 5.
+        empty = b"\0" if self.version == MQTT_5 else b""
+        toPayload = len(name) + (2 if model.qos else 0) + len(empty)
+        while stop + 2 < end and data[stop] == first:
+            head, size = data[position : start + len(name)], stop - position
+            if startsWith(head, stop) and startsWith(head, stop + _MIN_RUN * size):
+                count = _split(memoryview(data)[stop:], head, size, empty, run)
+                if not count:
+                    break
+                stop += count * size
+                position, start = stop - size, start + count * size
+                continue
+            length, begin = data[stop + 1], stop + 2
+            if length > 0x7F:
+                if not 0 < data[begin] < 0x80:
+                    break
+                length += (data[begin] << 7) - 0x80
+                begin += 1
+            after, payload = begin + length, begin + toPayload
+            packetId = 0
+            if (
+                not payload <= after <= end
+                or after - stop > self._maximumPacketSize
+                or not startsWith(name, begin)
+                or not startsWith(empty, payload - len(empty))
+                or (model.retain and (payload < after) != bool(model.payload))
+            ):
                 break
-            heads, packetIds, properties, payloads = zip(
-                *iter_unpack(layout, view[stop : stop + count * size]), strict=True
-            )
-            if heads.count(head) < count or properties.count(empty) < count or zero in packetIds:
-                found = enumerate(zip(heads, packetIds, properties, strict=True))
-                count = next(n for n, (h, i, p) in found if h != head or i == zero or p != empty)
-            run.packetIds.extend(packetIds[:count] if qos else [0] * count)
-            run.payloads.extend(payloads[:count])
-            stop += count * size
+            if model.qos:
+                place = begin + len(name)
+                packetId = data[place] << 8 | data[place + 1]
+                if not packetId:
+                    break
+            run.packetIds.append(packetId)
+            run.payloads.append(data[payload:after])
+            position, start, stop = stop, begin, after
         return stop
 
     def _newTopic(self, name: bytes) -> str:

@@ -137,6 +137,27 @@ class RunTests(SynchronousTestCase):
             [Publishes([_run(*packets[:2]), _run(*packets[2:])])],
         )
 
+    def test_differentPacketWithinARunIsFound(self) -> None:
+        """A packet of the size of those before it that has properties, or is malformed."""
+        alike = [Publish("t", b"-" * 9, 1, packetId=n) for n in range(1, 101)]
+        named = Publish("t", b"-" * 5, 1, packetId=50, properties=Properties(contentType="x"))
+        for version, other in (
+            *((version, Publish("t", b"-" * 9, 1)) for version in VERSIONS),
+            *((version, Publish("t", b"-" * 9, 1, dup=True, packetId=50)) for version in VERSIONS),
+            *((version, Publish("u", b"-" * 9, 1, packetId=50)) for version in VERSIONS),
+            (MQTT_5, named),
+        ):
+            packets = [*alike[:49], other, *alike[50:]]
+            frames = [encode(packet, version) for packet in packets]
+            self.assertEqual(len({len(frame) for frame in frames}), 1)
+            decoder = Decoder(1000, version)
+            found = decoder.receive(b"".join(frames))
+            if other.packetId:
+                self.assertEqual(found, packets)
+            else:
+                self.assertEqual(found, packets[:49])
+                self.assertIn("zero", str(decoder.error))
+
     def test_pubackRunsAreBounded(self) -> None:
         """Of many PUBACKs a bounded number is looked at in one piece; all are there."""
         data = encodeSuccesses(PUBACK, range(1, 1001))
