@@ -70,8 +70,8 @@ class Replica:
         self._own: list[Message] = []
         self._future = FutureMessages()
         self._due = 0
-        self._startFirstRound = StartTimer(Timer.ROUND, timing.roundTimeout(0))
-        self._startResend = StartTimer(Timer.RESEND, timing.resend)
+        self._firstRoundTimer = StartTimer(Timer.ROUND, timing.roundTimeout(0))
+        self._resendTimer = StartTimer(Timer.RESEND, timing.resend)
         self._handlers: dict[type[Message], Callable[..., None]] = {
             Proposal: self._onProposal,
             Vote: self._onVote,
@@ -147,7 +147,7 @@ class Replica:
                 self._enterRound(self.round + 1)
         elif self._isActive:
             self._retransmit()
-            self._effects.append(self._startResend)
+            self._effects.append(self._resendTimer)
         return self._finish()
 
     def _handle(self, messages: Sequence[Message]) -> None:
@@ -206,7 +206,7 @@ class Replica:
     def _startTimers(self) -> None:
         self._isTimed = False
         self._startRoundTimer()
-        self._effects.append(self._startResend)
+        self._effects.append(self._resendTimer)
 
     def _startRoundTimer(self) -> None:
         """
@@ -216,7 +216,7 @@ class Replica:
         """
         if not self.round:
             self._isTimed = True
-            self._effects.append(self._startFirstRound)
+            self._effects.append(self._firstRoundTimer)
         elif sum(round >= self.round for round in self._reached.values()) >= self._quorum:
             self._isTimed = True
             timeout = self._timing.roundTimeout(self.round - self._firstRound)
