@@ -41,6 +41,9 @@ from ..model import (
     topicPrefix,
 )
 
+SALTS_AT_ONCE = 64
+"""How many salts are made at once, since a system call for each takes longer than a salt."""
+
 _BROKER_ACCOUNT = "broker"
 _PUBLISHER_PREFIX = "publisher:"
 
@@ -82,6 +85,8 @@ class TransactionMaker:
         self._now = now
         self._entropy = entropy
         self._nonce = 0
+        # Random bytes, and from where on they are unused.
+        self._salts, self._unused = b"", 0
 
     def resume(self, highest: int) -> None:
         """
@@ -99,9 +104,12 @@ class TransactionMaker:
             return [self._makeOld(request) for request in requests]
         sender, nonce, timestamp = self.sender, self._nonce, int(self._now() * 1000)
         publish = Transaction.publish
-        salts = self._entropy(SALT_SIZE * len(requests))
+        at, size = self._unused, SALT_SIZE * len(requests)
+        if at + size > len(self._salts):
+            self._salts, at = self._entropy(max(size, SALTS_AT_ONCE * SALT_SIZE)), 0
+        salts = self._salts
+        self._unused = at + size
         transactions = []
-        at = 0
         for request in requests:
             nonce += 1
             if isinstance(request, PublishEvent):
