@@ -323,14 +323,15 @@ class FastChannel(BrokerChannel):
         )
         # Before the callbacks, which may be called at once.
         self._answering = answering
+        request = (head, principal)
         answering.addCallbacks(
-            self._succeeded, self._failed, callbackArgs=(head,), errbackArgs=(head, principal)
+            self._succeeded, self._failed, callbackArgs=request, errbackArgs=request
         )
 
-    def _succeeded(self, result: Any, head: Head) -> None:
+    def _succeeded(self, outcome: Any, head: Head, principal: Principal) -> None:
         # Otherwise the client has left, and it was too late to cancel.
         if self._answering is not None:
-            self._answer(head, head.endpoint.answerTo(result))
+            self._answer(head, head.endpoint.answerTo(outcome, principal))
 
     def _failed(self, failure: Failure, head: Head, principal: Principal) -> None:
         """A call has failed, or was cancelled: by the client that left, or by the broker."""

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from attrs import field, frozen
 from klein import Klein
 from msgspec.json import Encoder
-from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.python.failure import Failure
 from twisted.web import http
 from twisted.web.resource import IResource, Resource
@@ -166,20 +166,26 @@ class Endpoint:
         @param query: the query string, as it was sent.
         @param connection: the connection that it came by.
         @param headers: those that belong to what is published; C{None} where there are none.
-        @return: fires with the result, for L{answerTo}, or fails, for L{explain}.
+        @return: fires with the outcome, for L{answerTo}: the result, or the error of a request that
+            was refused at once; or fails, for L{explain}.
         """
         try:
             parsed = self.parse(query, contentType, body)
             if headers is not None and self.addHeaders is not None:
                 parsed = self.addHeaders(parsed, headers)
             return self.call(principal, parsed, connection)
+        except BrokerError as error:
+            # A failure would take longer, and clients may have thousands a second refused.
+            return succeed(error)
         except Exception:
             return fail()
 
-    def answerTo(self, result: Any) -> Answer:
-        """The answer to a call that has this result."""
+    def answerTo(self, outcome: Any, principal: Principal) -> Answer:
+        """The answer to a call that has this outcome."""
+        if isinstance(outcome, BrokerError):
+            return explain(outcome, principal, self.encodeError)
         try:
-            return self.encode(result)
+            return self.encode(outcome)
         except Exception:
             return self.encodeError(self.incidents.explain(Failure()))
 
@@ -209,7 +215,7 @@ class Endpoint:
             return self.explain(failure, principal)
 
         result = self.ask(principal, query, contentType, body, connection, headers)
-        return result.addCallbacks(self.answerTo, failed)
+        return result.addCallbacks(self.answerTo, failed, callbackArgs=(principal,))
 
     def handle(self, request: Request) -> Deferred[bytes]:
         """Answer a request that twisted.web has parsed. Called by L{Routes.resource}."""
