@@ -18,6 +18,7 @@ from attrs.validators import gt
 from msgspec import Struct
 
 from ...errors import ContentTooLarge, ParameterInvalid
+from ...model import EXTENSION_PREFIX, PRIVATE_PREFIX
 
 NULL: Final = 0
 HEARTBEAT: Final = b"\n"
@@ -67,6 +68,15 @@ _EOL_STARTS: Final = frozenset(b"\r\n")
 
 _REMOVED: Final = frozenset({"receipt", "content-length"})
 _MAX_REMEMBERED: Final = 1024
+_PRIVATE: Final = PRIVATE_PREFIX.removeprefix(EXTENSION_PREFIX)
+"""What the names of private extensions have in every dialect."""
+
+
+class SharedHeaders(dict[str, str]):
+    """
+    Headers that later SEND frames, of any connection, may have too. They take 1 KiB at most, and
+    have no private extensions, which would outlast their erasure here.
+    """
 
 
 class Frame(Struct, frozen=True):
@@ -75,7 +85,7 @@ class Frame(Struct, frozen=True):
 
     @ivar command: what it asks for or says.
     @ivar headers: its headers except C{receipt} and C{content-length}, unescaped; of repeated ones
-        the first ("Repeated Header Entries"). SEND frames with the same ones may share the object.
+        the first ("Repeated Header Entries").
     @ivar body: its body, any bytes.
     @ivar receipt: the value of the header C{receipt}; C{None} where there is none.
     """
@@ -207,8 +217,8 @@ class FrameParser:
             # Hot path: heads that differ in these two headers alone are read once.
             text, receipt = _removeHeader(text, "\nreceipt:", version)
             text, length = _removeHeader(text, "\ncontent-length:", version)
-            isShort = len(text) <= _MAX_REMEMBERED
-            command, headers = (_rememberHeaders if isShort else _readHeaders)(text, version)
+            isShared = len(text) <= _MAX_REMEMBERED and _PRIVATE not in text
+            command, headers = (_shareHeaders if isShared else _readHeaders)(text, version)
             if not _REMOVED.isdisjoint(headers):
                 # Repeated ones.
                 headers = {name: text for name, text in headers.items() if name not in _REMOVED}
@@ -280,9 +290,11 @@ def _readHeaders(text: str, version: Version | None) -> tuple[str, dict[str, str
     return command, headers
 
 
-# Shared by all connections, so that it is bounded: 256 heads of 1 KiB. There are no credentials in
-# a SEND.
-_rememberHeaders = lru_cache(maxsize=256)(_readHeaders)
+@lru_cache(maxsize=256)
+def _shareHeaders(text: str, version: Version | None) -> tuple[str, dict[str, str]]:
+    """Command and headers of a SEND. It has no credentials."""
+    command, headers = _readHeaders(text, version)
+    return command, SharedHeaders(headers)
 
 
 def _removeHeader(text: str, start: str, version: Version | None) -> tuple[str, str | None]:

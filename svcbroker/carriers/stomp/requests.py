@@ -36,7 +36,7 @@ from ...operations import (
     readTrace,
     withTrace,
 )
-from .frames import Frame, Version
+from .frames import Frame, SharedHeaders, Version
 from .messages import MESSAGE_HEADERS, USER_HEADERS
 from .settings import StompSettings
 from .transactions import Acknowledgement
@@ -137,8 +137,8 @@ def readPublication(frame: Frame) -> Publication:
 
 class PublicationReader:
     """
-    Reads the publications of the SEND frames of one connection. Where the parser gives consecutive
-    frames the same headers, these are read once, and the broker checks them once.
+    Reads the publications of the SEND frames of one connection. Where consecutive frames have the
+    same L{SharedHeaders}, these are read once, and the broker checks them once.
     """
 
     def __init__(self, read: Callable[[Frame], Publication]) -> None:
@@ -146,8 +146,8 @@ class PublicationReader:
         @param read: reads one; what it makes of equal headers differs in the content alone.
         """
         self._read = read
-        # Of the last frame; the content is left out.
-        self._headers: Mapping[str, str] | None = None
+        # Of the last frame with shared headers; the content is left out.
+        self._headers: SharedHeaders | None = None
         self._publication = Publication(topic="", content=b"")
 
     def read(self, frame: Frame) -> Publication:
@@ -159,7 +159,8 @@ class PublicationReader:
         if frame.headers is self._headers:
             return replace(self._publication, content=frame.body)
         publication = self._read(frame)
-        self._headers, self._publication = frame.headers, replace(publication, content=b"")
+        if isinstance(frame.headers, SharedHeaders):
+            self._headers, self._publication = frame.headers, replace(publication, content=b"")
         return publication
 
 

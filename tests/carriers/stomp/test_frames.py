@@ -14,6 +14,7 @@ from svcbroker.carriers.stomp.frames import (
     Frame,
     FrameLimits,
     FrameParser,
+    SharedHeaders,
     Version,
     encodeFrame,
     encodeHeader,
@@ -249,6 +250,14 @@ class PropertyTests(SynchronousTestCase):
         self.assertEqual(second, Frame("SEND", {"a": "b"}, b"xy", "22"))
         self.assertEqual(other, Frame("SEND", {"a": "c"}, b"x", "3"))
         self.assertIs(second.headers, first.headers)
+
+    def test_privateAndLongHeadersAreNotShared(self) -> None:
+        """Nothing but the event itself keeps them, so that they can be erased."""
+        for line in (b"svc-private-a:b", b"weevent-private-a:b", b"a:" + b"b" * 2000):
+            first, second = parse(*(b"SEND\nreceipt:1\n%b\n\nx\0" % line for _ in range(2)))
+            self.assertEqual(first.headers, second.headers)
+            self.assertIsNot(first.headers, second.headers)
+            self.assertNotIsInstance(first.headers, SharedHeaders)
 
     @given(
         version=st.sampled_from(Version),
