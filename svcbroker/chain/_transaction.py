@@ -4,7 +4,7 @@ Transactions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ _PLAIN = b"\x00\x00\x00"
 _NO_CONTENT = sha256(b"").digest()
 _COMMITMENT_TAG = b"svcbroker/content"
 _SIZE = U32.size
+_OVERHEAD = _SIZE + FIXED.size + SALT_SIZE
 
 
 class Claims(Struct, frozen=True, kw_only=True):
@@ -154,28 +155,58 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
         @param salt: L{SALT_SIZE} random bytes.
         """
-        name = topic.encode("utf-8")
-        seal, rest = salt, _PLAIN
+        [made] = cls.publishes(sender, nonce, timestamp, topic, [content], extensions, salt, claims)
+        return made
+
+    @classmethod
+    def publishes(
+        cls,
+        sender: bytes,
+        nonce: int,
+        timestamp: int,
+        topic: str,
+        contents: Sequence[bytes],
+        extensions: Mapping[str, str] | None,
+        salts: bytes,
+        claims: Claims | None = None,
+    ) -> list[Transaction]:
+        """
+        Make publishes of version 2 that differ in their contents alone. See L{publish}.
+
+        @param nonce: that of the first; each other one has the next.
+        @param salts: L{SALT_SIZE} random bytes for each.
+        @param claims: C{None} where there are several.
+        """
+        name, sealed, rest = topic.encode("utf-8"), b"", _PLAIN
         if claims is not None or extensions:
-            seal, rest = _sealAndRest(claims, extensions, salt)
-        commitment = sha256(_COMMITMENT_TAG + seal + content).digest()
-        head = (
-            FIXED.pack(2, _PUBLISH, sender, nonce, timestamp, commitment, len(name)) + name + rest
-        )
-        return cls(
-            kind=_PUBLISH,
-            sender=sender,
-            nonce=nonce,
-            timestamp=timestamp,
-            topic=topic,
-            extensions=extensions or {},
-            content=content,
-            head=head,
-            hash=leafHash(head),
-            size=_SIZE + len(head) + len(seal) + len(content),
-            seal=seal,
-            claims=claims,
-        )
+            sealed, rest = _sealedAndRest(claims, extensions)
+        rest, extensions = name + rest, extensions or {}
+        overhead = _OVERHEAD + len(rest) + len(sealed)
+        pack, size, at, made = FIXED.pack, len(name), 0, []
+        # Hot path, so without a call of our own for each.
+        for content in contents:
+            seal = salts[at : at + SALT_SIZE] + sealed
+            commitment = sha256(_COMMITMENT_TAG + seal + content).digest()
+            head = pack(2, _PUBLISH, sender, nonce, timestamp, commitment, size) + rest
+            made.append(
+                cls(
+                    kind=_PUBLISH,
+                    sender=sender,
+                    nonce=nonce,
+                    timestamp=timestamp,
+                    topic=topic,
+                    extensions=extensions,
+                    content=content,
+                    head=head,
+                    hash=sha256(b"\x00" + head).digest(),
+                    size=overhead + len(content),
+                    seal=seal,
+                    claims=claims,
+                )
+            )
+            nonce += 1
+            at += SALT_SIZE
+        return made
 
     @classmethod
     def make(
@@ -284,23 +315,23 @@ class TransactionSummary(Struct, frozen=True, kw_only=True):
         return cls(sender=head.sender, topic=head.topic, hash=leafHash(entry[: head.size]))
 
 
-def _sealAndRest(
-    claims: Claims | None, extensions: Mapping[str, str] | None, salt: bytes
+def _sealedAndRest(
+    claims: Claims | None, extensions: Mapping[str, str] | None
 ) -> tuple[bytes, bytes]:
-    """The seal of a publish, and what its head has after the name."""
-    seal, options, encoded = salt, 0, b""
+    """What the seal of a publish has after the salt, and its head after the name."""
+    sealed, options, encoded = b"", 0, b""
     if claims is not None:
         options, encoded = _encodeClaims(claims)
         if claims.author is not None:
-            seal += claims.author.signature
+            sealed = claims.author.signature
     public = extensions
     for key in extensions or ():
         if key.startswith(PRIVATE_PREFIX):
             public, private = _split(extensions or {})
             options |= PRIVATE
-            seal += encodeExtensions(private)
+            sealed += encodeExtensions(private)
             break
-    return seal, bytes([options]) + encoded + encodeExtensions(public)
+    return sealed, bytes([options]) + encoded + encodeExtensions(public)
 
 
 def _split(extensions: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -102,18 +102,16 @@ class TransactionMaker:
         """
         if self.version == 1:
             return [self._makeOld(request) for request in requests]
-        sender, nonce, timestamp = self.sender, self._nonce, int(self._now() * 1000)
-        publish = Transaction.publish
-        at, size = self._unused, SALT_SIZE * len(requests)
-        if at + size > len(self._salts):
-            self._salts, at = self._entropy(max(size, SALTS_AT_ONCE * SALT_SIZE)), 0
-        salts = self._salts
-        self._unused = at + size
-        transactions = []
-        for request in requests:
-            nonce += 1
+        count, timestamp = len(requests), int(self._now() * 1000)
+        at = self._unused
+        if at + SALT_SIZE * count > len(self._salts):
+            self._salts, at = self._entropy(SALT_SIZE * max(count, SALTS_AT_ONCE)), 0
+        transactions: list[Transaction] = []
+        while (done := len(transactions)) < count:
+            request, nonce = requests[done], self._nonce + 1 + done
             if isinstance(request, PublishEvent):
-                # Hot path, so without a call.
+                # Hot path: nothing is called for a lone event without claims.
+                contents: Sequence[bytes] = (request.content,)
                 claims = None
                 if (
                     request.idempotencyKey is not None
@@ -121,26 +119,27 @@ class TransactionMaker:
                     or request.expectedSequence is not None
                 ):
                     claims = self._claims(request)
-                following = at + SALT_SIZE
-                transactions.append(
-                    publish(
-                        sender,
-                        nonce,
-                        timestamp,
-                        request.topic,
-                        request.content,
-                        request.extensions,
-                        salts[at:following],
-                        claims,
-                    )
+                elif done + 1 < count and requests[done + 1].topic is request.topic:
+                    contents = _alike(requests, done)
+                end = at + SALT_SIZE * len(contents)
+                transactions += Transaction.publishes(
+                    self.sender,
+                    nonce,
+                    timestamp,
+                    request.topic,
+                    contents,
+                    request.extensions,
+                    self._salts[at:end],
+                    claims,
                 )
-                at = following
+                at = end
             else:
                 kind, content = _encoded(request)
                 transactions.append(
-                    Transaction.make(kind, sender, nonce, timestamp, request.topic, content)
+                    Transaction.make(kind, self.sender, nonce, timestamp, request.topic, content)
                 )
-        self._nonce = nonce
+        self._unused = at
+        self._nonce += count
         return transactions
 
     def makeChange(self, change: ValidatorChange) -> Transaction:
@@ -179,6 +178,32 @@ class TransactionMaker:
     def _next(self) -> tuple[int, int]:
         self._nonce += 1
         return self._nonce, int(self._now() * 1000)
+
+
+def _alike(requests: Sequence[Request], start: int) -> Sequence[bytes]:
+    """
+    The contents of consecutive publishes that differ in nothing else.
+
+    @param start: the index of the first of them, which has no claims.
+    """
+    first = requests[start]
+    assert isinstance(first, PublishEvent)
+    topic, extensions = first.topic, first.extensions
+    contents = [first.content]
+    # Hot path: clients that publish in bulk send the same topic, which is one object then.
+    for number in range(start + 1, len(requests)):
+        request = requests[number]
+        if not (
+            isinstance(request, PublishEvent)
+            and request.topic is topic
+            and request.extensions is extensions
+            and request.idempotencyKey is None
+            and request.author is None
+            and request.expectedSequence is None
+        ):
+            break
+        contents.append(request.content)
+    return contents
 
 
 def _encoded(request: Request) -> tuple[Kind, bytes]:

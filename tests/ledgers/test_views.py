@@ -5,12 +5,14 @@ Tests of the transactions that ledgers make of requests.
 from __future__ import annotations
 
 from itertools import count
+from random import Random
 
+from msgspec import structs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import SALT_SIZE
+from svcbroker.chain import SALT_SIZE, Transaction
 from svcbroker.ledgers._views import SALTS_AT_ONCE, TransactionMaker
-from svcbroker.model import PublishEvent
+from svcbroker.model import PRIVATE_PREFIX, Authorship, CloseTopic, PublishEvent, Request
 
 
 class SaltTests(SynchronousTestCase):
@@ -51,3 +53,46 @@ class SaltTests(SynchronousTestCase):
         self.assertEqual(self.sizes, [SALTS_AT_ONCE * SALT_SIZE])
         self.make(SALTS_AT_ONCE + 1)
         self.assertEqual(self.sizes[1:], [(SALTS_AT_ONCE + 1) * SALT_SIZE])
+
+
+class LikenessTests(SynchronousTestCase):
+    """
+    Publishes of one call that differ in their contents alone are made together.
+    """
+
+    def test_togetherAndAloneAreTheSame(self) -> None:
+        """Whatever stands between them."""
+        extensions, other = {"svc-a": "1"}, {"svc-b": "2", f"{PRIVATE_PREFIX}c": "3"}
+        author = Authorship(key=bytes(32), signedAt=1, signature=bytes(64))
+        requests: list[Request] = []
+        for choice in Random(1).choices(range(7), k=300):
+            plain = PublishEvent(topic="a", content=bytes([choice + 1]), extensions=extensions)
+            different: list[Request] = [
+                plain,
+                structs.replace(plain, topic="b"),
+                structs.replace(plain, extensions=other),
+                structs.replace(plain, idempotencyKey="k"),
+                structs.replace(plain, author=author),
+                structs.replace(plain, expectedSequence=7),
+                CloseTopic(topic="a"),
+            ]
+            requests += [*[plain] * (choice % 3), different[choice]]
+
+        def maker() -> TransactionMaker:
+            numbers = count()
+            return TransactionMaker(
+                bytes(32),
+                bytes(20),
+                lambda: 0.0,
+                lambda size: b"".join(
+                    next(numbers).to_bytes(SALT_SIZE, "big") for _ in range(size // SALT_SIZE)
+                ),
+            )
+
+        together, alone = maker(), maker()
+        made = together.makeMany(requests)
+        self.assertEqual(made, [each for one in requests for each in alone.makeMany([one])])
+        for number, transaction in enumerate(made, 1):
+            self.assertEqual(transaction.nonce, number)
+            entry = transaction.head + transaction.seal + transaction.content
+            self.assertEqual(Transaction.decode(entry), transaction)
