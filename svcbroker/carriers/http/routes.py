@@ -160,7 +160,7 @@ class Endpoint:
     ) -> Deferred[Any]:
         """
         Parse a request and make the call. Hot path: called by the fast path for each of its
-        requests, and by L{answer}.
+        requests, and by L{handle}.
 
         @param principal: who makes the request.
         @param query: the query string, as it was sent.
@@ -193,18 +193,11 @@ class Endpoint:
         """The answer to a call that has failed, or that the broker has cancelled."""
         return explain(self.incidents.explain(failure), principal, self.encodeError)
 
-    def answer(
-        self,
-        principal: Principal,
-        query: bytes,
-        contentType: bytes | None,
-        body: bytes,
-        connection: Connection,
-        headers: PublishHeaders | None = None,
-    ) -> Deferred[Answer]:
+    def answer(self, asked: Deferred[Any], principal: Principal) -> Deferred[Answer]:
         """
-        Answer a request: see L{ask}.
+        Make the answer to a request.
 
+        @param asked: what L{ask} has returned for it.
         @return: fires with the answer, which may tell of a failure. It fails only with
             C{CancelledError}, once the call was cancelled.
         """
@@ -214,19 +207,16 @@ class Endpoint:
                 raise failure.value
             return self.explain(failure, principal)
 
-        result = self.ask(principal, query, contentType, body, connection, headers)
-        return result.addCallbacks(self.answerTo, failed, callbackArgs=(principal,))
+        return asked.addCallbacks(self.answerTo, failed, callbackArgs=(principal,))
 
     def handle(self, request: Request) -> Deferred[bytes]:
         """Answer a request that twisted.web has parsed. Called by L{Routes.resource}."""
         assert request.content is not None
         _, _, query = request.uri.partition(b"?")
-        contentType, body = request.getHeader(b"content-type"), request.content.read()
-        answer = self.answer(
-            *(principalOf(request), query, contentType, body, request.channel),
-            publishHeadersOf(request),
-        )
-        return answer.addCallback(lambda answer: respond(request, answer))
+        principal, contentType = principalOf(request), request.getHeader(b"content-type")
+        body, headers = request.content.read(), publishHeadersOf(request)
+        asked = self.ask(principal, query, contentType, body, request.channel, headers)
+        return self.answer(asked, principal).addCallback(lambda answer: respond(request, answer))
 
 
 @frozen(kw_only=True)

@@ -39,7 +39,8 @@ class JSONRPCTestCase(SynchronousTestCase):
         self.endpoint = rpcEndpoint("/jsonrpc", self.fixture.broker, incidents, Interface())
 
     def start(self, body: bytes) -> Deferred[Answer]:
-        return self.endpoint.answer(ANYBODY, b"", None, body, StringTransport())
+        asked = self.endpoint.ask(ANYBODY, b"", None, body, StringTransport())
+        return self.endpoint.answer(asked, ANYBODY)
 
     def raw(self, body: bytes) -> bytes | None:
         answer = self.successResultOf(self.start(body))

@@ -130,7 +130,8 @@ class PropertyTests(SynchronousTestCase):
 
     def ask(self, name: str, query: bytes, form: bytes | None = None) -> Any:
         endpoint = self.endpoints["GET" if form is None else "POST", f"/{name}"]
-        answer = endpoint.answer(ANYBODY, query, FORM.encode(), form or b"", self.connection)
+        asked = endpoint.ask(ANYBODY, query, FORM.encode(), form or b"", self.connection)
+        answer = endpoint.answer(asked, ANYBODY)
         text = self.successResultOf(answer)
         assert isinstance(text, bytes)
         return json.loads(text)
