@@ -55,13 +55,7 @@ class Groups:
             broker serves it or not.
         @raise GroupUnknown: this broker does not serve it.
         """
-        if groupId is None or not groupId.strip():
-            groupId = DEFAULT_GROUP
-        if not principal.isEverything:
-            principal.requireGroup(groupId)
-        if groupId not in self._ledgers:
-            raise GroupUnknown()
-        return groupId
+        return self.find(principal, groupId)[0]
 
     def find(self, principal: Principal, groupId: str | None) -> tuple[str, ILedger]:
         """
@@ -69,10 +63,14 @@ class Groups:
 
         @raise NotAuthorized, GroupUnknown: see L{resolve}.
         """
-        if groupId in self._ledgers and principal.isEverything:
-            return groupId, self._ledgers[groupId]
-        group = self.resolve(principal, groupId)
-        return group, self._ledgers[group]
+        if groupId is None or not groupId.strip():
+            groupId = DEFAULT_GROUP
+        if not principal.isEverything:
+            principal.requireGroup(groupId)
+        ledger = self._ledgers.get(groupId)
+        if ledger is None:
+            raise GroupUnknown()
+        return groupId, ledger
 
     def items(self) -> list[tuple[str, ILedger]]:
         """Every group's id and its ledger."""
