@@ -310,17 +310,13 @@ def _storedBody(candidate: Candidate) -> tuple[bytes, Sequence[int]]:
     refused = [
         number
         for number, receipt in enumerate(candidate.outcome.receipts)
-        if receipt.execution is not Execution.DONE
+        if receipt.execution is not Execution.DONE and candidate.transactions[number].seal
     ]
     if not refused:
         return candidate.body, candidate.offsets
     transactions = list(candidate.transactions)
     for number in refused:
-        transaction = transactions[number]
-        if transaction.seal:
-            transactions[number] = transaction.withoutContent()
-    if all(transactions[number] is candidate.transactions[number] for number in refused):
-        return candidate.body, candidate.offsets
+        transactions[number] = transactions[number].withoutContent()
     return encodeBody(transactions)
 
 
