@@ -35,7 +35,7 @@ WARM_UP = 1.0
 """Seconds of load before anything is measured."""
 
 IDLE = 5.0
-"""Seconds in which nobody publishes."""
+"""Seconds without publishes."""
 
 REDUCED_SECONDS = 10.0
 """Seconds of a measurement with a validator down, at least: a block in four waits for it."""
@@ -235,7 +235,7 @@ def _used(server: Server | Network | BareNetwork) -> tuple[float, float, float, 
 
 
 def _measureIdle(network: Network) -> tuple[float, float]:
-    """The share of a processor that brokers and engines use while nobody publishes."""
+    """The share of a processor that brokers and engines use without publishes."""
     time.sleep(2)
     before = network.brokerCpu(), network.engineCpu()
     time.sleep(IDLE)
@@ -275,7 +275,7 @@ def _report(
         "",
         f"Single publishes reach {shares} connections of the rate of the engines alone.",
         "",
-        f"While nobody publishes, the four brokers use {brokers:.1%} of a processor, and the four "
+        f"Without publishes, the four brokers use {brokers:.1%} of a processor, and the four "
         f"engines {engines:.1%}.",
     ]
     return "\n".join(lines)

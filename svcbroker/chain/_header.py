@@ -47,8 +47,8 @@ class Header(Struct, frozen=True, kw_only=True):
     @ivar nextValidators: the hash of the set that decides the next one.
     @ivar transactionCount: how many transactions it has.
     @ivar transactionTotal: how many the chain has up to and including it.
-    @ivar encoded: its canonical encoding. It is made of the others, whatever is given.
-    @ivar hash: its hash: 32 bytes, made in the same way.
+    @ivar encoded: its canonical encoding. Computed from the other fields; a given value is ignored.
+    @ivar hash: its hash: 32 bytes. Computed, too.
     """
 
     chain: bytes
