@@ -4,7 +4,6 @@ Tests for the clients as other programs install them: what they import.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import textwrap
 import tomllib
 from pathlib import Path
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
 
@@ -94,83 +93,3 @@ class ImportTests(SynchronousTestCase):
     def test_packageIsTyped(self) -> None:
         """The package has the marker of typed packages."""
         self.assertTrue((ROOT / "svcbroker" / "py.typed").is_file())
-
-
-class TypingTests(SynchronousTestCase):
-    """
-    What a type checker makes of a program that uses the clients.
-    """
-
-    def check(self, **programs: str) -> list[str]:
-        """What mypy says of a consumer project, in its strict mode."""
-        if importlib.util.find_spec("mypy") is None:
-            raise SkipTest("mypy is not installed")
-        directory = Path(self.mktemp()).absolute()
-        directory.mkdir(parents=True)
-        for name, program in programs.items():
-            (directory / f"{name}.py").write_text(textwrap.dedent(program))
-        # A consumer sees the package as it is installed: what is wrong in it is not its business.
-        options = ["--strict", "--follow-imports=silent", "--no-error-summary", "--cache-dir=cache"]
-        return subprocess.run(
-            [sys.executable, "-m", "mypy", *options, *(f"{name}.py" for name in programs)],
-            cwd=directory,
-            env={**os.environ, "MYPYPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        ).stdout.splitlines()
-
-    def test_strictConsumersTypeCheck(self) -> None:
-        """All three clients are typed, and what is wrong is found."""
-        right = """
-            from collections.abc import AsyncIterator, Iterator
-            from datetime import UTC, datetime
-
-            from twisted.internet.defer import Deferred
-
-            from svcbroker.client import (
-                AsyncClient, AuthorKey, BrokerError, Client, Event, Publication, Published,
-                TopicState,
-            )
-            from svcbroker.client.twisted import TwistedClient
-
-
-            def contents(client: Client, topic: str) -> Iterator[bytes]:
-                for event in client.follow(topic, after=datetime.now(UTC), tag="t", timeout=5):
-                    yield event.content
-
-
-            def publish(client: Client, key: AuthorKey) -> list[str]:
-                one: Published = client.publish("a", b"x", {"svc-tag": "y"}, author=key)
-                many = client.publishMany(Publication("a", str(n)) for n in range(3))
-                good = [each for each in many if not isinstance(each, BrokerError)]
-                return [one.eventId, *(each.eventId for each in good)]
-
-
-            async def sequence(client: AsyncClient, topic: str) -> int:
-                state: TopicState = await client.state(topic)
-                async for event in client.events(topic, after=1, limit=5):
-                    return event.sequence + len(event.extensions)
-                return state.sequenceNumber
-
-
-            def events(client: TwistedClient) -> AsyncIterator[Event]:
-                return client.follow("#", after="OFFSET_FIRST")
-
-
-            def proof(client: TwistedClient, eventId: str) -> Deferred[bytes]:
-                return client.proof(eventId)
-        """
-        wrong = """
-            from svcbroker.client import Client
-
-            def count(client: Client) -> str:
-                client.publish("a", 1)
-                client.publish("a", "x", nosuch=True)
-                Client("http://a", tiemout=5)
-                return client.state("a").sequenceNumber
-        """
-        lines = self.check(right=right, wrong=wrong)
-        self.assertEqual([line for line in lines if not line.startswith("wrong.py")], [])
-        for words in ('"int"; expected "bytes | str"', '"nosuch"', '"tiemout"', 'expected "str"'):
-            self.assertIn(words, " ".join(lines))

@@ -155,8 +155,8 @@ class WalkTests(ConsoleTestCase):
             else:
                 await browser.tabTo(name.capitalize())
             await browser.press("Enter")
-            await browser.waitFor(f"Boolean({shown})")
-            self.assertEqual(await browser.evaluate("location.hash.split('?')[0]"), f"#{name}")
+            # Both at once: what is shown may be true of the page before, too.
+            await browser.waitFor(f"location.hash.split('?')[0] === '#{name}' && Boolean({shown})")
             self.assertEqual(
                 await browser.evaluate("[...document.querySelectorAll('.error')].length"), 0, page
             )
