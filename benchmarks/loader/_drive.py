@@ -75,11 +75,11 @@ def driveOn(
     """
     The same on connections that are L{connected}. They are of no use afterwards.
     """
+    numbers = [opened.fileno() for opened in sockets]
+    plan = encodePlan(load, numbers, seconds, requests)
     program = buildLoader()
     for opened in sockets:
         opened.setblocking(False)
-    numbers = [opened.fileno() for opened in sockets]
-    plan = encodePlan(load, numbers, seconds, requests)
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [program], stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=numbers
