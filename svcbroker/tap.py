@@ -15,7 +15,7 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from .daemon.carriers import makeCarriers, makeWebhookSettings
-from .daemon.config import ConfigError
+from .daemon.config import Config, ConfigError
 from .daemon.dependencies import Dependencies
 from .daemon.inforce import ConfigurationInForce
 from .daemon.lifecycles import Carriers
@@ -72,6 +72,17 @@ def makeService(options: Options) -> IService:
     config = options["config"]
     inForce = ConfigurationInForce(config, options.sources(), options.file, dependencies.now)
 
+    filter = LogFilter(config.logLevel)
+
+    def readSettings() -> tuple[Config, Callable[[], None]]:
+        read, sources = options.readConfig(), options.sources()
+
+        def useSettings() -> None:
+            filter.use(read.logLevel)
+            inForce.reloaded(read, sources)
+
+        return read, useSettings
+
     def carriers(ledgers: Mapping[str, ILedger], address: str) -> Carriers:
         return makeCarriers(
             config,
@@ -81,18 +92,8 @@ def makeService(options: Options) -> IService:
             ledgers,
             address,
             inForce,
+            readSettings,
         )
-
-    filter = LogFilter(config.logLevel)
-
-    def readSettings() -> Callable[[], None]:
-        read, sources = options.readConfig(), options.sources()
-
-        def useSettings() -> None:
-            filter.use(read.logLevel)
-            inForce.reloaded(read, sources)
-
-        return useSettings
 
     twistd = getattr(options, "parent", None) or {}
     service: IService = BrokerService(
@@ -100,6 +101,5 @@ def makeService(options: Options) -> IService:
         dependencies,
         carriers,
         observerMaker(config, twistd, filter, reactor),
-        readSettings,
     )
     return service

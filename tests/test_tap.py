@@ -37,7 +37,7 @@ from svcbroker.daemon.process import TwistdProcess
 from svcbroker.daemon.service import BrokerService
 from svcbroker.daemon.settings import GroupSetting
 from svcbroker.errors import NotAuthorized, ParameterInvalid
-from svcbroker.interfaces import ILedger
+from svcbroker.interfaces import Action, ILedger
 from svcbroker.tap import Options, makeService
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import readVersion
@@ -233,7 +233,10 @@ class MakerTests(SynchronousTestCase):
         printed = io.StringIO()
         self.patch(sys, "stdout", printed)
         file.write_text('log-level = "warn"')
-        service = self.make(f"--config={file}", logfile=None, nodaemon=True)
+        dataDir = Path(self.mktemp())
+        dataDir.mkdir()
+        arguments = (f"--config={file}", f"--data-dir={dataDir}")
+        service = self.make(*arguments, logfile=None, nodaemon=True)
         application = Application("test")
         service.setServiceParent(application)
         observer: Any = application.getComponent(ILogObserver)
@@ -244,14 +247,40 @@ class MakerTests(SynchronousTestCase):
             return bool(printed.getvalue())
 
         self.assertEqual((shows(LogLevel.info), shows(LogLevel.warn)), (False, True))
+        carriers = service._makeCarriers({}, "127.0.0.1:1")
         file.write_text('log-level = "loud"')
-        self.assertRaises(ConfigError, service._readSettings)
+        self.failureResultOf(carriers.reload(), ConfigError)
         self.assertTrue(shows(LogLevel.warn))
         file.write_text('log-level = "error"')
-        use = service._readSettings()
-        self.assertTrue(shows(LogLevel.warn))
-        use()
+        self.successResultOf(carriers.reload())
         self.assertEqual((shows(LogLevel.warn), shows(LogLevel.error)), (False, True))
+        self.successResultOf(carriers.drain())
+        carriers.stop()
+
+    def test_anonymousGrantsAreReadAgain(self) -> None:
+        """Those of a broker that is open to every client are not: it would start in another way."""
+        file = Path(self.mktemp())
+        for before, changes in (
+            (["subscriber"], {"publisher": True, "": False}),
+            ([], {"": True, "publisher": False}),
+        ):
+            dataDir = Path(self.mktemp())
+            dataDir.mkdir()
+            file.write_text(f"anonymous = {before}")
+            carriers = self.make(f"--config={file}", f"--data-dir={dataDir}")._makeCarriers({}, "")
+            anonymous = carriers.access.anonymous
+            for after, isUsed in changes.items():
+                file.write_text(f"anonymous = {[after] if after else []}")
+                if isUsed:
+                    self.successResultOf(carriers.reload())
+                else:
+                    error = self.failureResultOf(carriers.reload(), ConfigError).value
+                    self.assertIn("anonymous: ", str(error))
+                self.assertIs(carriers.access.anonymous, anonymous)
+                self.assertTrue(anonymous.may(Action.PUBLISH, "1", "t"))
+            self.assertIs(anonymous.may(Action.SUBSCRIBE, "1", "t"), not before)
+            self.successResultOf(carriers.drain())
+            carriers.stop()
 
     def test_syslogKeepsItsOwnFormat(self) -> None:
         """The system's log has its own form."""

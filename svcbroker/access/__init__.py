@@ -2,7 +2,7 @@
 Who may do what: the grants of accounts, and the principals that act through the broker.
 """
 
-from ._access import LOGINS, Access, Admission
+from ._access import LOGINS, Access
 from ._accountfile import (
     Account,
     AccountTable,
@@ -18,7 +18,7 @@ from ._credentials import credentialsOf
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants
 from ._logins import LOGIN_THREADS
 from ._passwords import DEFAULT_COST, costOf, hashPassword
-from ._principal import ANYBODY, Principal
+from ._principal import ANYBODY, Admission, Principal
 from ._status import COUNTED, AccountStatus
 from ._usage import UNLIMITED, Usage
 

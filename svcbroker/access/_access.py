@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Final
 from weakref import ReferenceType, WeakValueDictionary, ref
 
-from attrs import evolve, frozen
+from attrs import evolve
 from twisted.cred.credentials import ICredentials, IUsernamePassword
 from twisted.cred.error import LoginFailed, UnauthorizedLogin
 from twisted.cred.portal import IRealm, Portal
@@ -34,7 +34,7 @@ from ._audit import HTTP, AuditTrail
 from ._credentials import accountToken
 from ._http import HttpLogins
 from ._logins import Authenticators, LoginLimits, LoginQueue
-from ._principal import ANYBODY, Principal
+from ._principal import ANYBODY, Admission, Principal
 from ._status import COUNTED, AccountStatus
 from ._usage import UNLIMITED, Usage
 
@@ -43,23 +43,6 @@ LOGINS: Final = ("success", "failed", "overloaded")
 
 _MAX_RECENT: Final = 10_000
 """Of how many accounts the rates are kept that no connection uses."""
-
-
-@frozen(eq=False)
-class Admission:
-    """
-    A connection that has logged in. It counts as a connection of its account.
-
-    @ivar principal: in whose name it acts.
-    """
-
-    principal: Principal
-    _forget: Callable[[], None]
-
-    def release(self) -> None:
-        """The connection is closed. Called once."""
-        self._forget()
-        self.principal.usage.free("connections")
 
 
 class IPrincipal(Interface):
@@ -135,8 +118,8 @@ class Access:
         self.anonymous: Principal | None = None
         if self.isOpen:
             self.anonymous = ANYBODY
-        elif anonymous is not None:
-            self.anonymous = self._principal(anonymous, "")
+        else:
+            self.changeAnonymous(anonymous)
 
     @asDeferred
     async def start(self) -> None:
@@ -341,7 +324,7 @@ class Access:
         for principal in principals:
             old = principal.identity
             if not principal.name:
-                # No file has it. Others of its kind are of MQTT clients.
+                # No authenticator knows it: see changeAnonymous.
                 principal.usage.limit(self._quotasOf(old))
                 continue
             account = before[principal]
@@ -358,11 +341,32 @@ class Access:
                 self._end(principal, "does not have the credential of some log-ins any more")
                 continue
             principal.usage.limit(self._quotasOf(identity))
-            if identity.grants.dependsOnClient and not old.grants.dependsOnClient:
-                # Connections that share a principal log in again, each by its client id.
-                self._end(principal, "needs the client id now")
-            elif account != identity or not isOfAccount:
-                principal.update(_asLoggedIn(identity, old))
+            if account != identity or not isOfAccount:
+                self._update(principal, _asLoggedIn(identity, old))
+
+    def changeAnonymous(self, identity: Identity | None) -> None:
+        """
+        Change what clients without credentials may do, at once and for their connections too.
+        Not called where L{isOpen}.
+
+        @param identity: C{None} refuses them: their connections end.
+        """
+        for principal in list(self._principals.values()):
+            if principal.name or principal.isRevoked or principal.identity == identity:
+                continue
+            if identity is None:
+                self._end(principal)
+            else:
+                self._update(principal, identity)
+        self.anonymous = None if identity is None else self._principal(identity, "")
+
+    def _update(self, principal: Principal, identity: Identity) -> None:
+        """Change what the connections of a principal may do."""
+        if identity.grants.dependsOnClient and not principal.identity.grants.dependsOnClient:
+            # They share a principal, and log in again, each by its client id.
+            self._end(principal, "needs the client id now")
+        else:
+            principal.update(identity)
 
     def _identify(self, name: str) -> Identity | None:
         for authenticator in self._authenticators:
@@ -428,9 +432,8 @@ class Access:
 
     def _end(self, principal: Principal, reason: str = "is gone") -> None:
         self._forgetExpiry(ref(principal))
-        self._log.info(
-            "The account {name} {reason}: its connections end", name=principal.name, reason=reason
-        )
+        name = principal.name or "anonymous"
+        self._log.info("The account {name} {reason}: its connections end", name=name, reason=reason)
         principal.revoke()
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NoReturn
 
+from attrs import frozen
+
 from ..errors import NotAuthorized
 from ..interfaces import TOPIC_ACTIONS, Action, Identity
 from ._grants import EVERYTHING, Grants
@@ -205,6 +207,23 @@ class Principal:
         self.isEverything: bool = identity.grants.isEverything
         self._answers: dict[str, dict[tuple[str, str], bool]] = {each.name: {} for each in Action}
         self._groups: dict[str, bool] = {}
+
+
+@frozen(eq=False)
+class Admission:
+    """
+    A connection that has logged in. It counts as a connection of its account.
+
+    @ivar principal: in whose name it acts.
+    """
+
+    principal: Principal
+    _forget: Callable[[], None]
+
+    def release(self) -> None:
+        """The connection is closed. Called once."""
+        self._forget()
+        self.principal.usage.free("connections")
 
 
 def _frozenClock() -> float:

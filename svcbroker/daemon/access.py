@@ -75,6 +75,20 @@ class AccessPlan:
             "--anonymous GRANTS what every client may do"
         )
 
+    def reread(self, anonymous: Sequence[str]) -> Identity | None:
+        """
+        What clients without credentials are granted by a configuration that was read again.
+
+        @return: C{None} for nothing.
+        @raise ConfigError: the daemon would start in another way, such as open to every client.
+        """
+        if not self.hasAccounts and bool(anonymous) is not bool(self.anonymous):
+            raise ConfigError(
+                "anonymous: without accounts, the first grant and the removal of the last one need "
+                "a restart"
+            )
+        return _anonymousIdentity(anonymous)
+
     def describe(self) -> Iterator[str]:
         """Who may use the broker, in lines for people."""
         if self.table is not None:
@@ -127,19 +141,20 @@ class AccessPlan:
                 quotas = accounts.quotas
                 authenticators.append(accounts)
             authenticators.extend(make(context) for make in self.makers)
-        anonymous = None
-        if self.anonymous:
-            anonymous = Identity(name="", grants=grantsOf(self.anonymous))
         access = Access(
             authenticators,
             reactor,
             now,
-            anonymous=anonymous,
+            anonymous=_anonymousIdentity(self.anonymous),
             quotas=quotas,
             entropy=entropy,
             audit=audit,
         )
         return AccessControl(access, thread)
+
+
+def _anonymousIdentity(grants: Sequence[str]) -> Identity | None:
+    return Identity(name="", grants=grantsOf(grants)) if grants else None
 
 
 def _unlimited(name: str) -> Quotas:

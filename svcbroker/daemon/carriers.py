@@ -143,12 +143,15 @@ def makeCarriers(
     ledgers: Mapping[str, ILedger],
     address: str,
     inForce: ConfigurationInForce,
+    readSettings: Callable[[], tuple[Config, Callable[[], None]]],
 ) -> Carriers:
     """
     The broker over started ledgers, and everything that serves its clients.
 
     @param address: where HTTP is served, C{host:port}; empty where it is not.
     @param inForce: tells operators of the configuration.
+    @param readSettings: reads the configuration again, and gives it with what applies settings of
+        the process. It raises L{ConfigError} where it cannot be used.
     @raise StartError: the metadata store cannot be opened, or spans cannot be made.
     """
     reactor, now, entropy = dependencies.reactor, dependencies.now, dependencies.entropy
@@ -320,14 +323,19 @@ def makeCarriers(
         Retention(ledger, config.retain, metadata, reactor, now) for ledger in ledgers.values()
     ]
 
-    def readSecrets() -> Callable[[], None]:
+    def readFiles() -> Callable[[], None]:
+        read, useSettings = readSettings()
+        anonymous = plan.access.reread(read.anonymous)
         secrets, credentials = readWebhookSecrets(config), readPeerCredentials(config)
 
-        def useSecrets() -> None:
+        def useFiles() -> None:
+            useSettings()
+            if not access.isOpen:
+                access.changeAnonymous(anonymous)
             webhookSettings.signer.use(secrets)
             peers.use(credentials)
 
-        return useSecrets
+        return useFiles
 
     def release() -> None:
         if tracer is not None:
@@ -358,7 +366,7 @@ def makeCarriers(
         subscriptions=subscriptions,
         metadata=metadata,
         access=access,
-        readSecrets=readSecrets,
+        readFiles=readFiles,
         audit=audit,
         release=release,
     )

@@ -17,7 +17,7 @@ from .config import SETTINGS, Config, Setting
 from .periods import Period
 from .settings import GroupSetting, PeerUrl
 
-_RELOADED: Final = ("log-level",)
+_RELOADED: Final = ("anonymous", "log-level")
 """The settings of the file that a reload changes."""
 
 # A user and a password in a URL, whose colons may be escaped in a description.

@@ -45,7 +45,8 @@ class Carriers:
     @ivar factories: what makes the protocols of connections, by the name of the port.
     @ivar lifecycles: those of the carriers, in the order in which they start.
     @ivar access: who may use the broker.
-    @ivar readSecrets: reads the secrets of webhooks and peers again, and gives what applies them.
+    @ivar readFiles: reads settings, and the secrets of webhooks and peers, again, and gives what
+        applies them.
     @ivar release: lets go of the rest, at the very end.
     """
 
@@ -55,7 +56,7 @@ class Carriers:
     subscriptions: Subscriptions
     metadata: MetadataStore
     access: Access
-    readSecrets: Callable[[], Callable[[], None]]
+    readFiles: Callable[[], Callable[[], None]]
     audit: AuditTrail | None = None
     release: Callable[[], object] = field(default=lambda: None)
 
@@ -99,16 +100,16 @@ class Carriers:
     @asDeferred
     async def reload(self) -> None:
         """
-        Read accounts, grants, limits and secrets again.
+        Read settings, accounts, grants, limits and secrets again.
 
         @raise ConfigError, InvalidDescription: one of the files cannot be used. Nothing has
             changed.
         """
         isGood = False
         try:
-            useSecrets = self.readSecrets()
+            useFiles = self.readFiles()
             await self.access.reload()
-            useSecrets()
+            useFiles()
             isGood = True
         finally:
             if self.audit is not None:

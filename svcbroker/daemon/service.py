@@ -63,7 +63,7 @@ class ICarriers(Protocol):
 
     def reload(self) -> Deferred[Any]:
         """
-        Read accounts, with their grants and limits, and secrets again.
+        Read settings, accounts with their grants and limits, and secrets again.
 
         @raise ConfigError, InvalidDescription: they cannot be used. Nothing has changed.
         """
@@ -76,10 +76,6 @@ class ICarriers(Protocol):
 
     def stop(self) -> None:
         """Release everything, after the ledgers have stopped."""
-
-
-def _keepSettings() -> None:
-    """There are no settings that can change."""
 
 
 class BrokerService(Service):
@@ -96,21 +92,17 @@ class BrokerService(Service):
         dependencies: Dependencies,
         makeCarriers: Callable[[Mapping[str, ILedger], str], ICarriers],
         makeObserver: Callable[[], ILogObserver] | None = None,
-        readSettings: Callable[[], Callable[[], None]] = lambda: _keepSettings,
     ) -> None:
         """
         @param makeCarriers: given the started ledgers and L{address}, makes what serves clients.
         @param makeObserver: makes the application's log observer, over which C{twistd --logger}
             wins; C{None} leaves it to twistd.
-        @param readSettings: reads settings again, and gives what applies them. It raises
-            L{ConfigError} where they cannot be used.
         """
         self.address = ""
         self._plan = plan
         self._dependencies = dependencies
         self._makeCarriers = makeCarriers
         self._makeObserver = makeObserver
-        self._readSettings = readSettings
         self._ports = [Port(each) for each in plan.ports]
         self._starting: Deferred[None] | None = None
         self._ledgers: dict[str, ILedger] = {}
@@ -226,8 +218,9 @@ class BrokerService(Service):
     def reload(self) -> Deferred[Sequence[str]]:
         """
         Read again what may change while the daemon runs: accounts with their grants and limits,
-        the secrets of webhooks, the level of the log, and the certificates of endpoints.
-        Connections keep their certificates; what an account may do changes for them, too.
+        the grants of anonymous clients, the secrets of webhooks, the level of the log, and the
+        certificates of endpoints. Connections keep their certificates; what an account may do
+        changes for them, too.
 
         @return: fires with a line for each file that cannot be used. Accounts and settings change
             together or not at all. Does not fail.
@@ -246,9 +239,7 @@ class BrokerService(Service):
     async def _readAgain(self, carriers: ICarriers) -> Sequence[str]:
         lines: list[str] = []
         try:
-            useSettings = self._readSettings()
             await carriers.reload()
-            useSettings()
             _log.info("Accounts and settings were read again")
         except (ConfigError, InvalidDescription) as error:
             lines.append(f"Accounts and settings stay as they were: {error}")

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.access import ANYBODY, Access, Principal
+from svcbroker.access import ANYBODY, Access, Admission, Principal
 from svcbroker.errors import NotAuthenticated, QuotaExceeded
 from svcbroker.interfaces import Action, InvalidDescription, Quotas
 
@@ -22,6 +22,7 @@ from .support import FakeAuthenticator, account
 
 class AccessTests(SynchronousTestCase):
     def setUp(self) -> None:
+        self.ended: list[str] = []
         self.clock = Clock()
         self.first = FakeAuthenticator(account("ann", "publish 1 a"))
         self.second = FakeAuthenticator(account("bob", "publish 1 %c"))
@@ -62,6 +63,45 @@ class AccessTests(SynchronousTestCase):
         self.successResultOf(access.reload())
         self.assertTrue(client.may(Action.PUBLISH, "1", "in/c"))
         self.assertFalse(access.anonymous.isRevoked)
+
+    def test_anonymousGrantsChangeAtOnce(self) -> None:
+        """Connections without credentials stay unless nothing is granted to them any more."""
+        access = self.make(self.first, anonymous=account("", "publish 1 in"))
+        admission = self.admit(access, "c")
+        principal = admission.principal
+        self.assertIs(principal, access.anonymous)
+        access.changeAnonymous(account("", "publish 1 out"))
+        self.assertIs(principal, access.anonymous)
+        self.assertEqual(
+            [principal.may(Action.PUBLISH, "1", each) for each in ("in", "out")], [False, True]
+        )
+        self.assertEqual(self.ended, [])
+        access.changeAnonymous(None)
+        self.assertEqual((self.ended, access.anonymous), (["c"], None))
+        self.assertFalse(principal.may(Action.PUBLISH, "1", "out"))
+        refused = access.admit(None, "127.0.0.1", list, carrier="mqtt")
+        self.failureResultOf(refused, NotAuthenticated)
+        access.changeAnonymous(account("", "publish 1 in"))
+        self.assertTrue(self.admit(access, "d").principal.may(Action.PUBLISH, "1", "in"))
+
+    def test_anonymousGrantsByClientId(self) -> None:
+        """Connections that shared a principal end, since their client ids count now."""
+        access = self.make(self.first, anonymous=account("", "publish 1 in/c"))
+        self.admit(access, "c")
+        access.changeAnonymous(account("", "publish 1 in/%c"))
+        self.assertEqual(self.ended, ["c"])
+        principal = self.admit(access, "d").principal
+        self.assertTrue(principal.may(Action.PUBLISH, "1", "in/d"))
+        access.changeAnonymous(account("", "publish 1 out/%c"))
+        self.assertTrue(principal.may(Action.PUBLISH, "1", "out/d"))
+        self.assertEqual(self.ended, ["c"])
+
+    def admit(self, access: Access, clientId: str) -> Admission:
+        """A connection without credentials. Its end is added to C{self.ended}."""
+        admitting = access.admit(
+            None, "127.0.0.1", lambda: self.ended.append(clientId), clientId, carrier="mqtt"
+        )
+        return self.successResultOf(admitting)
 
     def test_eachAuthenticatorIsAsked(self) -> None:
         self.assertEqual(self.login("ann").name, "ann")

@@ -51,7 +51,7 @@ class CarriersTests(SynchronousTestCase):
         return Carriers(
             factories={},
             lifecycles=lifecycles,
-            readSecrets=self.readSecrets,
+            readFiles=self.readSecrets,
             release=lambda: self.story.append("release"),
             **fakes,
         )
@@ -68,7 +68,7 @@ class CarriersTests(SynchronousTestCase):
         def fail() -> Callable[[], None]:
             raise ConfigError("webhook-secret-file: x")
 
-        carriers = evolve(self.make(), readSecrets=fail)
+        carriers = evolve(self.make(), readFiles=fail)
         self.failureResultOf(carriers.reload(), ConfigError)
         self.assertEqual(self.story, [])
 
