@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -85,6 +85,8 @@ class Metrics:
                     if self._clock.seconds() - begun > SLICE:
                         await deferLater(self._clock, 0)
                         begun = self._clock.seconds()
+            except CancelledError:
+                raise  # The client has left: no fault of the source.
             except Exception:
                 if not self._failures[name]:
                     self._log.failure("The metrics of {source} were not collected", source=name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client.core import Metric
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -73,6 +73,26 @@ class MetricsTests(SynchronousTestCase):
         samples = parsed(self.successResultOf(scrape))
         self.assertEqual(samples["svcbroker_scrape_failures_total", "slow"], 1)
         self.flushLoggedErrors()
+
+    def test_cancelledScrapeIsNoFailure(self) -> None:
+        """A client that leaves cancels its scrape."""
+        asked: list[Deferred[Iterable[Metric]]] = []
+
+        def ask() -> Deferred[Iterable[Metric]]:
+            asked.append(Deferred())
+            return asked[-1]
+
+        self.metrics.add("slow", ask)
+        self.metrics.add("next", ask)
+        scrape = self.metrics.render()
+        scrape.cancel()
+        self.failureResultOf(scrape, CancelledError)
+        self.assertEqual(len(asked), 1)
+        scrape = self.metrics.render()
+        for each in (1, 2):
+            asked[each].callback([])
+        samples = parsed(self.successResultOf(scrape))
+        self.assertEqual(samples["svcbroker_scrape_failures_total", "slow"], 0)
 
     def test_longScrapeYieldsToReactor(self) -> None:
         def work() -> Iterable[Metric]:

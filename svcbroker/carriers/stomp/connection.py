@@ -333,11 +333,14 @@ class StompProtocol(Protocol):
         self.factory.log.failure("A STOMP connection failed", failure=failure)
         self._drop(Close(isAbrupt=False))
 
+    # A subscription may have ended by itself: the session says so in the last ERROR.
+
     def _resume(self, effect: Resume) -> None:
-        self._subscriptions[effect.number].resume()
+        subscription = self._subscriptions.get(effect.number)
+        if subscription is not None:
+            subscription.resume()
 
     def _pause(self, effect: Pause) -> None:
-        # It may have ended by itself, which the session learns next.
         subscription = self._subscriptions.get(effect.number)
         if subscription is not None:
             subscription.pause()

@@ -146,17 +146,26 @@ class Deliveries:
 
     def abandon(self, number: int) -> None:
         """The broker has refused to make a subscription."""
-        self.remove(self._byNumber[number].key)
+        self._remove(self._byNumber[number])
 
-    def remove(self, key: tuple[str, str]) -> StompSubscription:
+    def end(self, key: tuple[str, str], named: str | None) -> int:
         """
-        Take a subscription out.
+        End a subscription.
 
-        @raise ParameterInvalid: there is none that the client calls so.
+        @param named: the UUID that the client gives it; C{None} for none.
+        @return: its number.
+        @raise ParameterInvalid: there is none that the client calls so, or it has another UUID.
         """
-        removed = self._byKey.pop(key, None)
-        if removed is None:
+        ended = self._byKey.get(key)
+        if ended is None:
             raise ParameterInvalid("the connection has no such subscription")
+        if named is not None and named.lower() != ended.subscriptionId:
+            raise ParameterInvalid("svc-subscriptionId is not this subscription's")
+        self._remove(ended)
+        return ended.number
+
+    def _remove(self, removed: StompSubscription) -> None:
+        del self._byKey[removed.key]
         del self._byNumber[removed.number]
         self._filterBytes -= removed.filterBytes
         self._due.pop(removed.number, None)
@@ -164,7 +173,6 @@ class Deliveries:
             wasFull = self._account.isFull
             removed.window.clear()
             self._roomMade(wasFull)
-        return removed
 
     def deliver(self, number: int, batch: Batch) -> None:
         """The broker hands over a subscription's next events."""

@@ -316,6 +316,7 @@ class Session:
         unless the dialect has it otherwise for a client that is logged in.
         """
         answer.fail(error, self.version)
+        self._acknowledgements.pop(answer, None)
         if self._before is answer:
             self._before = None
         if isFinal or self._dialect.isErrorFinal or self.state is State.CONNECTING:
@@ -384,11 +385,9 @@ class Session:
         self._effects.append(Subscribe(answer, added.number, request))
 
     def _unsubscribe(self, frame: Frame) -> None:
-        removed = self._deliveries.remove(readSubscriptionKey(frame, self._agreed))
         named = frame.headers.get("svc-subscriptionId")
-        if named is not None and named.lower() != removed.subscriptionId:
-            raise ParameterInvalid("svc-subscriptionId is not this subscription's")
-        self._effects.append(Unsubscribe(removed.number, isForgotten=named is not None))
+        number = self._deliveries.end(readSubscriptionKey(frame, self._agreed), named)
+        self._effects.append(Unsubscribe(number, isForgotten=named is not None))
         self._done(frame)
 
     def _acknowledge(self, frame: Frame) -> None:

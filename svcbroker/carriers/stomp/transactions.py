@@ -77,18 +77,18 @@ class Transactions:
         @raise ParameterInvalid: there is no such transaction.
         @raise Overloaded: this is more than transactions may hold.
         """
-        transaction = self._find(name)
+        transaction, settings = self._find(name), self._settings
+        size = len(part.content) if isinstance(part, Publication) else 0
+        if self._frames >= settings.maxTransactionFrames:
+            raise Overloaded(f"transactions hold {settings.maxTransactionFrames} frames")
+        if self._size + size > settings.maxTransactionBytes:
+            raise Overloaded(f"transactions hold {settings.maxTransactionBytes} bytes")
         self._frames += 1
+        self._size += size
         if isinstance(part, Publication):
             transaction.publications.append(part)
-            self._size += len(part.content)
         else:
             transaction.acknowledgements.append(part)
-        settings = self._settings
-        if self._frames > settings.maxTransactionFrames:
-            raise Overloaded(f"transactions hold {settings.maxTransactionFrames} frames")
-        if self._size > settings.maxTransactionBytes:
-            raise Overloaded(f"transactions hold {settings.maxTransactionBytes} bytes")
 
     def end(self, name: str) -> Transaction:
         """

@@ -308,6 +308,18 @@ class MessageTests(SynchronousTestCase):
         [answer] = self.client.frames()
         self.assertEqual((answer.command, answer["code"]), ("ERROR", "200101"))
 
+    def test_endedSubscriptionIsNotResumed(self) -> None:
+        """The ERROR waits for the answers before it; the client may stop to read meanwhile."""
+        server, made = self.subscribe()
+        server.fixture.ledger.isHolding = True
+        self.client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
+        made.subscriber.subscriptionEnded(Overloaded())
+        self.client.stopReading()
+        self.client.goOnReading()
+        server.fixture.ledger.release()
+        commands = [each.command for each in self.client.frames()]
+        self.assertEqual(commands, ["RECEIPT", "ERROR"])
+
     def test_readerProvidesISubscriber(self) -> None:
         server = Server()
         verifyObject(ISubscriber, Reader(server.connect().protocol, 1))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.stomp import WEEVENT_1_1
+from svcbroker.carriers.stomp import WEEVENT_1_1, StompSettings
 from svcbroker.carriers.stomp.dialects import LISTENER_DELAY
 from svcbroker.errors import TopicNotFound
 from svcbroker.model import Edge, EventId
@@ -235,6 +235,42 @@ class SubscribeTests(WeEventTestCase):
         self.ask(self.client, unsubscribe(1, OWN))
         self.clock.advance(LISTENER_DELAY)
         self.assertTrue(self.server.fake.made[0].isClosed)
+
+    def test_refusedUnsubscribeChangesNothing(self) -> None:
+        """The connection stays open, so a subscription that it no longer knew would stay, too."""
+        made = self.subscribed(1)
+        data = {"id": "1", "weevent-subscriptionId": UUID.format(2)}
+        answer = self.ask(self.client, frame("UNSUBSCRIBE", data))
+        self.assertEqual((answer.command, answer["receipt-id"]), ("ERROR", "1"))
+        self.assertFalse(made.isClosed)
+        made.publish(event(1))
+        self.assertEqual([each.command for each in self.client.frames()], ["MESSAGE"])
+        self.ask(self.client, unsubscribe(1, made.subscriptionId))
+        self.assertTrue(made.isClosed)
+
+    def test_fullTransactionKeepsNothingMore(self) -> None:
+        """The connection stays open after the refusal."""
+        settings = StompSettings(maxTransactionFrames=2)
+        self.client = Server(settings, dialect=WEEVENT_1_1).client()
+        self.ask(self.client, CONNECT)
+        self.client.send("BEGIN", {"transaction": "t"})
+        for number in range(4):
+            self.client.sendBytes(send(number, transaction="t"))
+        commands = [each.command for each in self.client.frames()]
+        self.assertEqual(commands, ["RECEIPT", "RECEIPT", "ERROR", "ERROR"])
+        answer = self.ask(self.client, frame("COMMIT", {"transaction": "t", "receipt": "r"}))
+        self.assertEqual(answer["eventId"].count(","), 1)
+
+    def test_failedCommitLeavesNothingBehind(self) -> None:
+        """The connection stays open after the refusal."""
+        self.subscribed(1)
+        session = self.client.protocol._session
+        for _ in range(3):
+            self.client.send("BEGIN", {"transaction": "t"})
+            self.client.sendBytes(send(1, destination="none", transaction="t"))
+            self.client.send("ACK", {"subscription": "1", "message-id": "1-0123abcd-1-1"})
+            self.client.send("COMMIT", {"transaction": "t"})
+        self.assertEqual(session._acknowledgements, {})
 
     def test_patternsAndListsReachTheBroker(self) -> None:
         made = self.subscribed(1, destination="com/#,a")
