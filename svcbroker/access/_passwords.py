@@ -20,6 +20,8 @@ _PHC = re.compile(
 )
 _MAX_MEMORY: Final = 1024 * 1024
 """The most memory that verifying a password may take, in KiB."""
+_MAX_LENGTH: Final = 127
+"""How long a hash may be that libsodium verifies, in characters."""
 
 DEFAULT_COST: Final = f"m={_MEMORY // 1024},t={_OPERATIONS},p=1"
 
@@ -44,10 +46,12 @@ def checkHash(text: str) -> str:
     @raise ValueError: it is none.
     """
     found = _PHC.fullmatch(text)
-    if found is None or not 8 * int(found[2]) <= int(found[1]) <= _MAX_MEMORY:
+    isCostly = found is None or not 8 * int(found[2]) <= int(found[1]) <= _MAX_MEMORY
+    if isCostly or len(text) > _MAX_LENGTH:
         raise ValueError(
-            "must be an argon2id hash, $argon2id$v=19$m=...,t=...,p=...$SALT$HASH, with at most "
-            "1 GiB of memory: svcbroker account passwd makes it"
+            "must be an argon2id hash, $argon2id$v=19$m=...,t=...,p=...$SALT$HASH, of at most "
+            f"{_MAX_LENGTH} characters, with at most 1 GiB of memory: svcbroker account passwd "
+            "makes it"
         )
     return text
 

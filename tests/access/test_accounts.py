@@ -82,6 +82,11 @@ class PasswordTests(SynchronousTestCase):
         self.assertEqual(costOf(hash), costOf(CHEAP))
         self.assertFalse(verifyPassword(hash, b"secret"))
 
+    def test_longestHashesAreVerified(self) -> None:
+        hash = CHEAP + "x" * 34
+        self.assertEqual(checkHash(hash), hash)
+        self.assertFalse(verifyPassword(hash, b"secret"))
+
     def test_otherTextsAreNoHashes(self) -> None:
         for text in (
             *("", "secret", "$6$salt$hash", CHEAP[:-30], CHEAP + "\n", CHEAP + "$"),
@@ -92,6 +97,7 @@ class PasswordTests(SynchronousTestCase):
                 CHEAP.replace("t=1", "t=0"),
             ),
             CHEAP.replace("p=1", "p=0"),
+            CHEAP + "x" * 35,
         ):
             self.assertRaises(ValueError, checkHash, text)
 
