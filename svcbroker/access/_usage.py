@@ -41,8 +41,9 @@ class TokenBucket:
     def delay(self) -> float:
         """How long there is less than 1 to use, in seconds; 0 where there is more."""
         now = self._seconds()
-        self._level = min(self._most, self._level + (now - self._filledAt) * self._rate)
-        self._filledAt = now
+        # The reactor's clock is the wall clock, which may be set back.
+        refill = max(0.0, now - self._filledAt) * self._rate
+        self._level, self._filledAt = min(self._most, self._level + refill), now
         return 0.0 if self._level >= 1 else (1 - self._level) / self._rate
 
     def spend(self, amount: float) -> None:

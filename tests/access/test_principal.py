@@ -101,6 +101,15 @@ class UsageTests(SynchronousTestCase):
         usage.spend(1, 1000)
         self.assertRaises(QuotaExceeded, usage.spend, 1, 1000)
 
+    def test_clockThatIsSetBackTakesNothingFromARate(self) -> None:
+        usage = self.usage(Quotas(publishes=10))
+        self.clock.advance(-3600)
+        for _ in range(10):
+            usage.spend(1, 1000)
+        self.assertAlmostEqual(usage.delay(), 0.1)
+        self.clock.advance(0.11)
+        usage.spend(1, 1000)
+
     def test_aLargeUseIsPaidForAfterwards(self) -> None:
         usage = self.usage(Quotas(bytes=100))
         usage.spend(1, 1000)
