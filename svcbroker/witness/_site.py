@@ -31,26 +31,34 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 class BoundedRequest(Request):
     """
-    A request whose body is bounded while it arrives.
+    A request whose body is bounded while it arrives. One that is too long is refused once, and its
+    connection closed.
     """
 
     _received = 0
+    _isRefused = False
 
     def gotLength(self, length: int | None) -> None:
         """See C{twisted.web.http.Request}."""
         if length is not None and length > MAX_REQUEST_SIZE:
-            self._end()
+            self._refuse()
         super().gotLength(min(length or 0, MAX_REQUEST_SIZE))
 
     def handleContentChunk(self, data: bytes) -> None:
         """See C{twisted.web.http.Request}."""
         self._received += len(data)
-        if self._received > MAX_REQUEST_SIZE:
-            self._end()
-        else:
+        if self._received > MAX_REQUEST_SIZE and not self._isRefused:
+            self._refuse()
+        if not self._isRefused:
             super().handleContentChunk(data)
 
-    def _end(self) -> None:
+    def process(self) -> None:
+        """See C{twisted.web.http.Request}."""
+        if not self._isRefused:
+            super().process()
+
+    def _refuse(self) -> None:
+        self._isRefused = True
         transport: Any = self.channel.transport
         transport.write(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
         transport.loseConnection()

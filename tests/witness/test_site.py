@@ -93,10 +93,12 @@ class SiteTests(WitnessCase):
     def test_bodiesAreBounded(self) -> None:
         """A body that is too long ends the connection, with its length given before or not."""
         long = b"x" * (MAX_REQUEST_SIZE + 1)
-        chunked = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(long) + long
+        chunked = b"POST /add-checkpoint HTTP/1.1\r\nHost: w\r\nTransfer-Encoding: chunked\r\n\r\n"
         for sent in (
             self.request(long)[:200],
-            b"POST /add-checkpoint HTTP/1.1\r\nHost: w\r\n" + chunked,
+            self.request(long),
+            b"%b%x\r\n%b" % (chunked, len(long), long),
+            chunked + b"1\r\nx\r\n" * 2 * MAX_REQUEST_SIZE + b"0\r\n\r\n",
         ):
             transport = self.send(sent)
             self.assertEqual(self.answerOf(transport)[0], 413)
