@@ -25,6 +25,7 @@ POLICY: Final = "policy.txt"
 """The file of the policy by which it is verified where the reader has none."""
 PROOFS: Final = "proofs/"
 """The folder of the proofs."""
+PROOF_SUFFIX: Final = ".tlog-proof"
 STAMP: Final = "timestamps/"
 """The folder of the time stamps (RFC 3161) of checkpoints."""
 PAGE: Final = "verify.html"
@@ -54,7 +55,7 @@ class Bundle:
         """The file of the bundle, with its page."""
         files = {
             POLICY: self.policy,
-            **{f"{PROOFS}{name}.tlog-proof": data for name, data in self.proofs.items()},
+            **{f"{PROOFS}{name}{PROOF_SUFFIX}": data for name, data in self.proofs.items()},
             **{f"{STAMP}{name}": data for name, data in self.timestamps.items()},
         }
         page = makePage(files)
@@ -75,8 +76,8 @@ class Bundle:
             raise Malformed(f"the bundle has no {POLICY}")
         proofs, timestamps = {}, {}
         for name, content in files.items():
-            if name.startswith(PROOFS):
-                proofs[name.removeprefix(PROOFS).removesuffix(".tlog-proof")] = content
+            if name.startswith(PROOFS) and name.endswith(PROOF_SUFFIX):
+                proofs[name.removeprefix(PROOFS).removesuffix(PROOF_SUFFIX)] = content
             elif name.startswith(STAMP):
                 timestamps[name.removeprefix(STAMP)] = content
             else:

@@ -110,7 +110,9 @@ class BundleTests(SynchronousTestCase):
             {"README.txt", "policy.txt", "verify.html"},
         )
         without = {name: data for name, data in files.items() if name != "policy.txt"}
-        for wrong in ({**files, "more": b""}, without, {"policy.txt": b""}):
+        [proof, *_] = (name for name in files if name.startswith("proofs/"))
+        twice = {**files, proof.removesuffix(".tlog-proof"): b""}
+        for wrong in ({**files, "more": b""}, twice, without, {"policy.txt": b""}):
             with self.assertRaises(Malformed):
                 Bundle.decode(encodeArchive(wrong))
 
