@@ -5,7 +5,7 @@ Copying a data directory, also while a broker runs on it.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import mkdtemp
@@ -126,24 +126,23 @@ def _copyGroup(source: Path, target: Path, report: Report, findings: Findings) -
                     "new keys meanwhile, then try again, or it is lost"
                 )
         writeKeyFiles(target / KEYS_NAME, validators, keys)
-    elif not _copyBrokerFiles(source, target):
+    elif not _copyFiles(source, target, BROKER_FILES):
         findings.note(f"{source.name}/{KEYS_NAME}", "there are no keys, so none were copied")
-    if (source / COPY_NAME).exists():
-        shutil.copy(source / COPY_NAME, target / COPY_NAME)
-        syncFile(target / COPY_NAME)
+    _copyFiles(source, target, [COPY_NAME])
     syncFile(target)
     return Checkpoint.of(chain.head)
 
 
-def _copyBrokerFiles(source: Path, target: Path) -> bool:
+def _copyFiles(source: Path, target: Path, names: Sequence[str]) -> bool:
     """
-    Copy the identity of a broker beside an engine.
+    Copy those of some files that there are.
 
-    @return: whether it has one.
+    @return: whether there are any.
     """
-    found = [name for name in BROKER_FILES if (source / name).exists()]
+    found = [name for name in names if (source / name).exists()]
     for name in found:
         shutil.copy(source / name, target / name)
+        syncFile(target / name)
     return bool(found)
 
 

@@ -178,10 +178,10 @@ class _ChainAudit:
                 "been stored",
             )
         for height in sorted(self._wanted):
-            self._found.damage(
-                "checkpoint",
-                f"the chain ends at block {self._blocks.height}, before checkpoint {height}",
-            )
+            problem = f"the chain ends at block {self._blocks.height}, before checkpoint {height}"
+            if height <= self._blocks.height:
+                problem = f"the block of checkpoint {height} is missing, or cannot be read"
+            self._found.damage("checkpoint", problem)
         return self._audited(genesis)
 
     def _audited(self, genesis: Genesis) -> AuditedChain:

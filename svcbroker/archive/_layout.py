@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from errno import EEXIST
 from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ..storage import syncFile
+from ..storage import syncFile, writeFile
 
 STORE_NAME: Final = "ledger.sqlite"
 """The chain of a group, in the group's directory."""
@@ -120,23 +121,22 @@ def writeKeyFiles(
     directory: Path, validators: Sequence[bytes], keys: Mapping[bytes, KeyFile]
 ) -> None:
     """
-    Copy the key files of some validators into a directory, which is made. Those that are there
+    Copy the key files of some validators into a directory, which is made. Keys that are there
     already stay. They are on stable storage when this returns.
 
     @param validators: their public keys.
     @param keys: key files by their public keys; those of all validators are among them.
-    @raise OSError: a file cannot be written.
+    @raise OSError: a file cannot be written, or has another key.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
+    kept = {each.path for each in readKeyFiles(directory) if each.key is not None}
     for key in validators:
         path = directory / keys[key].path.name
         if path == keys[key].path:
             continue
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(keys[key].text)
-            file.flush()
-            os.fsync(file.fileno())
+        if path in kept:
+            raise FileExistsError(EEXIST, "it has another key", str(path))
+        writeFile(path, keys[key].text, 0o600)
     syncFile(directory)
 
 

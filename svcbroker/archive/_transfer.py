@@ -5,6 +5,7 @@ Bringing the blocks of one data directory into another.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -39,14 +40,12 @@ def transferChain(
     failures: list[Exception] = []
 
     def export() -> None:
-        with os.fdopen(writing, "wb") as file:
+        # The import may have failed before all was written, and says why.
+        with suppress(BrokenPipeError), os.fdopen(writing, "wb") as file:
             try:
                 exportChain(source, file, first=first, last=last)
             except (RangeUnknown, StorageError) as error:
                 failures.append(error)
-            except BrokenPipeError:
-                # The import has failed, and says why.
-                file.detach()
 
     exporting = Thread(target=export, name="export")
     exporting.start()

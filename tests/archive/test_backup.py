@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from unittest import SkipTest, mock
 
-from svcbroker.archive import COPY_NAME, BackupRefused, audit, backUp, markCopy
+from svcbroker.archive import BROKER_FILES, COPY_NAME, BackupRefused, audit, backUp, markCopy
 from svcbroker.archive._replay import ROUNDS_ASIDE
 from svcbroker.ledgers.pbft._keyfiles import writeSeeds
 from svcbroker.proofs import Checkpoint
@@ -81,6 +81,26 @@ class BackupTests(ArchiveTestCase):
         markCopy(self.directory, "http://original.example")
         backUp(self.dataDir, self.target)
         self.assertEqual((self.target / "1" / COPY_NAME).read_text(), "http://original.example\n")
+
+    def test_everyFileIsSynced(self) -> None:
+        """Each file of the copy is on stable storage, the identity beside an engine included."""
+        self.makeChain().close()
+        self.makeMetadata()
+        markCopy(self.directory, "http://original.example")
+        for name in BROKER_FILES:
+            (self.directory / name).write_text(name)
+        synced: set[int] = set()
+        fsync = os.fsync
+
+        def recorded(descriptor: int) -> None:
+            fsync(descriptor)
+            synced.add(os.fstat(descriptor).st_ino)
+
+        with mock.patch.object(os, "fsync", recorded):
+            backUp(self.dataDir, self.target)
+        files = [each for each in self.target.rglob("*") if not each.name.endswith("-tip")]
+        self.assertGreater(len(files), 5)
+        self.assertEqual([each for each in files if each.stat().st_ino not in synced], [])
 
     def test_copyBesideRunningBroker(self) -> None:
         """While blocks are appended, the copy is of one moment, and notes are of an earlier

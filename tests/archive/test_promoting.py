@@ -4,6 +4,7 @@ Restoring chains up to a height, and going on with copies.
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from svcbroker.archive import (
@@ -56,6 +57,20 @@ class TransferTests(ArchiveTestCase):
         self.change("DELETE FROM body WHERE height = 3")
         with self.assertRaisesRegex(Exception, "block 3 is missing"):
             transferChain(self.directory, target, group="1")
+
+    def test_refusedImportEndsTheExport(self) -> None:
+        """Where the import is refused its error is raised, and the exporting thread has none."""
+        failed: list[object] = []
+        self.patch(threading, "excepthook", failed.append)
+        chain = self.makeChain()
+        target = self.dataDir.parent / "restored"
+        (target / "two").mkdir(parents=True)
+        for size in (15_000, 500_000):
+            chain.publish("first", bytes(size))
+            with self.assertRaisesRegex(ImportRefused, "not of group two"):
+                transferChain(self.directory, target, group="two")
+        chain.close()
+        self.assertEqual(failed, [])
 
 
 class PromotionTests(ArchiveTestCase):
@@ -132,6 +147,18 @@ class PromotionTests(ArchiveTestCase):
         promote(self.directory, keys, mayRemove=True)
         height = self.chain.head.height
         self.checkPromoted(height, (height + 1, ROUNDS_ASIDE))
+
+    def test_incompleteKeysAreReplacedAndOthersKept(self) -> None:
+        """A key file that a crash has cut off is written again; one with another key stays."""
+        keys, target = self.original / "keys", self.directory / "keys"
+        promote(self.directory, keys)
+        (target / "node1.key").write_bytes(b"0123")
+        promote(self.directory, keys)
+        self.checkPromoted(4, (5, ROUNDS_ASIDE))
+        writeSeeds(target, {"node1": bytes(32)})
+        with self.assertRaises(FileExistsError):
+            promote(self.directory, keys)
+        self.assertEqual((target / "node1.key").read_text(), f"{bytes(32).hex()}\n")
 
     def test_keysOfOtherValidatorsAreRefused(self) -> None:
         """Without the keys of the last block's validators nothing changes."""

@@ -116,6 +116,16 @@ class RewritingTests(ArchiveTestCase):
             checkpoints={"1": [genesis, kept]},
         )
 
+    def test_missingBlockMissesCheckpoint(self) -> None:
+        """A checkpoint whose block is missing is not said to be behind the end of the chain."""
+        chain = self.makeDirectory()
+        self.change("DELETE FROM head WHERE height = 3")
+        found = self.bad(
+            "group 1, checkpoint: the block of checkpoint 3 is missing",
+            checkpoints={"1": [Checkpoint(3, bytes(32)), Checkpoint.of(chain.head)]},
+        )
+        self.assertEqual(sum("checkpoint" in line for line in found), 1)
+
     def test_anotherChain(self) -> None:
         """A whole other chain is good, but not of the same genesis."""
         self.makeDirectory()
