@@ -44,7 +44,7 @@ class Reason(Enum):
     TIMEOUT = "timeout"
     """There was no answer in time."""
     BAD_ANSWER = "bad answer"
-    """It answered what no engine """
+    """It answered what no engine answers."""
     KNOWN = "known"
     """The transaction is in the engine's mempool or cache already."""
     FULL = "full"
