@@ -17,11 +17,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...errors import BrokerError
-from ...model import Position, filterExpression, filterMatches, isPattern
+from ...model import Position, filterExpression, isPattern
 from ...net.deferreds import asDeferred
 from ._follower import Follower
 from ._positions import KeptPositions
 from ._subscription import LogSubscription
+from ._trie import FilterSet
 
 SLICE: Final = 0.005
 """For how long subscriptions are looked at without a pause, in seconds."""
@@ -36,6 +37,12 @@ _MAX_CANDIDATES: Final = 1000
 
 TOPICS_AT_ONCE: Final = 1000
 """How many topics are listed in one step."""
+
+MATCHED_AT_ONCE: Final = 200
+"""How many topics are compared with filters in one step."""
+
+_FEW: Final = 8
+"""So many filters are one regular expression. Of a thousand it tries one after the other."""
 
 LOOKED_UP_AT_ONCE: Final = 50
 """In how many topics the first event is looked up in one step."""
@@ -176,20 +183,29 @@ class _LogSearch:
         page = await self._ledger.listBlocks(0, 1, height=height)
         return page.items[0].timestamp if page.items else None
 
+    async def among(self, filters: Sequence[str], topics: Sequence[str]) -> Sequence[str]:
+        """Those of some topics that filters match."""
+        matches: Callable[[str], object] = FilterSet(filters).matches
+        if len(filters) <= _FEW:
+            matches = re.compile("|".join(map(filterExpression, filters)), re.DOTALL).fullmatch
+        found: list[str] = []
+        for start in range(0, len(topics), MATCHED_AT_ONCE):
+            found += filter(matches, topics[start : start + MATCHED_AT_ONCE])
+            await self._pace()
+        return found
+
     async def _matching(self, filters: Sequence[str]) -> Sequence[str]:
-        """The topics that filters match."""
+        """The open topics that filters match."""
         if not any(map(isPattern, filters)):
             return filters
         found = self._topics.get(filters)
         if found is None:
             if self._open is None:
                 self._open = await self._listTopics()
-            matches = re.compile("|".join(map(filterExpression, filters))).fullmatch
-            found = [each for each in self._open if matches(each)]
+            found = await self.among(filters, self._open)
             # Thousands of patterns that match everything must not take up the memory.
             if len(found) <= TOPICS_AT_ONCE:
                 self._topics[filters] = found
-            await self._pace()
         return found
 
     async def _listTopics(self) -> list[str]:
@@ -346,8 +362,5 @@ class Backlog:
         if position.index < 0 or not 0 < height <= follower.height:
             return 0
         events = (await follower.readBlock(height)).events
-        return sum(
-            event.index > position.index
-            and any(filterMatches(filter, event.topic) for filter in filters)
-            for event in events
-        )
+        topics = [event.topic for event in events if event.index > position.index]
+        return len(await self._searches[group].among(filters, topics))

@@ -161,7 +161,8 @@ class LogSubscription:
         inLog = await self._follower.ledger.countEvents(filters, cursor.height)
         if cursor.index >= 0 and 0 < cursor.height <= self._follower.height:
             block = await self._follower.readBlock(cursor.height)
-            inLog -= sum(e.index <= cursor.index and self._matches(e) for e in block.events)
+            matches = FilterSet(filters).matches
+            inLog -= sum(e.index <= cursor.index and matches(e.topic) for e in block.events)
         return self._unacknowledged + max(0, inLog)
 
     def _mayCount(self, filter: str) -> bool:

@@ -4,12 +4,14 @@ Tests of what is told of events that wait for durable subscriptions.
 
 from __future__ import annotations
 
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker.subscriptions import Holder, StoredPosition, Survey, _backlog
 from svcbroker.model import Position
 
 from .test_durable import uuid
+from .test_reading import publishBlock
 from .test_subscriptions import UUID, Fixture, Reader
 
 
@@ -135,6 +137,46 @@ class BacklogTests(SynchronousTestCase):
         self.assertEqual(backlog.survey().totals["1", "stomp"].count, 3)
         self.fixture.clock.pump([0, 0, 0])
         self.assertEqual(backlog.survey().totals["1", "stomp"].count, 6)
+
+    def countPauses(self) -> list[float]:
+        """Have surveys pause after each step, for no time. A step compares two topics."""
+        pauses: list[float] = []
+
+        def pause(clock: object, seconds: float) -> Deferred[None]:
+            pauses.append(seconds)
+            return succeed(None)
+
+        self.patch(_backlog, "deferLater", pause)
+        self.patch(_backlog, "SLICE", -1.0)
+        self.patch(_backlog, "MATCHED_AT_ONCE", 2)
+        return pauses
+
+    def test_topicsAreMatchedInSteps(self) -> None:
+        """A session may have a thousand patterns, and a group any number of topics."""
+        self.fixture.open(*map(str, range(17)))
+        when = self.publish()
+        pauses = self.countPauses()
+        for filters in (
+            ["#"],
+            ["t/+", "u/+", "+"],
+            [f"+/{number}" for number in range(20)] + ["+"],
+        ):
+            self.subscribe(*filters).subscription.close()
+            self.fixture.positions.move(UUID, StoredPosition(Position(1, -1)), day=1)
+            pauses.clear()
+            self.assertEqual(self.counts(), [("stomp", 1, when)])
+            self.assertGreaterEqual(len(pauses), 10)
+            self.fixture.subscriptions.forget(UUID)
+
+    def test_eventsOfABlockAreMatchedInSteps(self) -> None:
+        publishBlock(self.fixture, ["t"] * 20)
+        self.fixture.turn()
+        height = self.fixture.subscriptions.end("1").height - 1
+        self.subscribe("t", "+").subscription.close()
+        self.fixture.positions.move(UUID, StoredPosition(Position(height, 1)), day=1)
+        pauses = self.countPauses()
+        self.assertEqual([count for _, count, _ in self.counts()], [18])
+        self.assertGreaterEqual(len(pauses), 9)
 
     def test_stopEndsTheSurvey(self) -> None:
         self.patch(_backlog, "SLICE", -1.0)

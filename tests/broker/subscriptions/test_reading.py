@@ -501,6 +501,24 @@ class AccessTests(ReadingTestCase):
             self.failureResultOf(asked, errors.NotAuthenticated)
 
 
+class WaitingTests(SynchronousTestCase):
+    def test_onlyWhatMayBeCountedIsTakenOff(self) -> None:
+        """Events of patterns are not counted for an account that may not read all of them."""
+        fixture = Fixture()
+        fixture.open(*TOPICS)
+        reader = fixture.subscribe(
+            "a", "c/#", principal=principalOf("subscribe 1 a", "subscribe 1 c/d")
+        )
+        reader.left = 1
+        for topics in (["c/d"] * 5 + ["a"], ["a"] * 3):
+            publishBlock(fixture, topics)
+        fixture.turn()
+        self.assertEqual(len(reader.events), 6)
+        listing = fixture.subscriptions.listSubscriptions(ANYBODY, "1")
+        [record] = self.successResultOf(listing)
+        self.assertEqual(record.notifying, 3)
+
+
 def publishBlock(fixture: Fixture, topics: Sequence[str]) -> list[bytes]:
     """Publish an event to each of these topics, all in one block; their contents."""
     ledger = fixture.ledger
