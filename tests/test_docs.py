@@ -240,4 +240,4 @@ class JournalTests(SynchronousTestCase):
             self.assertEqual(page.total, expected)
             self.successResultOf(ledger.stop())
             with (directory / "journal.txt").open("ab") as file:
-                file.write(b'{"now": 1, "kind": "Op')
+                file.write(b'[1,"Op')

@@ -26,7 +26,8 @@ class JournalTests(DaemonTestCase):
         self.assertIn("journal\n", shown.protocol.output)
         daemon = await self.start(ledger="journal:file=log.txt")
         self.assertIs(await daemon.call("/rest/open", topic="t"), True)
-        sent = await daemon.call("/rest/publish", topic="t", content="kept")
+        publish = {"topic": "t", "content": "kept", "idempotencyKey": "one"}
+        sent = await daemon.call("/rest/publish", **publish)
         blocks = await daemon.call("/admin/block/blockList")
         self.assertEqual(await daemon.stop(signal.SIGKILL), -signal.SIGKILL)
         self.assertTrue((self.dataDir / "1" / "log.txt").exists())
@@ -34,3 +35,4 @@ class JournalTests(DaemonTestCase):
         event = await daemon.call("/rest/getEvent", eventId=sent["eventId"])
         self.assertEqual(event["content"], "a2VwdA==")
         self.assertEqual(await daemon.call("/admin/block/blockList"), blocks)
+        self.assertEqual(await daemon.call("/rest/publish", **publish), sent)

@@ -7,13 +7,12 @@ are in the file too, so the same lines give the same blocks, with the same hashe
 
 from __future__ import annotations
 
-import json
 import os
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.components import proxyForInterface
@@ -28,29 +27,31 @@ from svcbroker.interfaces import (
     Submission,
 )
 from svcbroker.ledgers.memory import MemoryLedger
-from svcbroker.model import CloseTopic, OpenTopic, PublishEvent, Request, isPlain
+from svcbroker.model import CloseTopic, OpenTopic, PublishEvent, Request
 
 KINDS = {kind.__name__: kind for kind in (OpenTopic, CloseTopic, PublishEvent)}
+
+
+def isSupported(request: Request) -> bool:
+    """Whether a journal executes a request: not those with signatures and authors, nor erasures."""
+    if isinstance(request, PublishEvent):
+        return request.author is None
+    if isinstance(request, OpenTopic):
+        return request.authors is None
+    return isinstance(request, CloseTopic)
 
 
 def encodeLine(now: float, request: Request) -> bytes:
     """A request as a line, with its end."""
     # A request may be of a subclass: the broker submits what carriers have parsed.
     kind = next(name for name, kind in KINDS.items() if isinstance(request, kind))
-    fields: dict[str, Any] = {"now": now, "kind": kind, "topic": request.topic}
-    if isinstance(request, PublishEvent):
-        fields["content"] = b64encode(request.content).decode("ascii")
-        fields["extensions"] = dict(request.extensions)
-    return json.dumps(fields).encode("ascii") + b"\n"
+    return msgspec.json.encode((now, kind, request)) + b"\n"
 
 
 def decodeLine(line: bytes) -> tuple[float, Request]:
     """What L{encodeLine} wrote."""
-    fields = json.loads(line)
-    now, kind = fields.pop("now"), KINDS[fields.pop("kind")]
-    if "content" in fields:
-        fields["content"] = b64decode(fields["content"])
-    return now, kind(**fields)
+    now, kind, request = msgspec.json.decode(line, type=tuple[float, str, msgspec.Raw])
+    return now, msgspec.json.decode(request, type=KINDS[kind])
 
 
 class JournalLedger(proxyForInterface(ILedger, "_memory")):
@@ -78,17 +79,16 @@ class JournalLedger(proxyForInterface(ILedger, "_memory")):
             lines = self._readLines()
             self._file = self._path.open("ab", buffering=0)
             if not lines:
-                first = {"now": self._context.now(), "key": self._context.entropy(32).hex()}
-                lines = [json.dumps(first).encode("ascii") + b"\n"]
+                first = self._context.now(), self._context.entropy(32).hex()
+                lines = [msgspec.json.encode(first) + b"\n"]
                 self._write(lines[0])
         except OSError as error:
             raise LedgerUnavailable(
                 f"{self._path} cannot be used ({error.strerror}): check the data directory"
             ) from error
         try:
-            first = json.loads(lines[0])
-            self._now, key = first["now"], bytes.fromhex(first["key"])
-            self.chain = key
+            self._now, text = msgspec.json.decode(lines[0], type=tuple[float, str])
+            self.chain = key = bytes.fromhex(text)
             self._memory = MemoryLedger(
                 evolve(self._context, now=lambda: self._now, entropy=lambda size: key)
             )
@@ -96,7 +96,7 @@ class JournalLedger(proxyForInterface(ILedger, "_memory")):
             for line in lines[1:]:
                 now, request = decodeLine(line)
                 self._perform(now, [request])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError) as error:
             self._file.close()
             raise LedgerUnavailable(f"{self._path} is damaged: restore it from a backup") from error
         self._isRunning = True
@@ -122,8 +122,8 @@ class JournalLedger(proxyForInterface(ILedger, "_memory")):
         """See L{ILedger}."""
         if not self._isRunning:
             return Submission.refused(len(requests), LedgerUnavailable("the ledger is stopped"))
-        if not all(map(isPlain, requests)):
-            error = ParameterInvalid("a journal has no signatures, idempotency keys and erasures")
+        if not all(map(isSupported, requests)):
+            error = ParameterInvalid("a journal has no signatures, authors and erasures")
             return Submission.refused(len(requests), error)
         submission = Submission(len(requests))
         now = self._context.now()
