@@ -22,6 +22,7 @@ from svcbroker.version import readVersion
 from tests.access.support import openAccess
 from tests.broker.support import FailingWebhooks, FakeDirectory
 from tests.carriers.http.support import BASE, FORM, Connection, requestBytes
+from tests.test_imports import FLOORS, KIT
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.rst"
 PACKAGE = Path(svcbroker.__file__).parent
@@ -56,6 +57,18 @@ def filesListed() -> list[str]:
     _, _, rest = PAGE.read_text("utf-8").partition(".. _reading-publish:")
     paragraph = next(part for part in rest.split("\n\n") if part.startswith("To understand"))
     return re.findall(r"``((?!tests/)[\w/]+\.py)``", paragraph)
+
+
+class RoomTests(SynchronousTestCase):
+    """
+    The table of rooms.
+    """
+
+    def test_everyRoomIsListed(self) -> None:
+        """The page lists the rooms that there are, and no others."""
+        listed = re.findall(r"^   \* - ``(\w+)``$", PAGE.read_text("utf-8"), re.M)
+        rooms = {room for floor in FLOORS for room in floor if room.strip("_") == room != ""}
+        self.assertEqual(sorted(listed), sorted({*rooms, KIT}))
 
 
 class PublishTests(SynchronousTestCase):
