@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 from .daemon import DaemonTestCase
 
@@ -26,7 +27,7 @@ class JournalTests(DaemonTestCase):
         self.assertIn("journal\n", shown.protocol.output)
         daemon = await self.start(ledger="journal:file=log.txt")
         self.assertIs(await daemon.call("/rest/open", topic="t"), True)
-        publish = {"topic": "t", "content": "kept", "idempotencyKey": "one"}
+        publish: Any = {"topic": "t", "content": "kept", "idempotencyKey": "one"}
         sent = await daemon.call("/rest/publish", **publish)
         blocks = await daemon.call("/admin/block/blockList")
         self.assertEqual(await daemon.stop(signal.SIGKILL), -signal.SIGKILL)
