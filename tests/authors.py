@@ -4,13 +4,16 @@ Authors who sign events.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svcbroker.chain import statement
 from svcbroker.model import Authorship
 from svcbroker.testing.doubles import ScriptedLedger
+from tests.needed import neededProgram
 
 SIGNED_AT = 1_700_000_000_123
 
@@ -20,6 +23,12 @@ def tellChain(ledger: ScriptedLedger) -> bytes:
     chain: bytes = ledger._ledger._genesis.chain
     ledger.chain = chain
     return chain
+
+
+def makeKeyFile(path: Path) -> None:
+    """Have openssl make the key of an author, in a file."""
+    command = (neededProgram("openssl"), "genpkey", "-algorithm", "ed25519", "-out", path)
+    subprocess.run(command, check=True, capture_output=True)
 
 
 class Author:

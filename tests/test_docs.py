@@ -9,7 +9,6 @@ import importlib.util
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -19,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svcbroker.access import parseAccounts
 from svcbroker.broker import Publication
@@ -32,6 +31,7 @@ from svcbroker.tap import Options
 from svcbroker.testing import ClockFixture, LedgerFixture, makeLedgerTests
 from tests.certificates import makeCertificate
 from tests.directories import shortDirectory
+from tests.needed import neededProgram
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -165,9 +165,7 @@ class PageTests(SynchronousTestCase):
 
     def test_systemdUnitsAreValid(self) -> None:
         """systemd accepts the units; the programs that they start need not be installed."""
-        program = shutil.which("systemd-analyze")
-        if program is None:
-            raise SkipTest("there is no systemd-analyze")
+        program = neededProgram("systemd-analyze")
         target = Path(self.mktemp())
         target.mkdir()
         units = []

@@ -43,6 +43,7 @@ from svcbroker.chain import (
 )
 from svcbroker.chain._state import topicLeaf
 from svcbroker.model import AuthorSet, Authorship
+from tests.needed import neededProgram
 
 from . import reference
 from .reference import VECTORS, Sent
@@ -154,6 +155,7 @@ class EncodingTests(SynchronousTestCase):
 
     def test_opensslSignsTheSame(self) -> None:
         """openssl makes the signatures of the vectors with the keys that it has made."""
+        openssl = neededProgram("openssl")
         directory = Path(self.mktemp())
         directory.mkdir()
         pem, text = directory / "key.pem", directory / "statement"
@@ -161,7 +163,7 @@ class EncodingTests(SynchronousTestCase):
             text.write_text(vector["statement"], encoding="utf-8", newline="")
             for key in VECTORS3["authorKeys"]:
                 pem.write_text(key["pem"], encoding="ascii")
-                command = f"openssl pkeyutl -sign -rawin -inkey {pem} -in {text}".split()
+                command = (openssl, "pkeyutl", "-sign", "-rawin", "-inkey", pem, "-in", text)
                 signature = subprocess.run(command, check=True, capture_output=True).stdout
                 self.assertEqual(signature.hex(), vector["signatures"][key["name"]])
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
+from tests.authors import makeKeyFile
 
 ROOT = Path(svcbroker.__file__).parents[1]
 LIGHT = ("httpx", "msgspec", "attrs")
@@ -69,8 +70,7 @@ class ImportTests(SynchronousTestCase):
         """To verify and to sign, they need cryptography, and still no server."""
         path = Path(self.mktemp())
         path.parent.mkdir(parents=True, exist_ok=True)
-        command = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(path)]
-        subprocess.run(command, check=True, capture_output=True)
+        makeKeyFile(path)
         program = f"""
             from svcbroker.client import AuthorKey, Client
             key = AuthorKey.read({str(path.absolute())!r})

@@ -29,6 +29,7 @@ from svcbroker.chain import statement, verifySignature
 from svcbroker.commands import _keys, main
 from svcbroker.commands._command import CommandError
 from svcbroker.commands._keys import readAuthorKey
+from tests.needed import neededProgram
 from tests.proofs.authored import authored
 from tools.authoredchain import ADA, BERT
 from tools.signedchain import authorKey
@@ -78,7 +79,7 @@ class CommandTestCase(SynchronousTestCase):
     def openssl(self, command: str) -> bytes:
         """What openssl writes."""
         return subprocess.run(
-            ["openssl", *shlex.split(command)],
+            [neededProgram("openssl"), *shlex.split(command)],
             cwd=self.directory,
             check=True,
             capture_output=True,

@@ -14,6 +14,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from tests.authors import makeKeyFile
+
 from .daemon import Daemon
 from .test_proofs import CommandTestCase
 
@@ -47,8 +49,7 @@ class AuthorTests(CommandTestCase):
 
     async def attribute(self) -> None:
         """The whole of it."""
-        command = "openssl genpkey -algorithm ed25519 -out ada.pem"
-        subprocess.run(command.split(), cwd=self.root, check=True)
+        makeKeyFile(self.root / "ada.pem")
         daemon = await self.start(ledger="pbft:nodes=4")
         self.assertIs(await daemon.call("/rest/open", topic="t"), True)
         chain = (await daemon.call("/rest/genesis"))["chain"]

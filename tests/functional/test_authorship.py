@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from twisted.internet.threads import deferToThread
 
 import svcbroker
+from tests.authors import makeKeyFile
 
 from .daemon import Daemon, DaemonTestCase
 
@@ -21,17 +21,10 @@ SCRIPT = Path(svcbroker.__file__).parent.parent / "docs" / "examples" / "sign-ev
 
 
 class AuthorshipTests(DaemonTestCase):
-    if shutil.which("openssl") is None or not SCRIPT.exists():
-        skip = "needs openssl, and the documentation"
-
     async def start_(self) -> Daemon:
         daemon = await self.start(ledger="pbft:nodes=4")
         self.chain = (await daemon.call("/rest/genesis"))["chain"]
         return daemon
-
-    def makeKey(self, name: str) -> None:
-        command = ("openssl", "genpkey", "-algorithm", "ed25519", "-out", str(self.root / name))
-        subprocess.run(command, check=True, capture_output=True)
 
     async def sign(
         self, name: str, topic: str, content: bytes, key: str | None = None
@@ -58,7 +51,7 @@ class AuthorshipTests(DaemonTestCase):
     async def test_scriptSignsWhatTheChainTakes(self) -> None:
         daemon = await self.start_()
         for name in ("ann", "eve"):
-            self.makeKey(name)
+            makeKeyFile(self.root / name)
         content = b'{"total": 12}\n\0\xff'
         signed = await self.sign("ann", "t", content, "order-1")
         await daemon.call("/rest/open", topic="t", authors=signed["author"])
@@ -79,7 +72,7 @@ class AuthorshipTests(DaemonTestCase):
 
     async def test_commandSignsTheSame(self) -> None:
         self.chain = "ab" * 32
-        self.makeKey("ann")
+        makeKeyFile(self.root / "ann")
         signed = await self.sign("ann", "t", b"x", "k")
         command = (
             *(sys.executable, "-m", "svcbroker.commands", "sign", "--key", self.root / "ann"),

@@ -10,11 +10,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from shutil import which
-from unittest import SkipTest
 
 from attrs import frozen
 from twisted.internet.utils import getProcessOutputAndValue
+
+from tests.needed import neededProgram
 
 from .daemon import Daemon, DaemonTestCase, reactor
 
@@ -63,17 +63,10 @@ class CertificatesTestCase(DaemonTestCase):
         self.assertEqual(await process.exits(), 0, process.protocol.errors)
         return Made(root, process.protocol.output)
 
-    def program(self, name: str) -> str:
-        """Where a program is."""
-        path = which(name)
-        if path is None:
-            raise SkipTest(f"there is no {name}")
-        return path
-
     async def runCommand(self, name: str, *arguments: str) -> tuple[int, str]:
         """The exit code and the output of a program, its errors included."""
         output, errors, code = await getProcessOutputAndValue(
-            self.program(name), arguments, reactor=reactor, stdinBytes=b""
+            neededProgram(name), arguments, reactor=reactor, stdinBytes=b""
         )
         return code, (output + errors).decode("utf-8", "replace")
 
@@ -152,7 +145,7 @@ class RenewalTests(CertificatesTestCase):
         address = f"{host}:{await self.portOf(daemon, 'HTTP')}"
         before = (path / "cert.pem").read_text()
         self.assertEqual(await self.served(address), before)
-        old = self.spawn(self.program("openssl"), "s_client", "-connect", address, "-quiet")
+        old = self.spawn(neededProgram("openssl"), "s_client", "-connect", address, "-quiet")
         old.process.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await old.protocol.waitFor("alive")
 

@@ -6,10 +6,11 @@ its last comment says.
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
+
+from tests.authors import makeKeyFile
 
 from .daemon import DaemonTestCase
 
@@ -27,8 +28,7 @@ class PageTests(DaemonTestCase):
 
     async def test_programsPrintWhatThePageSays(self) -> None:
         daemon = await self.start(ledger="pbft:nodes=1")
-        command = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", "author.pem"]
-        subprocess.run(command, cwd=self.root, check=True, capture_output=True)
+        makeKeyFile(self.root / "author.pem")
         programs = [textwrap.dedent(each) for each in _PROGRAM.findall(PAGE.read_text("utf-8"))]
         self.assertGreaterEqual(len(programs), 9)
         for program in programs:

@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 import sys
 from hashlib import sha256
-from importlib.util import find_spec
 
 from twisted.internet.utils import getProcessOutputAndValue
+
+from tests.needed import needPackage
 
 from .daemon import DaemonTestCase, reactor
 
@@ -24,8 +25,6 @@ class SchemathesisTests(DaemonTestCase):
     """
 
     timeout = 1200.0
-    if find_spec("schemathesis") is None:
-        skip = "schemathesis is not installed (extra: contract)"
 
     async def test_findsNothing(self) -> None:
         """Schemathesis ends with nothing found."""
@@ -52,6 +51,7 @@ class SchemathesisTests(DaemonTestCase):
 
         @param headers: options for it.
         """
+        needPackage("schemathesis", "contract")
         daemon = await self.start(*given, ledger="pbft:nodes=4")
         arguments = [
             *(

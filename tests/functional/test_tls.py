@@ -7,12 +7,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from shutil import which
-from unittest import SkipTest
 
 from twisted.internet.utils import getProcessOutputAndValue
 
 from tests.certificates import NAME, makeCertificate
+from tests.needed import neededProgram
 
 from .daemon import DaemonTestCase, reactor
 
@@ -42,12 +41,9 @@ class TLSTests(DaemonTestCase):
 
     async def runCommand(self, name: str, *arguments: str) -> str:
         """The output of a program, its errors included."""
-        path = which(name)
-        if path is None:
-            raise SkipTest(f"there is no {name}")
         # With standard input closed, s_client ends after the handshake.
         output, errors, _ = await getProcessOutputAndValue(
-            path, arguments, reactor=reactor, stdinBytes=b""
+            neededProgram(name), arguments, reactor=reactor, stdinBytes=b""
         )
         text: str = (output + errors).decode("utf-8", "replace")
         return text

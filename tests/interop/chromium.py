@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from base64 import b64decode
 from itertools import count
 from pathlib import Path
@@ -16,9 +15,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.trial.unittest import SkipTest
 
 from tests.functional.daemon import TIMEOUT, reactor
+from tests.needed import neededProgram
 
 _KEYS: Final = {"Tab": ("Tab", 9, ""), "Enter": ("Enter", 13, "\r"), "Space": (" ", 32, " ")}
 _INTERVAL: Final = 0.05
@@ -53,9 +52,7 @@ class Chromium(ProcessProtocol):
 
         @raise SkipTest: it is not installed.
         """
-        program = shutil.which("chromium")
-        if program is None:
-            raise SkipTest("chromium is not installed")
+        program = neededProgram("chromium")
         self.process = reactor.spawnProcess(
             self,
             program,

@@ -5,28 +5,20 @@ A mosquitto to compare with.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import time
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.carriers.mqtt.conformance.brokers import IConnection, SocketBroker
 from tests.carriers.mqtt.conformance.client import MqttClient
 from tests.carriers.mqtt.conformance.packets import V5
 from tests.directories import shortDirectory
+from tests.needed import neededProgram
 
 TIMEOUT = 60.0
-
-
-def needed(program: str) -> str:
-    """The path of a program; the test is skipped where it is not installed."""
-    found = shutil.which(program) or shutil.which(program, path="/usr/sbin")
-    if found is None:
-        raise SkipTest(f"{program} is not installed")
-    return found
 
 
 class Mosquitto(SocketBroker):
@@ -40,8 +32,8 @@ class Mosquitto(SocketBroker):
     def __init__(self, test: SynchronousTestCase) -> None:
         super().__init__(("", 0), isForeign=True)
         self._test = test
-        self._program = needed("mosquitto")
-        self._tool = needed("mosquitto_passwd")
+        self._program = neededProgram("mosquitto")
+        self._tool = neededProgram("mosquitto_passwd")
         directory = shortDirectory(test)
         self._socket = directory / "socket"
         self._configuration = directory / "mosquitto.conf"

@@ -5,10 +5,11 @@ Clients that run on Node.
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest
+
+from tests.needed import neededProgram
 
 
 def nodeModules(*packages: str) -> str:
@@ -18,8 +19,7 @@ def nodeModules(*packages: str) -> str:
 
     @raise SkipTest: Node or a package is missing.
     """
-    if shutil.which("node") is None:
-        raise SkipTest("node is not installed")
+    neededProgram("node")
     named = filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep))
     for folder in [*named, "node_modules"]:
         if all(Path(folder, package).is_dir() for package in packages):

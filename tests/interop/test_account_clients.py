@@ -15,20 +15,18 @@ from typing import Any
 
 from twisted.internet.threads import deferToThread
 from twisted.internet.utils import getProcessOutputAndValue
-from twisted.trial.unittest import SkipTest
 
 from svcbroker.access import hashPassword
 from tests.functional.daemon import reactor
 from tests.functional.test_certificates import CertificatesTestCase, Made
+from tests.needed import neededProgram, needPackage
 
 from .node import nodeModules
-from .test_mqtt_clients import Paho, hasPaho
+from .test_mqtt_clients import Paho
 from .test_stomp import Frames
 
-try:
+with contextlib.suppress(ImportError):
     import stomp
-except ImportError:
-    stomp = None
 
 with contextlib.suppress(ImportError):
     from paho.mqtt.enums import MQTTProtocolVersion
@@ -95,8 +93,7 @@ class AccountClientTests(CertificatesTestCase):
         self.assertIn("Not authorized", output)
 
     async def test_pahoIsToldTheReasons(self) -> None:
-        if not hasPaho:
-            raise SkipTest("paho-mqtt is not installed")
+        needPackage("paho", "interop")
         await self.serve("mqtt")
         await deferToThread(self.withPaho)
 
@@ -126,8 +123,7 @@ class AccountClientTests(CertificatesTestCase):
         client.leave()
 
     async def test_stompPyLogsIn(self) -> None:
-        if stomp is None:
-            raise SkipTest("stomp.py is not installed")
+        needPackage("stomp", "interop")
         await self.serve("stomp")
         await deferToThread(self.withStompPy)
 
@@ -171,7 +167,7 @@ class AccountClientTests(CertificatesTestCase):
         )
         for password, topic, expected in cases:
             output, errors, code = await getProcessOutputAndValue(
-                self.program("node"),
+                neededProgram("node"),
                 [str(SCRIPT), modules, protocol, url, "ann", password, topic],
                 env={**os.environ, "NODE_EXTRA_CA_CERTS": self.authority},
                 reactor=reactor,

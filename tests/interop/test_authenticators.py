@@ -17,9 +17,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.authenticators.tokens import AUDIENCE, Key, keySet, someKey
+from tests.needed import neededProgram
 
 from .daemon import Daemon
-from .mosquitto import needed
 
 TIMEOUT = 30.0
 NOT_AUTHENTICATED = 101015
@@ -40,7 +40,7 @@ class LoginTestCase(SynchronousTestCase):
     timeout = 120
 
     def setUp(self) -> None:
-        self.curl, self.publisher = needed("curl"), needed("mosquitto_pub")
+        self.curl, self.publisher = neededProgram("curl"), neededProgram("mosquitto_pub")
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
 
@@ -95,7 +95,7 @@ class MosquittoLoginTests(LoginTestCase):
         super().setUp()
         self.passwords, self.acl = self.directory / "passwords", self.directory / "acl"
         self.passwords.touch()
-        tool = needed("mosquitto_passwd")
+        tool = neededProgram("mosquitto_passwd")
         for name, hash in (("ann", "sha512"), ("bob", "sha512-pbkdf2")):
             command = [tool, "-H", hash, "-b", str(self.passwords), name, "secret"]
             subprocess.run(command, check=True, timeout=TIMEOUT, capture_output=True)

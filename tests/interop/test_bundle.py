@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.bundle import decodeArchive
 from tests.functional.daemon import DaemonTestCase
+from tests.needed import neededProgram
 
 from ..bundle.support import CONTENTS, bundle, bundleOf
 from ..bundle.test_bundle import MUTATIONS, mutated
@@ -33,9 +33,7 @@ class NodeTests(SynchronousTestCase):
 
     def judge(self, proof: bytes, policy: bytes) -> tuple[int, str]:
         """What it says of a proof."""
-        node = shutil.which("node")
-        if node is None:
-            raise SkipTest("node is not installed")
+        node = neededProgram("node")
         folder = Path(self.mktemp())
         folder.mkdir()
         (folder / "proof").write_bytes(proof)

@@ -4,15 +4,15 @@ A program that uses the clients, checked by mypy.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
+from tests.needed import needPackage
 
 ROOT = Path(svcbroker.__file__).parents[1]
 
@@ -82,8 +82,7 @@ class TypingTests(SynchronousTestCase):
 
     def check(self, program: str) -> tuple[int, str]:
         """The exit code and the output of C{mypy --strict}."""
-        if importlib.util.find_spec("mypy") is None:
-            raise SkipTest("mypy is not installed")
+        needPackage("mypy", "lint")
         directory = Path(self.mktemp())
         directory.mkdir(parents=True)
         (directory / "consumer.py").write_text(program, "utf-8")

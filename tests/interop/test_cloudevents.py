@@ -7,29 +7,29 @@ of npm, C{paho-mqtt}.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
-from twisted.trial.unittest import SkipTest
-
 from tests.carriers.http.support import BASE, requestBytes
 from tests.carriers.http.test_follow import FollowTestCase
 from tests.functional.daemon import DaemonTestCase
 from tests.functional.test_webhooks import Receiver
+from tests.needed import needPackage
 
 from .node import nodeModules
 from .test_descriptions import node
-from .test_mqtt_clients import ClientTestCase, Paho, hasPaho
+from .test_mqtt_clients import ClientTestCase, Paho
 
-if hasPaho:
+with contextlib.suppress(ImportError):
     from paho.mqtt.enums import MQTTProtocolVersion
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
 
-try:
+with contextlib.suppress(ImportError):
     from cloudevents.core.bindings.http import (
         HTTPMessage,
         from_http_event,
@@ -38,10 +38,6 @@ try:
         to_structured_event,
     )
     from cloudevents.core.v1.event import CloudEvent
-except ImportError:
-    hasLibrary = False
-else:
-    hasLibrary = True
 
 STRUCTURED = "application/cloudevents+json"
 FORMATS = ("cloudevents", "cloudevents-binary")
@@ -98,8 +94,7 @@ class CloudEventsTests(FollowTestCase):
         return json.dumps(event)
 
     def test_pythonLibraryWritesWhatWeReadAndReadsWhatWeWrite(self) -> None:
-        if not hasLibrary:
-            raise SkipTest("cloudevents is not installed (extra: interop)")
+        needPackage("cloudevents", "interop")
         for contentType, data in DATA:
             attributes = {**MORE, "datacontenttype": contentType, "own": "x"}
             for write in (to_binary_event, to_structured_event):
@@ -162,8 +157,7 @@ class WebhookTests(DaemonTestCase):
 
     async def test_pythonLibraryReadsWebhooks(self) -> None:
         """In each format, by both interfaces, events that were published as CloudEvents or not."""
-        if not hasLibrary:
-            raise SkipTest("cloudevents is not installed (extra: interop)")
+        needPackage("cloudevents", "interop")
         secret = self.root / "secret"
         secret.write_text("the secret of this receiver\n")
         daemon = await self.start(
@@ -209,8 +203,9 @@ class MqttTests(ClientTestCase):
     paho publishes and receives by the MQTT binding what the library of PyPI writes and reads.
     """
 
-    if not hasPaho:
-        skip = "paho-mqtt is not installed"
+    def setUp(self) -> None:
+        needPackage("paho", "interop")
+        super().setUp()
 
     def connected(self, format: str = "") -> Paho:
         """A client that subscribes, maybe with a format."""
@@ -243,8 +238,7 @@ class MqttTests(ClientTestCase):
 
     def test_pythonLibraryWritesWhatWeReadAndReadsWhatWeWrite(self) -> None:
         """In both modes, by subscribers that ask for each format or for none."""
-        if not hasLibrary:
-            raise SkipTest("cloudevents is not installed (extra: interop)")
+        needPackage("cloudevents", "interop")
         publisher = self.connected()
         subscribers = {each: self.connected(each) for each in ("", *FORMATS)}
         for contentType, data in DATA:

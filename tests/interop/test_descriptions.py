@@ -8,6 +8,7 @@ C{contract}); C{@open-rpc/meta-schema}, C{@json-schema-tools/meta-schema} and C{
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,21 +16,18 @@ from typing import Any
 from urllib.request import urlopen
 from uuid import uuid4
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.operations import WEEVENT, WEEVENT_INTERFACE
 from tests.carriers.http.support import BASE, Client
+from tests.needed import needPackage
 
 from .daemon import shared
 from .node import nodeModules
 
-try:
+with contextlib.suppress(ImportError):
     import jsonschema_rs
-except ImportError:
-    hasSchemas = False
-else:
-    hasSchemas = True
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _OPENRPC = "@open-rpc/meta-schema"
@@ -80,8 +78,7 @@ class DescriptionTests(SynchronousTestCase):
     def test_openrpcKeepsToItsSchema(self) -> None:
         """The meta-schema of OpenRPC, with that of the schemas in it, finds nothing."""
         modules = nodeModules(_OPENRPC, _JSON_SCHEMA)
-        if not hasSchemas:
-            raise SkipTest("jsonschema_rs is not installed (extra: contract)")
+        needPackage("jsonschema_rs", "contract")
         schema, inner = json.loads(node(_PRINT, modules, _OPENRPC, _JSON_SCHEMA))
         # Both are of a dialect that the inner one itself defines, and of draft 7 as well.
         schema["$schema"] = inner["$schema"] = _DRAFT
@@ -94,8 +91,7 @@ class DescriptionTests(SynchronousTestCase):
 
     def test_resultsKeepToOpenRPC(self) -> None:
         """What methods are called with and what they answer is valid by their schemas."""
-        if not hasSchemas:
-            raise SkipTest("jsonschema_rs is not installed (extra: contract)")
+        needPackage("jsonschema_rs", "contract")
         host, port = shared().http
         topic = f"descriptions/{uuid4().hex}"
 

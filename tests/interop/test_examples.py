@@ -14,17 +14,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import treq
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import SkipTest
 
 from tests.functional.daemon import LOCAL, TIMEOUT, Daemon, DaemonProtocol, DaemonTestCase, reactor
+from tests.needed import neededProgram, needPackage
 
-from .mosquitto import needed
 from .node import nodeModules
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -103,8 +101,7 @@ class ExampleTests(DaemonTestCase):
 
     async def test_pythonPublishesAndFollows(self) -> None:
         """With paho-mqtt."""
-        if find_spec("paho") is None:
-            raise SkipTest("paho-mqtt is not installed")
+        needPackage("paho", "interop")
         await self.serve()
         address = f"127.0.0.1:{self.mqtt}"
         publish, follow = (
@@ -120,8 +117,8 @@ class ExampleTests(DaemonTestCase):
         main = str(EXAMPLES / "browser" / "main.mjs")
         url = self.daemon.base.replace("http", "ws", 1) + "/mqtt"
         await self.publishAndFollow(
-            [needed("node"), main, "publish", url],
-            [needed("node"), main, "follow", url],
+            [neededProgram("node"), main, "publish", url],
+            [neededProgram("node"), main, "follow", url],
             {"NODE_PATH": modules},
         )
 
@@ -130,7 +127,7 @@ class ExampleTests(DaemonTestCase):
         program = str(self.root / "events")
         await deferToThread(
             subprocess.run,
-            [needed("go"), "build", "-o", program, "."],
+            [neededProgram("go"), "build", "-o", program, "."],
             cwd=EXAMPLES / "go",
             check=True,
             timeout=BUILD_TIME,
@@ -143,16 +140,16 @@ class ExampleTests(DaemonTestCase):
         """With the Java client of Eclipse Paho."""
         project = self.root / "java"
         shutil.copytree(EXAMPLES / "java", project, ignore=shutil.ignore_patterns("target"))
-        needed("javac")
+        neededProgram("javac")
         await deferToThread(
             subprocess.run,
-            [needed("mvn"), "-q", "-B", "package"],
+            [neededProgram("mvn"), "-q", "-B", "package"],
             cwd=project,
             check=True,
             timeout=BUILD_TIME,
         )
         await self.serve()
-        java = [needed("java"), "-cp", f"{project}/target/events.jar:{project}/target/lib/*"]
+        java = [neededProgram("java"), "-cp", f"{project}/target/events.jar:{project}/target/lib/*"]
         url = f"tcp://127.0.0.1:{self.mqtt}"
         await self.publishAndFollow(
             [*java, "example.Events", "publish", url], [*java, "example.Events", "follow", url]
@@ -192,7 +189,7 @@ class ExampleTests(DaemonTestCase):
 
     async def test_mosquittoBridgeHandsOn(self) -> None:
         """What a bridged mosquitto is told below audit/ stands in the log."""
-        mosquitto, pub = needed("mosquitto"), needed("mosquitto_pub")
+        mosquitto, pub = neededProgram("mosquitto"), neededProgram("mosquitto_pub")
         await self.serve()
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -209,7 +206,7 @@ class ExampleTests(DaemonTestCase):
         await self.call([pub, "-p", str(port), "-q", "1", "-t", "audit/log", "-m", "signed in"])
         printed = await self.call(
             [
-                *(needed("mosquitto_sub"), "-V", "5", "-p", str(self.mqtt), "-t", "audit/#"),
+                *(neededProgram("mosquitto_sub"), "-V", "5", "-p", str(self.mqtt), "-t", "audit/#"),
                 *("-D", "subscribe", "user-property", "svc-offset", "OFFSET_FIRST"),
                 *("-C", "1", "-v"),
             ]

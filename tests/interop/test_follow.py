@@ -11,7 +11,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from shutil import which
 from typing import Any
 from urllib.parse import quote
 
@@ -19,11 +18,11 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.error import ProcessExitedAlready
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
-from twisted.trial.unittest import SkipTest
 from twisted.web.server import Site
 
 from tests.functional.daemon import TIMEOUT, Daemon, DaemonTestCase, reactor
 from tests.functional.test_durability import Publishers
+from tests.needed import neededProgram
 
 from .test_tls_clients import PageSite
 
@@ -110,18 +109,12 @@ class FollowTests(DaemonTestCase):
         """Publish the last event; the ids of all events, in their order."""
         last: dict[str, Any] = {"topic": "topic/0", "content": END, "svc-last": "1"}
         await daemon.call("/rest/publish", **last)
-        reader = Curl(self.program("curl"))
+        reader = Curl(neededProgram("curl"))
         reader.start(f"{daemon.base}/rest/follow?topic=topic/%2B&from=OFFSET_FIRST")
         await reader.hasLast.addTimeout(TIMEOUT, reactor)
         reader.process.signalProcess("KILL")
         await reader.ended
         return reader.ids
-
-    def program(self, name: str) -> str:
-        path = which(name)
-        if path is None:
-            raise SkipTest(f"{name} is not installed")
-        return path
 
     def check(self, got: list[str], log: list[str]) -> None:
         """Each event of the log was got once and in its order, and those that were answered."""
@@ -131,7 +124,7 @@ class FollowTests(DaemonTestCase):
 
     async def test_curlAndBrowserResumeThroughKills(self) -> None:
         """Both follow from before there is an event, through the same kills."""
-        curl = Curl(self.program("curl"))
+        curl = Curl(neededProgram("curl"))
         site = PageSite(PAGE)
         port = reactor.listenTCP(0, Site(site), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
@@ -157,7 +150,7 @@ class FollowTests(DaemonTestCase):
 
     def browse(self, url: str) -> Any:
         """Open a page in a browser, which is closed at the end of the test."""
-        program = self.program("chromium")
+        program = neededProgram("chromium")
         browser, ended = ProcessProtocol(), Deferred[None]()
         browser.processEnded = lambda reason: ended.callback(None)  # type: ignore[method-assign]
         process = reactor.spawnProcess(

@@ -8,10 +8,10 @@ where the environment variable C{NODE_PATH} says, and in the working directory).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,16 @@ from uuid import uuid4
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.needed import neededProgram, needPackage
+
 from .daemon import shared
 from .node import nodeModules
 
-try:
+with contextlib.suppress(ImportError):
     import paho.mqtt.client as paho
     from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
-except ImportError:
-    hasPaho = False
-else:
-    hasPaho = True
 
 TIMEOUT = 30.0
 """Seconds after which a client that does not get anywhere counts as broken."""
@@ -94,8 +92,9 @@ class PahoTests(ClientTestCase):
     paho-mqtt.
     """
 
-    if not hasPaho:
-        skip = "paho-mqtt is not installed"
+    def setUp(self) -> None:
+        needPackage("paho", "interop")
+        super().setUp()
 
     def test_messagesGoBothWays(self) -> None:
         """Publish and subscribe with each QoS, in both versions."""
@@ -176,8 +175,9 @@ class MosquittoTests(ClientTestCase):
     mosquitto_pub and mosquitto_sub.
     """
 
-    if shutil.which("mosquitto_pub") is None:
-        skip = "mosquitto-clients is not installed"
+    def setUp(self) -> None:
+        neededProgram("mosquitto_pub")
+        super().setUp()
 
     def run_(self, program: str, *arguments: str) -> str:
         """What a program prints."""

@@ -11,18 +11,13 @@ import contextlib
 from typing import Any
 
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import SkipTest
 
 from tests.functional.daemon import LOCAL
 from tests.functional.test_certificates import CertificatesTestCase, Made
+from tests.needed import needPackage
 
-from .test_mqtt_clients import Paho, hasPaho
+from .test_mqtt_clients import Paho
 from .test_stomp import sendOverTLS
-
-try:
-    import stomp
-except ImportError:
-    stomp = None
 
 with contextlib.suppress(ImportError):
     from paho.mqtt.enums import MQTTProtocolVersion
@@ -46,8 +41,7 @@ class MutualTLSTests(CertificatesTestCase):
         return made
 
     async def test_pahoPublishes(self) -> None:
-        if not hasPaho:
-            raise SkipTest("paho-mqtt is not installed")
+        needPackage("paho", "interop")
         await self.serve("mqtt")
         await deferToThread(self.withPaho)
 
@@ -71,8 +65,7 @@ class MutualTLSTests(CertificatesTestCase):
         self.assertTrue(without.next("disconnect").is_failure)
 
     async def test_stompPySends(self) -> None:
-        if stomp is None:
-            raise SkipTest("stomp.py is not installed")
+        needPackage("stomp", "interop")
         await self.serve("stomp")
         files = {"ca_certs": self.authority, "cert_file": self.certificate, "key_file": self.key}
         address = self.host, self.port

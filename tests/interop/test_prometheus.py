@@ -22,9 +22,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import hashPassword
 from tests.carriers.http.accounts import basic
 from tests.metrics.test_deploy import expressions
+from tests.needed import neededProgram
 
 from .daemon import Daemon
-from .mosquitto import needed
 
 TIMEOUT = 30.0
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ class RulesTests(SynchronousTestCase):
 
     def check(self, *arguments: str) -> None:
         found = subprocess.run(
-            [needed("promtool"), *arguments], capture_output=True, text=True, timeout=TIMEOUT
+            [neededProgram("promtool"), *arguments], capture_output=True, text=True, timeout=TIMEOUT
         )
         self.assertEqual(found.returncode, 0, found.stdout + found.stderr)
 
@@ -83,7 +83,7 @@ class PrometheusTests(SynchronousTestCase):
     timeout = 120
 
     def setUp(self) -> None:
-        self.promtool, program = needed("promtool"), needed("prometheus")
+        self.promtool, program = neededProgram("promtool"), neededProgram("prometheus")
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
         accounts = self.directory / "accounts.toml"

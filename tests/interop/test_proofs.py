@@ -5,7 +5,6 @@ The verifiers of the documentation that run on Node and Go.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs import ProofInvalid, verifyProof
+from tests.needed import neededProgram
 from tests.proofs.authored import authored
 from tests.proofs.mutations import mutations, randomlyChanged
 
@@ -69,14 +69,6 @@ def judgedChanges() -> Iterator[tuple[Case, bool]]:
             except ProofInvalid:
                 isGood = False
             yield (what, text, made.genesis.chain.hex()), isGood
-
-
-def program(name: str) -> str:
-    """The path of a program, which must be installed."""
-    found = shutil.which(name)
-    if found is None:
-        raise SkipTest(f"{name} is not installed")
-    return found
 
 
 class JudgeTestCase(SynchronousTestCase):
@@ -143,7 +135,7 @@ class NodeTests(JudgeTestCase):
     """
 
     def setUp(self) -> None:
-        self.node = program("node")
+        self.node = neededProgram("node")
 
     def judge(self, proofs: Sequence[Case]) -> Sequence[str]:
         """See L{JudgeTestCase.judge}."""
@@ -208,7 +200,7 @@ class GoTests(JudgeTestCase):
     def setUp(self) -> None:
         self.program = str(Path(self.mktemp()).absolute())
         subprocess.run(
-            [program("go"), "build", "-o", self.program, "."],
+            [neededProgram("go"), "build", "-o", self.program, "."],
             cwd=EXAMPLES / "verify-go",
             check=True,
             timeout=300,

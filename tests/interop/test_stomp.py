@@ -4,11 +4,11 @@ Clients of others: stomp.py over TCP, @stomp/stompjs on Node over WebSocket.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
 import re
-import shutil
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,14 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.internet.utils import getProcessOutputAndValue
-from twisted.trial.unittest import SkipTest
 
 from tests.functional.daemon import LOCAL, Daemon, DaemonTestCase, reactor
+from tests.needed import neededProgram, needPackage
 
 from .node import nodeModules
 
-try:
+with contextlib.suppress(ImportError):
     import stomp
-except ImportError:
-    stomp = None
 
 HERE = Path(__file__).parent
 TIMEOUT = 60.0
@@ -113,8 +111,7 @@ class StompPyTests(InteropTestCase):
     """stomp.py, in each version that it speaks."""
 
     def setUp(self) -> None:
-        if stomp is None:
-            raise SkipTest("stomp.py is not installed")
+        needPackage("stomp", "interop")
         super().setUp()
 
     def connect(self, kind: Any, host: str, port: int, **more: Any) -> tuple[Any, Frames]:
@@ -248,7 +245,7 @@ class StompJsTests(InteropTestCase):
         daemon, _, _ = await self.serve("js/topic")
         url = daemon.base.replace("http://", "ws://") + "/stomp"
         pending = getProcessOutputAndValue(
-            shutil.which("node"),
+            neededProgram("node"),
             [str(HERE / "stompjs.js"), modules, url, version],
             env=os.environ,
             reactor=reactor,

@@ -12,6 +12,7 @@ from pathlib import Path
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 import svcbroker
+from tests.needed import neededProgram
 
 DEPLOY = Path(svcbroker.__file__).parent.parent / "deploy" / "systemd"
 UNIT = DEPLOY / "svcbroker.service"
@@ -25,8 +26,7 @@ class UnitTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        if shutil.which("systemd-analyze") is None:
-            raise SkipTest("there is no systemd-analyze")
+        neededProgram("systemd-analyze")
         if not UNIT.exists():
             raise SkipTest("the units are in the source tree only")
 

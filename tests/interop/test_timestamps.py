@@ -5,19 +5,19 @@ Time stamps (RFC 3161) of an authority that is made of OpenSSL.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
 from cryptography.x509 import load_pem_x509_certificates
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from svcbroker.bundle import REQUEST_TYPE, Bundle, StampRefused, requestStamp, stampName
 from tests.functional.daemon import DaemonTestCase, reactor
+from tests.needed import neededProgram, needPackage
 
 from ..bundle.support import bundle
 
@@ -52,8 +52,6 @@ class Authority:
     """
 
     def __init__(self, folder: Path) -> None:
-        if shutil.which("openssl") is None:
-            raise SkipTest("openssl is not installed")
         folder.mkdir()
         self._folder = folder
         self.roots = folder / "ca.pem"
@@ -74,21 +72,14 @@ class Authority:
         )
 
     def _run(self, *arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=self._folder, check=True, capture_output=True)
+        command = [neededProgram("openssl"), *arguments]
+        subprocess.run(command, cwd=self._folder, check=True, capture_output=True)
 
     def answer(self, request: bytes) -> bytes:
         """Stamp what is asked."""
         (self._folder / "query").write_bytes(request)
         self._run("ts", "-reply", "-queryfile", "query", "-config", "config", "-out", "answer")
         return (self._folder / "answer").read_bytes()
-
-
-def needLibrary() -> None:
-    """Skip the test where the extra is missing."""
-    try:
-        import rfc3161_client  # noqa: F401
-    except ImportError:
-        raise SkipTest("not installed: pip install 'svcbroker[timestamps]'") from None
 
 
 class StampTests(SynchronousTestCase):
@@ -98,7 +89,7 @@ class StampTests(SynchronousTestCase):
 
     def test_stampIsOfOneTextAndTrustedRoots(self) -> None:
         """A stamp holds for its text by its own root, and for nothing else."""
-        needLibrary()
+        needPackage("rfc3161_client", "timestamps")
         authority = Authority(Path(self.mktemp()))
         other = Authority(Path(self.mktemp()))
         roots = load_pem_x509_certificates(authority.roots.read_bytes())
@@ -142,7 +133,7 @@ class CommandTests(DaemonTestCase):
 
     async def test_bundleIsStamped(self) -> None:
         """The time of the authority is told to those who trust its root."""
-        needLibrary()
+        needPackage("rfc3161_client", "timestamps")
         authority = Authority(self.root / "tsa")
         port = reactor.listenTCP(0, Site(_Page(authority)), interface="127.0.0.1")
         self.addCleanup(port.stopListening)

@@ -19,9 +19,9 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 import svcbroker
 from svcbroker.tlog import LogKey, VerifierKey
+from tests.needed import neededProgram
 
 from .daemon import TIMEOUT, Daemon
-from .test_proofs import program
 
 SOURCE = Path(__file__).parent / "tlog-go"
 FSCK = "TESSERA_FSCK"
@@ -91,7 +91,7 @@ class TlogTests(SynchronousTestCase):
         """
         check = str(self.root / "tlog-go")
         subprocess.run(
-            [program("go"), "build", "-o", check, "."], cwd=SOURCE, check=True, timeout=300
+            [neededProgram("go"), "build", "-o", check, "."], cwd=SOURCE, check=True, timeout=300
         )
         proofs = []
         for event in (self.events[0], self.events[255], self.events[-1]):

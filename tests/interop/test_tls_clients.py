@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ssl
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -18,20 +17,15 @@ from twisted.internet.error import ProcessExitedAlready
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.threads import deferToThread
 from twisted.internet.utils import getProcessOutputAndValue
-from twisted.trial.unittest import SkipTest
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
 from tests.functional.daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
 from tests.functional.relays import makeCertificate
+from tests.needed import neededProgram, needPackage
 
-from .test_mqtt_clients import Paho, hasPaho
+from .test_mqtt_clients import Paho
 from .test_stomp import sendOverTLS
-
-try:
-    import stomp
-except ImportError:
-    stomp = None
 
 with contextlib.suppress(ImportError):
     from paho.mqtt.enums import MQTTProtocolVersion
@@ -70,8 +64,7 @@ class MqttClientTests(TLSTestCase):
     """
 
     async def test_pahoPublishes(self) -> None:
-        if not hasPaho:
-            raise SkipTest("paho-mqtt is not installed")
+        needPackage("paho", "interop")
         await self.serve()
         test: Any = self
         client = Paho(test, MQTTProtocolVersion.MQTTv311, "paho")
@@ -91,9 +84,7 @@ class MqttClientTests(TLSTestCase):
         client.leave()
 
     async def test_mosquittoPublishes(self) -> None:
-        program = which("mosquitto_pub")
-        if program is None:
-            raise SkipTest("mosquitto_pub is not installed")
+        program = neededProgram("mosquitto_pub")
         await self.serve()
         for alpn in ((), ("--tls-alpn", "mqtt")):
             output, errors, code = await getProcessOutputAndValue(
@@ -113,8 +104,7 @@ class StompClientTests(TLSTestCase):
     """
 
     async def test_stompPySends(self) -> None:
-        if stomp is None:
-            raise SkipTest("stomp.py is not installed")
+        needPackage("stomp", "interop")
         daemon = await self.serve(http=LOCAL)
         self.assertIs(await daemon.call("/rest/open", topic="tls/stomp"), True)
         address, authority = ("127.0.0.1", self.ports["STOMP"]), str(self.certificate)
@@ -153,9 +143,7 @@ class BrowserTests(TLSTestCase):
 
     async def test_pageUsesHttpsAndWss(self) -> None:
         """It publishes by HTTPS, and by MQTT and STOMP over WSS, on the one port."""
-        program = which("chromium")
-        if program is None:
-            raise SkipTest("chromium is not installed")
+        program = neededProgram("chromium")
         resource = PageSite(PAGE)
         port = reactor.listenTCP(0, Site(resource), interface="127.0.0.1")
         self.addCleanup(port.stopListening)

@@ -4,12 +4,10 @@ The asynchronous client in a program of trio.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 
-from twisted.trial.unittest import SkipTest
-
 from tests.functional.daemon import DaemonTestCase
+from tests.needed import needPackage
 
 PROGRAM = """
 import sys
@@ -51,8 +49,7 @@ class TrioTests(DaemonTestCase):
 
     async def test_callsAndStreamsWork(self) -> None:
         """Calls, streams, cancellation and delays work as in asyncio."""
-        if importlib.util.find_spec("trio") is None:
-            raise SkipTest("trio is not installed (extra: interop)")
+        needPackage("trio", "interop")
         daemon = await self.start()
         process = self.spawn(sys.executable, "-c", PROGRAM, daemon.base)
         self.assertEqual((await process.exits(), process.protocol.errors), (0, ""))

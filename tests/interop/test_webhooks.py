@@ -7,17 +7,15 @@ A test is skipped where its library is not installed.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.trial.unittest import SkipTest
 
 from tests.functional.daemon import Daemon, DaemonProtocol, DaemonTestCase, reactor
 from tests.functional.test_webhooks import Receiver
+from tests.needed import neededProgram, needPackage
 
 from .node import nodeModules
 
@@ -53,8 +51,7 @@ class StandardWebhookTests(DaemonTestCase):
     async def startReceiver(self, secret: str) -> tuple[DaemonProtocol, str]:
         """A receiver on Node, and its port."""
         modules = nodeModules("standardwebhooks")
-        node = shutil.which("node")
-        assert node is not None
+        node = neededProgram("node")
         protocol = DaemonProtocol()
         process = reactor.spawnProcess(
             protocol,
@@ -91,8 +88,7 @@ class StandardWebhookTests(DaemonTestCase):
 
     async def test_libraryOfPyPIVerifies(self) -> None:
         """Single events and batches: the receiver fails where the library does."""
-        if find_spec("standardwebhooks") is None:
-            raise SkipTest("standardwebhooks is not installed (extra: interop)")
+        needPackage("standardwebhooks", "interop")
         daemon = await self.serve()
         await daemon.call("/rest/publish", topic="a", content=CONTENT)
         for secret, options in (

@@ -20,8 +20,9 @@ from unittest import SkipTest
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.needed import neededProgram
+
 from .daemon import Daemon
-from .mosquitto import needed
 
 SOURCES = Path(__file__).with_name("weevent")
 BUILD_TIME = 300
@@ -38,8 +39,8 @@ def classPath() -> str:
 
     @raise SkipTest: there is no Java, no Maven, or no client to be fetched.
     """
-    needed("javac")
-    maven = needed("mvn")
+    neededProgram("javac")
+    maven = neededProgram("mvn")
     project = Path(tempfile.mkdtemp(prefix="svcbroker-weevent-"))
     shutil.copytree(SOURCES, project, dirs_exist_ok=True)
     command = [maven, "-q", "-B", "package"]
@@ -59,7 +60,7 @@ class WeEventClient:
 
     def __init__(self, address: tuple[str, int]) -> None:
         host, port = address
-        command = [needed("java"), "-cp", classPath(), "interop.Driver"]
+        command = [neededProgram("java"), "-cp", classPath(), "interop.Driver"]
         self.events: list[tuple[str, str, str]] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
         self.process = subprocess.Popen(

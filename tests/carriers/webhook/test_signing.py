@@ -8,10 +8,9 @@ import hashlib
 import hmac
 import time
 from base64 import b64encode
-from importlib.util import find_spec
 from pathlib import Path
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.webhook.signing import (
     MAX_SECRETS,
@@ -22,6 +21,7 @@ from svcbroker.carriers.webhook.signing import (
     parseSecrets,
 )
 from tests.certificates import makeAuthority, writeAuthority, writeIdentity
+from tests.needed import needPackage
 
 RAW = b"0123456789abcdef"
 KEY = bytes(range(24))
@@ -156,8 +156,7 @@ class SignatureTests(SynchronousTestCase):
 
     def test_libraryVerifiesEachSecret(self) -> None:
         """The library of Standard Webhooks for Python takes either of two secrets."""
-        if find_spec("standardwebhooks") is None:
-            raise SkipTest("standardwebhooks is not installed (extra: interop)")
+        needPackage("standardwebhooks", "interop")
         from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
         headers = {
