@@ -4,12 +4,16 @@ The uses of idempotency keys and the erased events of a chain in a store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from msgspec import structs
 
-from ..chain import ErasedRange, KeyUse, MemoryKeys
+from ..chain import ErasedRange, KeyUse, MemoryKeys, OwnedKey
 from ..storage import Store
+
+_MAX_COUNTS: Final = 1024
+"""Of how many owners the number of uses is kept in memory."""
 
 
 class StoredKeys:
@@ -22,28 +26,37 @@ class StoredKeys:
         self._store = store
         self._added: MemoryKeys | None = None
         self._addedHeight = 0
+        # The numbers of latest uses, of the owners that were asked for.
+        self._counts: dict[bytes, int] = {}
 
-    def find(self, owner: bytes, key: str) -> KeyUse | None:
+    def find(self, wanted: Collection[OwnedKey]) -> dict[OwnedKey, KeyUse]:
         """See L{KeySource.find<svcbroker.chain.KeySource.find>}."""
         added = self._unstored()
-        use = None if added is None else added.find(owner, key)
-        if use is None:
-            use = self._store.findUse(owner, key)
-        if added is None or use is None or use.digest is None:
-            return use
-        place = use.topic, use.sequence
-        if added.erasure(*place) is None and self._store.erasure(*place) is None:
-            return use
-        return structs.replace(use, digest=None)
+        if added is None:
+            return self._store.findUses(wanted)
+        found = {**self._store.findUses(wanted), **added.find(wanted)}
+        for each, use in found.items():
+            place = use.topic, use.sequence
+            if added.erasure(*place) is not None or self._store.erasure(*place) is not None:
+                found[each] = structs.replace(use, digest=None)
+        return found
 
     def count(self, owner: bytes) -> int:
         """See L{KeySource.count<svcbroker.chain.KeySource.count>}."""
-        added = self._unstored()
-        count = 0 if added is None else added.count(owner)
-        return count or self._store.countUses(owner)
+        count = self._counts.get(owner)
+        if count is None:
+            if len(self._counts) == _MAX_COUNTS:
+                self._counts.clear()
+            added = self._unstored()
+            count = 0 if added is None else added.count(owner)
+            count = self._counts[owner] = count or self._store.countUses(owner)
+        return count
 
     def add(self, uses: Sequence[KeyUse], erased: Sequence[ErasedRange]) -> None:
         """See L{KeySource.add<svcbroker.chain.KeySource.add>}."""
+        for use in uses:
+            if use.owner in self._counts:
+                self._counts[use.owner] = use.number
         added = self._unstored()
         height = (uses or erased)[0].height
         if height > self._store.height:

@@ -47,7 +47,7 @@ from ._genesis import Genesis
 from ._head import MAX_HEAD_SIZE, Kind
 from ._header import FORMAT, OLD_FORMAT, Header, leaderIndex
 from ._history import History, HistoryNode, NodeSource, growthPath, historyPath
-from ._keys import KEY_WINDOW, ErasedRange, KeySource, KeyUse, MemoryKeys
+from ._keys import KEY_WINDOW, ErasedRange, KeySource, KeyUse, MemoryKeys, OwnedKey
 from ._merkle import (
     EMPTY_ROOT,
     MerkleTree,
@@ -110,6 +110,7 @@ __all__ = [
     "MerkleTree",
     "NodeSource",
     "Outcome",
+    "OwnedKey",
     "Phase",
     "PrefixConflict",
     "TopicPath",

@@ -18,7 +18,7 @@ from ._authors import decodeAuthorChange, decodeAuthors, holds, isSignedBy, stat
 from ._encoding import Malformed
 from ._erasure import Erasure
 from ._head import Kind
-from ._keys import KEY_WINDOW, ErasedRange, KeyUse
+from ._keys import KEY_WINDOW, ErasedRange, KeyUse, OwnedKey
 from ._receipts import TransactionReceipt
 from ._transaction import Claims, Transaction
 from ._validators import ChangeRefused, ValidatorChange
@@ -98,7 +98,8 @@ class BlockExecution:
         self.uses: list[KeyUse] = []
         self.erased: list[ErasedRange] = []
         self.earlier: dict[int, int] = {}
-        self._usesByKey: dict[tuple[bytes, str], KeyUse] = {}
+        # The uses of the block's keys, once the first publish with a key is checked.
+        self._usesByKey: dict[OwnedKey, KeyUse] | None = None
         self._counts: dict[bytes, int] = {}
         self._recorded = recorded
         self._state = state
@@ -130,7 +131,7 @@ class BlockExecution:
                 continue
             claims = transaction.claims
             if claims is not None:
-                refusal = self._checkClaims(transaction, claims, position)
+                refusal = self._checkClaims(transactions, claims, position)
                 if refusal is not None:
                     append(refusal)
                     continue
@@ -152,13 +153,14 @@ class BlockExecution:
                 self._use(transaction, claims, topic)
 
     def _checkClaims(
-        self, transaction: Transaction, claims: Claims, position: int
+        self, transactions: Sequence[Transaction], claims: Claims, position: int
     ) -> TransactionReceipt | None:
         """
         Check the signature and the idempotency key of a publish.
 
         @return: the receipt of one that is refused.
         """
+        transaction = transactions[position]
         author, chain = claims.author, self._state.chain
         recorded = None if self._recorded is None else self._recorded[position].execution
         if author is not None:
@@ -179,7 +181,9 @@ class BlockExecution:
         if claims.key is None:
             return None
         owner = claims.ownerOn(chain)
-        use = self._usesByKey.get((owner, claims.key)) or self._state.keys.find(owner, claims.key)
+        if self._usesByKey is None:
+            self._usesByKey = self._findUses(transactions[position:])
+        use = self._usesByKey.get((owner, claims.key))
         if use is None or use.number <= self._count(owner) - KEY_WINDOW:
             return None
         draft = self._topics.get(transaction.topic)
@@ -197,6 +201,17 @@ class BlockExecution:
         self.earlier[position] = use.height
         return TransactionReceipt(Execution.PUBLISHED_BEFORE, use.sequence)
 
+    def _findUses(self, transactions: Sequence[Transaction]) -> dict[OwnedKey, KeyUse]:
+        """The latest uses of all keys of some transactions, which one look-up finds."""
+        chain = self._state.chain
+        return self._state.keys.find(
+            [
+                (claims.ownerOn(chain), claims.key)
+                for each in transactions
+                if (claims := each.claims) is not None and claims.key is not None
+            ]
+        )
+
     def _isErased(self, use: KeyUse) -> bool:
         """Whether the event of a use was erased in this block."""
         return any(
@@ -211,6 +226,7 @@ class BlockExecution:
     def _use(self, transaction: Transaction, claims: Claims, topic: _TopicDraft) -> None:
         """Add the use of a publish's idempotency key."""
         assert claims.key is not None
+        assert self._usesByKey is not None
         owner = claims.ownerOn(self._state.chain)
         number = self._counts[owner] = self._count(owner) + 1
         use = KeyUse(

@@ -6,13 +6,17 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
 KEY_WINDOW: Final = 2**20
 """How many of an owner's latest uses are in force."""
+
+
+OwnedKey: TypeAlias = tuple[bytes, str]
+"""The address of a key's owner, and the key."""
 
 
 class KeyUse(Struct, frozen=True, kw_only=True):
@@ -61,9 +65,10 @@ class KeySource(Protocol):
     ask.
     """
 
-    def find(self, owner: bytes, key: str) -> KeyUse | None:
+    def find(self, wanted: Collection[OwnedKey]) -> dict[OwnedKey, KeyUse]:
         """
-        The latest use of a key. Its digest is C{None} where the event is erased.
+        The latest uses of some keys, in a dictionary that is the caller's; keys without a use are
+        left out. The digest of a use is C{None} where the event is erased.
         """
 
     def count(self, owner: bytes) -> int:
@@ -83,16 +88,18 @@ class MemoryKeys:
     """
 
     def __init__(self) -> None:
-        self._uses: dict[tuple[bytes, str], KeyUse] = {}
+        self._uses: dict[OwnedKey, KeyUse] = {}
         self._owned: dict[bytes, deque[KeyUse]] = {}
         self._erased: dict[int, list[tuple[int, ErasedRange]]] = {}
 
-    def find(self, owner: bytes, key: str) -> KeyUse | None:
+    def find(self, wanted: Collection[OwnedKey]) -> dict[OwnedKey, KeyUse]:
         """See L{KeySource.find}."""
-        use = self._uses.get((owner, key))
-        if use is not None and self.erasure(use.topic, use.sequence) is not None:
-            return structs.replace(use, digest=None)
-        return use
+        uses = self._uses
+        found = {each: uses[each] for each in wanted if each in uses}
+        for each, use in found.items():
+            if self.erasure(use.topic, use.sequence) is not None:
+                found[each] = structs.replace(use, digest=None)
+        return found
 
     def count(self, owner: bytes) -> int:
         """See L{KeySource.count}."""

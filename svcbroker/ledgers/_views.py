@@ -261,14 +261,15 @@ def earlierOf(
 
     @param state: the state after the block.
     """
-    earlier = {}
+    wanted = {}
     for position, receipt in enumerate(receipts):
         claims = transactions[position].claims
         if receipt.execution is Execution.PUBLISHED_BEFORE and claims and claims.key:
-            use = state.keys.find(claims.ownerOn(state.chain), claims.key)
-            if use is not None:
-                earlier[position] = use.height
-    return earlier
+            wanted[position] = claims.ownerOn(state.chain), claims.key
+    if not wanted:
+        return {}
+    uses = state.keys.find(wanted.values())
+    return {position: uses[key].height for position, key in wanted.items() if key in uses}
 
 
 def eventOf(transaction: Transaction, eventId: EventId, index: int) -> Event:

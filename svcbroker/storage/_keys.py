@@ -5,13 +5,11 @@ The tables of idempotency keys' uses and of erased events.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final, TypeAlias
 
-from msgspec import structs
-
-from ..chain import KEY_WINDOW, ErasedRange, KeyUse
+from ..chain import KEY_WINDOW, ErasedRange, KeyUse, OwnedKey
 from ._schema import runSteps, schemaSteps
 
 Rows: TypeAlias = Callable[..., Sequence[tuple[Any, ...]]]
@@ -24,18 +22,37 @@ ERASED_COLUMNS: Final = "topic, first, last, height, position"
 """The columns of erased events, in their order."""
 
 
-def findUse(rows: Rows, owner: bytes, key: str) -> KeyUse | None:
+_KEYS_AT_ONCE: Final = 512
+"""How many keys one query looks up. SQLite may take as few as 999 parameters."""
+
+_FIND_USES: Final = (
+    "WITH wanted (one) AS (VALUES (?)%s) "
+    "SELECT owner, number, key, topic, sequence, height, CASE WHEN sequence <= ("
+    "SELECT last FROM erased WHERE erased.topic = key_use.topic AND first <= sequence "
+    "ORDER BY first DESC LIMIT 1) THEN NULL ELSE digest END "
+    "FROM wanted CROSS JOIN key_use INDEXED BY key_use_key ON owner = ? AND key = one"
+)
+
+
+def findUses(rows: Rows, wanted: Iterable[OwnedKey]) -> dict[OwnedKey, KeyUse]:
     """
-    The use of a key; C{None} where none is in force. Its digest is C{None} where the event is
-    erased, also while its content is still in the file.
+    The uses of some keys; keys without one in force are left out. The digest of a use is C{None}
+    where the event is erased, also while its content is still in the file.
     """
-    found = rows(f"SELECT {USE_COLUMNS} FROM key_use WHERE owner = ? AND key = ?", owner, key)
-    if not found:
-        return None
-    use = makeUse(found[0])
-    if use.digest is not None and findErasures(rows, use.topic, use.sequence, use.sequence):
-        return structs.replace(use, digest=None)
-    return use
+    owned: dict[bytes, list[str]] = {}
+    for owner, key in wanted:
+        owned.setdefault(owner, []).append(key)
+    found: dict[OwnedKey, KeyUse] = {}
+    for owner, keys in owned.items():
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[start : start + _KEYS_AT_ONCE]
+            # Filled up to a power of two: the statements are few, so they stay prepared.
+            size = 1 << (len(some) - 1).bit_length()
+            some += some[:1] * (size - len(some))
+            for row in rows(_FIND_USES % (", (?)" * (size - 1)), *some, owner):
+                use = makeUse(row)
+                found[owner, use.key] = use
+    return found
 
 
 def countUses(rows: Rows, owner: bytes) -> int:
@@ -152,9 +169,9 @@ class ScratchKeys:
         self._connection.execute("PRAGMA journal_mode = OFF")
         runSteps(self._connection, schemaSteps(), 0)
 
-    def find(self, owner: bytes, key: str) -> KeyUse | None:
+    def find(self, wanted: Collection[OwnedKey]) -> dict[OwnedKey, KeyUse]:
         """See L{KeySource.find<svcbroker.chain.KeySource.find>}."""
-        return findUse(self._rows, owner, key)
+        return findUses(self._rows, wanted)
 
     def count(self, owner: bytes) -> int:
         """See L{KeySource.count<svcbroker.chain.KeySource.count>}."""

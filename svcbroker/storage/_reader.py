@@ -5,14 +5,14 @@ What can be read of a store.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from ..chain import ErasedRange, KeyUse, Malformed, decodeAuthors
+from ..chain import ErasedRange, KeyUse, Malformed, OwnedKey, decodeAuthors
 from ..model import AuthorSet, Topic, topicPrefix
 from ._errors import translated
 from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
-from ._keys import countUses, findErasures, findUse
+from ._keys import countUses, findErasures, findUses
 from ._reading import Reading
 from ._rows import (
     POSITION_SIZE,
@@ -282,14 +282,12 @@ class ChainReader(Reading):
         except (Malformed, TypeError) as error:
             raise self._damage(f"the authors of topic {index} are none") from error
 
-    def findUse(self, owner: bytes, key: str) -> KeyUse | None:
+    def findUses(self, wanted: Iterable[OwnedKey]) -> dict[OwnedKey, KeyUse]:
         """
-        The use of an idempotency key that is in force; C{None} where none is. Its digest is C{None}
-        where the event is erased.
-
-        @param owner: the address whose key it is.
+        The uses of some idempotency keys that are in force; keys without one are left out. The
+        digest of a use is C{None} where the event is erased.
         """
-        return findUse(self._rows, owner, key)
+        return findUses(self._rows, wanted)
 
     def countUses(self, owner: bytes) -> int:
         """

@@ -152,8 +152,9 @@ class ExecutionTests(SynchronousTestCase):
         """The same state, and the same uses of keys."""
         self.assertEqual(state.root, model.root)
         names = list(model.topics)
+        uses = state.keys.find(model.uses)
         for (owner, key), use in model.uses.items():
-            found = state.keys.find(owner, key)
+            found = uses[owner, key]
             self.assertEqual(found.number, use.number)
             self.assertEqual((names[found.topic], found.sequence), (use.topic, use.sequence))
             isErased = (use.topic, use.sequence) in model.erased

@@ -630,8 +630,8 @@ class MemoryKeysTests(SynchronousTestCase):
                     digest=bytes(32),
                 )
                 keys.add([use], ())
-            found = {key: keys.find(OWNER, key) for key in "abc"}
+            found = keys.find([(OWNER, key) for key in "abc"])
         self.assertEqual(
-            {key: use and use.number for key, use in found.items()}, {"a": 3, "b": None, "c": 4}
+            {key: use.number for key, use in found.items()}, {(OWNER, "a"): 3, (OWNER, "c"): 4}
         )
         self.assertEqual((keys.count(OWNER), keys.count(OTHER_OWNER)), (4, 0))

@@ -63,16 +63,40 @@ class KeyTests(SynchronousTestCase):
         self.store.close()
         self.store = Store.open(self.store.path)
 
+    def findUse(self, owner: bytes, key: str) -> KeyUse | None:
+        """The use of a key."""
+        return self.store.findUses([(owner, key)]).get((owner, key))
+
     def test_usesAreFoundAndCounted(self) -> None:
         """Each owner has keys of its own; what was never used is not found."""
         uses = [useOf(ONE, "a", 1), useOf(TWO, "a", 1), useOf(ONE, "b", 2)]
         self.add(*uses)
         self.reopen()
         for use in uses:
-            self.assertEqual(self.store.findUse(use.owner, use.key), use)
-        self.assertIsNone(self.store.findUse(TWO, "b"))
+            self.assertEqual(self.findUse(use.owner, use.key), use)
+        self.assertIsNone(self.findUse(TWO, "b"))
         counts = [self.store.countUses(owner) for owner in (ONE, TWO, b"3" * 20)]
         self.assertEqual(counts, [2, 1, 0])
+
+    def test_usesOfManyKeysAreFoundTogether(self) -> None:
+        """However many keys are asked for, of whichever owners and in which order, each use is
+        found once, as in memory."""
+        memory = MemoryKeys()
+        uses = [
+            useOf(owner, f"k{number}", number, sequence=2 * number)
+            for owner in (ONE, TWO)
+            for number in range(1, 1201)
+        ]
+        erased = [rangeOf(0, 5, 90), rangeOf(0, 100, 100), rangeOf(1, 1, 3000)]
+        self.add(*uses, *erased)
+        memory.add(uses, erased)
+        known = [(use.owner, use.key) for use in uses]
+        unknown = [(b"3" * 20, "k1"), (ONE, "k0"), (TWO, "K1"), (ONE, "k1201")]
+        for count in (0, 1, 2, 3, 31, 511, 512, 513, len(known)):
+            wanted = [*unknown, *known[::-1][:count], *known[:1]]
+            found = self.store.findUses(wanted)
+            self.assertEqual(found, memory.find(wanted))
+            self.assertEqual(len(found), len({*known[::-1][:count], known[0]}))
 
     def test_oldUsesAreDeleted(self) -> None:
         """Each use beyond the window takes the place of the owner's oldest one; its key may then be
@@ -81,13 +105,13 @@ class KeyTests(SynchronousTestCase):
             for number in range(1, 6):
                 self.add(useOf(ONE, f"k{number}", number))
             self.add(useOf(TWO, "k1", 1))
-            found = [self.store.findUse(ONE, f"k{number}") is not None for number in range(1, 6)]
+            found = [self.findUse(ONE, f"k{number}") is not None for number in range(1, 6)]
             self.assertEqual(found, [False, False, True, True, True])
             self.assertEqual(self.store.countUses(ONE), 5)
             again = useOf(ONE, "k1", 6, sequence=9)
             self.add(again)
-            self.assertEqual(self.store.findUse(ONE, "k1"), again)
-            self.assertIsNotNone(self.store.findUse(TWO, "k1"))
+            self.assertEqual(self.findUse(ONE, "k1"), again)
+            self.assertIsNotNone(self.findUse(TWO, "k1"))
 
     def test_keyInForceIsNotUsedTwice(self) -> None:
         """Two uses of a key in force contradict each other."""
@@ -98,7 +122,7 @@ class KeyTests(SynchronousTestCase):
         """From the erasure on, though the content is still in the file."""
         self.add(useOf(ONE, "a", 1, sequence=5), useOf(ONE, "b", 2, sequence=6))
         self.add(rangeOf(0, 2, 5), rangeOf(1, 6, 6))
-        digests = [self.store.findUse(ONE, key) for key in "ab"]
+        digests = [self.findUse(ONE, key) for key in "ab"]
         self.assertEqual([use and use.digest for use in digests], [None, b"d" * 32])
 
     def test_erasureIsFoundFromEvent(self) -> None:
