@@ -106,6 +106,8 @@ def prepare(ledger: ILedger, principal: Principal, publication: Publication) -> 
     """
     author = publication.author
     if author is None:
+        if publication.publisher == principal.name:
+            return publication
         return msgspec.structs.replace(publication, publisher=principal.name)
     # A ledger that does not tell its chain checks signatures alone.
     if ledger.chain and not isSignedBy(

@@ -180,16 +180,18 @@ class Publishing:
                 and publication.extensions is like.extensions
                 and publication.groupId is like.groupId
                 and publication.author is None
-                and publication.idempotencyKey is None
+                # To a closed topic an event with a key is submitted, and one without is not.
+                and (publication.idempotencyKey is not None or like.idempotencyKey is None)
                 and 0 < len(publication.content) <= maxContent
             ):
+                if publication.idempotencyKey is not None:
+                    publication = prepare(part.ledger, principal, publication)
                 part.places.append(place)
                 part.requests.append(publication)
                 continue
             try:
                 part = self._admit(principal, place, publication, parts, policy)
-                # The next one may not be to a closed topic, as a repeated one may.
-                like = publication if publication.idempotencyKey is None else None
+                like = publication
             except BrokerError as error:
                 hasRefused = True
                 answers[place] = error

@@ -172,14 +172,14 @@ class KeyTests(AuthorshipTests):
 
     def test_keyOfABatchBelongsToTheAccount(self) -> None:
         extensions: dict[str, str] = {}
-        plain, keyed = (
+        plain, keyed, other = (
             Publication(topic="t", content=b"x", extensions=extensions, idempotencyKey=key)
-            for key in (None, "k")
+            for key in (None, "k", "l")
         )
         principal = principalOf("publish 1 #", name="ann")
-        self.successResultOf(self.broker.publish(principal, [plain, keyed, plain]))
+        self.successResultOf(self.broker.publish(principal, [plain, keyed, other, plain]))
         publishers = [getattr(each, "publisher", None) for each in self.ledger.submitted]
-        self.assertEqual(publishers, ["", "ann", ""])
+        self.assertEqual(publishers, ["", "ann", "ann", ""])
 
     def test_repeatedEventOfAClosedTopicIsAnswered(self) -> None:
         self.close()
@@ -192,13 +192,13 @@ class KeyTests(AuthorshipTests):
         self.close()
         self.ledger.receipt = receipt(Execution.PUBLISHED_BEFORE, eventId=FIRST)
         extensions: dict[str, str] = {}
-        keyed, plain = (
+        keyed, other, plain = (
             Publication(topic="t", content=b"x", extensions=extensions, idempotencyKey=key)
-            for key in ("k", None)
+            for key in ("k", "l", None)
         )
-        first, second = self.batch(keyed, plain)
-        self.assertEqual(first.eventId, FIRST)
-        self.assertIsInstance(second, errors.TopicNotFound)
+        first, second, third, fourth = self.batch(keyed, other, plain, keyed)
+        self.assertEqual([first.eventId, second.eventId, fourth.eventId], [FIRST] * 3)
+        self.assertIsInstance(third, errors.TopicNotFound)
 
     def test_keyedEventOfAnUnknownTopicIsRefused(self) -> None:
         answer = self.broker.publishOne(ANYBODY, None, "never", b"x", {}, idempotencyKey="k")
