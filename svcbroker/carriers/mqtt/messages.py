@@ -214,7 +214,7 @@ def publicationsOf(
     group: str,
     now: Callable[[], float],
     publisher: str | None = None,
-) -> list[Publication]:
+) -> Sequence[Publication]:
     """
     The publications that the messages of a L{PublishRun} become. See L{publicationOf}.
 

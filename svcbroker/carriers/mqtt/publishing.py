@@ -177,20 +177,27 @@ class Receiving:
             run.refused |= dict.fromkeys(range(place, place + len(packetIds)), error)
         else:
             if qos == 2 and session.isPersistent:
-                pairs = zip(made, packetIds, strict=True)
-                made = [self._withKey(each, packetId, run) for each, packetId in pairs]
+                made = self._withKeys(made, packetIds, run)
             run.publications += made
         run.qos += [qos] * len(packetIds)
         run.packetIds += packetIds
         run.size += sum(map(len, payloads))
 
-    def _withKey(self, publication: Publication, packetId: int, run: Run) -> Publication:
-        """Give a publication an idempotency key, unless it has one or cannot have one."""
-        if publication.idempotencyKey is not None or publication.author is not None:
-            return publication
+    def _withKeys(
+        self, publications: Sequence[Publication], packetIds: Sequence[int], run: Run
+    ) -> Sequence[Publication]:
+        """
+        Give publications idempotency keys, unless they have some or cannot have any. They differ in
+        their contents alone.
+        """
+        if publications[0].idempotencyKey is not None or publications[0].author is not None:
+            return publications
         run.needsDisk = True
-        key = self._session.incoming.keyOf(packetId, self._entropy)
-        return replace(publication, idempotencyKey=key, isKeyOptional=True)
+        keys = self._session.incoming.keysOf(packetIds, self._now(), self._entropy)
+        return [
+            replace(publication, idempotencyKey=key, isKeyOptional=True)
+            for publication, key in zip(publications, keys, strict=True)
+        ]
 
     def _begin(
         self, arrived: PublishRun, repeated: list[int]

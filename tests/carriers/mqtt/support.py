@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from hashlib import shake_256
 from typing import Any
 
 from twisted.internet.defer import maybeDeferred
@@ -286,7 +287,7 @@ class Server:
             ledgers = {group: ScriptedLedger(memoryLedger(clock, group)) for group in ("1", "2")}
         self.ledgers = ledgers
         self.ledger = ledgers["1"]
-        entropy = lambda size: next(self.file.numbers).to_bytes(size, "big")  # noqa: E731
+        entropy = lambda size: shake_256(b"%d" % next(self.file.numbers)).digest(size)  # noqa: E731
         self.store = MetadataStore(self.file, clock, maybeDeferred)
         self.subscriptions = Subscriptions(
             ledgers, clock, clock.seconds, entropy, KeptPositions(self.store)

@@ -4,6 +4,7 @@ Publishes with QoS 2 through crashes at every point.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.fields import NO_PROPERTIES, Properties
+from svcbroker.carriers.mqtt.incoming import Incoming
 from svcbroker.carriers.mqtt.kept import QOS_2
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
@@ -225,6 +227,35 @@ class CrashTests(SynchronousTestCase):
                 while self.publish(MQTT_5, [first, second], areLost=areLost):
                     self.assertEqual(self.contents(), CONTENTS, (areLost, first, second))
                     second += 1
+
+
+class KeyTests(SynchronousTestCase):
+    """
+    The keys that exchanges are given.
+    """
+
+    def setUp(self) -> None:
+        self.incoming = Incoming(lambda: None, lambda: None)
+
+    def keysOf(self, *packetIds: int, now: float = 1_700_000_000.5) -> Sequence[str]:
+        return self.incoming.keysOf(packetIds, now, os.urandom)
+
+    def test_keysOfOneTimeAreNeighbours(self) -> None:
+        """An index over many keys has these on few pages, whatever came before and after."""
+        first, second, third = self.keysOf(1, 2, 3)
+        [later] = self.keysOf(4, now=1_700_009_000.0)
+        self.assertEqual(len({first, second, third, later}), 4)
+        self.assertEqual({len(each) for each in (first, second, third, later)}, {20})
+        self.assertEqual({first[:6], second[:6], third[:6]}, {first[:6]})
+        self.assertNotEqual(later[:6], first[:6])
+        self.assertEqual(len({first[7:], second[7:], third[7:]}), 3)
+
+    def test_repeatedPublishKeepsItsKey(self) -> None:
+        first, second = self.keysOf(1, 2)
+        third, again, fourth = self.keysOf(3, 1, 4, now=1_700_009_000.0)
+        self.assertEqual(again, first)
+        self.assertEqual(len({first, second, third, fourth}), 4)
+        self.assertEqual(self.incoming.keys, {1: first, 2: second, 3: third, 4: fourth})
 
 
 class ExchangeTests(SynchronousTestCase):
