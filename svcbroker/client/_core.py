@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -49,7 +49,7 @@ _TOPICS: Final = 99
 
 
 class _Chain(msgspec.Struct):
-    chain: str
+    chain: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 _booleans = msgspec.json.Decoder(bool)

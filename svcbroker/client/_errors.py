@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ..errors import (
     TABLE,
@@ -64,7 +64,7 @@ class Erasure(Struct):
     timestamp: int
     account: str
     reason: str
-    transHash: str
+    transHash: Annotated[str, Meta(pattern=r"^0x([0-9a-f]{2})*\Z")]
 
 
 def errorOf(

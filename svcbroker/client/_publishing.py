@@ -62,10 +62,8 @@ class PublishBatch:
         @param makeKey: makes idempotency keys.
         @param sign: makes the parameters of a signed publish, with an idempotency key; C{None}
             where no event is signed.
-        @raise BrokerError: extensions are malformed.
         """
         self._requests = requests
-        self._parameters = [_parameters(each, makeKey, sign) for each in publications]
         # Parameters without which an event would be another one.
         self._needed = {
             name
@@ -79,7 +77,14 @@ class PublishBatch:
         if sign is not None:
             self._needed.add("author")
         self._outcomes: list[Published | BrokerError] = [AnswerInvalid()] * len(publications)
-        self._waiting = list(range(len(publications)))
+        # Of those that wait, by their places.
+        self._parameters: dict[int, dict[str, Any]] = {}
+        for place, each in enumerate(publications):
+            try:
+                self._parameters[place] = _parameters(each, makeKey, sign)
+            except BrokerError as error:
+                self._outcomes[place] = error
+        self._waiting = list(self._parameters)
 
     def run(self) -> Procedure[list[Published | BrokerError]]:
         """
@@ -88,15 +93,15 @@ class PublishBatch:
         @return: the outcome of each.
         """
         attempts = self._requests.attempts()
-        while True:
+        while self._waiting:
             error = yield from self._attempt(attempts)
-            if error is None:
-                return self._outcomes
-            self._requests.forget(attempts.url)
-            try:
-                yield from attempts.failed(error)
-            except BrokerError:
-                return self._outcomes
+            if error is not None:
+                self._requests.forget(attempts.url)
+                try:
+                    yield from attempts.failed(error)
+                except BrokerError:
+                    break
+        return self._outcomes
 
     def _attempt(self, attempts: Attempts) -> Procedure[BrokerError | None]:
         """
@@ -136,10 +141,7 @@ class PublishBatch:
             outcomes = yield from self._requests.batch(attempts, "publish", calls)
         except ContentTooLarge:
             return (yield from self._sendEach(attempts))
-        return [
-            each if isinstance(each, BrokerError) else _sendResults.decode(each)
-            for each in outcomes
-        ]
+        return [each if isinstance(each, BrokerError) else _resultOf(each) for each in outcomes]
 
     def _sendEach(self, attempts: Attempts) -> Procedure[list[SendResult | BrokerError]]:
         """Send events one by one, to a broker that takes small requests only."""
@@ -190,12 +192,23 @@ class PublishBatch:
         return Published(topic=answer.topic, eventId=answer.eventId, idempotencyKey=key)
 
 
+def _resultOf(answer: msgspec.Raw) -> SendResult | BrokerError:
+    try:
+        return _sendResults.decode(answer)
+    except msgspec.MsgspecError:
+        return AnswerInvalid()
+
+
 def _parameters(
     publication: Publication,
     makeKey: Callable[[], str],
     sign: Callable[[Publication, str], Mapping[str, Any]] | None,
 ) -> dict[str, Any]:
-    """The parameters of a publish, by the names of the interface."""
+    """
+    The parameters of a publish, by the names of the interface.
+
+    @raise BrokerError: its extensions are malformed.
+    """
     checkExtensions(publication.extensions)
     key = publication.idempotencyKey or makeKey()
     parameters: dict[str, Any] = {

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Annotated, TypeAlias
 
 from attrs import field, frozen
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ._signing import AuthorKey
+
+_NUMBER = r"[1-9][0-9]{0,18}"
+EventIdText: TypeAlias = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{8}}-{_NUMBER}-{_NUMBER}\Z")]
+"""An event's id; an answer with another text is none of a broker."""
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -34,7 +39,7 @@ class Event(Struct, frozen=True, kw_only=True):
     topic: str
     content: bytes
     extensions: dict[str, str]
-    eventId: str
+    eventId: EventIdText
     timestamp: int | None = None
     author: str | None = None
     signature: str | None = None
@@ -64,7 +69,7 @@ class SendResult(Struct, frozen=True):
     """The answer to a publish."""
 
     topic: str
-    eventId: str | None
+    eventId: EventIdText | None
     status: str
 
 

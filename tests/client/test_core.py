@@ -14,7 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.client import AnswerInvalid, BrokerError, Publication, Published, Unreachable
+from svcbroker.client import (
+    AnswerInvalid,
+    AuthorKey,
+    BrokerError,
+    Publication,
+    Published,
+    Unreachable,
+)
 from svcbroker.client._effects import Delay, HttpRequest, HttpResponse
 from svcbroker.client._errors import Erasure, errorOf
 from svcbroker.client._options import Options
@@ -33,11 +40,16 @@ from svcbroker.errors import (
     TransactionTimeout,
 )
 
-from .network import FATES, OTHER, URL, Network
+from .network import FATES, OTHER, URL, Network, json200
 
 TOPIC = "orders/new"
 
 examples = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+
+
+def eventIds(network: Network) -> list[str]:
+    """The ids of the events in the log."""
+    return [each.eventId for each in network.broker.log]
 
 
 def contents(network: Network) -> list[bytes]:
@@ -170,11 +182,73 @@ class PublishTests(SynchronousTestCase):
         with self.assertRaises(TopicNotFound):
             publishing.send(HttpResponse(status=200, headers={}, body=answer))
 
+    def test_malformedEventIsItsOwnOutcome(self) -> None:
+        """The outcomes of others are told, whichever request they were in."""
+        for extensions in ({"topic": "other"}, {"svc-a": "x" * 100_000}):
+            network = Network()
+            events = [Publication(TOPIC, str(n)) for n in range(502)]
+            events[501] = Publication(TOPIC, "x", extensions=extensions)
+            outcomes = network.run(network.core().publishMany(events))
+            self.assertEqual(len(contents(network)), 501)
+            self.assertEqual([each.eventId for each in outcomes[:501]], eventIds(network))
+            self.assertIsInstance(outcomes[501], BrokerError)
+
+    def test_allOfManyMayBeMalformed(self) -> None:
+        network = Network()
+        events = [Publication(TOPIC, "x", extensions={"topic": "other"})] * 2
+        outcomes = network.run(network.core().publishMany(events))
+        self.assertEqual([type(each) for each in outcomes], [ExtensionKeyInvalid] * 2)
+        self.assertEqual(network.broker.requests, [])
+
+    def test_invalidResultOfManyIsItsOwnOutcome(self) -> None:
+        """Another server may be at the URL, or a proxy that changes answers."""
+        publishing = Network().core().publishMany([Publication(TOPIC, "x")] * 2)
+        network = Network()
+        publishing.send(network.perform(next(publishing)))
+        good = {"topic": TOPIC, "eventId": "00000000-1-1", "status": "SUCCESS"}
+        calls = [{"id": 0, "result": {"status": "?"}}, {"id": 1, "result": good}]
+        with self.assertRaises(StopIteration) as ended:
+            publishing.send(json200(calls))
+        bad, published = ended.exception.value
+        self.assertIsInstance(bad, AnswerInvalid)
+        self.assertEqual(published.eventId, "00000000-1-1")
+
     def test_extensionsAreChecked(self) -> None:
         """An extension that REST would ignore is refused."""
         network = Network()
         publishing = network.core().publish(TOPIC, "x", {"topic": "other"})
         self.assertRaises(ExtensionKeyInvalid, network.run, publishing)
+
+
+class HostileAnswerTests(SynchronousTestCase):
+    """
+    Answers of another server, or of a broker that lies.
+    """
+
+    def checkRefused(self, procedure: Any, *documents: Any) -> None:
+        """Answer with documents, of which the last one is none of a broker."""
+        answers = [json200(each) for each in documents]
+        next(procedure)
+        for each in answers[:-1]:
+            procedure.send(each)
+        self.assertRaises(AnswerInvalid, procedure.send, answers[-1])
+
+    def test_malformedEventIdIsRefused(self) -> None:
+        event = {"topic": TOPIC, "content": "", "extensions": {}}
+        for eventId in ("", "x", "00000000-1", "00000000-1-x", "00000000-1-1-1", "0000-1-1"):
+            bad = {**event, "eventId": eventId}
+            page = {"events": [bad], "next": "1", "atEnd": True}
+            self.checkRefused(Network().core().getEvent("00000000-1-1"), bad)
+            self.checkRefused(Network().core().events(TOPIC), page)
+
+    def test_malformedErasureIsRefused(self) -> None:
+        erased = {"timestamp": 1, "account": "", "reason": "", "transHash": "0xyz"}
+        failure = {"code": EventErased.code, "message": "", "erased": erased}
+        self.checkRefused(Network().core().getEvent("00000000-1-1"), failure)
+
+    def test_malformedChainIsRefused(self) -> None:
+        core = Network().core({"key": AuthorKey(bytes(32), None)})
+        self.checkRefused(core.publish(TOPIC, "x"), {"chain": "xyz"})
 
 
 class FailOverTests(SynchronousTestCase):
