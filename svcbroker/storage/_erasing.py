@@ -57,8 +57,8 @@ class ErasableBlock:
     @ivar header: its encoded header.
     @ivar body: its body.
     @ivar receipts: its encoded receipts.
-    @ivar erased: for topics, by name, the ranges of sequence numbers of erased events. Some of them
-        may be of other blocks.
+    @ivar erased: for topics, by name, the ranges of sequence numbers of erased events, without
+        overlaps. Some of them may be of other blocks.
     """
 
     height: int
