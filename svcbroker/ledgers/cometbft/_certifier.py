@@ -41,6 +41,7 @@ TIMEOUT: Final = 5.0
 
 _LOOK: Final = 0.1
 _ROWS: Final = 256
+"""How many blocks are looked at in one turn of the reactor."""
 
 
 class _Sets:
@@ -226,9 +227,12 @@ class Certifier:
             following = await self._firstOf(store)
         while self._chain == (genesis, store):
             headers, following = self._uncertified(store, following)
-            if not headers:
+            if not headers and following >= store.height:
                 self._next = following
                 return
+            if not headers:
+                await self._ask(deferLater(self._clock, 0))
+                continue
             asked = self._rpc.lightBlocks([header.height + 1 for header in headers])
             blocks = await self._ask(asked)
             if self._chain != (genesis, store):
@@ -262,20 +266,18 @@ class Certifier:
 
     def _uncertified(self, store: Store, first: int) -> tuple[Sequence[Header], int]:
         """
-        The next blocks without a stored certificate that have transactions.
+        The next blocks without a stored certificate that have transactions, among L{_ROWS} blocks.
 
         @return: their headers, and the height at which to continue.
         """
-        tip = store.tip()
         found: list[Header] = []
-        while tip is not None and first < tip.height and not found:
-            for row in store.blockHeads(first, min(first + _ROWS, tip.height) - 1):
-                header = Header.decode(row.header)
-                if header.transactionCount and not row.certificate:
-                    found.append(header)
-                first = row.height + 1
-                if len(found) == MAX_LIGHT:
-                    break
+        for row in store.blockHeads(first, min(first + _ROWS, store.height) - 1):
+            header = Header.decode(row.header)
+            if header.transactionCount and not row.certificate:
+                found.append(header)
+            first = row.height + 1
+            if len(found) == MAX_LIGHT:
+                break
         return found, first
 
     async def _ask(self, asked: Deferred[T]) -> T:

@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.errors import LedgerUnavailable
+from svcbroker.ledgers.cometbft import _certifier
 from svcbroker.ledgers.cometbft._calls import EngineError, Reason
 from svcbroker.ledgers.cometbft._certifier import INTERVAL, RETRY, TIMEOUT, Certifier
 from svcbroker.model import EventId
@@ -171,6 +172,34 @@ class CertifierTests(SynchronousTestCase):
         self.clock.advance(INTERVAL)
         self.assertEqual(self.certified(), list(range(1, self.chain.head.height)))
         self.assertEqual(len(self.rpc.asked), 4)
+
+    def test_emptyBlocksAreSkippedInTurns(self) -> None:
+        """Between some blocks without transactions and the next ones, the reactor has its turn."""
+        read, callLater = self.chain.store.blockHeads, self.clock.callLater
+        turns = [0]
+
+        def reading(first: int, last: int) -> Sequence[Any]:
+            rows = read(first, last)
+            turns[-1] += len(rows)
+            return rows
+
+        def callingLater(*args: Any) -> Any:
+            turns.append(0)
+            return callLater(*args)
+
+        self.patch(_certifier, "_ROWS", 10)
+        self.patch(self.chain.store, "blockHeads", reading)
+        self.patch(self.clock, "callLater", callingLater)
+        self.chain.store.certify({1: self.chain.lights[1].encode()})
+        for _ in range(95):
+            self.chain.decide()
+        self.chain.publish("t", b"late")
+        self.chain.decide()
+        self.begin()
+        self.clock.advance(INTERVAL)
+        self.assertLessEqual(max(turns), 20)
+        self.assertEqual(self.rpc.asked, [[98]])
+        self.assertEqual(self.certified(), [1, 97])
 
     def test_restartContinues(self) -> None:
         """After a start it goes on where it was."""
