@@ -22,8 +22,6 @@ from ...chain import (
     TransactionReceipt,
     ValidatorChange,
     ValidatorSet,
-    decodeBody,
-    decodeReceipts,
 )
 from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import (
@@ -36,13 +34,13 @@ from ...interfaces import (
 )
 from ...model import Execution, Health, LedgerMeasures, NodeRecord, Page, Request, Statistics
 from ...net.deferreds import asDeferred
-from ...storage import StorageError, Store
+from ...storage import StorageError
 from .._stored import StoredLedger
-from .._views import TransactionMaker, blockOf, earlierOf, receiptsOf
+from .._views import TransactionMaker, blockOf, receiptsOf
 from ._admin import Picture, healthOf, nodeCount, nodeRecords, takePicture
 from ._application import ApplicationFailed, ChainApplication
 from ._batch import BatchMaker, Identity
-from ._calls import EngineError
+from ._calls import Broadcast, EngineError, Reason
 from ._certifier import Certifier
 from ._engine import CONNECTIONS
 from ._identity import IdentityFiles, IdentityMissing
@@ -50,6 +48,7 @@ from ._machine import checkChange
 from ._outbox import Outbox
 from ._parts import EngineParts
 from ._replay import ReplayProgress
+from ._reporting import BlockReporter
 from ._restoring import RestoreFailed
 from ._settings import CometSettings
 from .abci import AbciFactory
@@ -95,7 +94,7 @@ class CometLedger(StoredLedger):
         self._parts = EngineParts.real(context, settings) if parts is None else parts
         self._outbox = Outbox(
             clock=context.reactor,
-            broadcast=self._parts.rpc.broadcast,
+            broadcast=self._broadcast,
             maxBytes=settings.mempool,
             batchBytes=settings.batch,
             batchCount=settings.count,
@@ -116,13 +115,13 @@ class CometLedger(StoredLedger):
             lambda height: self._certifier.retained(height, settings.keep),
         )
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
+        self._reporter = BlockReporter(self._application, context.reactor, self._tell, self._failed)
         self._replay = ReplayProgress(context.reactor.seconds, self._parts.signedHeight)
         self._maker: TransactionMaker | None = None
         self._identity: Identity | None = None
         self._reason = "the chain has not begun"
         self._error = self._lastError = ""
         self._recoveries = 0
-        self._told: int | None = None
         self._beginning: list[Deferred[None]] = []
         self._server: AbciFactory | None = None
         self._call: IDelayedCall | None = None
@@ -182,7 +181,7 @@ class CometLedger(StoredLedger):
         state, genesis = application.machine.state, application.genesis
         self._openReads(genesis, state, application.store)
         self._certifier.begin(genesis, application.store)
-        self._catchUp(application.store, application.machine.head.height)
+        self._reporter.begin()
         self._identify(state)
         self._erasing.wake()
         beginning, self._beginning = self._beginning, []
@@ -258,26 +257,9 @@ class CometLedger(StoredLedger):
         if outcome.erased:
             self._erasing.wake()
         self._replay.committed(header.height, self._application.isDeciding)
-        self._tell(header, candidate.transactions, outcome.receipts, outcome.earlier)
+        self._reporter.committed(header, candidate.transactions, outcome.receipts, outcome.earlier)
         if header.nextValidators != header.validators and not self._isStopping:
             self._identify(self._state)
-
-    def _catchUp(self, store: Store, height: int) -> None:
-        """
-        Report the blocks that were stored but not reported when the application failed.
-        """
-        told = height if self._told is None else self._told
-        for each in range(told + 1, height + 1):
-            row = store.block(each)
-            if row is None:
-                # The chain goes on from a snapshot.
-                self._outbox.missed()
-            else:
-                transactions = decodeBody(row.body, mayBeErased=True)
-                receipts = decodeReceipts(row.receipts)
-                earlier = earlierOf(self._state, transactions, receipts)
-                self._tell(Header.decode(row.header), transactions, receipts, earlier)
-        self._told = height
 
     def _tell(
         self,
@@ -286,7 +268,6 @@ class CometLedger(StoredLedger):
         receipts: Sequence[TransactionReceipt],
         earlier: Mapping[int, int],
     ) -> None:
-        self._told = header.height
         if self._outbox:
             self._outbox.committed(receiptsOf(header.height, transactions, receipts, earlier))
         self._observers.tell(lambda: blockOf(header, transactions, receipts))
@@ -295,6 +276,12 @@ class CometLedger(StoredLedger):
             self._call.reset(0)
 
     # Writing.
+
+    def _broadcast(self, data: bytes) -> Deferred[Broadcast]:
+        if self._reporter.isBehind:
+            # The batch may be in a block that was not reported yet.
+            return fail(EngineError(Reason.UNREACHABLE, "blocks of a snapshot are reported"))
+        return self._parts.rpc.broadcast(data)
 
     def submitMany(self, requests: Sequence[Request]) -> Submission:
         return self._send(len(requests), lambda maker: maker.makeMany(requests))
@@ -361,6 +348,7 @@ class CometLedger(StoredLedger):
 
     async def _close(self) -> None:
         self._endRecovery()
+        self._reporter.stop()
         self._outbox.close("the ledger stopped before this was final")
         await self._parts.engine.stop()
         await self._parts.stopListening()

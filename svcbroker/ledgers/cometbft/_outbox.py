@@ -251,12 +251,6 @@ class Outbox:
                 waiting.settle(receipt)
         self._goOn(0 if isUrgent or self._isGathered else self._interval)
 
-    def missed(self) -> None:
-        """A block is not reported. Fail the transactions that it may contain."""
-        sent, self._sent = self._sent, []
-        hashes = [hash for each in sent for hash in each.hashes]
-        self._fail(hashes, TransactionTimeout("the chain went on from a snapshot: it may be final"))
-
     def close(self, reason: str) -> None:
         """
         Stop sending, and fail what is pending: with L{LedgerUnavailable} what was never sent, and

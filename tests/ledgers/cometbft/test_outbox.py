@@ -246,18 +246,6 @@ class WayTests(OutboxTestCase):
         self.assertIn("copy of this one's key", str(error))
         self.assertEqual(len(self.outbox), 0)
 
-    def test_unreportedBlockMayContainTransactions(self) -> None:
-        """What was sent may be final, what was not sent is still to come."""
-        sent = self.add(b"sent")
-        self.clock.advance(INTERVAL)
-        queued = self.add(b"queued")
-        self.outbox.missed()
-        self.failureResultOf(sent, TransactionTimeout)
-        self.take(Code.REPEATED)
-        self.clock.advance(INTERVAL)
-        self.assertEqual(self.contents(self.handed[-1]), [b"queued"])
-        self.assertNoResult(queued)
-
     def test_cancelledTransactionStaysSubmitted(self) -> None:
         """Who cancels waits no more; the transaction goes its way."""
         receipt = self.add()

@@ -9,12 +9,15 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from svcbroker.errors import LedgerUnavailable, TransactionTimeout
+from svcbroker.ledgers.cometbft import _reporting
+from svcbroker.ledgers.cometbft._calls import EngineError
 from svcbroker.ledgers.cometbft._ledger import FIRST_RECOVERY, LAST_RECOVERY, STOP_TIMEOUT
 from svcbroker.ledgers.cometbft._outbox import RETRY
 from svcbroker.model import Receipt
 from svcbroker.testing._kit import RecordingObserver
 
 from .fakenode import Gone
+from .joining import Harness
 from .test_ledger import LedgerTestCase
 
 
@@ -59,6 +62,49 @@ class RecoveryTests(LedgerTestCase):
         self.assertEqual(self.node.connect(), [])
         self.node.decide()
         self.assertEqual([block.height for block in self.observer.blocks], [2, 3])
+
+    def test_snapshotIsReportedInTurns(self) -> None:
+        """All blocks that come with a snapshot are reported, and the reactor has its turn between
+        them. Meanwhile nothing is broadcast that may be in one of them."""
+        answer = self.publish(b"in the snapshot")
+        other = Harness(self.root / "other")
+        other.application.open()
+        self.node.consensus.connect(other.application)
+        for _ in range(20):
+            self.node.consensus.run(other.application)
+        self.node.consensus.run(other.application, *self.node.pool)
+        other.application.close()
+        self.patch(_reporting, "SLICE", -1.0)
+        begun = Deferred.fromCoroutine(self.ledger._application.begin(other.path))
+        self.successResultOf(begun)
+        self.assertEqual([block.height for block in self.observer.blocks], [2])
+        self.assertEqual(self.successResultOf(self.ledger.readBlock(22)).height, 22)
+        self.assertNoResult(answer)
+        held = self.failureResultOf(self.ledger._broadcast(self.node.pool[0]), EngineError)
+        self.assertTrue(held.value.isInDoubt)
+        self.clock.advance(0)
+        self.done(answer)
+        self.node.decide()
+        self.assertEqual([block.height for block in self.observer.blocks], list(range(2, 24)))
+
+    def test_unreadableBlockFailsTheApplication(self) -> None:
+        """Where a block of a snapshot cannot be read the application is opened again, and goes on
+        with that block."""
+        other = Harness(self.root / "other")
+        other.application.open()
+        self.node.consensus.connect(other.application)
+        for _ in range(3):
+            self.node.consensus.run(other.application)
+        other.application.close()
+        self.patch(_reporting, "SLICE", -1.0)
+        begun = Deferred.fromCoroutine(self.ledger._application.begin(other.path))
+        self.successResultOf(begun)
+        store: Any = self.ledger._application.store
+        self.patch(store, "block", lambda height: None)
+        self.clock.advance(0)
+        self.assertIn("has no block 3", self.reason())
+        self.clock.advance(FIRST_RECOVERY)
+        self.assertEqual([block.height for block in self.observer.blocks], [2, 3, 4])
 
     def test_recoveryDelaysGrow(self) -> None:
         """Each time that it fails it takes longer, within bounds, until a block is stored."""
