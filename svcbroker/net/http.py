@@ -17,7 +17,7 @@ from attrs import frozen
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
 from twisted.internet import protocol
-from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, maybeDeferred, succeed
 from twisted.internet.error import (
     ConnectError,
     ConnectingCancelledError,
@@ -292,7 +292,10 @@ class HttpClient:
         """
         deadline = self._clock.seconds() + timeout
         producer = None if body is None else _Body(body)
-        asking: Deferred[Any] = self._agent.request(method, url.encode("ascii"), headers, producer)
+        # An agent raises at once what it finds in the URL.
+        asking: Deferred[Any] = maybeDeferred(
+            self._agent.request, method, url.encode("ascii"), headers, producer
+        )
         # The time-out is outermost: what a cancelled request fails with depends on how far it is.
         asking.addErrback(_explain).addTimeout(timeout, self._clock, _timedOut)
         return asking.addCallback(

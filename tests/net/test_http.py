@@ -230,6 +230,14 @@ class ProblemTests(ClientTestCase):
             self.client = HttpClient(FailingAgent(error), self.clock)
             self.assertIs(self.problem(self.request()), problem)
 
+    def test_impossibleUrlsFailTheRequest(self) -> None:
+        """What the agent raises at once is an error of the request, too."""
+        client = makeClient(MemoryReactorClock(), maxBody=1)
+        for url in ("http://a b/", "http://[::1/", "http://[zz]/", "http:///x"):
+            asking = client.request(b"GET", url, timeout=TIMEOUT)
+            failure = self.failureResultOf(asking, HttpError)
+            self.assertIs(failure.value.problem, Problem.BAD_HOST, url)
+
     def test_cancelledRequestIsCancelled(self) -> None:
         """However far it was."""
         for error in (
