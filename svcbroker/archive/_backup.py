@@ -78,6 +78,8 @@ def backUp(
         raise BackupRefused(f"{dataDir} has no chain")
     if target.is_symlink() or (target.exists() and not _isEmptyDirectory(target)):
         raise BackupRefused(f"{target} exists already: choose another target")
+    if target.resolve().is_relative_to(dataDir.resolve()):
+        raise BackupRefused(f"{target} is in the data directory: choose another target")
     unfinished = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         findings = Findings("")

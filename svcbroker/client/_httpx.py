@@ -5,6 +5,7 @@ What the clients over httpx share.
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 import httpx
 
@@ -21,13 +22,24 @@ def makeContext(options: Options) -> ssl.SSLContext:
     The TLS context of a client's connections.
 
     @raise OSError: a file cannot be read.
-    @raise ssl.SSLError: a file is not what it must be.
+    @raise ValueError: a file is not what it must be.
     """
     ca, certificate = options.get("ca"), options.get("certificate")
-    context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    key = options.get("certificateKey")
+    for each in (ca, certificate, key):
+        if each is not None:
+            # The errors of the context name no file.
+            Path(each).open("rb").close()
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except ssl.SSLError:
+        raise ValueError(f"{ca} has no certificates in PEM") from None
     if certificate is not None:
-        key = options.get("certificateKey")
-        context.load_cert_chain(str(certificate), None if key is None else str(key))
+        try:
+            context.load_cert_chain(str(certificate), None if key is None else str(key))
+        except ssl.SSLError as error:
+            names = " and ".join(str(each) for each in (certificate, key) if each is not None)
+            raise ValueError(f"{names}: no certificate with its key in PEM: {error}") from None
     return context
 
 

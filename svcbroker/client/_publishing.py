@@ -210,6 +210,9 @@ def _parameters(
     @raise BrokerError: its extensions are malformed.
     """
     checkExtensions(publication.extensions)
+    if publication.idempotencyKey == "":
+        # Brokers take an empty parameter for none.
+        raise ParameterInvalid("idempotencyKey: is empty")
     key = publication.idempotencyKey or makeKey()
     parameters: dict[str, Any] = {
         "topic": publication.topic,

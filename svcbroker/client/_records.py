@@ -142,7 +142,8 @@ class Published:
 
 
 def _encoded(content: bytes | str) -> bytes:
-    return content.encode("utf-8") if isinstance(content, str) else bytes(content)
+    # Not bytes(content): that of a number has as many zeros.
+    return content.encode("utf-8") if isinstance(content, str) else bytes(memoryview(content))
 
 
 @frozen

@@ -64,16 +64,21 @@ def authorization(user: str | None, password: str | None, token: str | None) -> 
     """
     The header for credentials.
 
-    @raise ValueError: there are two kinds, or a user without a password.
+    @raise ValueError: there are two kinds, a part is missing, or a character is not allowed.
     """
     if token is not None:
-        if user is not None:
+        if user is not None or password is not None:
             raise ValueError("give a user or a token, not both")
+        if not (token.isascii() and token.isprintable()):
+            raise ValueError("the token has a character that no token has")
         return {"Authorization": f"Bearer {token}"}
-    if user is None:
+    if user is None and password is None:
         return {}
-    if password is None:
-        raise ValueError("a user needs a password")
+    if user is None or password is None:
+        raise ValueError("a user needs a password, and a password a user")
+    if ":" in user:
+        # HTTP Basic would end the name there.
+        raise ValueError(f"the name of a user has no colon: {user!r}")
     return {"Authorization": f"Basic {b64encode(f'{user}:{password}'.encode()).decode('ascii')}"}
 
 
@@ -95,7 +100,10 @@ class Requests:
     ) -> None:
         """
         @param timeout: how long a call may take with all its attempts, in seconds.
+        @raise ValueError: the timeout is negative or not a number.
         """
+        if not timeout >= 0:
+            raise ValueError(f"timeout is not a number of seconds: {timeout}")
         self.brokers = brokers
         self.headers: Mapping[str, str] = {
             "User-Agent": f"svcbroker-client/{__version__}",

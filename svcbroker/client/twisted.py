@@ -157,9 +157,8 @@ class _TlsPolicy:
             )
         if certificate is not None:
             own, *chain = _certificates(certificate)
-            key = Path(options.get("certificateKey") or certificate).read_bytes()
             self._identity = {
-                "privateKey": load_pem_private_key(key, None),
+                "privateKey": _privateKey(options.get("certificateKey") or certificate),
                 "certificate": own,
                 "extraCertChain": chain,
             }
@@ -174,7 +173,19 @@ class _TlsPolicy:
 
 
 def _certificates(path: str | Path) -> list[Any]:
-    return list(load_pem_x509_certificates(Path(path).read_bytes()))
+    data = Path(path).read_bytes()
+    try:
+        return list(load_pem_x509_certificates(data))
+    except ValueError:
+        raise ValueError(f"{path} has no certificates in PEM") from None
+
+
+def _privateKey(path: str | Path) -> Any:
+    data = Path(path).read_bytes()
+    try:
+        return load_pem_private_key(data, None)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} has no private key in PEM: {error}") from None
 
 
 class _Performer:

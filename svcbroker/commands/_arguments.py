@@ -5,6 +5,7 @@ What the commands share of click: decorators, common options, and types of param
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,6 +100,30 @@ class ParsedType(click.ParamType):  # type: ignore[type-arg]  # generic since cl
             return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Whole(click.IntRange):
+    """
+    A whole number between bounds.
+    """
+
+    name = "whole number"
+
+
+class Decimal(click.FloatRange):
+    """
+    A number between bounds, which may have a fraction.
+    """
+
+    name = "number"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """See C{click.ParamType}."""
+        number = super().convert(value, param, ctx)
+        if isnan(number):
+            # It is in every range.
+            self.fail(f"{value!r} is not a valid {self.name}", param, ctx)
+        return number
 
 
 def _height(text: str) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from ..errors import BrokerError, TopicNotFound
-from ._arguments import makeCommand
+from ._arguments import Decimal, makeCommand
 from ._command import CommandError, Console, Exit
 from ._contexts import Contexts, contextsPath
 
@@ -61,7 +61,7 @@ CONNECTION_OPTIONS: Final = (
     *FIELD_OPTIONS,
     click.option(
         "--timeout",
-        type=click.FloatRange(min=0, max=86400),
+        type=Decimal(min=0, max=86400),
         default=30.0,
         show_default=True,
         metavar="SECONDS",

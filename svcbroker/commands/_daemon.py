@@ -311,9 +311,11 @@ def operatingOf(
             options.get("user"), options.get("password"), options.get("token")
         )
         url = checkUrl(urls[0])
+        context = makeContext(
+            {name: options[name] for name in ("ca", "certificate", "certificateKey")}  # type: ignore[arg-type]
+        )
     except ValueError as error:
         raise CommandError(str(error)) from None
     if not (credentials or isAnonymous) and options["certificate"] is None:
         raise CommandError(f"a daemon at a URL needs --user, or a token in {TOKEN}")
-    context = makeContext({name: options[name] for name in ("ca", "certificate", "certificateKey")})  # type: ignore[arg-type]
     return url, credentials, context

@@ -48,7 +48,8 @@ def _events(context: click.Context, parameter: Any, words: tuple[str, ...]) -> t
     chain keeps that they were erased, when, by whom and why, and all proofs stay. Of a topic, the
     events from --first up to --last are erased, which are numbers in the topic, or those before a
     PLACE: an event's id, or a time as in RFC 3339. Copies elsewhere are not reached: backups,
-    exports, and what readers have read.
+    exports, what readers have read, and the blocks that CometBFT engines keep for a while
+    (docs/cometbft.rst).
 
     \b
     svcbroker erase --reason "request 17" 1c168adb-1-2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._arguments import options
+from ._arguments import Whole, options
 from ._command import Console, Exit
 from ._connection import clientCommand
 from ._events import FORMAT_OPTIONS, beginning, formatOf
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     FROM,
     SINCE,
     TAG,
-    click.option(
-        "--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Show at most so many."
-    ),
+    click.option("--limit", type=Whole(min=1), metavar="NUMBER", help="Show at most so many."),
     click.option("--reverse", is_flag=True, help="Begin with the last one, and go backwards."),
     *FORMAT_OPTIONS,
 )

@@ -5,7 +5,6 @@ C{svcbroker monitor}: follows a log from outside.
 from __future__ import annotations
 
 import os
-import ssl
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ import httpx
 
 from ..chain import Malformed
 from ..client._httpx import makeContext
-from ..client._requests import authorization
+from ..client._requests import authorization, checkUrl
 from ..storage import writeFile
 from ..tlog import (
     MAX_NOTE_SIZE,
@@ -28,7 +27,7 @@ from ..tlog import (
     Note,
     Policy,
 )
-from ._arguments import makeCommand, options
+from ._arguments import Decimal, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._connection import FIELD_OPTIONS, askTerminal, settingsOf
 from ._words import timeText
@@ -77,7 +76,7 @@ MAX_ANSWER: Final = MAX_NOTE_SIZE
     click.option("--once", is_flag=True, help="Check once, and end."),
     click.option(
         "--interval",
-        type=click.FloatRange(min=1, max=86400),
+        type=Decimal(min=1, max=86400),
         default=60.0,
         show_default=True,
         metavar="SECONDS",
@@ -98,14 +97,20 @@ def command(
     """Follow a log."""
     policy = _readPolicy(policyPath)
     settings = settingsOf({**given, "group": None, "timeout": TIMEOUT}, {}, os.environ, askTerminal)
-    headers = authorization(settings.get("user"), settings.get("password"), settings.get("token"))
+    try:
+        base = checkUrl(url)
+        headers = authorization(
+            settings.get("user"), settings.get("password"), settings.get("token")
+        )
+    except ValueError as error:
+        raise CommandError(str(error)) from None
     with ExitStack() as stack:
         client = stack.enter_context(_client(settings, headers))
         # A witness is not given the credentials of the log.
         stranger = stack.enter_context(_client({**settings, "certificate": None}, {}))
         monitor = LogMonitor(
             policy,
-            _fetcher(client, url),
+            _fetcher(client, base),
             lambda witness: _fetcher(stranger, witness.url),
             None if state is None or not state.exists() else _readState(state),
         )
@@ -180,8 +185,8 @@ def _readState(path: Path) -> Note:
 def _client(settings: Any, headers: Any) -> httpx.Client:
     try:
         context = makeContext(settings)
-    except ssl.SSLError as error:
-        raise CommandError(f"--ca or --cert: {error}") from None
+    except ValueError as error:
+        raise CommandError(str(error)) from None
     return httpx.Client(headers=headers, verify=context, timeout=TIMEOUT)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from ..errors import BrokerError
-from ._arguments import PATH, jsonOption, options
+from ._arguments import PATH, Whole, jsonOption, options
 from ._command import CommandError, Console, Exit
 from ._connection import clientCommand
 from ._progress import progressBar
@@ -67,7 +67,7 @@ _PIECE: Final = 256 * 1024
     ),
     click.option(
         "--expect",
-        type=click.IntRange(min=0),
+        type=Whole(min=0),
         metavar="NUMBER",
         help="Publish only if the topic has this many events.",
     ),
@@ -92,6 +92,8 @@ def command(
         from ._keys import readAuthorKey
 
         given["author"] = readAuthorKey(sign)
+    if key == "":
+        raise CommandError("--idempotency-key is empty")
     if lines:
         if content is not None or expect is not None:
             raise CommandError("--lines goes with neither CONTENT nor --expect")
@@ -171,8 +173,8 @@ def _extensions(given: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in given:
         name, equals, value = each.partition("=")
-        name = name if name.startswith(PREFIX) else PREFIX + name
-        if not equals or name in found:
+        name = PREFIX + name.removeprefix(PREFIX)
+        if not equals or name == PREFIX or name in found:
             raise CommandError(f"--ext: {each!r} is not NAME=VALUE, or comes again")
         found[name] = value
     return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._arguments import options
+from ._arguments import Decimal, options
 from ._command import Console, Exit
 from ._connection import clientCommand
 from ._events import FORMAT_OPTIONS, beginning, formatOf, show
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     COUNT,
     click.option(
         "--speed",
-        type=click.FloatRange(min=0.001, max=1e9),
+        type=Decimal(min=0.001, max=1e9),
         default=1.0,
         show_default=True,
         metavar="FACTOR",

@@ -24,6 +24,7 @@ from ..storage import StorageError
 from ._arguments import DATA_DIR, HEIGHT, PATH, PROGRESS, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._progress import Report, progressBar
+from ._words import counted
 
 
 @makeCommand(
@@ -33,7 +34,8 @@ from ._progress import Report, progressBar
     Takes the blocks of a backup, or of any data directory, into DATA-DIR, which must not have the
     chain yet. Every block is checked, and no keys are taken: the chain can be read, audited and
     exported. To go on with it is to decide heights again that have been decided: see svcbroker
-    promote. Exit codes: 0 restored, 1 something does not hold, 2 wrong usage.
+    promote. Exit codes: 0 restored, 1 something does not hold, or contents are missing that only a
+    later block has erased, 2 wrong usage.
     """
 )
 @options(
@@ -79,6 +81,13 @@ def command(
     finally:
         lock.release()
     console.say(f"group {group}: restored up to block {restored.tip}; svcbroker audit says more")
+    if restored.missing:
+        console.say(
+            f"group {group}: {counted(restored.missing, 'event')} came without content, and "
+            "nothing up to this block has erased them, but a later one: restore up to that, or "
+            "erase them again once a broker goes on with this chain"
+        )
+        return Exit.BAD
     return Exit.GOOD
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._arguments import options
+from ._arguments import Whole, options
 from ._command import Console, Exit
 from ._connection import clientCommand
 from ._events import FORMAT_OPTIONS, beginning, formatOf, show
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..client import Client
 
 COUNT = click.option(
-    "--count", type=click.IntRange(min=1), metavar="NUMBER", help="End after so many events."
+    "--count", type=Whole(min=1), metavar="NUMBER", help="End after so many events."
 )
 FROM = click.option(
     "--from",

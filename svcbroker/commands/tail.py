@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._arguments import options
+from ._arguments import Whole, options
 from ._command import Console, Exit
 from ._connection import clientCommand
 from ._events import FORMAT_OPTIONS, formatOf, show
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     click.option(
         "-n",
         "--last",
-        type=click.IntRange(min=1, max=100_000),
+        type=Whole(min=1, max=100_000),
         default=10,
         show_default=True,
         metavar="NUMBER",

@@ -215,6 +215,16 @@ class BackupTests(ArchiveTestCase):
         error = self.assertRaises(BackupRefused, backUp, empty, empty.with_name("x"))
         self.assertIn("has no chain", str(error))
 
+    def test_targetIsOutsideOfTheDataDirectory(self) -> None:
+        """A copy in the data directory would be lost with it, and be taken for a part of it."""
+        self.makeDirectory()
+        link = self.dataDir.with_name("link")
+        link.symlink_to(self.dataDir)
+        for target in (self.dataDir / "x", self.directory / "x", link / "x"):
+            error = self.assertRaises(BackupRefused, backUp, self.dataDir, target)
+            self.assertIn("is in the data directory", str(error))
+            self.assertFalse(target.exists())
+
     def test_damagedChainIsNotCopied(self) -> None:
         """A damaged end is not copied, and nothing is left behind."""
         self.makeDirectory()

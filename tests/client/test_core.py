@@ -7,17 +7,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.client import (
     AnswerInvalid,
+    AsyncClient,
     AuthorKey,
     BrokerError,
+    Client,
     Publication,
     Published,
     Unreachable,
@@ -25,6 +30,7 @@ from svcbroker.client import (
 from svcbroker.client._effects import Delay, HttpRequest, HttpResponse
 from svcbroker.client._errors import Erasure, errorOf
 from svcbroker.client._options import Options
+from svcbroker.client.twisted import TwistedClient
 from svcbroker.errors import (
     TABLE,
     EventErased,
@@ -212,6 +218,27 @@ class PublishTests(SynchronousTestCase):
         bad, published = ended.exception.value
         self.assertIsInstance(bad, AnswerInvalid)
         self.assertEqual(published.eventId, "00000000-1-1")
+
+    def test_contentIsBytesOrText(self) -> None:
+        """A number is no content: its C{bytes} would be as many zeros."""
+        network = Network()
+        for content in (5, None, [1, 2]):
+            wrong: Any = content
+            self.assertRaises(TypeError, network.core().publish(TOPIC, wrong).send, None)
+        for buffer in (bytearray(b"x"), memoryview(b"x")):
+            right: Any = buffer
+            network.run(network.core().publish(TOPIC, right))
+        self.assertEqual(contents(network), [b"x", b"x"])
+
+    def test_emptyIdempotencyKeyIsRefused(self) -> None:
+        """It is a key that got lost on its way, and would publish every time."""
+        network = Network()
+        self.assertRaises(
+            ParameterInvalid,
+            network.run,
+            network.core().publish(TOPIC, b"x", idempotencyKey=""),
+        )
+        self.assertEqual(contents(network), [])
 
     def test_extensionsAreChecked(self) -> None:
         """An extension that REST would ignore is refused."""
@@ -475,11 +502,31 @@ class OptionTests(SynchronousTestCase):
             (["http://user:password@x/svcbroker"], {}),
             ([URL], {"user": "alice"}),
             ([URL], {"user": "alice", "password": "x", "token": "y"}),
+            ([URL], {"password": "x"}),
+            ([URL], {"user": "alice:x", "password": "y"}),
+            ([URL], {"password": "x", "token": "y"}),
+            ([URL], {"token": "x\ny"}),
+            ([URL], {"token": "\xfc"}),
+            ([URL], {"timeout": -1.0}),
+            ([URL], {"timeout": float("nan")}),
         ]
         from svcbroker.client._core import Core
 
         for urls, options in wrong:
             self.assertRaises(ValueError, Core, urls, options)
+
+    def test_malformedTlsFilesAreNamed(self) -> None:
+        """Files of certificates that are missing or hold something else are named in the error."""
+        path = Path(self.mktemp())
+        path.write_text("no certificate")
+        reactor = MemoryReactorClock()
+        names: tuple[Literal["ca", "certificate"], ...] = ("ca", "certificate")
+        for name in names:
+            for make in (Client, AsyncClient, partial(TwistedClient, reactor)):
+                error = self.assertRaises(ValueError, make, URL, **{name: path})
+                self.assertIn(str(path), str(error))
+                missing = self.assertRaises(OSError, make, URL, **{name: "absent.pem"})
+                self.assertEqual(missing.filename, "absent.pem")
 
     def test_slashAtTheEndIsRemoved(self) -> None:
         """A base URL may end with a slash."""

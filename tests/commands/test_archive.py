@@ -13,6 +13,7 @@ from typing import Any
 
 from svcbroker.commands import main
 from svcbroker.daemon.directory import lockDataDirectory
+from tests.archive.erasable import makeErasable
 from tests.archive.support import ArchiveTestCase
 
 
@@ -29,15 +30,13 @@ class Output(io.TextIOWrapper):
         return data
 
 
-class CommandTests(ArchiveTestCase):
+class CommandTestCase(ArchiveTestCase):
     """
-    From a command line to an exit code.
+    Runs commands on a data directory.
     """
 
     def setUp(self) -> None:
         super().setUp()
-        self.chain = self.makeDirectory()
-        self.tip = f"{self.chain.head.height}:{self.chain.head.hash.hex()}"
         self.other = self.dataDir.with_name("other")
 
     def main(self, *arguments: object, input: bytes = b"") -> tuple[int, bytes, str]:
@@ -60,6 +59,35 @@ class CommandTests(ArchiveTestCase):
         self.assertEqual(found, code, errors)
         self.assertIn(words, errors)
         self.assertEqual(errors.count("\n"), 1)
+
+
+class ErasedTests(CommandTestCase):
+    """
+    With a chain that has erased events.
+    """
+
+    def test_restoreTellsContentsThatLaterBlocksErase(self) -> None:
+        """Up to a block before an erasure, contents are missing that nothing has erased; up to the
+        erasure, none are."""
+        self.finish(makeErasable(self.directory))
+        first, second = self.lines(1, "restore", self.dataDir, self.other, "--height=4")
+        self.assertIn("group 1: restored up to block 4:", first)
+        self.assertIn("group 1: 3 events came without content", second)
+        self.assertEqual(self.lines(1, "audit", self.other)[-1], "NOT GOOD")
+        third = self.dataDir.with_name("third")
+        self.assertEqual(len(self.lines(0, "restore", self.dataDir, third, "--height=5")), 1)
+        self.assertEqual(self.lines(0, "audit", third)[-1], "good")
+
+
+class CommandTests(CommandTestCase):
+    """
+    From a command line to an exit code.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.chain = self.makeDirectory()
+        self.tip = f"{self.chain.head.height}:{self.chain.head.hash.hex()}"
 
     def test_auditGood(self) -> None:
         """A good data directory, and the checkpoint to keep."""

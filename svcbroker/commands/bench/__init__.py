@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from .._arguments import jsonOption, options
+from .._arguments import Decimal, Whole, jsonOption, options
 from .._command import CommandError, Console, Exit
 from .._connection import CONNECTION_OPTIONS, NAMES, brokerOf, connected, connectedCommand
 from .._progress import progressBar
@@ -79,7 +79,7 @@ def _targeted(given: Mapping[str, Any]) -> Iterator[Target]:
     ),
     click.option(
         "--seconds",
-        type=click.FloatRange(0.1, 3600),
+        type=Decimal(0.1, 3600),
         default=5.0,
         show_default=True,
         metavar="NUMBER",
@@ -87,7 +87,7 @@ def _targeted(given: Mapping[str, Any]) -> Iterator[Target]:
     ),
     click.option(
         "--connections",
-        type=click.IntRange(1, 10_000),
+        type=Whole(1, 10_000),
         default=32,
         show_default=True,
         metavar="NUMBER",
@@ -95,19 +95,19 @@ def _targeted(given: Mapping[str, Any]) -> Iterator[Target]:
     ),
     click.option(
         "--window",
-        type=click.IntRange(1, _MAX_WINDOW),
+        type=Whole(1, _MAX_WINDOW),
         metavar="NUMBER",
         help="How many publishes are under way on each connection of mqtt and stomp. [default: 32]",
     ),
     click.option(
         "--batch",
-        type=click.IntRange(1, 1000),
+        type=Whole(1, 1000),
         metavar="NUMBER",
         help="How many events each request of jsonrpc has. [default: 1]",
     ),
     click.option(
         "--size",
-        type=click.IntRange(0, _MAX_CONTENT),
+        type=Whole(0, _MAX_CONTENT),
         default=300,
         show_default=True,
         metavar="BYTES",
@@ -115,7 +115,7 @@ def _targeted(given: Mapping[str, Any]) -> Iterator[Target]:
     ),
     click.option(
         "--port",
-        type=click.IntRange(1, 65535),
+        type=Whole(1, 65535),
         metavar="PORT",
         help="The port of mqtt (1883, with https 8883) or stomp (61613, 61614).",
     ),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from .._arguments import makeCommand, options
+from .._arguments import Decimal, Whole, makeCommand, options
 from .._command import CommandError, Console, Exit
 from .._engines import ENGINE_VARIABLE, describeLedger, findEngine
 from ..engine._parameters import HOME_TYPE, TIMEOUTS
@@ -34,7 +34,7 @@ DEFAULT_NODES = 4
     click.argument("directory", metavar="DIR", type=HOME_TYPE),
     click.option(
         "--nodes",
-        type=click.IntRange(1, MAX_NODES),
+        type=Whole(1, MAX_NODES),
         metavar="COUNT",
         help=f"The number of nodes of a new network. [default: {DEFAULT_NODES}]",
     ),
@@ -46,7 +46,7 @@ DEFAULT_NODES = 4
     ),
     click.option(
         "--base-port",
-        type=click.IntRange(1024, 65536 - STRIDE),
+        type=Whole(1024, 65536 - STRIDE),
         metavar="PORT",
         help=f"The first port of a new network; each node uses the next {STRIDE}. "
         "[default: free ports]",
@@ -54,7 +54,7 @@ DEFAULT_NODES = 4
     TIMEOUTS,
     click.option(
         "--timeout",
-        type=click.FloatRange(0, 3600, min_open=True),
+        type=Decimal(0, 3600, min_open=True),
         default=120.0,
         show_default=True,
         metavar="SECONDS",

@@ -18,7 +18,7 @@ from typing import Any
 import click
 from attrs import asdict, evolve
 
-from .._arguments import jsonOption, options
+from .._arguments import Decimal, jsonOption, options
 from .._command import CommandError, Console, Exit
 from .._connection import NAMES, connectedCommand
 from .._daemon import OPERATOR_OPTIONS, Daemon, operated
@@ -50,7 +50,7 @@ def _connect(given: Mapping[str, Any]) -> AbstractContextManager[Daemon]:
 @options(
     click.option(
         "--interval",
-        type=click.FloatRange(0.1, 3600),
+        type=Decimal(0.1, 3600),
         default=1.0,
         show_default=True,
         metavar="SECONDS",
