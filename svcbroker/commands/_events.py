@@ -79,10 +79,17 @@ def formatOf(asJson: bool, template: str | None) -> Format:
 
 
 def jsonText(event: Event) -> str:
-    """An event as C{getEvent} answers it, in one line."""
+    """An event as the call C{events} answers it, in one line. From C{getEvent} it has no time."""
     import msgspec
 
-    return msgspec.json.encode(event).decode("utf-8")
+    fields = {
+        **msgspec.structs.asdict(event),
+        "blockNumber": event.height,
+        "sequenceNumber": event.sequence,
+    }
+    # An unsigned event has no author, one that was not erased no C{erased}. Zero stays.
+    known = {k: value for k, value in fields.items() if value is not None and value is not False}
+    return msgspec.json.encode(known).decode("utf-8")
 
 
 def lineText(event: Event) -> str:

@@ -73,7 +73,8 @@ class CommandGroup(click.Group):
         """See C{click.Group}."""
         if args[0] not in self._table and not ctx.resilient_parsing:
             hint = didYouMean(args[0], list(self._table))
-            raise CommandError(f"Unknown command: {args[0]}{hint}")
+            what = "Unknown command" if self._default is None else "No command or data directory"
+            raise CommandError(f"{what}: {args[0]}{hint}")
         ctx.meta[PROGRAM] = [*ctx.meta.get(PROGRAM, ()), args[0]]
         return super().resolve_command(ctx, args)
 

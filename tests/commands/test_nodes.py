@@ -70,6 +70,10 @@ class CommandTests(OperatorTestCase):
         """It is not taken for a data directory."""
         self.assertIn("did you mean rotate?", self.refused(DaemonDouble(), "nodes", "rotat", "1"))
 
+    def test_missingDataDirectoryIsTold(self) -> None:
+        refusal = self.refused(DaemonDouble(), "nodes", "nosuch", "show")
+        self.assertIn("No command or data directory: nosuch", refusal)
+
     def test_setAndReplicasAreDescribed(self) -> None:
         """A line for the set, and one for each node."""
         nodes = [{"index": 0, "nodeId": "ab"}, {"index": 1, "nodeId": "cd"}]

@@ -58,7 +58,11 @@ class CommandTests(DaemonTestCase):
         both = [first, second]
         events = await self.json("events", "#")
         self.assertEqual([each["eventId"] for each in events], both)
-        self.assertEqual(events[0]["extensions"], {"svc-unit": "C"})
+        page = await self.daemon.call("/rest/events", topic="#")
+        self.assertEqual(events, page["events"])
+        [single] = await self.json("get", first)
+        del events[0]["timestamp"]
+        self.assertEqual(single, events[0])
         template = r"--template={eventId}\t{topic} {content}{svc-unit}{base64}"
         line = f"{first}\ta 21.5CMjEuNQ=="
         self.assertEqual(await self.svcbroker("events", "a", template), [line])

@@ -131,7 +131,7 @@ class GovernTests(NetworkTestCase):
         output = await self.change(
             "grow", f"--add={self.home}/join-request.json", signers=[*homes, self.home]
         )
-        self.assertTrue(output.startswith("5 validators, after 1 changes"), output)
+        self.assertTrue(output.startswith("5 validators, after 1 change\n"), output)
         count = self.count
         await until(lambda: self.count > count + 5)
         for number in (0, 4):

@@ -10,6 +10,7 @@ from pathlib import Path
 from .._arguments import options
 from .._command import Console, Exit
 from .._daemon import DAEMON, Daemon, operatorCommand
+from .._words import counted
 from ._files import loadChange, tried
 from ._parameters import FILE
 
@@ -31,7 +32,8 @@ def command(console: Console, daemon: Daemon, path: Path) -> int:
         groupId=daemon.group,
         change=b64encode(change.encode()).decode("ascii"),
     )
-    console.say(f"{len(answer['nodes'])} validators, after {answer['changes']} changes")
+    nodes, changes = counted(len(answer["nodes"]), "validator"), answer["changes"]
+    console.say(f"{nodes}, after {counted(changes, 'change')}")
     for node in answer["nodes"]:
         console.say(node["nodeId"])
     return Exit.GOOD
