@@ -261,6 +261,8 @@ class Sender:
                 counts.unsent += 1
             if not await self._isDoneWith(subscription, events, error):
                 raise
+            # No delay follows, after which it would be counted.
+            self.failures += 1
         else:
             self._context.counts.acknowledged += 1
             subscription.acknowledge(events)

@@ -238,7 +238,7 @@ class Webhooks:
         """
         if not record.maxAttempts:
             if record.deadLetter:
-                raise ParameterInvalid("deadLetter: there are dead letters with maxAttempts only")
+                raise ParameterInvalid("deadLetter: it needs maxAttempts")
             return
         topic = record.deadLetterTopic(subscriptionId)
         if any(filterMatches(filter, topic) for filter in record.filters):

@@ -370,7 +370,7 @@ export default {
   "configuration.reloadedAt": "Files last read again",
   "configuration.never": "never",
   "configuration.reload": "Read files again",
-  "configuration.reloadHint": "Reads accounts, secrets, certificates and the level of the log again. Other settings take a restart.",
+  "configuration.reloadHint": "Reads accounts, anonymous grants, secrets, certificates and the level of the log again. Other settings take a restart.",
   "configuration.reloaded": "Files were read again.",
   "configuration.settings": "Settings",
   "configuration.changed": "Only those that are not defaults",

@@ -370,7 +370,7 @@ export default {
   "configuration.reloadedAt": "上次重新读取文件",
   "configuration.never": "从未",
   "configuration.reload": "重新读取文件",
-  "configuration.reloadHint": "重新读取账户、密钥、证书和日志级别。其他设置须重启后生效。",
+  "configuration.reloadHint": "重新读取账户、匿名授权、密钥、证书和日志级别。其他设置须重启后生效。",
   "configuration.reloaded": "已重新读取文件。",
   "configuration.settings": "设置",
   "configuration.changed": "仅显示非默认值",

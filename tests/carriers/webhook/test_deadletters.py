@@ -79,6 +79,15 @@ class DeadLetterTests(SynchronousTestCase):
             },
         )
 
+    def test_failuresOfWhatIsGivenUpCount(self) -> None:
+        """Also where each event is tried once: a receiver that takes nothing is failing."""
+        self.subscribe(maxAttempts=1)
+        webhook = self.harness.webhooks._webhooks[ID]
+        self.harness.publish("poison", "poison")
+        self.assertEqual((webhook.state, webhook.status.failures), ("failing", 2))
+        self.harness.publish("1")
+        self.assertEqual((webhook.state, webhook.status.failures), ("delivering", 0))
+
     def test_webhooksThatFeedEachOtherComeToAnEnd(self) -> None:
         """An event that comes back is skipped: each of them publishes one dead letter."""
         other = ID[:-1] + "b"
