@@ -393,11 +393,11 @@ class Connection:
             self._silence.stop()
 
     def _tooSilent(self) -> None:
-        if self.session is None:
-            self._finish()
-        elif self._isWaiting or (self._receiving is not None and self._receiving.isPaused):
-            # A paused client cannot be heard.
+        if self._isWaiting or (self._receiving is not None and self._receiving.isPaused):
+            # A paused client cannot be heard. The check of a CONNECT may take long.
             self._silence.start(self._keepAlive)
+        elif self.session is None:
+            self._finish()
         else:
             self._close(ReasonCode.KEEP_ALIVE_TIMEOUT, "the client was silent for too long")
 

@@ -15,6 +15,7 @@ from typing import Final
 from ...broker import SendResult, SendStatus
 from ...errors import BrokerError, ParameterInvalid
 from ...interfaces import Batch, ISubscription
+from ...net.timers import NEVER
 from .answers import Answer, Answers, encodeConnected, errorOf
 from .deliveries import Deliveries
 from .dialects import PLAIN, StompDialect
@@ -111,8 +112,9 @@ class Session:
         if not self.wantsInput:
             # The client is gone.
             self._beats.received(now)
-        if self.state is State.CONNECTING and now >= self._connectBy:
-            self._refuse(ParameterInvalid("there was no CONNECT in time"))
+        if self.state is State.CONNECTING:
+            if now >= self._connectBy:
+                self._refuse(ParameterInvalid("there was no CONNECT in time"))
         elif self._beats.isGone(now) and self.state is not State.CLOSED:
             self._end(isAbrupt=True)
         elif self._beats.isDue(now) and self.state is not State.CLOSED:
@@ -271,12 +273,11 @@ class Session:
         return True
 
     def _handle(self, frame: Frame) -> None:
-        handlers = _CONNECTING if self.state is State.CONNECTING else _OPEN
-        handler = handlers.get(frame.command)
+        isFirst = self.state is State.CONNECTING
+        handler = (_CONNECTING if isFirst else _OPEN).get(frame.command)
         if handler is None:
-            if self.state is State.CONNECTING:
-                raise ParameterInvalid("the first frame is CONNECT or STOMP")
-            raise ParameterInvalid("there is no such command, or not here")
+            what = "the first frame is CONNECT or STOMP, not" if isFirst else "unexpected frame"
+            raise ParameterInvalid(f"{what} {frame.command[:50]}")
         handler(self, frame)
 
     def _giveAnswers(self, now: float) -> None:
@@ -340,11 +341,11 @@ class Session:
             wants = self._settings.wantsBeatEvery if self._dialect.expectsHeartBeats else 0
             self._beats.agree(beats, self._settings.canBeatEvery, wants)
         self.version = self._parser.version = self._deliveries.version = version
-        # Its receipt is CONNECTED.
+        # The check may take long. Its receipt is CONNECTED.
+        self._connectBy = NEVER
         self._before = answer = self._await(frame)
-        self._effects.append(
-            LogIn(answer, frame.headers.get("login"), frame.headers.get("passcode"))
-        )
+        login, passcode = frame.headers.get("login"), frame.headers.get("passcode")
+        self._effects.append(LogIn(answer, login, passcode))
 
     def loggedIn(self, answer: Answer, now: float) -> list[Effect]:
         """L{LogIn} was done."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Principal
@@ -100,6 +101,22 @@ class LoginTests(AccessTestCase):
         client.connect(userName="ann", password=b"x")
         client.send(Publish("a/b", b"x", 1, False, False, 1))
         self.assertEqual(client.take(), [])
+
+    def test_clientsMayWaitLongForTheirLogIn(self) -> None:
+        """Such as behind an address from which passwords are guessed. They have sent CONNECT."""
+        client = self.server.client()
+        checking: Deferred[Any] = Deferred()
+        self.patch(self.accounts, "requestAvatarId", lambda credentials: checking)
+        connect = Connect(clientId="c", version=MQTT_5, userName="ann", password=b"ann")
+        client.send(connect)
+        self.server.clock.advance(60)
+        self.assertFalse(client.isClosed)
+        checking.callback(self.accounts.identities["ann"])
+        self.server.pump()
+        client.look()
+        [connack] = client.packets
+        assert isinstance(connack, Connack)
+        self.assertEqual(connack.reason, 0)
 
     def test_packetsBeforeTheLogInWaitForTheirTurn(self) -> None:
         client = self.server.client()

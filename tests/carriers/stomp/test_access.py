@@ -4,6 +4,9 @@ Log-ins and grants over STOMP.
 
 from __future__ import annotations
 
+from typing import Any
+
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import REFUSAL_DELAY
@@ -44,6 +47,18 @@ class AccessTests(SynchronousTestCase):
         client.send("CONNECT", {"accept-version": "1.2", "login": "ann", "passcode": "x"})
         client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
         self.refused(client)
+
+    def test_clientsMayWaitLongForTheirLogIn(self) -> None:
+        """Such as behind an address from which passwords are guessed. They have sent CONNECT."""
+        client = self.server.client()
+        checking: Deferred[Any] = Deferred()
+        self.patch(self.accounts, "requestAvatarId", lambda credentials: checking)
+        client.send("CONNECT", {"accept-version": "1.2", "login": "ann", "passcode": "ann"})
+        for _ in range(10):
+            self.server.fixture.clock.advance(10)
+        self.assertEqual(client.frames(), [])
+        checking.callback(self.accounts.identities["ann"])
+        self.assertEqual(client.frames()[-1].command, "CONNECTED")
 
     def test_framesBeforeTheLogInWaitForTheirTurn(self) -> None:
         """The client is not read from meanwhile."""

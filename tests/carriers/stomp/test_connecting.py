@@ -86,7 +86,9 @@ class ConnectTests(SynchronousTestCase):
 
     def test_secondConnectIsAnswered(self) -> None:
         client = Server().connect()
-        self.assertEqual(client.ask("CONNECT", {"receipt": "r"})["receipt-id"], "r")
+        answer = client.ask("CONNECT", {"receipt": "r"})
+        self.assertEqual(answer["receipt-id"], "r")
+        self.assertEqual(answer["message"], "unexpected frame CONNECT")
 
     def test_clientWithoutConnectIsClosed(self) -> None:
         """Who never says CONNECT is sent away."""
