@@ -1,5 +1,5 @@
 """
-The beginning of a block's body, for who wants some of its transactions and not all.
+The beginning of a block's body, by which some of its transactions are read and not all.
 """
 
 from __future__ import annotations

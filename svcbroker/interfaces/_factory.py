@@ -21,8 +21,8 @@ from ._ledger import ILedger
 
 class InvalidDescription(Exception):
     """
-    A ledger description that cannot be used. The text is one line for the operator and names
-    the setting.
+    A description of a ledger or of another plugin that cannot be used. The text is one line for the
+    operator and names the setting.
     """
 
 
@@ -43,7 +43,7 @@ class LedgerContext:
         Deferred. A test runs it at once.
     @ivar runBriefly: the same for what a disk in good health does in less time than a thread
         takes to hear of it, such as storing a block. It may run on the reactor thread, and its
-        Deferred have fired when it is returned. By default it is C{runInThread}.
+        Deferred may have fired when it is returned. By default it is C{runInThread}.
     @ivar maxContent: the largest content in bytes that the broker lets in.
     """
 

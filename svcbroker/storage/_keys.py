@@ -159,7 +159,7 @@ def gapsIn(erasures: Sequence[ErasedRange], first: int, last: int) -> Sequence[t
 
 class ScratchKeys:
     """
-    A L{KeySource<svcbroker.chain.KeySource>} in a temporary file, for who executes a chain from its
+    A L{KeySource<svcbroker.chain.KeySource>} in a temporary file, to execute a chain from its
     beginning: there may be a million uses for each owner.
     """
 

@@ -183,8 +183,8 @@ class ProofTests(LedgerKit):
             found = verifyConsistency(data, older=kept[older], newer=kept[newer])
             self.assertEqual(found.chain, self.chain)
 
-    async def test_noProof(self) -> None:
-        """Of what there is not there is no proof."""
+    async def test_unknownEventsAreNotProved(self) -> None:
+        """Proving an unknown event, or with an unknown block, fails as the interface says."""
         ledger = await self.beginProvable()
         [known] = await self.publish("t", b"x")
         height = known.height
@@ -236,8 +236,8 @@ class ProofTests(LedgerKit):
             await self.end()
             self.assertEqual(IProvableLedger(await self.startAgain()).deriveKey("log key"), key)
 
-    async def test_proofsAfterRestart(self) -> None:
-        """What was proved and kept before a restart fits what is proved after it."""
+    async def test_proofsFitThoseBeforeARestart(self) -> None:
+        """Proofs and checkpoints made before a restart fit those made after it."""
         ledger = await self.beginProvable()
         [known] = await self.publish("t", b"x")
         before = await self.settle(ledger.getCheckpoint(None))

@@ -87,8 +87,8 @@ def checkCheckpoint(
     latest: TreeHead | None,
 ) -> tuple[TreeHead, Note]:
     """
-    Decide whether a witness may cosign a checkpoint. Whoever calls it stores the checkpoint as the
-    latest one before it cosigns, and lets nothing else be stored in between.
+    Decide whether a witness may cosign a checkpoint. The caller stores the checkpoint as the latest
+    one before it cosigns, and stores nothing else in between.
 
     @param logs: the keys of the logs that are witnessed, by their origins.
     @param latest: the checkpoint of this log that was cosigned last; C{None} where none was.

@@ -35,7 +35,7 @@ class GoodTests(ArchiveTestCase):
         self.assertEqual((one.group, one.topics, one.transactions), ("1", 3, 16))
         self.assertEqual(one.genesis, chain.genesis)
 
-    def test_groupDirectory(self) -> None:
+    def test_directoryOfOneGroupIsAudited(self) -> None:
         """The directory of one group."""
         self.makeDirectory()
         self.good(self.directory)
@@ -111,7 +111,7 @@ class GoodTests(ArchiveTestCase):
             self.assertTrue(audited.isGood, lines(audited))
             self.assertEqual(audited.chains[0].tip, tip)
 
-    def test_startedMeanwhile(self) -> None:
+    def test_brokerThatStartsMeanwhileIsNoDamage(self) -> None:
         """A broker that begins to write the file while it is read is no damage."""
         self.makeDirectory()
 
@@ -278,7 +278,7 @@ class DamageTests(ArchiveTestCase):
                 self.bad(words)
                 self.restore()
 
-    def test_oneIsOne(self) -> None:
+    def test_oneChangeMakesOneFinding(self) -> None:
         """A change of one column makes one finding, wherever it can be known so exactly."""
         for statement in (
             "UPDATE topic SET sequence = 2 WHERE idx = 1",
@@ -301,7 +301,7 @@ class DamageTests(ArchiveTestCase):
         (chain,) = audited.chains
         self.assertEqual((len(chain.findings.kept), chain.findings.damageCount), (3, 9))
 
-    def test_goesOn(self) -> None:
+    def test_auditContinuesBehindLostContent(self) -> None:
         """Behind a block whose content is lost, the rest is still checked."""
         self.change("UPDATE body SET body = x'00' WHERE height = 2")
         self.change(f"UPDATE head SET certificate = {flipped('certificate', 40)} WHERE height = 8")

@@ -128,7 +128,7 @@ class BackupTests(ArchiveTestCase):
         self.assertLess(done.chains["1"].height, chain.head.height)
         chain.close()
 
-    def test_noRoom(self) -> None:
+    def test_fullDiskNamesTheCopy(self) -> None:
         """Where there is no room for the copy, it is the copy that is named."""
         self.makeDirectory()
         if shutil.which("mount") is None or os.geteuid() != 0:
@@ -153,7 +153,7 @@ class BackupTests(ArchiveTestCase):
             next(rows)
         rows.close()
 
-    def test_keysOfTheCopy(self) -> None:
+    def test_keysOfTheNextBlockAreCopied(self) -> None:
         """The keys are those that the copied chain goes on with, although the nodes got new
         ones while it was copied, and then lost the old ones."""
         chain = self.makeChain()
@@ -198,7 +198,7 @@ class BackupTests(ArchiveTestCase):
         """No trace of an unfinished copy."""
         self.assertEqual(os.listdir(self.target.parent), ["data"])
 
-    def test_nothingIsOverwritten(self) -> None:
+    def test_existingTargetIsNotOverwritten(self) -> None:
         """Nothing is overwritten."""
         self.makeDirectory()
         self.target.write_bytes(b"mine")
@@ -250,7 +250,7 @@ class BackupTests(ArchiveTestCase):
         self.assertEqual(done.findings.damageCount, 2)
         self.assertFalse(audit(self.target).isGood)
 
-    def test_cutOff(self) -> None:
+    def test_interruptedBackupLeavesNothing(self) -> None:
         """Whichever sync was the last step, the target is whole or not there."""
         self.makeDirectory()
         steps = 0
@@ -282,7 +282,7 @@ class BackupTests(ArchiveTestCase):
                 return not self.target.exists()
         return False
 
-    def test_oldSchema(self) -> None:
+    def test_olderSchemaIsNotUpgraded(self) -> None:
         """A chain of an older schema is not upgraded by the way."""
         self.makeDirectory()
         with closing(sqlite3.connect(self.path)) as connection:

@@ -45,14 +45,14 @@ class EngineTests(ArchiveTestCase):
         self.assertEqual(chain.final, 5)
         self.assertIn("final up to block 5", _summary(chain))
 
-    def test_noVotes(self) -> None:
+    def test_chainWithoutCertificatesIsNotFinal(self) -> None:
         """Without votes the rest is checked, and it is said that nothing shows finality."""
         self.makeEngineChain(keeps=False)
         (chain,) = self.good().chains
         self.assertEqual(chain.final, 0)
         self.assertIn("nothing shows it to be final", _summary(chain))
 
-    def test_someVotes(self) -> None:
+    def test_laterCertificateMakesEarlierBlocksFinal(self) -> None:
         """Votes for a later block are enough for those before."""
         self.makeEngineChain()
         self.change("UPDATE head SET certificate = x'' WHERE height IN (1, 2, 5)")
@@ -86,7 +86,7 @@ class EngineTests(ArchiveTestCase):
             self.bad(words)
             self.path.write_bytes(whole)
 
-    def test_otherNext(self) -> None:
+    def test_certificateWithoutTheChangeIsFound(self) -> None:
         """Votes for a block of the engine that knows of no change are found."""
         made = self.makeEngineChain()
         header = LightBlock.fromJson(
@@ -107,7 +107,7 @@ class EngineTests(ArchiveTestCase):
         (self.directory / "keys").mkdir()
         self.bad("the data ends early", "chain of group")
 
-    def test_backUp(self) -> None:
+    def test_backupKeepsTheBrokersIdentity(self) -> None:
         """A copy has who the broker is, and is as good."""
         self.makeEngineChain()
         target = self.dataDir.parent / "copy"

@@ -79,7 +79,7 @@ class ErasingTests(ErasingTestCase):
         self.assertEqual(eventsIn(chain.store), {("b", 1): kept, ("a", 1): None, ("a", 2): kept})
 
     def test_eventsOfVersion1AreErased(self) -> None:
-        """So are those of old transactions. An empty content stays what it is."""
+        """Contents of transactions of version 1 are erased, too; an empty content stays."""
         chain = self.chain
         chain.open("a")
         chain.publish("a", canary(1), b"", canary(2))
@@ -250,7 +250,7 @@ class ErasingTests(ErasingTestCase):
             self.chain.store._writing.execute(f"DROP TABLE {table}")
             self.assertRaises(StorageDamaged, Eraser(self.chain.store).run)
 
-    def test_nothingToDo(self) -> None:
+    def test_chainWithoutErasuresKeepsItsBackup(self) -> None:
         """A chain without erasures has its upgrade copy afterwards."""
         self.chain.open("a")
         copy = self.directory / "ledger.sqlite.v3.backup"

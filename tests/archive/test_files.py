@@ -28,13 +28,13 @@ class FileTests(ArchiveTestCase):
             lines(audited),
         )
 
-    def test_keyMissing(self) -> None:
+    def test_missingKeyIsDamage(self) -> None:
         """A key of a node that decides is not there."""
         (self.keys / "node2.key").unlink()
         key = self.chain.genesis.validators[2].hex()
         self.bad(f"group 1, keys: no file has the key of replica 2, whose public one is {key}")
 
-    def test_keyDamaged(self) -> None:
+    def test_damagedKeysAreFound(self) -> None:
         """A file that is not a key, and one that is another."""
         (self.keys / "node2.key").write_text("00")
         self.bad("keys/node2.key: it is not a key", "keys: no file has the key of replica 2")
@@ -58,7 +58,7 @@ class FileTests(ArchiveTestCase):
         os.chmod(self.keys / "node2.key", 0o644)
         self.noted("keys/node2.key: others than its owner may read it")
 
-    def test_noKeys(self) -> None:
+    def test_chainWithoutKeysIsNoted(self) -> None:
         """An imported chain has none."""
         for path in self.keys.iterdir():
             path.unlink()
@@ -67,7 +67,7 @@ class FileTests(ArchiveTestCase):
         self.noted("group 1, keys: there are no keys")
 
     def test_unknownFilesAreNoted(self) -> None:
-        """Files that nobody knows."""
+        """Unknown files are reported."""
         (self.directory / "ledger.sqlite.v1.backup").write_bytes(b"")
         self.noted("a copy from before an upgrade, which is not looked at")
         (self.directory / "extra").write_bytes(b"")

@@ -49,7 +49,7 @@ class LogTests(ArchiveTestCase):
         self.assertGreater(sum(self.frames()), 5)
         self.assertEqual(self.audited(), (self.height, ""))
 
-    def test_everyFrame(self) -> None:
+    def test_damageInAnyFrameIsFound(self) -> None:
         """
         A byte that is changed in any frame of any commit but the last is found, though SQLite says
         nothing and reads a shorter chain.

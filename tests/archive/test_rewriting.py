@@ -126,7 +126,7 @@ class RewritingTests(ArchiveTestCase):
         )
         self.assertEqual(sum("checkpoint" in line for line in found), 1)
 
-    def test_anotherChain(self) -> None:
+    def test_chainOfOtherGenesisIsFound(self) -> None:
         """A whole other chain is good, but not of the same genesis."""
         self.makeDirectory()
         self.bad(

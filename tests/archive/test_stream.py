@@ -168,14 +168,14 @@ class RoundTripTests(StreamTestCase):
         self.assertEqual(self.take(self.export()).tip, self.tip)
         self.assertTrue(audit(self.other).isGood)
 
-    def test_otherGroup(self) -> None:
+    def test_streamOfOtherGroupIsRefused(self) -> None:
         """A stream of another group than the one that is wanted."""
         error = self.assertRaises(ImportRefused, self.take, self.export(), group="2")
         self.assertIn("is the chain of group 1, not of group 2", str(error))
         self.assertEqual(list(self.other.iterdir()), [])
         self.assertEqual(self.take(self.export(), group="1").added, 9)
 
-    def test_otherChain(self) -> None:
+    def test_streamOfOtherChainIsRefused(self) -> None:
         """A stream of another chain, or of another history of the same one."""
         self.take(self.export())
         third = self.dataDir.with_name("third")
@@ -221,7 +221,7 @@ class BrokenTests(StreamTestCase):
         """How many blocks were kept."""
         return audit(self.other).chains[0].tip.height  # type: ignore[union-attr]
 
-    def test_everyCut(self) -> None:
+    def test_cutStreamKeepsWholeBlocks(self) -> None:
         """Cut off at any byte, it says so, and the blocks before are kept."""
         data = self.export(last=3)
         kept = set()
@@ -239,7 +239,7 @@ class BrokenTests(StreamTestCase):
         imported = self.take(data)
         self.assertEqual((imported.known, imported.added), (before, 9 - before))
 
-    def test_everyByte(self) -> None:
+    def test_everyChangedByteIsFound(self) -> None:
         """Any byte that is changed is found, and what was imported before it is good."""
         data = self.export(last=2)
         for offset in range(0, len(data), 23):
@@ -250,7 +250,7 @@ class BrokenTests(StreamTestCase):
             if (self.other / "1").exists():
                 self.assertTrue(audit(self.other).isGood)
 
-    def test_everyBlock(self) -> None:
+    def test_invalidBlockIsNamed(self) -> None:
         """The block that does not hold is named, and nothing of it is kept."""
         begin, records = self.records(self.export())
         for number in (0, 3, 4, 7):

@@ -101,7 +101,7 @@ class SelectTests(SynchronousTestCase):
         st.integers(1, 1000),
         st.integers(1, 5),
     )
-    def test_everythingGoes(
+    def test_everyWaitingTransactionGetsIntoABlock(
         self, drawn: list[tuple[str, str, int]], maxBytes: int, maxCount: int
     ) -> None:
         """
@@ -164,7 +164,7 @@ class CheckTests(SynchronousTestCase):
         candidate = self.propose()
         self.assertEqual(self.check(candidate), candidate)
 
-    def test_headerOfProposal(self) -> None:
+    def test_headerDescribesItsBlock(self) -> None:
         """What a proposer says of its block."""
         header = self.propose().header
         self.assertEqual((header.height, header.parent), (2, self.parent.hash))
@@ -184,7 +184,7 @@ class CheckTests(SynchronousTestCase):
         self.assertEqual(candidate.header.timestamp, self.parent.timestamp)
         self.assertEqual(self.check(candidate), candidate)
 
-    def test_everyField(self) -> None:
+    def test_everyChangedFieldIsRefused(self) -> None:
         """No field of a header can be anything else, up or down, first bit or last."""
         candidate = self.propose()
         # A later time is another valid block, and so is a view with the same leader.
@@ -219,13 +219,13 @@ class CheckTests(SynchronousTestCase):
         self.assertRaises(InvalidBlock, self.check, fallen)
         self.check(self.propose(view=3))
 
-    def test_timeFalls(self) -> None:
+    def test_earlierTimeIsRefused(self) -> None:
         """A time before the parent's is refused, whatever else is right."""
         early = replace(self.propose().header, timestamp=self.parent.timestamp - 1)
         with self.assertRaises(InvalidBlock):
             checkBlock(self.state, self.parent, early, self.block)
 
-    def test_otherTransactions(self) -> None:
+    def test_otherTransactionsAreRefused(self) -> None:
         """A header stands for its transactions and their order."""
         header = self.propose().header
         changed = transactionOf(Sent("PUBLISH", SENDER, 6, "a", b"changed"))
@@ -239,7 +239,7 @@ class CheckTests(SynchronousTestCase):
             with self.assertRaises(InvalidBlock):
                 checkBlock(self.state, self.parent, header, block)
 
-    def test_otherNodes(self) -> None:
+    def test_otherValidatorsAreRefused(self) -> None:
         """A header names the nodes that decide it, in their order and of their generation."""
         header = self.propose().header
         for nodes in (
@@ -255,7 +255,7 @@ class CheckTests(SynchronousTestCase):
         self.state.validators = GENESIS.validatorSet
         checkBlock(self.state, self.parent, header, self.block)
 
-    def test_otherHistory(self) -> None:
+    def test_otherHistoryIsRefused(self) -> None:
         """A header names all headers before it."""
         header = self.propose().header
         genesis, first = GENESIS.header().hash, self.parent.hash
@@ -266,7 +266,7 @@ class CheckTests(SynchronousTestCase):
             with self.assertRaises(InvalidBlock):
                 checkBlock(self.state, self.parent, header, self.block)
 
-    def test_otherParent(self) -> None:
+    def test_otherParentIsRefused(self) -> None:
         """A block follows one parent, and one state."""
         candidate = self.propose()
         with self.assertRaises(InvalidBlock):
@@ -287,7 +287,7 @@ class CheckTests(SynchronousTestCase):
         with self.assertRaises(InvalidBlock):
             checkBlock(self.state, self.parent, header, block)
 
-    def test_changesNothing(self) -> None:
+    def test_checkingChangesNothing(self) -> None:
         """Checking leaves the state, whether the block is good or not."""
         candidate, root = self.propose(), self.state.root
         self.check(candidate)

@@ -67,13 +67,13 @@ class CheckTests(SynchronousTestCase):
             self.check(vote(index) for index in range(4) if index != left)
         self.check(map(vote, range(4)))
 
-    def test_tooFew(self) -> None:
-        """Two of four are too few, and so is nobody."""
+    def test_tooFewSignaturesAreRefused(self) -> None:
+        """Two of four signatures are too few, and so are none."""
         self.refuse("fewer", [vote(0), vote(3)])
         self.refuse("fewer", [])
 
     def test_duplicateSignerIsRefused(self) -> None:
-        """Nobody counts twice."""
+        """A validator counts once."""
         self.refuse("order", [vote(0), vote(1), vote(1)])
 
     def test_unorderedSignersAreRefused(self) -> None:
@@ -85,21 +85,21 @@ class CheckTests(SynchronousTestCase):
         for index in (4, 2**16 - 1):
             self.refuse("not a validator", [*map(vote, range(4)), (index, vote(0)[1])])
 
-    def test_wrongRound(self) -> None:
+    def test_votesOfOtherRoundsAreRefused(self) -> None:
         """Votes of one round do not count in another."""
         self.refuse("does not hold", map(vote, range(3)), round=1)
 
-    def test_mixedRounds(self) -> None:
+    def test_votesOfSeveralRoundsAreNotAdded(self) -> None:
         """Votes of several rounds are not added up."""
         self.refuse("validator 2", [vote(0), vote(1), vote(2, round=3)])
 
-    def test_wrongHeader(self) -> None:
+    def test_votesForOtherHeadersAreRefused(self) -> None:
         """Votes for one header do not make another final."""
         self.refuse("does not hold", map(vote, range(3)), header=OTHER)
         for header in (replace(HEADER, timestamp=1), replace(HEADER, chain=bytes(32))):
             self.refuse("does not hold", map(vote, range(3)), header=header)
 
-    def test_wrongPhase(self) -> None:
+    def test_preparesAreNoCommits(self) -> None:
         """Prepares are no commits."""
         for phase in set(Phase) - {Phase.COMMIT}:
             self.refuse("validator 0", [vote(index, phase=phase) for index in range(3)])

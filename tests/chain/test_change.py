@@ -136,8 +136,8 @@ class ExecutionTests(ChangeTestCase):
             self.assertNotEqual(self.state.root, root)
             self.assertEqual(self.state.account(SENDER).highest, self.nonce)
 
-    def test_noChange(self) -> None:
-        """So does one whose content is no change at all."""
+    def test_malformedChangeIsRefused(self) -> None:
+        """A transaction whose content is no change is refused."""
         encoded = changeTo(0, 1, 2, 4).encode()
         for content in (b"", b"x", encoded[:-1], encoded + b"\0", bytes(10)):
             self.nonce += 1

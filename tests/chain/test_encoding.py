@@ -168,11 +168,11 @@ class DecoderTests(SynchronousTestCase):
         """Genesis."""
         self.check(genesises, lambda genesis: genesis.encoded, Genesis.decode)
 
-    def test_validatorSet(self) -> None:
+    def test_validatorSetRoundTrip(self) -> None:
         """Validator sets."""
         self.check(validatorSets, lambda value: value.encoded, ValidatorSet.decode)
 
-    def test_validatorChange(self) -> None:
+    def test_validatorChangeRoundTrip(self) -> None:
         """Changes of the validator set."""
         self.check(validatorChanges, ValidatorChange.encode, ValidatorChange.decode)
 
@@ -220,7 +220,7 @@ class TransactionTests(SynchronousTestCase):
 
     @few
     @given(mutated(sents().map(lambda sent: sent.head)))
-    def test_summaryMalformed(self, data: bytes) -> None:
+    def test_summaryRaisesMalformedOnly(self, data: bytes) -> None:
         """Of bytes from anywhere, a summary raises only L{Malformed}."""
         try:
             summary = TransactionSummary.decode(data)
@@ -228,7 +228,7 @@ class TransactionTests(SynchronousTestCase):
             return
         self.assertEqual(len(summary.sender), 20)
 
-    def test_longestHead(self) -> None:
+    def test_longestHeadFitsTheBound(self) -> None:
         """No transaction's head is longer than L{MAX_HEAD_SIZE}, however many extensions."""
         keys = ["svc-"]
         space = MAX_EXTENSIONS_SIZE - len(keys[0])
@@ -246,7 +246,7 @@ class TransactionTests(SynchronousTestCase):
         self.assertGreater(len(made.head), MAX_EXTENSIONS_SIZE + 4 * 1000)
         self.assertLess(len(made.head), MAX_HEAD_SIZE)
 
-    def test_orderOfExtensions(self) -> None:
+    def test_extensionsAreSortedByKeys(self) -> None:
         """In whatever order extensions are given, they are encoded by their keys' bytes."""
         pairs = {"svc-b": "1", "svc-": "2", "svc-\U00010000": "3", "svc-\uffff": "4"}
         heads = {
@@ -268,7 +268,7 @@ class HeaderTests(SynchronousTestCase):
     What a header's hash stands for.
     """
 
-    def test_everyBit(self) -> None:
+    def test_everyChangedByteChangesTheHash(self) -> None:
         """Each byte changed gives another hash, or no header at all."""
         encoded = headerOf(VECTORS["header"]).encoded
         seen = {reference.digest(encoded)}
@@ -314,7 +314,7 @@ class GenesisTests(SynchronousTestCase):
         encoded = Genesis(group="1", created=1, validators=(key, bytes(32), key)).encoded
         self.assertRaises(Malformed, Genesis.decode, encoded)
 
-    def test_tooMany(self) -> None:
+    def test_tooManyValidatorsAreMalformed(self) -> None:
         """No chain begins with more nodes than a set may have."""
         keys = tuple(number.to_bytes(32, "big") for number in range(MAX_VALIDATORS + 1))
         most = Genesis(group="1", created=1, validators=keys[:-1])
@@ -322,7 +322,7 @@ class GenesisTests(SynchronousTestCase):
         tooMany = Genesis(group="1", created=1, validators=keys)
         self.assertRaises(Malformed, Genesis.decode, tooMany.encoded)
 
-    def test_stateOfGenesis(self) -> None:
+    def test_genesisStateHasTheFirstSet(self) -> None:
         """The first block finds the first validator set, and genesis in the history."""
         state = GENESIS.state()
         self.assertEqual(state.validators, ValidatorSet(0, GENESIS.validators))

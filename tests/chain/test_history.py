@@ -117,8 +117,8 @@ class HistoryTests(SynchronousTestCase):
                 self.assertEqual(end, size)
                 self.assertEqual(node.hash, reference.root(LEAVES[start:end]))
 
-    def test_secondLevel(self) -> None:
-        """So is one of the sixteenth, at its place, by the header number 65536."""
+    def test_nodesOfTheSixteenthLevelAreKept(self) -> None:
+        """Header 65536 completes a node of level 16, at its place."""
         history = History.of(HASHES[:1] * 65535)
         self.assertEqual(history.completed, ())
         last = history.after(HASHES[0])
@@ -148,7 +148,7 @@ class HistoryTests(SynchronousTestCase):
         if size < MOST:
             self.assertEqual(loaded.after(HASHES[size]), KEPT.histories[size + 1])
 
-    def test_loadNothing(self) -> None:
+    def test_emptyHistoryReadsNothing(self) -> None:
         """Before genesis there is nothing to read."""
         self.assertEqual(History.load(0, KEPT.source), History(0, ()))
         self.assertEqual(KEPT.read, 0)
@@ -229,7 +229,7 @@ class IncompleteTests(SynchronousTestCase):
         self.assertGreater(loads, 0)
         self.assertGreater(paths, 0)
 
-    def test_tooMany(self) -> None:
+    def test_surplusNodesAreRefused(self) -> None:
         """A source that gives more than was asked for is refused as well."""
 
         def more(level: int, first: int, count: int) -> Sequence[bytes]:
@@ -239,7 +239,7 @@ class IncompleteTests(SynchronousTestCase):
         self.assertRaises(Malformed, historyPath, 3, 300, more)
 
     def test_emptyHistoryHasNoPath(self) -> None:
-        """So is one that has nothing."""
+        """A source without nodes is refused."""
         self.assertRaises(Malformed, History.load, 1, lambda level, first, count: [])
         self.assertRaises(Malformed, historyPath, 0, 2, lambda level, first, count: [])
 

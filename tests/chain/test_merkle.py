@@ -41,8 +41,8 @@ class RootTests(SynchronousTestCase):
         self.assertEqual(merkleRoot(leaves), expected)
         self.assertEqual(MerkleTree(leaves).root, expected)
 
-    def test_everySize(self) -> None:
-        """Also at each size around the powers of two."""
+    def test_treesMatchRootsAtEverySize(self) -> None:
+        """Roots are those of the reference, at each size around the powers of two too."""
         leaves = [leafHash(bytes([number])) for number in range(130)]
         for size in range(131):
             self.assertEqual(merkleRoot(leaves[:size]), reference.root(leaves[:size]), size)
@@ -55,7 +55,7 @@ class PathTests(SynchronousTestCase):
 
     LEAVES = tuple(leafHash(bytes([number])) for number in range(70))
 
-    def test_everyLeaf(self) -> None:
+    def test_everyLeafHasItsPath(self) -> None:
         """Each leaf of each tree has the path of RFC 6962, and it leads to the root."""
         for size in range(1, 71):
             leaves = self.LEAVES[:size]
@@ -65,7 +65,7 @@ class PathTests(SynchronousTestCase):
                 self.assertEqual(path, reference.path(leaves, index))
                 self.assertEqual(rootOfPath(leaves[index], index, size, path), root)
 
-    def test_everyChange(self) -> None:
+    def test_everyChangeLeadsToAnotherRoot(self) -> None:
         """With any other leaf, place, size or hash on the way there is another root, or none."""
         for size in (1, 2, 3, 5, 8, 13, 21):
             leaves = self.LEAVES[:size]
@@ -159,7 +159,7 @@ class TreeTests(SynchronousTestCase):
             # The inner nodes too, since later previews build on them.
             self.assertEqual(tree._levels, MerkleTree(leaves)._levels)
 
-    def test_twoPreviews(self) -> None:
+    def test_previewsAreIndependent(self) -> None:
         """Of several previews on one tree, each stands for itself."""
         leaves = [leafHash(bytes([number])) for number in range(5)]
         tree = MerkleTree(leaves)
@@ -177,7 +177,7 @@ class TreeTests(SynchronousTestCase):
             self.assertEqual((overlay.root, overlay.size), (reference.root(leaves), len(leaves)))
             self.assertEqual((tree.root, len(tree)), (overlay.root, len(leaves)))
 
-    def test_callersList(self) -> None:
+    def test_callersListStaysAsItIs(self) -> None:
         """A tree does not change the list that it was made of."""
         leaves = [leafHash(b"a")]
         tree = MerkleTree(leaves)

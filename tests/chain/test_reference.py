@@ -133,7 +133,7 @@ class ReferenceTests(SynchronousTestCase):
             made = reference.certificate(vector["round"], signatures)
             self.assertEqual(made.hex(), vector["encoded"])
 
-    def test_roundChanges(self) -> None:
+    def test_roundChangesMatchReference(self) -> None:
         """What round changes sign."""
         free, bound = VECTORS["roundChangeDigests"]
         self.assertIsNone(free["prepared"])

@@ -136,7 +136,7 @@ class ExecutionTests(SynchronousTestCase):
         self.assertEqual((topic.sender, topic.created), (SENDERS[0], 1000))
         self.assertEqual((topic.isOpen, topic.sequence, topic.height), (True, 0, 0))
 
-    def test_openAgain(self) -> None:
+    def test_openingAgainChangesTheAccountAlone(self) -> None:
         """Opening an open topic changes the account alone, whoever does it."""
         self.run_(self.sent("OPEN", "a"))
         before = self.state.topic("a")
@@ -147,7 +147,7 @@ class ExecutionTests(SynchronousTestCase):
         self.state.apply(outcome, self.state.history.after(bytes(32)))
         self.assertEqual(self.state.topic("a"), before)
 
-    def test_closedStays(self) -> None:
+    def test_closedTopicTakesNothing(self) -> None:
         """A closed topic takes nothing; opened again it goes on as what it was."""
         self.run_(self.sent("OPEN", "a"), self.sent("PUBLISH", "a"))
         self.assertEqual(
@@ -205,7 +205,7 @@ class ExecutionTests(SynchronousTestCase):
         self.assertEqual(self.run_(both[0]), [("DONE", 1)])
         self.assertEqual(self.run_(both[1]), [("DONE", 1)])
 
-    def test_refusedTwin(self) -> None:
+    def test_refusedPublishClaimsNoPrefix(self) -> None:
         """What is refused publishes nothing, and so stands in nobody's way."""
         left, right = TWINS
         self.run_(self.sent("OPEN", left))
@@ -225,7 +225,7 @@ class ExecutionTests(SynchronousTestCase):
             (self.state.root, self.state.topic("a"), self.state.account(SENDERS[0])), before
         )
 
-    def test_openTopics(self) -> None:
+    def test_openTopicsAreListedInOrder(self) -> None:
         """Open topics are listed by creation, piece by piece, also after closing and opening."""
         for number in range(6):
             self.run_(self.sent("OPEN", str(number)))

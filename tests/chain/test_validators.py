@@ -78,7 +78,7 @@ class SetTests(SynchronousTestCase):
         for bad in (b"", signature[:-1], signature + b"\0", flipped(signature, 0)):
             self.assertFalse(CURRENT.verify(1, b"payload", bad))
 
-    def test_noPoint(self) -> None:
+    def test_bytesThatAreNoKeySignNothing(self) -> None:
         """Bytes that are no public key have signed nothing."""
         for key in (b"\xff" * 32, b"\x02" + bytes(31)):
             self.assertFalse(verifySignature(key, b"payload", KEYS[0].sign(b"payload")))
@@ -134,7 +134,7 @@ class ChangeTests(SynchronousTestCase):
         )
         self.refuse("set 0 does not follow set 0", again)
 
-    def test_tooFew(self) -> None:
+    def test_tooFewApprovalsAreRefused(self) -> None:
         """Fewer than a quorum of the old set cannot change it, whoever accepts."""
         for indexes in ((), (0,), (1, 3)):
             self.refuse("quorum", self.approved(*indexes))
@@ -145,7 +145,7 @@ class ChangeTests(SynchronousTestCase):
         self.check(five, setOf(0, *since))
 
     def test_duplicateApprovalIsRefused(self) -> None:
-        """Nobody approves twice."""
+        """A validator approves once."""
         self.refuse("rising order", self.approved(0, 1, 1))
         self.refuse("rising order", self.approved(0, 1, 2, 2))
 
@@ -185,13 +185,13 @@ class ChangeTests(SynchronousTestCase):
                     f"validator {place} of the new set has not", evolve(good, acceptances=wrong)
                 )
 
-    def test_otherSet(self) -> None:
+    def test_signaturesAreForOneSet(self) -> None:
         """Signatures are for one new set and no other."""
         good, other = changeTo(0, 4), changeTo(4, 0)
         self.refuse("approval", evolve(other, approvals=good.approvals))
         self.refuse("accepted", evolve(other, acceptances=good.acceptances))
 
-    def test_otherChain(self) -> None:
+    def test_signaturesAreForOneChain(self) -> None:
         """Signatures of one chain are worth nothing on another, though the keys are the same."""
         self.refuse("approval", changeTo(0, 4, chain=bytes(32)))
 

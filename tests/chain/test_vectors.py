@@ -116,7 +116,7 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(made.hash.hex(), vector["hash"], vector["name"])
             self.assertEqual(Transaction.decode(made.head + made.content), made)
 
-    def test_malformedTransactions(self) -> None:
+    def test_malformedTransactionsAreRefused(self) -> None:
         """What is nearly a transaction is none."""
         accepted = [
             vector["why"]
@@ -135,7 +135,7 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(list(decodeBody(body)), made)
             self.assertEqual(list(decodeTable(body)), vector["offsets"])
 
-    def test_malformedBodies(self) -> None:
+    def test_malformedBodiesAreRefused(self) -> None:
         """What is nearly a body is none."""
         accepted = [
             vector["why"]
@@ -207,7 +207,7 @@ class PackageTests(SynchronousTestCase):
                 refused = True
             self.assertEqual(refused, bool(vector["refused"]), vector["refused"])
 
-    def test_malformedChanges(self) -> None:
+    def test_malformedChangesAreRefused(self) -> None:
         """What is nearly a change is none."""
         accepted = [
             vector["why"]
@@ -304,7 +304,7 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(state.validators.encoded.hex(), block["validators"]["encoded"])
             parent = header
 
-    def test_nextBlocks(self) -> None:
+    def test_oneNextBlockIsValid(self) -> None:
         """Of the blocks that might follow the small chain, one may."""
         state = GENESIS.state()
         parent = GENESIS.header()

@@ -102,7 +102,7 @@ class AgreementTests(SynchronousTestCase):
                 self.assertEqual(accepts(text, chain), isGood, what)
 
     def test_engineProofsAgree(self) -> None:
-        """So it is with proofs of chains that an engine decided."""
+        """Both say the same of proofs of a chain that an engine decided."""
         made, seed = proofs(EngineChain), random.Random(4)
         chain = made.genesis.chain
         for name, data in made.events.items():

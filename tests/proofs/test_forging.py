@@ -79,12 +79,12 @@ class ForgeTests(SynchronousTestCase):
         """A proof whose block has this certificate."""
         return replace(proof, block=replace(proof.block, certificate=certificate))
 
-    def test_nothingTrusted(self) -> None:
+    def test_proofNeedsSomethingTrusted(self) -> None:
         """A proof that is to be checked against nothing proves nothing."""
         with self.assertRaisesRegex(ProofInvalid, "nothing is trusted"):
             verifyProof(encode(self.prove(self.early)))
 
-    def test_otherChain(self) -> None:
+    def test_proofOfOtherChainIsRefused(self) -> None:
         """A proof of one chain is none of another, whatever else is trusted too."""
         other = self.makeChain(name="other")
         proof = self.prove(self.early)
@@ -96,7 +96,7 @@ class ForgeTests(SynchronousTestCase):
             checkpoint=self.chain.prover.checkpoint(self.early.height),
         )
 
-    def test_otherGenesis(self) -> None:
+    def test_otherGenesisIsRefused(self) -> None:
         """The genesis of another chain does not fit, nor does one that names this one."""
         other = self.makeChain(name="other").prover.genesis()
         proof = self.prove(self.early)
@@ -119,7 +119,7 @@ class ForgeTests(SynchronousTestCase):
         for signers, why in bad:
             self.refused(self.signed(proof, signers), why)
 
-    def test_otherRound(self) -> None:
+    def test_signaturesOfSeveralRoundsAreRefused(self) -> None:
         """Signatures of different rounds do not add up."""
         proof = self.prove(self.late)
         one, other = (self.certificateOf(self.signed(proof, (0, 1, 2), round)) for round in (0, 1))
@@ -128,8 +128,8 @@ class ForgeTests(SynchronousTestCase):
             self.certified(proof, replace(one, signatures=mixed)), "validator 2 does not hold"
         )
 
-    def test_unknownSigner(self) -> None:
-        """Nobody beyond the set signs."""
+    def test_unknownSignerIsRefused(self) -> None:
+        """A signature by an index beyond the set is refused."""
         proof = self.prove(self.late)
         certificate = self.certificateOf(proof)
         stranger = replace(certificate.signatures[2], node=4)
@@ -145,7 +145,7 @@ class ForgeTests(SynchronousTestCase):
             certificate=PbftCertificate.of(self.chain.certify(header)),
         )
 
-    def test_formerNodes(self) -> None:
+    def test_formerNodesSignNoLaterBlock(self) -> None:
         """
         Who has all keys of a former set cannot forge a block after it, under either set's name.
         """
@@ -163,7 +163,7 @@ class ForgeTests(SynchronousTestCase):
             hidden, "another hash", checkpoint=self.chain.prover.checkpoint(found.block.height)
         )
 
-    def test_laterNodes(self) -> None:
+    def test_laterNodesSignNoEarlierBlock(self) -> None:
         """The nodes of a later set cannot sign what came before it."""
         proof = self.prove(self.early)
         self.refused(self.signed(proof, (0, 1, 2)), "signature of validator 1")
@@ -184,7 +184,7 @@ class ForgeTests(SynchronousTestCase):
         for changes in ([first], [second], [second, first], [first, first, second], []):
             self.refused(replace(proof, changes=changes), "validator set")
 
-    def test_changeByItself(self) -> None:
+    def test_changeIsSignedByTheSetBefore(self) -> None:
         """A validator set cannot bring itself in, nor another than its block names."""
         proof = self.prove(self.late)
         (change,) = proof.changes
@@ -218,7 +218,7 @@ class ForgeTests(SynchronousTestCase):
         forged = replace(proof, changes=[change], block=self.forged(header))
         self.refused(forged, "does not bring")
 
-    def test_changesBackwards(self) -> None:
+    def test_formerSetBringsNoLaterSet(self) -> None:
         """
         Who has all keys of a former set cannot bring in a set after the one that followed it.
         """
@@ -272,7 +272,7 @@ class ForgeTests(SynchronousTestCase):
         bare = self.prove(self.early)
         self.refused(bare, "does not lead", checkpoint=self.chain.prover.checkpoint(tip))
 
-    def test_checkpointBefore(self) -> None:
+    def test_checkpointMustBeLater(self) -> None:
         """A block before the event's, or the event's own, cannot vouch for it."""
         tip = self.chain.decide().height
         proof = self.prove(self.late, tip)
@@ -330,7 +330,7 @@ class ForgeTests(SynchronousTestCase):
             with self.assertRaisesRegex(ProofInvalid, "it is about"):
                 verifyConsistency(data, older=older, newer=newer)
 
-    def test_unsignedHistory(self) -> None:
+    def test_otherHistoryIsRefused(self) -> None:
         """A header whose history is something else vouches for nothing."""
         proof = self.prove(self.early, self.late.height)
         assert proof.checkpoint is not None

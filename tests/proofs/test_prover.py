@@ -79,8 +79,8 @@ class TreeTests(SynchronousTestCase):
         with contextlib.suppress(Malformed):
             transactionHashes(body, offsets)
 
-    def test_receiptsMissing(self) -> None:
-        """As many receipts as transactions."""
+    def test_missingReceiptsAreMalformed(self) -> None:
+        """A block has as many receipts as transactions."""
         for size in (0, 8, 10, 18):
             self.assertRaises(Malformed, receiptLeaves, [bytes(32)], bytes(size))
 
@@ -98,7 +98,7 @@ class ProverTests(SynchronousTestCase):
         self.chain.open("t")
         self.ids = self.chain.publish("t", b"a", b"b", b"c")
 
-    def test_everyBlock(self) -> None:
+    def test_anyTwoBlocksAreConsistent(self) -> None:
         """Any two blocks of a chain, across the levels of which nodes are kept."""
         for _ in range(600):
             self.chain.decide()

@@ -113,7 +113,7 @@ class FuzzTests(SynchronousTestCase):
         ):
             self.assertEqual(readAll(data), 0, data[:40])
 
-    def test_tooLong(self) -> None:
+    def test_tooLongProofsAreNotRead(self) -> None:
         """What is too long is not looked at."""
         self.patch(reading, "MAX_PROOF_SIZE", 10)
         with self.assertRaisesRegex(ProofInvalid, "never as long"):

@@ -99,7 +99,7 @@ class EventTests(SynchronousTestCase):
                     verifyTopic(written(changed), chain=chain)
             self.assertGreater(count, 1000)
 
-    def test_byBytes(self) -> None:
+    def test_everyChangedByteIsRefused(self) -> None:
         """No byte of a proof can be another one, whatever it is part of."""
         made = proofs()
         data = made.events["first block with events"]

@@ -91,7 +91,7 @@ class DamageTests(SynchronousTestCase):
         self.assertIn("another program", self.refused())
         self.assertEqual(sorted(os.listdir(self.directory)), ["ledger.sqlite", "ledger.sqlite-tip"])
 
-    def test_firstPage(self) -> None:
+    def test_overwrittenFirstPageIsRefused(self) -> None:
         """
         A first page that was overwritten is refused.
         """
@@ -136,7 +136,7 @@ class DamageTests(SynchronousTestCase):
             self.path.write_bytes(whole)
         Store.open(self.path).close()
 
-    def test_seenWhileReading(self) -> None:
+    def test_laterDamageIsFoundByReads(self) -> None:
         """
         What opening does not look at is noticed when it is read.
         """
@@ -152,7 +152,7 @@ class DamageTests(SynchronousTestCase):
         self.assertRaises(StorageDamaged, list, store.topics())
         self.assertEqual(store.block(6), self.chain.appends[5].block)
 
-    def test_schemaNotText(self) -> None:
+    def test_schemaThatIsNoTextIsDamage(self) -> None:
         """
         A schema that is not even text is damage.
         """
@@ -164,7 +164,7 @@ class DamageTests(SynchronousTestCase):
             connection.commit()
         self.assertIn("damaged", self.refused())
 
-    def test_flippedBytes(self) -> None:
+    def test_flippedBytesRaiseStorageErrors(self) -> None:
         """
         Whatever byte is wrong, nothing but the store's own errors comes out of it.
         """
@@ -193,7 +193,7 @@ class DamageTests(SynchronousTestCase):
         self.assertEqual(sum(seen.values()), 250)
         self.assertGreater(seen["refused"] + seen["noticed"], 0)
 
-    def test_tornLog(self) -> None:
+    def test_tornLogLeavesWholeBlocks(self) -> None:
         """
         However much of the write-ahead log a power failure took, what opens is the chain up
         to some block, whole.
@@ -228,7 +228,7 @@ class DamageTests(SynchronousTestCase):
         self.assertEqual(heights, sorted(heights))
         self.assertGreater(len(set(heights)), 10)
 
-    def test_logRemoved(self) -> None:
+    def test_removedLogRefusesAppends(self) -> None:
         """
         Nothing is taken any more when the write-ahead log was removed or replaced in use: it
         would be gone after a restart.
@@ -244,7 +244,7 @@ class DamageTests(SynchronousTestCase):
         self.assertRaises(StorageDamaged, store.append, append)
         self.assertEqual(store.block(30), self.chain.appends[29].block)
 
-    def test_inUse(self) -> None:
+    def test_fileInUseIsRefused(self) -> None:
         """
         A file that another program writes to is refused.
         """
@@ -258,7 +258,7 @@ class DamageTests(SynchronousTestCase):
             )
             self.assertIn("in use by another process", str(refused))
 
-    def test_readOnly(self) -> None:
+    def test_readOnlyFileIsRefused(self) -> None:
         """
         A file or a directory that cannot be written is refused.
         """

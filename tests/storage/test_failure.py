@@ -118,7 +118,7 @@ class FullDiskTests(FailureTestCase):
     There is no more room.
     """
 
-    def test_pageLimit(self) -> None:
+    def test_appendWithoutRoomStoresNothing(self) -> None:
         """
         An append without room fails and stores nothing; reads go on; with room, the same
         append works.
@@ -147,7 +147,7 @@ class FullDiskTests(FailureTestCase):
         store.close()
         self.assertEqual(differences(self.opened(), chain, chain.height), [])
 
-    def test_fullFileSystem(self) -> None:
+    def test_fullFileSystemStoresNothing(self) -> None:
         """
         The same on a file system that is really full, where the store can also be opened.
         """
@@ -183,7 +183,7 @@ class FullDiskTests(FailureTestCase):
         self.addCleanup(store.close)
         self.assertEqual(differences(store, chain, chain.height), [])
 
-    def test_fileSizeLimit(self) -> None:
+    def test_failedWriteIsLikeAFullDisk(self) -> None:
         """
         A write that fails with an I/O error is like a full disk, and what was stored after
         it survives a crash.
@@ -207,7 +207,7 @@ class FailingSyncTests(FailureTestCase):
         subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
         self.environment = {"LD_PRELOAD": str(library)}
 
-    def test_oneSync(self) -> None:
+    def test_unsyncedBlockIsRemoved(self) -> None:
         """
         What could not be synced is not there after a crash: its trace was removed.
         """
@@ -215,7 +215,7 @@ class FailingSyncTests(FailureTestCase):
         self.assertFalse(isUncertain)
         self.assertEqual(self.tipHeight(), height)
 
-    def test_allSyncs(self) -> None:
+    def test_uncertainBlockStopsAppends(self) -> None:
         """
         Where the trace cannot be removed, the store says so and takes nothing more until it
         can. What is stored then replaces it.

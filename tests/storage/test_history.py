@@ -101,9 +101,9 @@ class HistoryTests(RowsTestCase):
             self.assertEqual(list(self.store.historyNodes(level, 2, 0)), [])
         self.assertEqual(list(self.store.historyNodes(24, 0, 6)), [])
 
-    def test_blockHashes(self) -> None:
+    def test_hashesOfBlocksAreRead(self) -> None:
         """
-        So do the hashes of blocks.
+        The hashes of consecutive blocks are read, up to the last one.
         """
         for _ in range(5):
             self.append()
@@ -187,7 +187,7 @@ class StoredHistoryTests(RowsTestCase):
                 path = historyPath(height, size, self.source)
                 self.assertEqual(rootOfPath(self.leaves[height], height, size, path), root)
 
-    def test_tooLong(self) -> None:
+    def test_nothingIsBeyondTheLastBlock(self) -> None:
         """
         Nothing is made up beyond the last block.
         """

@@ -61,7 +61,7 @@ class PropertyTests(SynchronousTestCase):
         finally:
             store.close()
 
-    def test_twoThreads(self) -> None:
+    def test_readerSeesWholeBlocksOnly(self) -> None:
         """
         While one thread appends, another reads nothing but whole blocks.
         """

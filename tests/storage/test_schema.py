@@ -64,7 +64,7 @@ class SchemaTests(SynchronousTestCase):
         self.assertEqual(differences(store, self.chain, 10), [])
         store.close()
 
-    def test_upgradeFails(self) -> None:
+    def test_failedUpgradeChangesNothing(self) -> None:
         """
         An upgrade that fails half-way leaves the file as it was.
         """
@@ -75,7 +75,7 @@ class SchemaTests(SynchronousTestCase):
         self.assertEqual(differences(store, self.chain, 10), [])
         store.close()
 
-    def test_noBackup(self) -> None:
+    def test_upgradeNeedsABackup(self) -> None:
         """
         Without a backup there is no upgrade.
         """
@@ -143,7 +143,7 @@ class SecondStepTests(SynchronousTestCase):
         self.assertEqual(list(store.validatorSets()), [nodes])
         self.assertEqual(self.read(self.backup), self.before)
 
-    def test_cutOff(self) -> None:
+    def test_interruptedUpgradeIsRepeated(self) -> None:
         """
         An upgrade that was cut off after its backup is done again.
         """

@@ -90,7 +90,7 @@ class StoreTests(SynchronousTestCase):
         self.store.close()
         self.assertEqual(os.listdir(self.directory), ["ledger.sqlite"])
 
-    def test_createWithoutDirectory(self) -> None:
+    def test_createNeedsADirectory(self) -> None:
         """
         A directory that is not there ends with a line that names the file.
         """
@@ -133,7 +133,7 @@ class StoreTests(SynchronousTestCase):
         rows = self.store.blockHeads(1, 9)
         self.assertEqual([row.certificate for row in rows], [b"first", b"second"])
 
-    def test_bodySlice(self) -> None:
+    def test_slicesAreReadWithoutTheRest(self) -> None:
         """
         An event's bytes come out of small and of large bodies, without the rest.
         """
@@ -154,7 +154,7 @@ class StoreTests(SynchronousTestCase):
             self.assertEqual(pieces, [append.block.body[:3], append.block.body[-2:], b""])
         self.assertRaises(LookupError, self.store.bodySlice, 5, 0, 1)
 
-    def test_pageMap(self) -> None:
+    def test_newFilesHaveAPageMap(self) -> None:
         """
         A new file has the map of pages by which the middle of a large body is reached.
         """
@@ -182,7 +182,7 @@ class StoreTests(SynchronousTestCase):
         self.store.append(append)
         self.assertEqual(differences(self.store, self.chain, 2), [])
 
-    def test_appendOfNonsense(self) -> None:
+    def test_inconsistentAppendStoresNothing(self) -> None:
         """
         A mistake of the caller's that only shows half-way leaves nothing behind.
         """
@@ -195,7 +195,7 @@ class StoreTests(SynchronousTestCase):
         self.reopen()
         self.assertEqual(differences(self.store, self.chain, 1), [])
 
-    def test_topicsAndAccounts(self) -> None:
+    def test_topicsAndAccountsAreReadInOrder(self) -> None:
         """
         Topics and accounts come back in the order of creation, as they were stored last.
         """
@@ -209,7 +209,7 @@ class StoreTests(SynchronousTestCase):
         self.assertEqual(len(self.chain.accounts), 3)
         self.assertEqual(list(self.store.accounts()), list(self.chain.accounts.values()))
 
-    def test_manyTopics(self) -> None:
+    def test_manyTopicsAreReadOnce(self) -> None:
         """
         More topics than are read at once come back, each once.
         """
@@ -217,7 +217,7 @@ class StoreTests(SynchronousTestCase):
         self.append(*((name, b"") for name in names))
         self.assertEqual([row.topic.name for row in self.store.topics()], names)
 
-    def test_eventPlaces(self) -> None:
+    def test_eventIdsLeadToPlaces(self) -> None:
         """
         An event id's parts lead to the place of the event.
         """
@@ -236,7 +236,7 @@ class StoreTests(SynchronousTestCase):
         self.assertEqual(self.store.eventPlaces(topicPrefix("b"), 2, 1), [])
         self.assertEqual(self.store.eventPlaces(topicPrefix("c"), 1, 1), [])
 
-    def test_sharedPrefix(self) -> None:
+    def test_topicsOfEqualPrefixAreFound(self) -> None:
         """
         Topics whose names have the same prefix are all found.
         """
@@ -256,7 +256,7 @@ class StoreTests(SynchronousTestCase):
         self.append((names[0], b"first"), (names[1], b"third"))
         self.assertIsNone(self.store.eventPlaces(prefix, 3, 3)[0])
 
-    def test_topicBlocks(self) -> None:
+    def test_topicBlocksAreReadInPages(self) -> None:
         """
         A topic's history is read in pages, in order, without other topics' blocks.
         """
@@ -268,7 +268,7 @@ class StoreTests(SynchronousTestCase):
         ]
         self.assertEqual(pages, [[2, 4], [6], []])
 
-    def test_locateTransaction(self) -> None:
+    def test_transactionsAreLocatedByNumber(self) -> None:
         """
         The n-th transaction is found, also beside blocks that have none.
         """
@@ -279,7 +279,7 @@ class StoreTests(SynchronousTestCase):
             [None, *(self.chain.place(position) for position in range(6)), None],
         )
 
-    def test_findTransaction(self) -> None:
+    def test_transactionsAreFoundByHash(self) -> None:
         """
         A hash is found over many segments, newest first or oldest first, in bounded steps.
         Candidates that share four bytes are all given; a match across two hashes is none.
@@ -306,7 +306,7 @@ class StoreTests(SynchronousTestCase):
             self.reopen()
         self.assertRaises(ValueError, self.store.findTransaction, b"abc")
 
-    def test_findWhileAppending(self) -> None:
+    def test_searchContinuesWhileAppending(self) -> None:
         """
         A search that was begun goes on while blocks are appended.
         """

@@ -324,16 +324,16 @@ class CrashTests(ApplicationTestCase):
         self.assertEqual((topic.sequence, topic.height), (2, 4))
         self.assertEqual([each.header.height for each in self.committed], [*played, 4])
 
-    def test_killedBeforeExecution(self) -> None:
+    def test_crashBeforeExecutionReplaysTheBlock(self) -> None:
         """Killed before the block came."""
         self.goesOn(self.crash(), [3])
 
-    def test_killedAfterExecution(self) -> None:
+    def test_crashBeforeCommitReplaysTheBlock(self) -> None:
         """Killed after it was executed, before it was committed."""
         self.engine.hashes.append(now(self.application.finalizeBlock(self.block)).appHash)
         self.goesOn(self.crash(), [3])
 
-    def test_killedAfterStoring(self) -> None:
+    def test_crashAfterStoringKeepsTheBlock(self) -> None:
         """Killed after it was stored, before the engine heard of it: it has it all the same."""
         self.engine.hashes.append(now(self.application.finalizeBlock(self.block)).appHash)
         self.held = Deferred()
@@ -346,7 +346,7 @@ class CrashTests(ApplicationTestCase):
         held.callback(None)
         self.successResultOf(committing)
 
-    def test_killedAfterCommit(self) -> None:
+    def test_crashAfterCommitReplaysNothing(self) -> None:
         """Killed after the engine heard of it."""
         self.engine.play(self.application, self.block)
         self.goesOn(self.crash(), [])

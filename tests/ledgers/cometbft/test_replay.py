@@ -60,7 +60,7 @@ class ProgressTests(SynchronousTestCase):
         self.assertEqual(self.said(), [])
 
     def test_unknownTargetIsLeftOut(self) -> None:
-        """So is one that is passed: the validator did not sign what it fetched."""
+        """A target that is passed is not told: the validator did not sign what it fetched."""
         for self.target in (0, 4):
             self.progress.committed(5, False)
             self.assertEqual(self.progress.reason, "replaying blocks: 5")

@@ -120,7 +120,7 @@ class BroadcastTests(RpcCase):
             self.engine.calls, [("broadcast_tx_sync", {"tx": b64encode(self.TX).decode()})]
         )
 
-    def test_refusedByApplication(self) -> None:
+    def test_applicationsRefusalComesThrough(self) -> None:
         """What the application says comes through."""
         self.engine.answers["broadcast_tx_sync"] = lambda parameters: (
             self.answer(parameters)
@@ -132,7 +132,7 @@ class BroadcastTests(RpcCase):
         broadcast = self.answerOf(self.rpc.broadcast(self.TX))
         self.assertEqual((broadcast.code, broadcast.log), (7, "no"))
 
-    def test_refusedByEngine(self) -> None:
+    def test_enginesRefusalHasAReason(self) -> None:
         """What the engine says has a reason, and is not in doubt."""
         for words, reason in (
             ("tx already exists in cache", Reason.KNOWN),

@@ -195,7 +195,7 @@ class EngineTests(SynchronousTestCase):
         self.refused(self.certified(proof, self.resigned(block, ())), "two thirds")
 
     def test_repeatedValidatorsCountOnce(self) -> None:
-        """Nobody counts twice."""
+        """A validator counts once."""
         proof = self.prove(self.early)
         block = self.chain.lights[self.early.height]
         twice = msgspec.structs.replace(
