@@ -5,6 +5,7 @@ A copy as the broker sees it.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -181,8 +182,10 @@ class CopyLedger(StoredLedger):
                 common = self._height
                 self._tell(f"{self._settings.url} {error}")
             except (StorageError, ValueError) as error:
-                # Damage: what is good can still be read.
+                # Damage: what is good can still be read, and the state is to be that of the store.
                 self._pending = []
+                with suppress(StorageError, ValueError):
+                    self._reload()
                 self._release()
                 self._tell(str(error))
                 break
@@ -228,7 +231,8 @@ class CopyLedger(StoredLedger):
                 if seconds() - started > SLICE:
                     if verifier.isFinal:
                         await self._flush()
-                    await self._wait(deferLater(self._context.reactor, 0))
+                    if not await self._rest(0):
+                        raise CancelledError()
                     started = seconds()
         finally:
             while self._pending and not self._pending[-1].isFinal:

@@ -4,15 +4,18 @@ What a copy takes, and how it goes on.
 
 from __future__ import annotations
 
-from svcbroker.archive import (
-    _export,
-    audit,
-)
+from collections.abc import Callable
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred
+
+from svcbroker.archive import _export, audit
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import submit
 from svcbroker.ledgers.copy import _ledger
 from svcbroker.model import PublishEvent
-from svcbroker.storage import StorageFailed
+from svcbroker.storage import StorageDamaged, StorageFailed
 from svcbroker.testing._kit import RecordingObserver
 from tests.archive.erasable import canary, filesWith, makeErasable
 
@@ -127,6 +130,41 @@ class FollowingTests(CopyTestCase):
         self.assertEqual(self.successResultOf(reading).total, 2)
         self.assertEqual(self.contents(), [b"0", b"1", b"2", b"3"])
         self.assertEqual(self.reason(), "")
+
+    def test_damagedStoreKeepsWhatItHas(self) -> None:
+        """Where blocks cannot be stored for good nothing more is copied, and reads are of what is
+        stored."""
+        copy = self.start()
+        self.disk.error = StorageDamaged("the file is damaged")
+        self.publish(b"3")
+        self.disk.error = None
+        asked = len(self.original.asked)
+        self.clock.advance(100)
+        self.assertEqual(len(self.original.asked), asked)
+        self.assertIn("the file is damaged", self.reason())
+        self.assertEqual(self.contents(), [b"0", b"1", b"2"])
+        topic = copy.topicState("t")
+        assert topic is not None
+        self.assertEqual((topic.sequence, topic.height), (3, 4))
+
+    def test_stopEndsInTheMiddleOfAPart(self) -> None:
+        """A copy that is stopped while it stores blocks verifies no further ones."""
+        self.patch(_ledger, "SLICE", -1.0)
+        copy = self.make()
+        held: list[Deferred[None]] = []
+
+        def store(call: Callable[..., Any], *args: Any) -> Deferred[None]:
+            held.append(Deferred())
+            return held[-1].addCallback(lambda _: call(*args))
+
+        copy._context = evolve(self.context, runBriefly=store)
+        self.successResultOf(copy.start())
+        stopping = copy.stop()
+        self.assertNoResult(stopping)
+        held[0].callback(None)
+        self.clock.advance(0)
+        self.successResultOf(stopping)
+        self.assertEqual((len(held), copy.progress.height), (1, 1))
 
     def test_stopDuringFailingDiskEnds(self) -> None:
         """A copy whose disk fails can be stopped."""
