@@ -14,7 +14,7 @@ from msgspec import Struct
 from ..model import AuthorSet, Execution, Topic, topicPrefix
 from ._accounts import Account, AccountDraft
 from ._address import topicAddress
-from ._authors import decodeAuthorChange, decodeAuthors, holds, isSignedBy, statement
+from ._authors import decodeAuthorChange, decodeAuthors, holds
 from ._encoding import Malformed
 from ._erasure import Erasure
 from ._head import Kind
@@ -161,21 +161,14 @@ class BlockExecution:
         @return: the receipt of one that is refused.
         """
         transaction = transactions[position]
-        author, chain = claims.author, self._state.chain
+        chain = self._state.chain
         recorded = None if self._recorded is None else self._recorded[position].execution
-        if author is not None:
-            if transaction.isErased:
-                isSigned = recorded is not Execution.REFUSED
-            else:
-                signed = statement(
-                    chain,
-                    transaction.topic,
-                    transaction.content,
-                    author.signedAt,
-                    claims.key,
-                    transaction.extensions,
-                )
-                isSigned = isSignedBy(author, signed)
+        if claims.author is not None:
+            isSigned = (
+                recorded is not Execution.REFUSED
+                if transaction.isErased
+                else transaction.isSigned(chain)
+            )
             if not isSigned:
                 return _REFUSED
         if claims.key is None:

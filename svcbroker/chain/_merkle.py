@@ -52,17 +52,7 @@ def merklePath(leaves: Sequence[bytes], index: int) -> Sequence[bytes]:
     @param leaves: hashes made by L{leafHash}.
     @param index: the leaf's place, from 0.
     """
-    path: list[bytes] = []
-    level = leaves
-    while len(level) > 1:
-        if index ^ 1 < len(level):
-            path.append(level[index ^ 1])
-        above = [nodeHash(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
-        if len(level) % 2:
-            above.append(level[-1])
-        level = above
-        index >>= 1
-    return path
+    return MerkleTree(leaves).path(index)
 
 
 def rootOfPath(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:

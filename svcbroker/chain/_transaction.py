@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..model import PRIVATE_PREFIX, SIGNATURE_SIZE, Authorship
 from ._address import keyAddress
-from ._authors import decodeAuthorChange, decodeAuthors
+from ._authors import decodeAuthorChange, decodeAuthors, isSignedBy, statement
 from ._encoding import U32, U64, Malformed, Reader
 from ._erasure import Erasure
 from ._extensions import decodeExtensions, encodeExtensions
@@ -281,6 +281,19 @@ class Transaction(Struct, frozen=True, kw_only=True):
             seal=rest[: len(rest) - len(content)],
             claims=_claimsOf(head, signature),
             isErased=isErased,
+        )
+
+    def isSigned(self, chain: bytes) -> bool:
+        """
+        Whether its author has signed its statement. There is an author, and the content.
+
+        @param chain: the chain's id.
+        """
+        assert self.claims is not None and self.claims.author is not None
+        author, key = self.claims.author, self.claims.key
+        return isSignedBy(
+            author,
+            statement(chain, self.topic, self.content, author.signedAt, key, self.extensions),
         )
 
     def withoutContent(self) -> Transaction:

@@ -15,8 +15,6 @@ from ..chain import (
     Kind,
     Malformed,
     Transaction,
-    isSignedBy,
-    statement,
 )
 from ..errors import BrokerError
 from ..model import (
@@ -197,19 +195,9 @@ def checkSignature(transaction: Transaction, chain: bytes) -> Authorship | None:
     claims = transaction.claims
     if claims is None or claims.author is None:
         return None
-    author = claims.author
-    if not transaction.isErased:
-        signed = statement(
-            chain,
-            transaction.topic,
-            transaction.content,
-            author.signedAt,
-            claims.key,
-            transaction.extensions,
-        )
-        if not isSignedBy(author, signed):
-            raise Malformed("the signature of the event's author does not hold")
-    return author
+    if not transaction.isErased and not transaction.isSigned(chain):
+        raise Malformed("the signature of the event's author does not hold")
+    return claims.author
 
 
 def _given(value: T | UnsetType, name: str) -> T:
