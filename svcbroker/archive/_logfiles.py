@@ -4,7 +4,6 @@ The transparency log of a group as files, for any static web server (c2sp.org/tl
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ..chain import History, Malformed, checkGrowth, growthPath, merkleRoot
-from ..storage import Snapshot, syncFile
+from ..storage import Snapshot, writeFile
 from ..tlog import (
     TILE_HEIGHT,
     TILE_WIDTH,
@@ -190,13 +189,7 @@ class _Files:
         """Write a file, so that it is there as a whole or not at all, also after a crash."""
         target = self._directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(f".{target.name}.new")
-        with fresh.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(target)
-        syncFile(target.parent)
+        writeFile(target, data)
         self.count += 1
 
     def removePartial(self, older: int) -> None:

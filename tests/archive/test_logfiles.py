@@ -118,7 +118,7 @@ class ExportTests(SynchronousTestCase):
         """A file has its name only once it is on disk."""
         with patch("os.fsync", side_effect=OSError("full")):
             self.assertRaises(OSError, exportLog, self.source(3), self.directory)
-        self.assertEqual(self.files(), {"tile/entries/000.p/.3.new"})
+        self.assertEqual(self.files(), {"tile/entries/000.p/3.new"})
 
     def test_logThatHasNotGrownIsRefused(self) -> None:
         """A fork, and a log that was rolled back, do not replace what is there."""
