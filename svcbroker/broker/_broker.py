@@ -93,6 +93,7 @@ class Broker:
     @ivar proving: what proves something.
     @ivar authors: what changes the authors of topics.
     @ivar transparency: what serves the transparency logs.
+    @ivar isTraced: whether a tracer is told of each publish.
     @ivar webhooks: who sends events to URLs.
     @ivar meter: counts publishes.
     @ivar audit: what carriers record operator calls in; C{None} where nothing is recorded.
@@ -139,6 +140,7 @@ class Broker:
         self._subscriptions = subscriptions
         self.audit = audit
         self.source = source
+        self.isTraced = tracer is not None
         self._timeouts = TimeoutQueue(clock, limits.chainTimeout)
         self._publishing = (
             Publishing(self.groups, limits, clock)

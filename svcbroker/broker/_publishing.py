@@ -176,9 +176,9 @@ class Publishing:
             # Hot path: an event that differs from the one before it in its content alone.
             if (
                 like is not None
-                and publication.topic is like.topic
-                and publication.extensions is like.extensions
-                and publication.groupId is like.groupId
+                and publication.topic == like.topic
+                and publication.extensions == like.extensions
+                and publication.groupId == like.groupId
                 and publication.author is None
                 # To a closed topic an event with a key is submitted, and one without is not.
                 and (publication.idempotencyKey is not None or like.idempotencyKey is None)

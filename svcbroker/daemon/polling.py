@@ -1,11 +1,12 @@
 """
-Twisted's epoll reactor, without its logging context for each event.
+Twisted's epoll reactor, without its logging context for each event, and with calls after all reads
+of a turn.
 """
 
 from __future__ import annotations
 
 import sys
-from types import MethodType
+from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.logger import Logger
@@ -17,7 +18,8 @@ _log = Logger()
 
 def pollWithoutContext(reactor: Any) -> None:
     """
-    Have Twisted's epoll reactor call what reads and writes directly. Any other reactor stays as it
+    Have Twisted's epoll reactor call what reads and writes directly, and give it C{callAfterReads},
+    which L{EndOfTurn<svcbroker.net.turns.EndOfTurn>} uses. Any other reactor stays as it
     is, and so does one of a Twisted that has other private attributes.
 
     Twisted makes a context of its old log for each read and each write, in which nothing here logs.
@@ -29,22 +31,47 @@ def pollWithoutContext(reactor: Any) -> None:
         from twisted.internet.epollreactor import EPollReactor
 
         if type(reactor) is EPollReactor and all(hasattr(reactor, name) for name in _PRIVATE):
-            reactor.doIteration = MethodType(_iterate, reactor)  # type: ignore[method-assign]
+            polling = _Polling(reactor)
+            reactor.doIteration = polling.iterate  # type: ignore[method-assign]
+            reactor.callAfterReads = polling.add  # type: ignore[attr-defined]
 
 
-def _iterate(reactor: Any, timeout: float | None) -> None:
+class _Polling:
     """
-    Wait for events, and handle them. See C{EPollReactor.doPoll}.
-
-    @param timeout: how long to wait at the most, in seconds; C{None} for ever.
+    How a reactor waits for events.
     """
-    selectables, handle = reactor._selectables, reactor._doReadOrWrite
-    wait = -1 if timeout is None else timeout
-    for number, event in reactor._poller.poll(wait, len(selectables)):
-        selectable = selectables.get(number)
-        # Otherwise it was closed by what was called before.
-        if selectable is not None:
-            try:
-                handle(selectable, number, event)
-            except Exception:
-                _log.failure("A connection failed")
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._calls: list[Callable[[], object]] = []
+
+    def add(self, call: Callable[[], object]) -> None:
+        """
+        Make a call when everything that can be read now was read, without waiting for more. One
+        that is added by such a call is made in the next turn.
+        """
+        self._calls.append(call)
+
+    def iterate(self, timeout: float | None) -> None:
+        """
+        Wait for events, and handle them. See C{EPollReactor.doPoll}.
+
+        @param timeout: how long to wait at the most, in seconds; C{None} for ever.
+        """
+        selectables, handle = self._reactor._selectables, self._reactor._doReadOrWrite
+        wait = 0 if self._calls else -1 if timeout is None else timeout
+        for number, event in self._reactor._poller.poll(wait, len(selectables)):
+            selectable = selectables.get(number)
+            # Otherwise it was closed by what was called before.
+            if selectable is not None:
+                try:
+                    handle(selectable, number, event)
+                except Exception:
+                    _log.failure("A connection failed")
+        if self._calls:
+            calls, self._calls = self._calls, []
+            for call in calls:
+                try:
+                    call()
+                except Exception:
+                    _log.failure("A call after reads failed")

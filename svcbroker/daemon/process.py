@@ -55,6 +55,8 @@ class TwistdProcess:
     _log = Logger()
 
     def __init__(self, reactor: Any) -> None:
+        # Before anything is made for the reactor, which may look what it can do.
+        pollWithoutContext(reactor)
         self._reactor = reactor
         self._hasFailed = False
 
@@ -100,7 +102,6 @@ class TwistdProcess:
         # Later ones live as long as a publish takes, thousands at a time. Collecting at Python's
         # default threshold takes a tenth of the processor time and finds nothing.
         gc.set_threshold(YOUNG_OBJECTS)
-        pollWithoutContext(self._reactor)
         # A turn after the start, when the signal handlers are ours again: a supervisor may send
         # a signal as soon as it has read the announcement.
         self._reactor.callWhenRunning(self._reactor.callLater, 0, announce)

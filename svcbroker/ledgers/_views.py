@@ -119,7 +119,7 @@ class TransactionMaker:
                     or request.expectedSequence is not None
                 ):
                     claims = self._claims(request)
-                elif done + 1 < count and requests[done + 1].topic is request.topic:
+                elif done + 1 < count and requests[done + 1].topic == request.topic:
                     contents = _alike(requests, done)
                 end = at + SALT_SIZE * len(contents)
                 transactions += Transaction.publishes(
@@ -195,8 +195,8 @@ def _alike(requests: Sequence[Request], start: int) -> Sequence[bytes]:
         request = requests[number]
         if not (
             isinstance(request, PublishEvent)
-            and request.topic is topic
-            and request.extensions is extensions
+            and request.topic == topic
+            and request.extensions == extensions
             and request.idempotencyKey is None
             and request.author is None
             and request.expectedSequence is None

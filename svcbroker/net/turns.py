@@ -23,22 +23,33 @@ _log = Logger()
 class EndOfTurn:
     """
     Makes calls when all that arrived in this turn of the reactor has been handled. One queue,
-    and one delayed call of the reactor, serves all connections.
+    and one delayed call of the reactor, serves all connections. The daemon's reactor makes it right
+    after its reads (L{pollWithoutContext<svcbroker.daemon.polling.pollWithoutContext>}), any
+    other one at the beginning of the next turn.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
+        self._callAfterReads = getattr(clock, "callAfterReads", None)
         self._calls: list[Callable[[], object]] = []
         self._scheduled: IDelayedCall | None = None
         self._untilTry = TRY_EVERY
+
+    @property
+    def isWithinTurn(self) -> bool:
+        """Whether calls are made before the next turn of the reactor begins."""
+        return self._callAfterReads is not None
 
     def add(self, call: Callable[[], object]) -> None:
         """
         Make a call at the end of this turn. One that is added during such a call is made at the
         end of the next turn. The failure of a call is logged.
         """
-        if self._scheduled is None:
-            self._scheduled = self._clock.callLater(0, self._end)
+        if not self._calls:
+            if self._callAfterReads is not None:
+                self._callAfterReads(self._end)
+            elif self._scheduled is None:
+                self._scheduled = self._clock.callLater(0, self._end)
         self._calls.append(call)
 
     def addOrCall(self, call: Callable[[], object]) -> None:

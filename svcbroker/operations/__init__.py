@@ -7,7 +7,16 @@ and operator calls. REST, JSON-RPC, the OpenAPI document and the command line ar
 them. Nothing here knows HTTP.
 """
 
-from ._binding import BatchCalls, Connection, bindBatch, bindJSON, bindParams, bindText
+from ._binding import (
+    BatchCalls,
+    Connection,
+    ManyCall,
+    bindBatch,
+    bindJSON,
+    bindParams,
+    bindText,
+    bindTextBatch,
+)
 from ._cloudattributes import OURS as BROKER_ATTRIBUTES
 from ._cloudattributes import isAttributeName
 from ._cloudevents import (
@@ -121,6 +130,7 @@ __all__ = [
     "Incidents",
     "Interface",
     "LoggedEvent",
+    "ManyCall",
     "NumberType",
     "Operation",
     "Parameter",
@@ -131,6 +141,7 @@ __all__ = [
     "bindJSON",
     "bindParams",
     "bindText",
+    "bindTextBatch",
     "cloudEvent",
     "cloudEventHeaders",
     "cloudEvents",

@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IAddress
 
 from ..access import Principal
 from ..broker import Broker
-from ..errors import GroupUnknown, ParameterInvalid, SignatureInvalid
+from ..errors import BrokerError, GroupUnknown, ParameterInvalid, SignatureInvalid
 from ..model import InterfaceType
 from ..net.addresses import peerText
 from ._declarations import OMITTED, Operation, Parameter
@@ -254,6 +254,43 @@ def bindParams(operation: Operation, broker: Broker) -> ParamsCall:
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
     return _bind(operation, broker, _TYPED, _paramsReader(operation, broker))
+
+
+def bindTextBatch(operation: Operation, broker: Broker) -> ManyCall | None:
+    """
+    Make an operation of REST callable with a principal and the fields of many calls. Its Deferred
+    fires with the outcome of each: the result, or the C{BrokerError} that the callable of
+    L{bindText} would raise or fail with.
+
+    @return: C{None} where the operation takes one call at a time.
+    """
+    batch = operation.batch
+    if batch is None:
+        return None
+    item, read, perform = batch.item, _reader(operation, broker, _TEXT), batch.method(broker)
+
+    def call(
+        principal: Principal, calls: Sequence[Mapping[bytes, bytes]]
+    ) -> Deferred[Sequence[Any]]:
+        items: list[Any] = []
+        refused: dict[int, BrokerError] = {}
+        for place, fields in enumerate(calls):
+            try:
+                items.append(item(**read(principal, fields)))
+            except BrokerError as error:
+                refused[place] = error
+        made = perform(principal, items)
+        return made.addCallback(_withErrors, refused) if refused else made
+
+    return call
+
+
+def _withErrors(outcomes: Sequence[Any], errors: Mapping[int, BrokerError]) -> Sequence[Any]:
+    """Insert errors at their places, which are rising."""
+    found = list(outcomes)
+    for place, error in errors.items():
+        found.insert(place, error)
+    return found
 
 
 @frozen

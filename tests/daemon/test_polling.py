@@ -5,6 +5,8 @@ Tests for L{svcbroker.daemon.polling}, which uses private attributes of Twisted'
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.internet.abstract import FileDescriptor
@@ -107,6 +109,40 @@ class PollingTests(SynchronousTestCase):
             other.close()
         self.reactor.doIteration(0)
         self.assertEqual(sorted(len(reader.received) for reader, _ in ends), [0, 1])
+
+    def test_callsAreMadeAfterAllReads(self) -> None:
+        """They do not wait for anything to be read."""
+        done: list[object] = []
+        call: Callable[[Callable[[], object]], None] = self.reactor.callAfterReads  # type: ignore
+        ends = [self.connect() for _ in range(2)]
+        for reader, other in ends:
+            reader.received = done  # type: ignore[assignment]
+            other.send(b"data")
+        call(lambda: call(lambda: done.append("next")))
+        call(lambda: done.append("end"))
+        self.reactor.doIteration(None)
+        self.assertEqual(done, [b"data", b"data", "end"])
+        self.reactor.doIteration(None)
+        self.assertEqual(done[3:], ["next"])
+
+    def test_callAddedByReadIsMadeInTheSameTurn(self) -> None:
+        done: list[object] = []
+        reader, other = self.connect()
+        reader.doRead = lambda: self.reactor.callAfterReads(  # type: ignore
+            partial(done.append, "end")
+        )
+        other.send(b"data")
+        self.reactor.doIteration(None)
+        self.assertEqual(done, ["end"])
+
+    def test_failureOfACallAfterReadsIsLogged(self) -> None:
+        done: list[str] = []
+        call: Callable[[Callable[[], object]], None] = self.reactor.callAfterReads  # type: ignore
+        call(lambda: 1 / 0)
+        call(lambda: done.append("other"))
+        self.reactor.doIteration(None)
+        self.assertEqual(done, ["other"])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_otherVersionOfTheReactorStaysAsItIs(self) -> None:
         reactor = EPollReactor()

@@ -66,6 +66,38 @@ class AddTests(TurnTestCase):
         self.turn.stop()
 
 
+class AfterReadsTests(TurnTestCase):
+    """
+    L{EndOfTurn} on a reactor that makes calls after all reads of a turn.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.ends: list[Any] = []
+        self.assertFalse(self.turn.isWithinTurn)
+        self.clock.callAfterReads = self.ends.append  # type: ignore[attr-defined]
+        self.turn = EndOfTurn(self.clock)
+        self.assertTrue(self.turn.isWithinTurn)
+
+    def test_callsAreMadeAfterReads(self) -> None:
+        self.turn.add(lambda: self.turn.add(partial(self.done.append, "next")))
+        self.turn.add(partial(self.done.append, "a"))
+        self.assertEqual(len(self.ends), 1)
+        self.ends.pop()()
+        self.assertEqual(self.done, ["a"])
+        self.ends.pop()()
+        self.assertEqual(self.done, ["a", "next"])
+        self.assertEqual((self.ends, self.clock.getDelayedCalls()), ([], []))
+
+    def test_stopDropsCalls(self) -> None:
+        self.turn.add(partial(self.done.append, "a"))
+        self.turn.stop()
+        self.turn.add(partial(self.done.append, "b"))
+        for end in self.ends:
+            end()
+        self.assertEqual(self.done, ["b"])
+
+
 class AddOrCallTests(TurnTestCase):
     """
     L{EndOfTurn.addOrCall}.

@@ -19,10 +19,11 @@ from ...errors import QuotaExceeded
 from ...net.sending import isDirect, sender
 from ...net.timers import NEVER, LazyTimer
 from ...net.turns import EndOfTurn
+from .batches import BatchedCall, CallBatches
 from .bodies import IncompleteBody
 from .plain import MAX_REMEMBERED, PARTIAL, Answers, Fields, FieldsCache, Head, readHead
 from .request import BrokerRequest
-from .routes import Answer, Endpoint, Refusal
+from .routes import Answer, Endpoint, Refusal, refused
 from .server import BrokerChannel
 
 MAX_UNREAD: Final = 16 * 1024
@@ -45,11 +46,13 @@ class FastPath:
     @ivar answers: writes the answers.
     @ivar turnEnd: sends the answers of one turn of the reactor together, over plain TCP and UNIX
         sockets.
+    @ivar batches: makes the calls of one turn together; C{None} where each is made alone.
     """
 
     endpoints: Mapping[bytes, Endpoint]
     answers: Answers
     turnEnd: EndOfTurn
+    batches: CallBatches | None = None
 
 
 @define
@@ -94,7 +97,7 @@ class FastChannel(BrokerChannel):
         self._knownUntil = NEVER
         self._arriving: _Arriving | None = None
         # The call of the request that is being answered.
-        self._answering: Deferred[Any] | None = None
+        self._answering: Deferred[Any] | BatchedCall | None = None
         self._unsent: list[bytes] = []
         self._unsentSize = 0
         # Whether twisted.web has the connection.
@@ -316,24 +319,41 @@ class FastChannel(BrokerChannel):
         self._passOn(data)
 
     def _ask(self, head: Head, body: bytes) -> None:
-        principal, fields = self._principal, head.fields
+        principal, fields, endpoint = self._principal, head.fields, head.endpoint
         assert principal is not None
-        answering = head.endpoint.ask(
-            principal, head.query, fields.contentType, body, self, fields.headers
-        )
-        # Before the callbacks, which may be called at once.
-        self._answering = answering
-        request = (head, principal)
-        answering.addCallbacks(
-            self._succeeded, self._failed, callbackArgs=request, errbackArgs=request
-        )
+        batches = self._fastPath.batches
+        try:
+            argument = endpoint.read(head.query, fields.contentType, body, fields.headers)
+        except Exception as error:
+            made = refused(error)
+        else:
+            if (
+                batches is not None
+                and endpoint.callMany is not None
+                and endpoint.isOneOfMany(argument)
+                # Quotas are for each call.
+                and not principal.usage.limitsPublishes
+            ):
+                self._answering = call = BatchedCall(self, head, principal, argument, len(body))
+                batches.add(call)
+                return
+            made = endpoint.make(principal, argument, self)
+        self.waitFor(made, head, principal)
 
-    def _succeeded(self, outcome: Any, head: Head, principal: Principal) -> None:
+    def waitFor(self, made: Deferred[Any], head: Head, principal: Principal) -> None:
+        """Answer a request when its call has an outcome."""
+        # Before the callbacks, which may be called at once.
+        self._answering = made
+        request = (head, principal)
+        made.addCallbacks(self.succeeded, self.failed, callbackArgs=request, errbackArgs=request)
+
+    def succeeded(self, outcome: Any, head: Head, principal: Principal) -> None:
+        """A call has an outcome, for L{Endpoint.answerTo<.routes.Endpoint.answerTo>}."""
         # Otherwise the client has left, and it was too late to cancel.
         if self._answering is not None:
             self._answer(head, head.endpoint.answerTo(outcome, principal))
 
-    def _failed(self, failure: Failure, head: Head, principal: Principal) -> None:
+    def failed(self, failure: Failure, head: Head, principal: Principal) -> None:
         """A call has failed, or was cancelled: by the client that left, or by the broker."""
         if self._answering is not None:
             self._answer(head, head.endpoint.explain(failure, principal))

@@ -133,6 +133,19 @@ class JSONRPC:
             return succeed(body)
         return self._answerBatch(principal, body, connection)
 
+    def isBatched(self, body: _Request) -> bool:
+        """Whether a request is a call that is made together with others of its kind."""
+        return isinstance(body, Call) and self._batchMethod(body) is not None
+
+    @asDeferred
+    async def answerCalls(self, principal: Principal, calls: Sequence[Call]) -> Sequence[_Answer]:
+        """Make calls of many requests, for which L{isBatched} holds."""
+        answers: list[_Answer] = []
+        for method, group in groupby(calls, self._batchMethod):
+            assert method is not None
+            answers += await self._performBatch(principal, method, list(group))
+        return answers
+
     def addHeaders(self, body: Body, headers: PublishHeaders) -> _Request:
         """
         Add header fields to the parameters of calls that publish.
@@ -318,6 +331,8 @@ def rpcEndpoint(path: str, broker: Broker, incidents: Incidents, interface: Inte
         parse=calls.parse,
         addHeaders=calls.addHeaders,
         call=calls.answer,
+        callMany=calls.answerCalls,
+        isOneOfMany=calls.isBatched,
         encode=lambda answer: None if answer is None else encode(answer),
         encodeError=errorEncoder(interface),
         incidents=incidents,

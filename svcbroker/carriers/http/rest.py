@@ -24,6 +24,7 @@ from ...operations import (
     Interface,
     Operation,
     bindText,
+    bindTextBatch,
     withTrace,
 )
 from .headers import PublishHeaders
@@ -200,6 +201,7 @@ def restEndpoints(
     """
     for operation in interface.operations:
         call, encode = bindText(operation, broker), resultEncoder(operation)
+        callMany = bindTextBatch(operation, broker)
         for method, parse in zip(("GET", "POST"), _parsers(operation, interface), strict=True):
             yield Endpoint(
                 method=method,
@@ -208,6 +210,7 @@ def restEndpoints(
                 call=call,
                 encode=encode,
                 incidents=incidents,
+                callMany=callMany,
                 addHeaders=_addHeaders if operation.name == "publish" else None,
             )
 

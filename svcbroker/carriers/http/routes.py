@@ -20,7 +20,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from ...access import ANYBODY, Principal
 from ...errors import BrokerError, NoSuchCall, NotAuthenticated, NotAuthorized, QuotaExceeded
-from ...operations import Connection, ErrorRecord, Incidents, Operation, erasureOf
+from ...operations import Connection, ErrorRecord, Incidents, ManyCall, Operation, erasureOf
 from .authentication import CHALLENGES, Credentials
 from .headers import PublishHeaders, publishHeadersOf
 
@@ -116,6 +116,12 @@ def respond(request: Request, answer: Answer, code: int = http.OK) -> bytes:
     return refusal.body
 
 
+def refused(error: Exception) -> Deferred[Any]:
+    """The outcome of a request that has raised an error, as L{Endpoint.make} has it."""
+    # A failure would take longer, and clients may have thousands a second refused.
+    return succeed(error) if isinstance(error, BrokerError) else fail(error)
+
+
 def principalOf(request: Any) -> Principal:
     """Who makes a request, where its path requires credentials."""
     principal: Principal = request.principal
@@ -135,6 +141,9 @@ class Endpoint:
         fail.
     @ivar addHeaders: adds header fields to the call's argument. May raise a L{BrokerError}. C{None}
         where the call publishes nothing.
+    @ivar callMany: makes calls of a principal together; its Deferred fires with the outcomes as
+        that of L{make} does. C{None} where each call is made alone.
+    @ivar isOneOfMany: whether a call with this argument may be made by C{callMany}.
     @ivar encode: encodes the result as JSON text; C{None} where there is nothing to answer.
     @ivar encodeError: encodes a failure.
     @ivar incidents: logs unexpected failures.
@@ -148,6 +157,38 @@ class Endpoint:
     encodeError: Callable[[BrokerError], bytes] = encodeError
     incidents: Incidents
     addHeaders: Callable[[Any, PublishHeaders], Any] | None = None
+    callMany: ManyCall | None = None
+    isOneOfMany: Callable[[Any], bool] = lambda argument: True
+
+    def read(
+        self, query: bytes, contentType: bytes | None, body: bytes, headers: PublishHeaders | None
+    ) -> Any:
+        """
+        Parse a request. Hot path.
+
+        @param query: the query string, as it was sent.
+        @param headers: those that belong to what is published; C{None} where there are none.
+        @return: the call's argument.
+        @raise BrokerError: the request is wrong.
+        """
+        argument = self.parse(query, contentType, body)
+        if headers is not None and self.addHeaders is not None:
+            argument = self.addHeaders(argument, headers)
+        return argument
+
+    def make(self, principal: Principal, argument: Any, connection: Connection) -> Deferred[Any]:
+        """
+        Make the call.
+
+        @param principal: who makes the request.
+        @param connection: the connection that it came by.
+        @return: fires with the outcome, for L{answerTo}: the result, or the error of a call that
+            was refused at once; or fails, for L{explain}.
+        """
+        try:
+            return self.call(principal, argument, connection)
+        except Exception as error:
+            return refused(error)
 
     def ask(
         self,
@@ -158,27 +199,12 @@ class Endpoint:
         connection: Connection,
         headers: PublishHeaders | None = None,
     ) -> Deferred[Any]:
-        """
-        Parse a request and make the call. Hot path: called by the fast path for each of its
-        requests, and by L{handle}.
-
-        @param principal: who makes the request.
-        @param query: the query string, as it was sent.
-        @param connection: the connection that it came by.
-        @param headers: those that belong to what is published; C{None} where there are none.
-        @return: fires with the outcome, for L{answerTo}: the result, or the error of a request that
-            was refused at once; or fails, for L{explain}.
-        """
+        """Parse a request as L{read} does, and make the call as L{make} does."""
         try:
-            parsed = self.parse(query, contentType, body)
-            if headers is not None and self.addHeaders is not None:
-                parsed = self.addHeaders(parsed, headers)
-            return self.call(principal, parsed, connection)
-        except BrokerError as error:
-            # A failure would take longer, and clients may have thousands a second refused.
-            return succeed(error)
-        except Exception:
-            return fail()
+            argument = self.read(query, contentType, body, headers)
+        except Exception as error:
+            return refused(error)
+        return self.make(principal, argument, connection)
 
     def answerTo(self, outcome: Any, principal: Principal) -> Answer:
         """The answer to a call that has this outcome."""

@@ -12,6 +12,7 @@ from ...access import Access
 from ...broker import Broker
 from ...net.turns import EndOfTurn
 from ...operations import Incidents, Interface
+from .batches import CallBatches
 from .cloudevents import cloudEventsRoute
 from .descriptions import ServedPath, descriptionRoutes, withDiscovery
 from .fastpath import FastChannel, FastPath
@@ -70,6 +71,7 @@ def makeSite(
             endpoints=table.endpoints,
             answers=Answers(settings, broker.clock.seconds),
             turnEnd=EndOfTurn(broker.clock),
+            batches=CallBatches.of(broker),
         )
         makeChannel = partial(FastChannel, fastPath)
     maxBody = _PERCENT_ENCODED * broker.limits.maxContent + BODY_MARGIN
