@@ -43,12 +43,12 @@ from ._jwks import (
 SUMMARY: Final = "JSON Web Tokens, signed by one of the keys of a key set."
 
 SETTINGS: Final = {
-    "jwks": r"the key set: a file, or a URL such as https\://id.example.org/keys; needed",
-    "audience": "what aud of a token must be or hold; needed",
-    "issuer": "what iss of a token must be; by default anything",
-    "claim": "where a token has its grants; by default svcbroker_grants",
-    "algorithms": "the signatures that are taken, with commas between them; by default "
-    + ",".join(ALGORITHMS),
+    "jwks": r"the key set: a file, or a URL such as https\://id.example.org/keys (required)",
+    "audience": "what aud of a token must be or hold (required)",
+    "issuer": "what iss of a token must be (default: anything)",
+    "claim": "where a token has its grants (default svcbroker_grants)",
+    "algorithms": "the signatures that are taken, with commas between them "
+    f"(default {','.join(ALGORITHMS)})",
 }
 
 LEEWAY: Final = 30.0
@@ -105,7 +105,9 @@ def configure(settings: Mapping[str, str]) -> Callable[[AuthenticatorContext], I
     values = readValues("the jwt authenticator", settings, _READERS)
     for key in ("jwks", "audience"):
         if key not in values:
-            raise InvalidDescription(f"{key} is needed: {SETTINGS[key].removesuffix('; needed')}")
+            raise InvalidDescription(
+                f"{key} is needed: {SETTINGS[key].removesuffix(' (required)')}"
+            )
     made = JwtSettings(**values)
     return lambda context: JwtAuthenticator(
         made, context, makeClient(context.reactor, maxBody=MAX_SIZE)

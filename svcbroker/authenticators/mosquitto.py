@@ -26,8 +26,8 @@ T = TypeVar("T")
 SUMMARY: Final = "The users of mosquitto's password and ACL files."
 
 SETTINGS: Final = {
-    "passwords": "the password file, as mosquitto_passwd writes it; needed",
-    "acl": "the ACL file, which says who may read and write what; needed",
+    "passwords": "the password file, as mosquitto_passwd writes it (required)",
+    "acl": "the ACL file, which says who may read and write what (required)",
 }
 
 _READERS: Final[Readers] = dict.fromkeys(SETTINGS, (absolutePath, "a file's path"))
@@ -40,7 +40,9 @@ def configure(settings: Mapping[str, str]) -> Callable[[AuthenticatorContext], I
     paths = readValues("the mosquitto authenticator", settings, _READERS)
     for key in SETTINGS:
         if key not in paths:
-            raise InvalidDescription(f"{key} is needed: {SETTINGS[key].removesuffix('; needed')}")
+            raise InvalidDescription(
+                f"{key} is needed: {SETTINGS[key].removesuffix(' (required)')}"
+            )
     return partial(MosquittoAuthenticator, paths["passwords"], paths["acl"])
 
 

@@ -141,7 +141,7 @@ class Identity:
     @ivar quotas: how much it may use; C{None} for the default.
     @ivar expiresAt: when the log-in ends, in seconds since the epoch; C{None} for never.
     @ivar credential: with which credential of the account the client has logged in: any text, such
-        as a hash. Empty where a log-in does not depend on one credential.
+        as a hash. Empty where a log-in does not depend on one credential, and from C{identify}.
     @ivar credentials: those that the account has. A log-in ends when a reload takes its own away.
     """
 

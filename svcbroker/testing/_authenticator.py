@@ -147,7 +147,8 @@ class AuthenticatorTests(SynchronousTestCase):
         if self.fixture.hasAccounts:
             assert found is not None
             # No credential is shown.
-            self.assertEqual(found, evolve(identity, credential=""))
+            why = "of identify, the identity is that of the log-in without its credential"
+            self.assertEqual(found, evolve(identity, credential=""), why)
             self.assertIn(identity.credential, {"", *found.credentials})
         else:
             self.assertIsNone(found)

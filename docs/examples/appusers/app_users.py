@@ -133,7 +133,7 @@ class AppUsersFactory:
 
     name = "appusers"
     summary = "The users of an application, in a table of SQLite."
-    settings: Mapping[str, str] = {"database": "the database's file; needed"}
+    settings: Mapping[str, str] = {"database": "the database's file (required)"}
 
     def configure(
         self, settings: Mapping[str, str]
