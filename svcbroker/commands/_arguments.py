@@ -190,6 +190,6 @@ PROGRESS: Final = click.option(
 )
 
 
-def jsonOption(help: str) -> Any:
+def jsonOption(help: str = "Show the result as a line of JSON.") -> Any:
     """The option C{--json}, for the parameter C{asJson}."""
     return click.option("--json", "asJson", is_flag=True, help=help)

@@ -1,10 +1,12 @@
 """
-Tables: on a terminal as people read them, else the same as lines.
+Tables, on a terminal as people read them, else the same as lines; and records, in lines or as JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ._command import Console
 
@@ -33,3 +35,13 @@ def showTable(
     for row in rows:
         table.add_row(*map(Text, row))
     Terminal(file=console.output).print(table)
+
+
+def showRecord(
+    console: Console, record: Mapping[str, Any], lines: Iterable[str], asJson: bool
+) -> None:
+    """
+    Show the result of a command: as a line of JSON, or in lines for people.
+    """
+    for line in [json.dumps(record)] if asJson else lines:
+        console.say(line)

@@ -41,8 +41,9 @@ from cryptography.x509 import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from ._arguments import PATH, ParsedType, makeCommand, options, wholeNumber
+from ._arguments import PATH, ParsedType, jsonOption, makeCommand, options, wholeNumber
 from ._command import CommandError, Console, Exit
+from ._tables import showRecord
 
 DAYS: Final = 365
 """How long certificates are good by default, in days. Browsers refuse more than 398."""
@@ -200,9 +201,15 @@ def _isAddress(host: str) -> bool:
         metavar="NUMBER",
         help="For how many days the certificates are good.",
     ),
+    jsonOption(),
 )
 def command(
-    console: Console, directory: Path, hosts: Sequence[str], clients: Sequence[str], days: int
+    console: Console,
+    directory: Path,
+    hosts: Sequence[str],
+    clients: Sequence[str],
+    days: int,
+    asJson: bool,
 ) -> int:
     """Make the certificates, and print the lines to use them."""
     hosts = list(dict.fromkeys(hosts)) or list(LOCAL)
@@ -220,8 +227,15 @@ def command(
             raise CommandError(f"{path} exists already; nothing was made")
     for path, data in files.items():
         _write(path, data)
-    for line in _usage(directory, hosts, clients[0]):
-        console.say(line)
+    root = directory.absolute()
+    record = {
+        "ca": str(root / "ca.pem"),
+        "caKey": str(root / "ca-key.pem"),
+        "server": str(root / "server"),
+        "clients": {client: str(root / "clients" / client) for client in clients},
+        "hosts": hosts,
+    }
+    showRecord(console, record, _usage(directory, hosts, clients[0]), asJson)
     return Exit.GOOD
 
 

@@ -10,10 +10,11 @@ import click
 
 from ..errors import BrokerError
 from ..model import EventId, parseOffset
-from ._arguments import options
+from ._arguments import jsonOption, options
 from ._command import CommandError, Console, Exit
 from ._daemon import Daemon, operatorCommand, takeDaemon
 from ._progress import progressBar
+from ._tables import showRecord
 from ._words import counted
 
 _AT_ONCE: Final = 500
@@ -76,6 +77,7 @@ def _events(context: click.Context, parameter: Any, words: tuple[str, ...]) -> t
     click.option(
         "--before", metavar="PLACE", help="Erase the events before this event or this time."
     ),
+    jsonOption(),
 )
 def command(
     console: Console,
@@ -86,6 +88,7 @@ def command(
     first: int | None,
     last: int | None,
     before: str | None,
+    asJson: bool,
 ) -> int:
     """Have the events erased, and say how many they are."""
     if not (reason or "").strip():
@@ -108,5 +111,5 @@ def command(
                 some = events[start : start + _AT_ONCE]
                 count += int(daemon.call("erase", **given, events=list(some)))
                 report(start + len(some), len(events))
-    console.say(f"{counted(count, 'event')} erased")
+    showRecord(console, {"erased": count}, [f"{counted(count, 'event')} erased"], asJson)
     return Exit.GOOD

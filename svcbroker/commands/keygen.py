@@ -11,8 +11,9 @@ import click
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from ._arguments import PATH, makeCommand
+from ._arguments import PATH, jsonOption, makeCommand, options
 from ._command import CommandError, Console, Exit
+from ._tables import showRecord
 
 
 @makeCommand(
@@ -24,8 +25,8 @@ from ._command import CommandError, Console, Exit
     file that exists is not overwritten.
     """
 )
-@click.argument("path", metavar="FILE", type=PATH)
-def command(console: Console, path: Path) -> int:
+@options(click.argument("path", metavar="FILE", type=PATH), jsonOption())
+def command(console: Console, path: Path, asJson: bool) -> int:
     """Write the key."""
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -35,5 +36,6 @@ def command(console: Console, path: Path) -> int:
         raise CommandError(f"{path} exists already") from None
     with open(descriptor, "wb") as file:
         file.write(pem)
-    console.say(key.public_key().public_bytes_raw().hex())
+    public = key.public_key().public_bytes_raw().hex()
+    showRecord(console, {"key": public, "file": str(path)}, [public], asJson)
     return Exit.GOOD

@@ -21,9 +21,10 @@ from ..archive import (
 )
 from ..daemon.directory import DataDirectoryError, lockDataDirectory
 from ..storage import StorageError
-from ._arguments import DATA_DIR, HEIGHT, PATH, PROGRESS, makeCommand, options
+from ._arguments import DATA_DIR, HEIGHT, PATH, PROGRESS, jsonOption, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._progress import Report, progressBar
+from ._tables import showRecord
 from ._words import counted
 
 
@@ -48,6 +49,7 @@ from ._words import counted
         metavar="HEIGHT",
         help="The height of the last block. [default: the latest one]",
     ),
+    jsonOption(),
     PROGRESS,
 )
 def command(
@@ -56,6 +58,7 @@ def command(
     directory: Path,
     group: str | None,
     height: int | None,
+    asJson: bool,
     isProgressShown: bool,
 ) -> int:
     """Restore the chain."""
@@ -80,15 +83,16 @@ def command(
         raise CommandError(f"nothing was restored: {error}", Exit.BAD) from None
     finally:
         lock.release()
-    console.say(f"group {group}: restored up to block {restored.tip}; svcbroker audit says more")
+    lines = [f"group {group}: restored up to block {restored.tip}; svcbroker audit says more"]
     if restored.missing:
-        console.say(
+        lines.append(
             f"group {group}: {counted(restored.missing, 'event')} came without content, and "
             "nothing up to this block has erased them, but a later one: restore up to that, or "
             "erase them again once a broker goes on with this chain"
         )
-        return Exit.BAD
-    return Exit.GOOD
+    record = {"group": group, "tip": str(restored.tip), "missing": restored.missing}
+    showRecord(console, record, lines, asJson)
+    return Exit.BAD if restored.missing else Exit.GOOD
 
 
 def _restore(source: Path, target: Path, last: int | None, report: Report) -> Imported:

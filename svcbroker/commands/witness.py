@@ -26,14 +26,16 @@ from ..storage import StorageError
 from ..tlog import KeyType, Policy, VerifierKey
 from ..witness import (
     KEY_NAME,
+    Seen,
     Witness,
     WitnessError,
     WitnessSite,
     describe,
     makeWitness,
 )
-from ._arguments import makeCommand, options
+from ._arguments import jsonOption, makeCommand, options
 from ._command import Command, CommandError, Console, Exit
+from ._tables import showRecord
 
 HELP: Final = """\
 A witness cosigns the checkpoints of logs, as long as each has only grown. A verifier who wants its
@@ -217,16 +219,35 @@ def _key(console: Console, directory: Path) -> int:
 @options(
     _DIRECTORY,
     click.option("--checkpoints", is_flag=True, help="Show the checkpoints themselves, too."),
+    jsonOption("Show all of it as a line of JSON."),
 )
-def _list(console: Console, directory: Path, checkpoints: bool) -> int:
+def _list(console: Console, directory: Path, checkpoints: bool, asJson: bool) -> int:
     witness = _open(directory)
-    for line in describe(witness):
-        console.say(line)
-    if checkpoints:
+    record = {
+        "key": witness.verifier.text,
+        "logs": _records(witness.seen),
+        "forks": _records(witness.forks),
+    }
+    showRecord(console, record, describe(witness), asJson)
+    if checkpoints and not asJson:
         for seen in (*witness.seen.values(), *witness.forks.values()):
             console.say("")
             console.output.write(seen.note.encode().decode())
     return Exit.BAD if witness.forks else Exit.GOOD
+
+
+def _records(seen: Mapping[str, Seen]) -> list[dict[str, Any]]:
+    """What a witness has seen of logs, for JSON."""
+    return [
+        {
+            "origin": origin,
+            "size": each.head.size,
+            "root": each.head.root.hex(),
+            "time": each.time * 1000,
+            "checkpoint": each.note.encode().decode(),
+        }
+        for origin, each in seen.items()
+    ]
 
 
 def _open(directory: Path) -> Witness:

@@ -76,6 +76,10 @@ class ErasedTests(CommandTestCase):
         self.assertEqual(self.lines(1, "audit", self.other)[-1], "NOT GOOD")
         third = self.dataDir.with_name("third")
         self.assertEqual(len(self.lines(0, "restore", self.dataDir, third, "--height=5")), 1)
+        fourth = self.dataDir.with_name("fourth")
+        [line] = self.lines(1, "restore", "--json", self.dataDir, fourth, "--height=4")
+        told = json.loads(line)
+        self.assertEqual((told["group"], told["missing"]), ("1", 3))
         self.assertEqual(self.lines(0, "audit", third)[-1], "good")
 
 

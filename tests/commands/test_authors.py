@@ -99,6 +99,12 @@ class KeygenTests(CommandTestCase):
         self.assertEqual(self.openssl("pkey -in ada.pem"), path.read_bytes())
         self.assertEqual(self.openssl("pkey -in ada.pem -pubout -outform DER")[-32:], public)
 
+    def test_jsonHasKeyAndFile(self) -> None:
+        path = self.directory / "ada.pem"
+        made = json.loads(self.good("keygen", "--json", path))
+        public = self.openssl("pkey -in ada.pem -pubout -outform DER")[-32:]
+        self.assertEqual(made, {"key": public.hex(), "file": str(path)})
+
     def test_fileIsNotOverwritten(self) -> None:
         """A file that exists stays."""
         path = self.save("ada.pem", "precious")

@@ -6,6 +6,7 @@ L{tests.functional.test_tls}.
 from __future__ import annotations
 
 import io
+import json
 import os
 import ssl
 import sys
@@ -82,6 +83,14 @@ class CertificatesTests(SynchronousTestCase):
         authority = self.certificate("ca.pem")
         for certificate in (server, me, authority):
             certificate.verify_directly_issued_by(authority)
+
+    def test_filesAreToldAsJson(self) -> None:
+        told = json.loads(self.run_("--json", "--host=a.example", "--client=x", "--client=y"))
+        self.assertEqual(told["hosts"], ["a.example"])
+        self.assertEqual([*told["clients"]], ["x", "y"])
+        for directory in (told["server"], *told["clients"].values()):
+            self.assertTrue((Path(directory) / "cert.pem").is_file())
+        self.assertTrue(Path(told["ca"]).is_file() and Path(told["caKey"]).is_file())
 
     def test_daysAreUsed(self) -> None:
         self.run_("--days", "3")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -81,6 +82,9 @@ class EngineTests(SynchronousTestCase):
             self.assertEqual(f"@{name}.example:26656" in config, name != "acme")
         self.assertIn('external_address = "acme.example:26656"', config)
         self.assertIn('laddr = "tcp://0.0.0.0:26656"', config)
+        # The same for programs.
+        value = json.loads(self.run_("show", "--json", self.joinRequest("bolt")))
+        self.assertEqual(value, json.loads(self.joinRequest("bolt").read_text()))
         # Once is enough.
         line = self.run_("genesis", self.home("acme"), self.joinRequest("bolt"), code=2)
         self.assertIn("is the home of an engine already", line)
@@ -90,6 +94,21 @@ class EngineTests(SynchronousTestCase):
             code=2,
         )
         self.assertIn("of a network already", line)
+
+    def test_genesisIsToldAsJson(self) -> None:
+        """What the organisations compare: the same for all but the mark of the node."""
+        told = []
+        for name in self.names:
+            requests = [self.joinRequest(each) for each in self.names]
+            told.append(json.loads(self.run_("genesis", "--json", self.home(name), *requests)))
+        marked = [
+            [each["name"] for each in one["validators"] if each.pop("isThisNode")] for one in told
+        ]
+        self.assertEqual(marked, [[name] for name in self.names])
+        self.assertEqual(told, told[:1] * 4)
+        data = (self.home("acme") / "config" / "genesis.json").read_bytes()
+        self.assertEqual(told[0]["genesis"], sha256(data).hexdigest())
+        self.assertEqual(told[0]["chainId"], ourGenesis(decodeGenesis(data)).chain.hex())
 
     def test_changedOrForeignRequestsAreRefused(self) -> None:
         """Join requests that were changed, or are for another chain."""
@@ -159,6 +178,12 @@ class EngineTests(SynchronousTestCase):
         for name in self.names:
             output = self.run_("sign", self.home(name), path)
         self.assertIn("of the new set 1 must still accept", output)
+        told = json.loads(self.run_("show", "--json", path))
+        self.assertEqual((told["isComplete"], told["missing"]), (False, [key.hex()]))
+        self.assertEqual(
+            [(each["key"], each["isAdded"], each["hasSigned"]) for each in told["validators"]],
+            [*((each.hex(), False, True) for each in current.keys), (key.hex(), True, False)],
+        )
         # Again changes nothing.
         before = path.read_bytes()
         self.run_("sign", self.home("acme"), path)

@@ -40,6 +40,9 @@ class EraseCommandTests(OperatorTestCase):
             self.assertEqual(self.ask(*words, "a-1-2", "b-3-4"), expected)
             self.assertEqual(self.word, daemon)
 
+    def test_countIsToldAsJson(self) -> None:
+        self.assertEqual(self.ask("--json", "a-1-2", "b-3-4")[0], '{"erased": 2}\n')
+
     def test_manyEventsNeedMoreCalls(self) -> None:
         output, calls = self.ask(*(f"a-{number}-1" for number in range(1201)))
         self.assertEqual(output, "1201 events erased\n")

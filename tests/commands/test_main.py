@@ -178,6 +178,22 @@ class TableTests(SynchronousTestCase):
                 if isinstance(option, click.Option):
                     self.assertTrue(option.help, (path, option.opts))
 
+    def test_resultsAreJsonOnRequest(self) -> None:
+        """Every command that tells more than that it is done has C{--json}."""
+        without = {
+            " ".join(path)
+            for path, command in leaves(makeGroup())
+            if not any("--json" in parameter.opts for parameter in command.params)
+        }
+        isDone = "context add, context remove, context use, reload, topic close, topic open"
+        isOneWord = "account token, checkpoint, witness key"
+        isADocument = "bundle, completion, contradict, engine attest, genesis, log prove, sign"
+        isBesideIt = "export, log export"
+        lasts = "monitor, promote, replicate, run, witness run"
+        accounts = "account add, account passwd, account remove"
+        kinds = (isDone, isOneWord, isADocument, isBesideIt, lasts, accounts)
+        self.assertEqual(without, {name for kind in kinds for name in kind.split(", ")})
+
     def process(
         self, *argv: str, env: Mapping[str, str] = {}, **keywords: Any
     ) -> subprocess.Popen[bytes]:

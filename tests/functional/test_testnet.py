@@ -4,7 +4,9 @@ C{svcbroker testnet} with real engines.
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -93,6 +95,10 @@ class TestnetTests(NetworkTestCase):
         line, _ = output.splitlines()
         name, _, command = line.partition(": ")
         self.assertEqual(name, "node0")
+        told = json.loads(await self.command("testnet", "--lay-out-only", "--json", net))
+        self.assertEqual(told["directory"], str(net))
+        [node] = told["nodes"]
+        self.assertEqual((node["name"], shlex.join(node["command"])), (name, command))
         self.addCleanup(self.gone)
         daemon = self.spawn("/bin/sh", "-c", f"exec {command}")
         await daemon.serves()

@@ -4,6 +4,7 @@ C{svcbroker witness} as a real process.
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 
@@ -67,6 +68,15 @@ class WitnessTests(DaemonTestCase):
         code, output, errors = await self.outcomeOf("witness", "list", "w")
         self.assertEqual((code, errors), (1, ""))
         self.assertRegex(output, "FORK REFUSED")
+        code, output, errors = await self.outcomeOf("witness", "list", "w", "--json")
+        self.assertEqual((code, errors), (1, ""))
+        told = json.loads(output)
+        self.assertEqual(told["key"], key.text)
+        sizes = {log["origin"]: log["size"] for log in told["logs"]}
+        self.assertEqual(sizes, {LOG.key.verifier.name: 20, "other.example": 9})
+        [fork] = told["forks"]
+        self.assertEqual((fork["origin"], fork["size"]), (LOG.key.verifier.name, 20))
+        self.assertIn("\u2014 ", fork["checkpoint"])
         self.assertEqual(await self.outcomeOf("witness", "key", "w"), (0, f"{key.text}\n", ""))
         code, _, errors = await self.outcomeOf("witness", "run", "w", "--logs=logs")
         self.assertEqual(code, 2)

@@ -26,7 +26,8 @@ from ...ledgers.cometbft.provisioning import (
 )
 from ...ledgers.cometbft.provisioning import Genesis as EngineGenesis
 from ...storage import writeFile
-from .._command import CommandError, Exit
+from .._command import CommandError, Console, Exit
+from .._tables import showRecord
 
 JOIN_REQUEST_NAME: Final = "join-request.json"
 MAX_GENESIS: Final = 16 * 1024 * 1024
@@ -175,6 +176,29 @@ def tried(make: Callable[[], T]) -> T:
         raise CommandError(str(error)) from None
     except (JoinRequestInvalid, DocumentInvalid) as error:
         raise CommandError(str(error), Exit.BAD) from None
+
+
+def showChange(console: Console, document: ChangeDocument, asJson: bool) -> None:
+    """Show a change, and who has signed it."""
+    current, following = document.current, document.following
+    record = {
+        "chain": document.chain.hex(),
+        "generation": following.generation,
+        "validators": [
+            {
+                "key": key.hex(),
+                "isAdded": key in document.added,
+                "isRemoved": key in document.removed,
+                "hasSigned": key in document.signatures,
+            }
+            for key in [*current.keys, *document.added]
+        ],
+        "approvals": document.approvals,
+        "neededApprovals": document.neededApprovals,
+        "missing": [key.hex() for key in document.missing],
+        "isComplete": document.isComplete,
+    }
+    showRecord(console, record, describeChange(document), asJson)
 
 
 def describeChange(document: ChangeDocument) -> Sequence[str]:

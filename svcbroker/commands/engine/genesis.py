@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from ...ledgers.cometbft.provisioning import (
     Address,
@@ -17,8 +19,9 @@ from ...ledgers.cometbft.provisioning import (
     layOutJoining,
     ourGenesis,
 )
-from .._arguments import makeCommand, options
+from .._arguments import jsonOption, makeCommand, options
 from .._command import CommandError, Console, Exit
+from .._tables import showRecord
 from ._files import JOIN_REQUEST_NAME, loadJoinRequest, tried
 from ._parameters import HOME, LISTEN_OPTIONS, REQUESTS
 
@@ -46,13 +49,14 @@ def planHome(
     configuration of the engine into HOME.
     """
 )
-@options(HOME, REQUESTS, *LISTEN_OPTIONS)
+@options(HOME, REQUESTS, *LISTEN_OPTIONS, jsonOption())
 def command(
     console: Console,
     home: Path,
     requests: tuple[Path, ...],
     listen: Address | None,
     rpc: Address,
+    asJson: bool,
 ) -> int:
     """Assemble the genesis, and lay out the home."""
     if not (home / JOIN_REQUEST_NAME).exists():
@@ -75,10 +79,29 @@ def command(
             f"the engine will wait until {genesis.genesisTime}: the clock of a node that made a "
             "join request is ahead"
         )
-    console.say(f"chain      {genesis.chainId}, {ourGenesis(genesis).chain.hex()}")
-    console.say(f"genesis    SHA-256 {sha256(ceremony.genesis).hexdigest()}")
-    for request in ceremony.requests:
-        mark = ", this node" if request == own else ""
-        console.say(f"validator  {request.validator} {request.name}, {request.p2p}{mark}")
-    console.say("All of this must be the same at every organisation, except the mark of this node.")
+    record = {
+        "chain": genesis.chainId,
+        "chainId": ourGenesis(genesis).chain.hex(),
+        "genesis": sha256(ceremony.genesis).hexdigest(),
+        "validators": [
+            {
+                "key": request.validator,
+                "name": request.name,
+                "p2p": request.p2p,
+                "isThisNode": request == own,
+            }
+            for request in ceremony.requests
+        ],
+    }
+    showRecord(console, record, _describe(record), asJson)
     return Exit.GOOD
+
+
+def _describe(record: Mapping[str, Any]) -> Iterator[str]:
+    """What was assembled, in lines for people."""
+    yield f"chain      {record['chain']}, {record['chainId']}"
+    yield f"genesis    SHA-256 {record['genesis']}"
+    for each in record["validators"]:
+        mark = ", this node" if each["isThisNode"] else ""
+        yield f"validator  {each['key']} {each['name']}, {each['p2p']}{mark}"
+    yield "All of this must be the same at every organisation, except the mark of this node."

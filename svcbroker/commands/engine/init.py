@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import click
+from msgspec.structs import asdict
 
 from ...ledgers.cometbft.provisioning import (
     GENESIS,
@@ -19,8 +20,9 @@ from ...ledgers.cometbft.provisioning import (
     makeJoinRequest,
     makeKeys,
 )
-from .._arguments import makeCommand, options
+from .._arguments import jsonOption, makeCommand, options
 from .._command import CommandError, Console, Exit
+from .._tables import showRecord
 from ._files import JOIN_REQUEST_NAME, brokerKey, seedOf, tried, writeNew
 from ._parameters import HOME, NODE_OPTIONS, TIMEOUTS
 
@@ -85,6 +87,7 @@ def writeJoinRequest(
     ),
     *NODE_OPTIONS,
     TIMEOUTS,
+    jsonOption(),
 )
 def command(
     console: Console,
@@ -95,6 +98,7 @@ def command(
     data_dir: Path,
     group: str,
     timeouts: str,
+    asJson: bool,
 ) -> int:
     """Make the keys and the join request."""
     if (home / GENESIS).exists():
@@ -102,12 +106,11 @@ def command(
     request = writeJoinRequest(
         home, chain=chain, timeouts=timeouts, name=name, p2p=p2p, dataDir=data_dir, group=group
     )
-    for line in describeJoinRequest(request):
-        console.say(line)
-    console.say(
+    next = (
         f"Send {home / JOIN_REQUEST_NAME} to the other organisations, and assemble the genesis "
         "from all join requests: svcbroker engine genesis"
     )
+    showRecord(console, asdict(request), [*describeJoinRequest(request), next], asJson)
     return Exit.GOOD
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.task import react
 from twisted.python.failure import Failure
@@ -26,8 +27,9 @@ from ...ledgers.cometbft.provisioning import (
     connectEngine,
     layOutJoining,
 )
-from .._arguments import PATH, ParsedType, makeCommand, options
+from .._arguments import PATH, ParsedType, jsonOption, makeCommand, options
 from .._command import CommandError, Console, Exit
+from .._tables import showRecord
 from ._files import JOIN_REQUEST_NAME, loadGenesis, loadJoinRequest, tried
 from ._parameters import ADDRESS, HOME, LISTEN_OPTIONS, NODE_OPTIONS, REQUESTS
 from .genesis import planHome
@@ -81,6 +83,7 @@ def _trust(text: str) -> tuple[int, bytes]:
         metavar="HEIGHT:HASH",
         help="A trusted block. [default: the first block, which the genesis proves]",
     ),
+    jsonOption(),
 )
 def command(
     console: Console,
@@ -95,6 +98,7 @@ def command(
     rpc: Address,
     servers: tuple[Address, ...],
     trust: tuple[int, bytes] | None,
+    asJson: bool,
 ) -> int:
     """Lay out the home."""
     if not requests:
@@ -126,11 +130,12 @@ def command(
     peers = [request.peer for request in members]
     plan = planHome(home, own.name, own.peer.address, listen=listen, rpc=rpc)
     tried(lambda: layOutJoining(plan, data, peers, os.urandom, stateSync=sync, tuning=own.tuning))
-    for line in describeJoinRequest(own):
-        console.say(line)
+    lines = describeJoinRequest(own)
     if sync is not None:
-        console.say(f"trusts     block {sync.height}, {sync.hash.hex()}")
-    console.say(f"Send {home / JOIN_REQUEST_NAME} to a validator, which attests the broker.")
+        lines.append(f"trusts     block {sync.height}, {sync.hash.hex()}")
+    lines.append(f"Send {home / JOIN_REQUEST_NAME} to a validator, which attests the broker.")
+    trusted = None if sync is None else f"{sync.height}:{sync.hash.hex()}"
+    showRecord(console, {**asdict(own), "trusted": trusted}, lines, asJson)
     return Exit.GOOD
 
 

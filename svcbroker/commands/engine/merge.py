@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from ...ledgers.changing import mergeChanges
-from .._arguments import PATH, makeCommand, options
+from .._arguments import PATH, jsonOption, makeCommand, options
 from .._command import Console, Exit
-from ._files import describeChange, loadChange, tried, writeNew
+from ._files import loadChange, showChange, tried, writeNew
 from ._parameters import OUTPUT
 
 
@@ -25,11 +25,11 @@ from ._parameters import OUTPUT
 @options(
     click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH),
     OUTPUT,
+    jsonOption(),
 )
-def command(console: Console, files: tuple[Path, ...], output: Path) -> int:
+def command(console: Console, files: tuple[Path, ...], output: Path, asJson: bool) -> int:
     """Merge the copies."""
     merged = tried(lambda: mergeChanges([loadChange(path) for path in files]))
     writeNew(output, merged.encode())
-    for line in describeChange(merged):
-        console.say(line)
+    showChange(console, merged, asJson)
     return Exit.GOOD

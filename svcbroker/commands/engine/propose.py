@@ -12,10 +12,10 @@ import click
 from ...chain import ValidatorSet
 from ...ledgers.changing import proposeChange
 from ...ledgers.cometbft.provisioning import GENESIS, engineOrder
-from .._arguments import options
+from .._arguments import jsonOption, options
 from .._command import CommandError, Console, Exit
 from .._daemon import DAEMON, Daemon, operatorCommand
-from ._files import chainOf, describeChange, keyFrom, loadGenesis, tried, writeNew
+from ._files import chainOf, keyFrom, loadGenesis, showChange, tried, writeNew
 from ._parameters import HOME, OUTPUT
 
 
@@ -45,6 +45,7 @@ from ._parameters import HOME, OUTPUT
         multiple=True,
         help="A validator to remove. May come again.",
     ),
+    jsonOption(),
 )
 def command(
     console: Console,
@@ -53,6 +54,7 @@ def command(
     output: Path,
     added: tuple[str, ...],
     removed: tuple[str, ...],
+    asJson: bool,
 ) -> int:
     """Propose the change."""
     if not (added or removed):
@@ -66,8 +68,7 @@ def command(
         lambda: proposeChange(chain, current, add=add, remove=remove, order=engineOrder)
     )
     writeNew(output, document.encode())
-    for line in describeChange(document):
-        console.say(line)
+    showChange(console, document, asJson)
     return Exit.GOOD
 
 

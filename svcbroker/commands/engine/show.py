@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from ...ledgers.changing import MAX_DOCUMENT
-from .._arguments import makeCommand, options
+from .._arguments import jsonOption, makeCommand, options
 from .._command import Console, Exit
-from ._files import describeChange, loadChange, loadJoinRequest, readBounded
+from .._tables import showRecord
+from ._files import loadChange, loadJoinRequest, readBounded, showChange
 from ._parameters import FILE
 from .init import describeJoinRequest
 
@@ -21,13 +24,12 @@ from .init import describeJoinRequest
     Every signature in it is checked.
     """
 )
-@options(FILE)
-def command(console: Console, path: Path) -> int:
+@options(FILE, jsonOption())
+def command(console: Console, path: Path, asJson: bool) -> int:
     """Show the file."""
     if b'"svcbroker-join-request"' in readBounded(path, MAX_DOCUMENT)[:100]:
-        lines = describeJoinRequest(loadJoinRequest(path))
+        request = loadJoinRequest(path)
+        showRecord(console, asdict(request), describeJoinRequest(request), asJson)
     else:
-        lines = [*describeChange(loadChange(path))]
-    for line in lines:
-        console.say(line)
+        showChange(console, loadChange(path), asJson)
     return Exit.GOOD

@@ -7,9 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...storage import writeFile
-from .._arguments import makeCommand, options
+from .._arguments import jsonOption, makeCommand, options
 from .._command import CommandError, Console, Exit
-from ._files import chainOf, describeChange, loadChange, seedOf, tried
+from ._files import chainOf, loadChange, seedOf, showChange, tried
 from ._parameters import FILE, HOME
 
 
@@ -22,8 +22,8 @@ from ._parameters import FILE, HOME
     it: svcbroker engine show
     """
 )
-@options(HOME, FILE)
-def command(console: Console, home: Path, path: Path) -> int:
+@options(HOME, FILE, jsonOption())
+def command(console: Console, home: Path, path: Path, asJson: bool) -> int:
     """Sign the change."""
     document = loadChange(path)
     chain = chainOf(home)
@@ -34,6 +34,5 @@ def command(console: Console, home: Path, path: Path) -> int:
         )
     signed = tried(lambda: document.sign(seedOf(home)))
     writeFile(path, signed.encode())
-    for line in describeChange(signed):
-        console.say(line)
+    showChange(console, signed, asJson)
     return Exit.GOOD

@@ -7,9 +7,10 @@ from __future__ import annotations
 from base64 import b64encode
 from pathlib import Path
 
-from .._arguments import options
+from .._arguments import jsonOption, options
 from .._command import Console, Exit
 from .._daemon import DAEMON, Daemon, operatorCommand
+from .._tables import showRecord
 from .._words import counted
 from ._files import loadChange, tried
 from ._parameters import FILE
@@ -23,8 +24,8 @@ from ._parameters import FILE
     use the new set from the second block after it.
     """
 )
-@options(DAEMON, FILE)
-def command(console: Console, daemon: Daemon, path: Path) -> int:
+@options(DAEMON, FILE, jsonOption("Show the daemon's answer as it is."))
+def command(console: Console, daemon: Daemon, path: Path, asJson: bool) -> int:
     """Submit the change."""
     change = tried(loadChange(path).toChange)
     answer = daemon.call(
@@ -33,7 +34,9 @@ def command(console: Console, daemon: Daemon, path: Path) -> int:
         change=b64encode(change.encode()).decode("ascii"),
     )
     nodes, changes = counted(len(answer["nodes"]), "validator"), answer["changes"]
-    console.say(f"{nodes}, after {counted(changes, 'change')}")
-    for node in answer["nodes"]:
-        console.say(node["nodeId"])
+    lines = [
+        f"{nodes}, after {counted(changes, 'change')}",
+        *(node["nodeId"] for node in answer["nodes"]),
+    ]
+    showRecord(console, answer, lines, asJson)
     return Exit.GOOD

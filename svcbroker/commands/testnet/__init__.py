@@ -11,12 +11,13 @@ from pathlib import Path
 
 import click
 
-from .._arguments import Decimal, Whole, makeCommand, options
+from .._arguments import Decimal, Whole, jsonOption, makeCommand, options
 from .._command import CommandError, Console, Exit
 from .._engines import ENGINE_VARIABLE, describeLedger, findEngine
+from .._tables import showRecord
 from ..engine._parameters import HOME_TYPE, TIMEOUTS
 from ._plan import MAX_NODES, STRIDE, TestNetwork, checkPorts, holding, layOut, readNetwork
-from ._running import runNetwork
+from ._running import recordOf, runNetwork
 
 DEFAULT_NODES = 4
 
@@ -65,6 +66,7 @@ DEFAULT_NODES = 4
         is_flag=True,
         help="Start nothing, and print the command line of each node.",
     ),
+    jsonOption("Show the nodes as a line of JSON, as soon as they are ready."),
 )
 def command(
     console: Console,
@@ -75,6 +77,7 @@ def command(
     timeouts: str,
     timeout: float,
     lay_out_only: bool,
+    asJson: bool,
 ) -> int:
     """Lay out the network if it does not exist, and run it."""
     if (base_port or 0) + STRIDE * (nodes or DEFAULT_NODES) > 65536:
@@ -83,13 +86,13 @@ def command(
     with holding(directory):
         network = _network(directory, nodes, base_port, engine, timeouts)
         if lay_out_only:
-            for node in network.nodes:
-                console.say(f"{node.name}: {shlex.join(node.command())}")
-            console.say(f"A systemd unit for each node is in {directory}.")
+            commands = [f"{node.name}: {shlex.join(node.command())}" for node in network.nodes]
+            units = f"A systemd unit for each node is in {directory}."
+            showRecord(console, recordOf(network), [*commands, units], asJson)
             return Exit.GOOD
         checkPorts(network)
         ledgers = [describeLedger(node.home, node.ports["rpc"], engine) for node in network.nodes]
-        runNetwork(network, ledgers, console, timeout)
+        runNetwork(network, ledgers, console, timeout, asJson=asJson)
     return Exit.GOOD
 
 

@@ -5,7 +5,7 @@ A test network while it runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -18,6 +18,7 @@ from ...net.deferreds import asDeferred
 from ...net.http import HttpError, makeClient
 from .._command import CommandError, Console, Exit
 from .._progress import progressBar
+from .._tables import showRecord
 from ._daemons import BrokerProcess, End
 from ._plan import TestNetwork, TestNode
 
@@ -43,11 +44,14 @@ class RunningNetwork:
         reactor: Any,
         console: Console,
         timeout: float,
+        asJson: bool,
     ) -> None:
         """
         @param ledgers: the ledger of each broker.
         @param timeout: how many seconds the start may take.
+        @param asJson: show the network as JSON, and all else on standard error.
         """
+        self._asJson = asJson
         self._network = network
         self._reactor = reactor
         self._console = console
@@ -94,7 +98,8 @@ class RunningNetwork:
                 looking.cancel()
         for broker in self._brokers:
             broker.settle()
-        self.say(*describe(self._network))
+        showRecord(self._console, recordOf(self._network), describe(self._network), self._asJson)
+        self._console.output.flush()
         await Deferred()
 
     async def stop(self) -> None:
@@ -106,9 +111,9 @@ class RunningNetwork:
         self.say("Stopped.")
 
     def say(self, *lines: str) -> None:
-        """Write lines, at once."""
+        """Write lines about what happens, at once."""
         for line in lines:
-            self._console.say(line)
+            (self._console.warn if self._asJson else self._console.say)(line)
         self._console.output.flush()
 
     def _brokerEnded(self, node: TestNode, end: End) -> None:
@@ -170,6 +175,23 @@ class RunningNetwork:
             return f"what answers at {node.root} is no svcbroker"
 
 
+def recordOf(network: TestNetwork) -> Mapping[str, Any]:
+    """Where the nodes of a network are, and how each is started, for JSON."""
+    return {
+        "directory": str(network.directory),
+        "nodes": [
+            {
+                "name": node.name,
+                "url": node.url,
+                "ports": node.ports,
+                "log": str(node.log),
+                "command": node.command(),
+            }
+            for node in network.nodes
+        ],
+    }
+
+
 def describe(network: TestNetwork) -> Sequence[str]:
     """Where the nodes of a network are, in lines for people."""
     rows: list[tuple[str, ...]] = [
@@ -193,7 +215,12 @@ def describe(network: TestNetwork) -> Sequence[str]:
 
 
 def runNetwork(
-    network: TestNetwork, ledgers: Sequence[str], console: Console, timeout: float
+    network: TestNetwork,
+    ledgers: Sequence[str],
+    console: Console,
+    timeout: float,
+    *,
+    asJson: bool,
 ) -> None:
     """
     Run a network until somebody interrupts this process. Runs the reactor, so it may be called
@@ -205,7 +232,7 @@ def runNetwork(
 
     def main(reactor: Any) -> Deferred[None]:
         running = RunningNetwork(
-            network, ledgers, reactor=reactor, console=console, timeout=timeout
+            network, ledgers, reactor=reactor, console=console, timeout=timeout, asJson=asJson
         )
         work = Deferred.fromCoroutine(running.run())
 
