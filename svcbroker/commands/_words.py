@@ -11,15 +11,17 @@ LONGEST = 500
 """Characters of a text that are shown."""
 
 
-def quoted(text: str) -> str:
-    """
-    A text on one line: unprintable characters are escaped, and a long text is cut short.
-    """
-    shown = text[:LONGEST] + ("..." if len(text) > LONGEST else "")
+def printable(text: str) -> str:
+    """A text on one line: unprintable characters are escaped."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
-        for each in shown
+        for each in text
     )
+
+
+def quoted(text: str) -> str:
+    """The same of a text that is cut short where it is long."""
+    return printable(text[:LONGEST] + ("..." if len(text) > LONGEST else ""))
 
 
 def contentText(content: bytes) -> str:

@@ -21,7 +21,7 @@ from ._arguments import jsonOption, options
 from ._command import CommandError, Console, Exit
 from ._engines import findEngine
 from ._settings import settingsCommand
-from ._words import counted
+from ._words import counted, printable
 
 _WIDTH = 7
 
@@ -97,10 +97,11 @@ def command(console: Console, settings: Any, asJson: bool, isStrict: bool, isQui
 
 
 def _tell(finding: Finding, console: Console) -> None:
-    console.say(f"{finding.level.value:{_WIDTH}}  {finding.subject}: {finding.text}")
+    text = printable(f"{finding.subject}: {finding.text}")
+    console.say(f"{finding.level.value:{_WIDTH}}  {text}")
     for line in filter(None, (finding.meaning, finding.remedy)):
         mark = "-> " if line == finding.remedy else ""
-        console.say(f"{'':{_WIDTH}}    {mark}{line}")
+        console.say(f"{'':{_WIDTH}}    {mark}{printable(line)}")
 
 
 def _fields(finding: Finding) -> dict[str, str]:

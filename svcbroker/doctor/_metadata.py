@@ -5,6 +5,7 @@ The metadata store: webhooks that fail, and durable subscriptions that are far b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 
 from attrs import frozen
 
@@ -44,15 +45,17 @@ class WebhookFacts:
 @frozen(kw_only=True)
 class SubscriptionFacts:
     """
-    What is known of a durable subscription.
+    What is known of a durable subscription, or of an MQTT session.
 
-    @ivar id: its id.
+    @ivar id: its id, or the client's.
+    @ivar type: as C{svcbroker subscription} takes it: C{STOMP} or C{MQTT}.
     @ivar blocks: how many blocks of its group it has not seen.
     @ivar behind: of how many seconds those are.
     @ivar unused: for how many days no client has used it.
     """
 
     id: str
+    type: str = "STOMP"
     blocks: int = 0
     behind: float = 0.0
     unused: int = 0
@@ -133,7 +136,7 @@ def _checkSubscriptions(facts: MetadataFacts) -> Iterator[Finding]:
             f"{len(behind)} durable subscriptions are far behind: {listed(names)}",
             "no client has taken their events; one that comes back gets them all",
             f"svcbroker subscription {facts.dataDir} list; those that no client needs: "
-            f"svcbroker subscription {facts.dataDir} delete STOMP {behind[0].id}",
+            f"svcbroker subscription {facts.dataDir} delete {behind[0].type} {quote(behind[0].id)}",
         )
     due = [
         each.id

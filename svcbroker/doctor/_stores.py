@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from attrs import evolve, frozen
@@ -22,6 +22,8 @@ from ..archive import (
     auditGroupFiles,
 )
 from ..broker.subscriptions import POSITIONS, SECONDS_A_DAY, KeptPosition
+from ..carriers.mqtt.kept import SUBSCRIPTION as SESSIONS
+from ..carriers.mqtt.subscription import KeptSubscription
 from ..carriers.webhook import KIND as WEBHOOKS
 from ..carriers.webhook import WebhookRecord, decodeRecord
 from ..chain import Header, Malformed
@@ -46,6 +48,7 @@ _OVERHEAD: Final = 1.1  # pages, indexes and fingerprints beside what is sampled
 _LEAST_WINDOW: Final = 3600.0
 
 _decodePosition: Final = msgspec.json.Decoder(KeptPosition).decode
+_decodeSubscription: Final = msgspec.json.Decoder(KeptSubscription).decode
 
 
 def readChain(directory: Path, ledger: str, now: float) -> tuple[ChainFacts, float]:
@@ -148,7 +151,8 @@ def readMetadata(facts: MetadataFacts, served: Mapping[str, ChainFacts]) -> Meta
     if not path.exists():
         return facts
     try:
-        kept: dict[str, list[tuple[str, bytes]]] = {WEBHOOKS: [], POSITIONS: [], AUDIT: []}
+        kept: dict[str, list[tuple[str, bytes]]]
+        kept = {kind: [] for kind in (WEBHOOKS, SESSIONS, POSITIONS, AUDIT)}
         with Snapshot.ofMetadata(path) as snapshot, snapshot.moment():
             for kind, name, value in snapshot.rows("SELECT kind, name, value FROM note"):
                 if kind in kept:
@@ -164,6 +168,11 @@ def readMetadata(facts: MetadataFacts, served: Mapping[str, ChainFacts]) -> Meta
         return evolve(facts, damage=damage)
     webhooks = {name: decodeRecord(value) for name, value in kept[WEBHOOKS]}
     positions = {name: _decodePosition(value) for name, value in kept[POSITIONS]}
+    # The client of each position of an MQTT session.
+    clients: dict[str, str] = {
+        _decodeSubscription(value).subscriptionId: msgspec.json.decode(name)[1]
+        for name, value in kept[SESSIONS]
+    }
     hooked: list[WebhookFacts] = []
     subscribed: list[SubscriptionFacts] = []
     for group, chain in served.items():
@@ -173,7 +182,8 @@ def readMetadata(facts: MetadataFacts, served: Mapping[str, ChainFacts]) -> Meta
             reader = snapshot.reader()
             log = _Log(chain.height, partial(_timeOf, reader))
             hooked.extend(_webhooks(webhooks, positions, group, log, now))
-            subscribed.extend(_subscriptions(positions, webhooks, group, log, now))
+            others = {id: each for id, each in positions.items() if id not in webhooks}
+            subscribed.extend(_subscriptions(others, clients, group, log, now))
     audits = {name: readAudit(value) for name, value in kept[AUDIT]}
     return evolve(facts, webhooks=hooked, subscriptions=subscribed, audits=audits)
 
@@ -199,18 +209,25 @@ def _webhooks(
 
 def _subscriptions(
     positions: Mapping[str, KeptPosition],
-    webhooks: Mapping[str, Any],
+    clients: Mapping[str, str],
     group: str,
     log: _Log,
     now: float,
 ) -> Iterator[SubscriptionFacts]:
+    """Each subscription, and each session, which is as far behind as the last of its positions."""
     today = int(now // SECONDS_A_DAY)
+    found: dict[tuple[str, str], list[KeptPosition]] = {}
     for name, kept in positions.items():
-        if kept.group == group and name not in webhooks:
-            blocks = max(0, log.height - kept.position.height)
-            yield SubscriptionFacts(
-                id=name,
-                blocks=blocks,
-                behind=now - log.timeOf(kept.position.height + 1) if blocks else 0.0,
-                unused=max(0, today - kept.used) if kept.used else 0,
-            )
+        if kept.group == group:
+            key = ("MQTT", clients[name]) if name in clients else ("STOMP", name)
+            found.setdefault(key, []).append(kept)
+    for (type, id), those in found.items():
+        height, used = min(each.position.height for each in those), max(each.used for each in those)
+        blocks = max(0, log.height - height)
+        yield SubscriptionFacts(
+            id=id,
+            type=type,
+            blocks=blocks,
+            behind=now - log.timeOf(height + 1) if blocks else 0.0,
+            unused=max(0, today - used) if used else 0,
+        )

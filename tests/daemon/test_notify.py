@@ -8,10 +8,10 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.daemon.notify import (
@@ -168,5 +168,7 @@ class FindServiceManagerTests(SynchronousTestCase):
             self.assertEqual(clock.getDelayedCalls(), [])
 
     def test_socketThatIsGoneIsLogged(self) -> None:
-        path = Path(self.mktemp())
-        findServiceManager({"NOTIFY_SOCKET": f"/nosuch/{path.name}"}, 7, Clock()).starting("x")
+        with capturedLogs() as logs:
+            findServiceManager({"NOTIFY_SOCKET": "/nosuch/socket"}, 7, Clock()).reloading()
+        [text] = map(formatEvent, logs)
+        self.assertEqual(text, "The service manager was not told: No such file or directory")

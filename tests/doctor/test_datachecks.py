@@ -259,6 +259,10 @@ class MetadataTests(CheckTestCase):
         far = SubscriptionFacts(id="s", blocks=9000, behind=9 * DAY)
         self.warns(self.check(subscriptions=[far]), "s (9 days, 9,000 blocks)", "delete STOMP s")
 
+    def test_sessionIsDeletedByItsClientId(self) -> None:
+        far = SubscriptionFacts(type="MQTT", id="meter 7", blocks=9000, behind=9 * DAY)
+        self.warns(self.check(subscriptions=[far]), "meter 7 (9 days", "delete MQTT 'meter 7'")
+
     def test_positionThatExpiresSoonIsWarnedOf(self) -> None:
         old = SubscriptionFacts(id="s", unused=25)
         self.warns(self.check(subscriptions=[old], expiry=30), "removed after 30 days")

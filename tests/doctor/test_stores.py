@@ -14,6 +14,7 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker.subscriptions import KeptPosition
+from svcbroker.carriers.mqtt.subscription import KeptSubscription
 from svcbroker.carriers.webhook import WebhookRecord
 from svcbroker.daemon.config import makeConfig
 from svcbroker.doctor import Examination, Finding, Level
@@ -143,6 +144,31 @@ class ChainTests(ArchiveTestCase):
         self.assertEqual((reader.id, reader.blocks), ("reader", self.chain.head.height - 30))
         self.assertEqual(reader.behind, 86400 - 31 * STEP / 1000)
         self.assertEqual(reader.unused, int((MADE + 86400) // 86400) - 19_675)
+
+    def test_positionsOfSessionsAreThoseOfTheirClients(self) -> None:
+        """Operators do not know their ids. That of a session that is furthest behind counts."""
+        at = {height: KeptPosition("1", Position(height, 0), (), height) for height in (2, 30)}
+        names = {"one": "#", "other": "a"}
+        self.writeEntries(
+            {
+                **{
+                    ("mqtt-subscription", json.dumps(["1", "meter 7", filter])): KeptSubscription(
+                        topicFilter=filter, subscriptionId=id
+                    )
+                    for id, filter in names.items()
+                },
+                ("position", "one"): at[30],
+                ("position", "other"): at[2],
+                ("position", "reader"): at[30],
+            }
+        )
+        chains = {"1": readChain(self.directory, "pbft", MADE)[0]}
+        facts = self.metadata(chains, MADE + 86400)
+        found = {(each.type, each.id): each.blocks for each in facts.subscriptions}
+        height = self.chain.head.height
+        self.assertEqual(found, {("MQTT", "meter 7"): height - 2, ("STOMP", "reader"): height - 30})
+        [session] = [each for each in facts.subscriptions if each.type == "MQTT"]
+        self.assertEqual(session.unused, int((MADE + 86400) // 86400) - 30)
 
     def test_damagedMetadataAreSeen(self) -> None:
         self.change("UPDATE note SET value = x'00'", path=self.dataDir / "notes.sqlite")

@@ -139,6 +139,31 @@ class PagesTests(ConsoleTestCase):
         await browser.accept()
         await browser.waitForText("1 of 1 topics")
 
+    async def test_lostConnectionIsNoLastWord(self) -> None:
+        """Reading on can be tried again, and an error of one page is not shown on another."""
+        await self.open()
+        browser = self.browser
+        await self.publish("orders/zurich", 60)
+        await browser.evaluate("location.hash = '#topic?name=orders%2Fzurich'")
+        await browser.waitForText('"number":59')
+        await browser.command("Network.enable")
+        lost = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        await browser.command("Network.emulateNetworkConditions", **lost)
+        await browser.tabTo("More events")
+        await browser.press("Enter")
+        await browser.waitForText("The broker does not answer")
+        await browser.command("Network.emulateNetworkConditions", **{**lost, "offline": False})
+        await browser.tabTo("More events")
+        await browser.press("Enter")
+        await browser.waitForText('"number":0')
+        await browser.command("Network.emulateNetworkConditions", **lost)
+        await browser.evaluate("location.hash = '#proof'")
+        await browser.waitForText("dynamically imported module")
+        await browser.command("Network.emulateNetworkConditions", **{**lost, "offline": False})
+        await browser.evaluate("location.hash = '#topics'")
+        await browser.waitForText("1 of 1 topics")
+        await browser.waitFor("document.querySelector('.error') === null")
+
     async def test_topicShowsEventsAsTheyCome(self) -> None:
         """The log is read page by page, from an id on, in each format; new events are followed."""
         await self.open()

@@ -102,6 +102,7 @@ function Page({ address, ...given }) {
   // Before the browser paints: the first calls of the page are made a frame earlier.
   useLayoutEffect(() => {
     let isCurrent = true;
+    setError(null);
     PAGES[address.name]().then(
       (module) => isCurrent && setLoaded({ name: address.name, Show: module.default }),
       (failure) => isCurrent && setError(failure),

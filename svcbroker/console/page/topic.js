@@ -66,7 +66,9 @@ function History({ topic, groupId, format, isAlone }) {
       setState({ events, next: page.next, atEnd: page.atEnd, error: null });
       announce(t("topic.read", { count: formatNumber(events.length) }));
     } catch (error) {
-      if (!current.signal.aborted) setState({ events: before, next: null, atEnd: false, error });
+      // What was read stays, and reading on can be tried again.
+      const next = before.length ? given.from : null;
+      if (!current.signal.aborted) setState({ events: before, next, atEnd: false, error });
     }
   };
   const begin = (given) => {
