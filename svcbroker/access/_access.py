@@ -428,7 +428,7 @@ class Access:
     def _expire(self, reference: ReferenceType[Principal]) -> None:
         principal = reference()
         if principal is not None:
-            self._end(principal)
+            self._end(principal, "has a log-in that has expired")
 
     def _end(self, principal: Principal, reason: str = "is gone") -> None:
         self._forgetExpiry(ref(principal))

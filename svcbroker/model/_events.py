@@ -152,7 +152,8 @@ def extensionKeyError(key: str) -> ExtensionKeyInvalid:
     if not key.startswith(WEEVENT_PREFIX):
         return ExtensionKeyInvalid()
     return ExtensionKeyInvalid(
-        f"{ExtensionKeyInvalid.text}; {key[:100]} needs a broker with --dialect weevent-1.1"
+        f"{ExtensionKeyInvalid.text}; {key[:100]} is taken below /weevent of a broker with "
+        "--dialect weevent-1.1"
     )
 
 

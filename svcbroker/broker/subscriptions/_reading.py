@@ -355,7 +355,7 @@ class EventReading:
         while not (page.isFull or isAtEnd) and self._reactor.seconds() < deadline:
             await turns.turn()
             if principal.isRevoked:
-                raise NotAuthenticated("the account is gone")
+                raise NotAuthenticated("the log-in has ended")
             for _ in range(BLOCKS_A_STEP):
                 height = await heights.next(before)
                 if height is None:

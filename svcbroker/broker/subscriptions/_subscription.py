@@ -428,7 +428,7 @@ class LogSubscription:
 
     def _revoked(self) -> None:
         """The principal's account is gone."""
-        self._end(NotAuthenticated("the account is gone"))
+        self._end(NotAuthenticated("the log-in has ended"))
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value

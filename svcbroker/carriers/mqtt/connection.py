@@ -207,7 +207,7 @@ class Connection:
         self._waitFor(self._logIn(packet, negotiate(packet, self._context)))
 
     async def _logIn(self, packet: Connect, handshake: Handshake) -> None:
-        ended = partial(self._close, ReasonCode.NOT_AUTHORIZED, "the account is gone")
+        ended = partial(self._close, ReasonCode.NOT_AUTHORIZED, "the log-in has ended")
         try:
             admission = await logIn(self._wire, packet, handshake, ended)
             if self._isClosed:
