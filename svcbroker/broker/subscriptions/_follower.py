@@ -79,26 +79,33 @@ class Follower:
         self._readers -= 1
 
     def blockCommitted(self, block: Block) -> None:
-        if not self._waiting:
-            self._turn.add(self._dispatch)
-        self._waiting.append(block)
         self.committed = block.height
         self.turns.published()
+        if self._waiting:
+            self._waiting.append(block)
+        elif self._readers:
+            self._waiting.append(block)
+            self._turn.add(self._dispatch)
+        else:
+            # Nothing is called for it, so it needs no turn.
+            self._take(block)
 
     def _dispatch(self) -> None:
         while self._waiting:
-            block = self._waiting.popleft()
-            # What was final before this began is history.
-            if block.height > self.height:
-                self.height = block.height
-                if block.erases:
-                    self._cache.clear()
-                    self._cached = 0
-                # Without subscriptions a block costs nothing.
-                if self._readers:
-                    size = sum(map(eventSize, block.events))
-                    self._keep(block, size)
-                    self.dispatcher.dispatch(block, size)
+            self._take(self._waiting.popleft())
+
+    def _take(self, block: Block) -> None:
+        # What was final before this began is history.
+        if block.height > self.height:
+            self.height = block.height
+            if block.erases:
+                self._cache.clear()
+                self._cached = 0
+            # Without subscriptions a block costs nothing.
+            if self._readers:
+                size = sum(map(eventSize, block.events))
+                self._keep(block, size)
+                self.dispatcher.dispatch(block, size)
 
     def readBlock(self, height: int) -> Deferred[Block]:
         """

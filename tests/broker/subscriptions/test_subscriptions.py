@@ -203,6 +203,16 @@ class SubscriptionTests(SynchronousTestCase):
         fixture.turn()
         self.assertEqual(reader.contents, [b"1", b"2", b"3"])
 
+    def test_blockWithoutSubscriptionsTakesNoTurn(self) -> None:
+        """A subscription that comes then begins after it."""
+        fixture = self.fixture
+        fixture.publish("a", b"before")
+        self.assertEqual(fixture.clock.getDelayedCalls(), [])
+        reader = fixture.subscribe("a")
+        fixture.publish("a", b"after")
+        fixture.turn()
+        self.assertEqual(reader.contents, [b"after"])
+
     def test_offsetsChooseTheFirstEvent(self) -> None:
         """From the first event, after an event, from a block, from now."""
         fixture = self.fixture
