@@ -218,9 +218,9 @@ class MixedCommits(HostReplica):
             return
         for voteSet in self._rounds.values():
             voteSet.commits.setdefault(vote.sender, vote)
-        for round in list(self._rounds):
+        for round, voteSet in list(self._rounds.items()):
             if self.height == height:
-                self._decideIfCommitted(round, vote.digest)
+                self._decideIfCommitted(voteSet, round, vote.digest)
 
 
 class ForgottenLock(HostReplica):

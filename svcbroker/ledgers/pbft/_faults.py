@@ -94,7 +94,7 @@ class FaultControls:
                 NodeCondition(
                     index=index,
                     isRunning=index in running,
-                    isLeader=replica.isLeader,
+                    isLeader=replica.leader == replica.index,
                     view=replica.view,
                     height=replica.head.height,
                 )

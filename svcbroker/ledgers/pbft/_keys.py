@@ -5,7 +5,6 @@ The replicas' keys: signers that refuse to sign twice, and the verification of s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
@@ -60,8 +59,10 @@ class Verifier:
 
     def addVote(self, vote: Vote) -> None:
         """Record a verified vote, or one that its owner has just signed in this process."""
-        _makeRoom(self.verified)
-        self.verified.add(vote)
+        verified = self.verified
+        if len(verified) >= _CACHE_SIZE:
+            verified.clear()
+        verified.add(vote)
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
         """
@@ -76,14 +77,10 @@ class Verifier:
             return False
         if not verifySignature(self.keys[index], payload, signature):
             return False
-        _makeRoom(self._signatures)
+        if len(self._signatures) >= _CACHE_SIZE:
+            self._signatures.clear()
         self._signatures.add(entry)
         return True
-
-
-def _makeRoom(cache: set[Any]) -> None:
-    if len(cache) >= _CACHE_SIZE:
-        cache.clear()
 
 
 class Signer:
@@ -105,29 +102,25 @@ class Signer:
         _, self._secret = crypto_sign_seed_keypair(seed)
         self._chain = chain
         self._verifier = verifier
-        # By height, round and slot: the digest, and its signatures by phase.
-        self._signed: dict[tuple[int, int, Phase], tuple[bytes, dict[Phase, bytes]]] = {}
+        # The digests by height, round and slot.
+        self._signed: dict[tuple[int, int, Phase], bytes] = {}
         self._highest = 0
 
     def sign(self, phase: Phase, height: int, round: int, digest: bytes) -> bytes:
         """
         Sign a digest for one height, round and phase.
 
-        @return: the signature, the same one if this digest was signed here before.
+        @return: the signature; Ed25519 gives the same one each time.
         @raise DoubleSign: another digest was signed for this height, round and phase. A proposal
             and a prepare count as one phase.
         """
         place = (height, round, _SLOTS[phase])
-        signed, signatures = self._signed.setdefault(place, (digest, {}))
-        if signed != digest:
+        if self._signed.setdefault(place, digest) != digest:
             raise DoubleSign(f"height {height}, round {round}, {phase.name}")
-        signature = signatures.get(phase)
-        if signature is None:
-            payload = votePayload(phase, self._chain, height, round, digest)
-            signature = signatures[phase] = crypto_sign(payload, self._secret)[:SIGNATURE_SIZE]
-            if height > self._highest:
-                self._highest = height
-        return signature
+        if height > self._highest:
+            self._highest = height
+        payload = votePayload(phase, self._chain, height, round, digest)
+        return crypto_sign(payload, self._secret)[:SIGNATURE_SIZE]
 
     def propose(
         self, height: int, round: int, block: ProposedBlock, justification: Sequence[RoundChange]

@@ -134,17 +134,17 @@ class SimulatedNetwork:
             self._inFlight.add(arrival)
 
     def _enqueue(self, targets: Sequence[int], message: Message) -> None:
-        room = MAX_IN_FLIGHT - self._arrivedCount - len(self._inFlight)
-        if len(targets) > room:
-            targets = targets[:room]
-        self._arrivedCount += len(targets)
-        arrived = self._arrived
+        arrived, count = self._arrived, self._arrivedCount + len(targets)
+        tooMany = count + len(self._inFlight) - MAX_IN_FLIGHT
+        if tooMany > 0:
+            targets = targets[:-tooMany]
+            count -= tooMany
+        self._arrivedCount = count
         for target in targets:
-            messages = arrived.get(target)
-            if messages is None:
-                arrived[target] = [message]
+            if target in arrived:
+                arrived[target].append(message)
             else:
-                messages.append(message)
+                arrived[target] = [message]
 
     def _arrive(self, arrival: IDelayedCall, target: int, message: Message) -> None:
         self._inFlight.discard(arrival)

@@ -100,9 +100,9 @@ class Replica:
         return self.head.view + self.round
 
     @property
-    def isLeader(self) -> bool:
-        """Whether this replica leads its current round."""
-        return leaderIndex(self.view, self.height, self._replicas) == self.index
+    def leader(self) -> int:
+        """The index of the replica that leads its current round."""
+        return leaderIndex(self.view, self.height, self._replicas)
 
     # Inputs. Each returns its effects, in order.
 
@@ -238,7 +238,8 @@ class Replica:
             self._proposeIfDue()
 
     def _proposeIfDue(self) -> None:
-        if not self.isLeader or any(isinstance(sent, Proposal) for sent in self._broadcasts):
+        hasProposed = any(isinstance(sent, Proposal) for sent in self._broadcasts)
+        if hasProposed or self.leader != self.index:
             return
         voteSet = self._roundOf(self.round)
         justification: Sequence[RoundChange] = ()
@@ -291,7 +292,7 @@ class Replica:
         if len(voteSet.prepares) >= self._quorum:
             self._commitIfPrepared(voteSet)
         if len(voteSet.commits) >= self._quorum:
-            self._decideIfCommitted(proposal.round, digest)
+            self._decideIfCommitted(voteSet, proposal.round, digest)
 
     @property
     def _isPrepared(self) -> bool:
@@ -310,9 +311,8 @@ class Replica:
 
     def _onVote(self, vote: Vote) -> None:
         round, isPrepare = vote.round, vote.phase is _PREPARE
-        if vote.height < self.height or (isPrepare and round < self.round):
-            return
-        if not isPrepare and vote.phase is not _COMMIT:
+        isLate = vote.height < self.height or (isPrepare and round < self.round)
+        if isLate or not (isPrepare or vote.phase is _COMMIT):
             return
         voteSet = self._rounds.get(round) or self._roundOf(round)
         votes = voteSet.prepares if isPrepare else voteSet.commits
@@ -327,13 +327,13 @@ class Replica:
         if len(votes) < self._quorum:
             return
         if not isPrepare:
-            self._decideIfCommitted(round, vote.digest)
+            self._decideIfCommitted(voteSet, round, vote.digest)
         elif round == self.round:
             self._commitIfPrepared(voteSet)
 
     def _compare(self, voteSet: VoteSet, first: Vote | Proposal, second: Vote | Proposal) -> None:
         """Compare two messages of which a correct replica sends only one. The first one counts."""
-        if first.digest != second.digest and voteSet.mayAccuse(second):
+        if first is not second and first.digest != second.digest and voteSet.mayAccuse(second):
             self._rules.checkVote(second)
             voteSet.accuse(second)
             self._effects.append(Evidence(first, second))
@@ -351,10 +351,10 @@ class Replica:
         self._preparedBlock = ProposedBlock.of(candidate)
         self._toCommit = digest
 
-    def _decideIfCommitted(self, round: int, digest: bytes) -> None:
+    def _decideIfCommitted(self, voteSet: VoteSet, round: int, digest: bytes) -> None:
         """Decide a block if a quorum has committed to it in a round, even in an earlier one."""
         candidate = self._candidates.get(digest)
-        signatures = quorumOf(self._roundOf(round).commits, digest, self._quorum)
+        signatures = quorumOf(voteSet.commits, digest, self._quorum)
         if candidate is not None and signatures is not None:
             certificate = Certificate(round=round, signatures=signatures)
             self._effects.append(Decide(candidate, certificate))

@@ -181,8 +181,11 @@ class ReplicaSet:
         Have the replicas produce a block. Does nothing while the set is stopped.
         """
         self._hasWork = True
-        for index in self.running:
-            # On a perfect network the block may be decided within the leader's turn.
+        running = self.running
+        # The leader first: on a perfect network the block is decided within its turn, and the
+        # others need not be told that one is due.
+        first = self._slots[0].replica.leader if running else 0
+        for index in (*running[first:], *running[:first]):
             if self._hasWork:
                 self._perform(index, self._slots[index].replica.propose(self._height + 1))
 

@@ -74,8 +74,6 @@ def quorumOf(votes: Votes, digest: bytes, quorum: int) -> Signatures | None:
     """
     A quorum's signatures for one block, or C{None} if there are fewer.
     """
-    if len(votes) < quorum:
-        return None
     found = [(sender, vote.signature) for sender, vote in votes.items() if vote.digest == digest]
     if len(found) < quorum:
         return None

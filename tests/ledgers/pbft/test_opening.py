@@ -421,7 +421,7 @@ class RoundsTests(OpeningTestCase):
         return {
             (signer.index, height, round, phase): digest
             for signer in rig.replicaSet._signers
-            for (height, round, phase), (digest, _) in signer._signed.items()
+            for (height, round, phase), digest in signer._signed.items()
         }
 
     def crash(

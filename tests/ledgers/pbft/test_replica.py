@@ -94,7 +94,7 @@ class NormalTests(ReplicaTestCase):
     def test_leaderProposesAndDecides(self) -> None:
         """The proposal is its prepare."""
         self.replica = self.makeReplica(1)
-        self.assertTrue(self.replica.isLeader)
+        self.assertEqual(self.replica.leader, self.replica.index)
         effects = self.replica.propose(1)
         [proposal] = sent(effects, Proposal)
         block = proposal.block

@@ -8,11 +8,12 @@ from 1 without gaps, and no signer has refused to sign twice, which would be log
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.pbft import Conditions
+from svcbroker.ledgers.pbft._effects import Effect
 from svcbroker.ledgers.pbft._replica import Replica
 from tests.ledgers.pbft.rig import LedgerRig
 
@@ -55,6 +56,23 @@ class NormalTests(SetTestCase):
         blocks = self.successResultOf(rig.ledger.listBlocks(0, 9)).items
         self.assertEqual([block.sealer for block in blocks], [1, 0, 3, 2, 1, 0, 3, 2, 1])
         self.assertEqual(list(rig.replicaSet.evidence), [])
+        rig.check()
+
+    def test_onlyLeaderIsToldThatABlockIsDue(self) -> None:
+        """The others learn it from the proposal."""
+        told: list[int] = []
+
+        class Told(Replica):
+            def propose(self, height: int) -> Sequence[Effect]:
+                told.append(self.index)
+                return super().propose(height)
+
+        rig = self.rig(worse=dict.fromkeys(range(4), Told))
+        told.clear()
+        for _ in range(5):
+            rig.publish(1)
+            rig.settle()
+        self.assertEqual(told, [2, 3, 0, 1, 2])
         rig.check()
 
     def test_setsTolerateFaults(self) -> None:
