@@ -5,7 +5,7 @@ Histograms: how often a measure fell into which range.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 
 class Histogram:
@@ -39,15 +39,16 @@ class Histogram:
         else:
             self.counts[0] += count
 
-    def observeSince(self, now: float, begun: Iterable[tuple[float, int]]) -> None:
+    def observeSince(self, now: float, begun: Sequence[tuple[float, int]]) -> None:
         """
-        Add the times from some moments until now. Hot path: a comparison for each moment, instead
-        of a bisection.
+        Add the times from some moments until now. Hot path: one bisection, and a comparison for
+        each moment.
 
         @param begun: moments in rising order, each with how many times it counts.
         """
         bounds, counts = self.bounds, self.counts
-        place, total = len(bounds), 0.0
+        place = bisect_left(bounds, now - begun[0][0]) if begun else 0
+        total = 0.0
         for since, count in begun:
             value = now - since
             while place and value <= bounds[place - 1]:

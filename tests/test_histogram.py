@@ -37,5 +37,7 @@ class HistogramTests(SynchronousTestCase):
         for since, count in begun:
             other.observe(100 - since, count)
         self.assertEqual((one.counts, one.sum), (other.counts, other.sum))
+        one.observeSince(100, [])
+        self.assertEqual((one.counts, one.sum), (other.counts, other.sum))
         one.observeSince(99, [(100.0, 1)])
         self.assertEqual((one.counts[0], one.sum), (other.counts[0] + 1, other.sum))

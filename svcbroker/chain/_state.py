@@ -5,6 +5,7 @@ them.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -14,7 +15,7 @@ from msgspec import Struct
 from ..model import Topic
 from ._accounts import Account
 from ._authors import encodeAuthors
-from ._encoding import U16, U64
+from ._encoding import U16
 from ._execution import BlockExecution
 from ._history import History
 from ._keys import ErasedRange, KeySource, KeyUse, MemoryKeys
@@ -24,6 +25,8 @@ from ._transaction import Transaction
 from ._validators import ValidatorSet
 
 _TAG = b"svcbroker/state\x01"
+_TOPIC = struct.Struct(">QBQQ")
+_ROOT = struct.Struct(">16sQ32sQ32s")
 
 
 def topicLeaf(topic: Topic) -> bytes:
@@ -36,10 +39,7 @@ def topicLeaf(topic: Topic) -> bytes:
                 name,
                 topic.address,
                 topic.sender,
-                U64.pack(topic.created),
-                b"\x01" if topic.isOpen else b"\x00",
-                U64.pack(topic.sequence),
-                U64.pack(topic.height),
+                _TOPIC.pack(topic.created, topic.isOpen, topic.sequence, topic.height),
                 b"" if topic.authors is None else encodeAuthors(topic.authors),
             )
         )
@@ -53,9 +53,7 @@ def accountLeaf(address: bytes, account: Account) -> bytes:
 
 def stateRoot(topicRoot: bytes, topics: int, accountRoot: bytes, accounts: int) -> bytes:
     """The root over everything that is in a state."""
-    return sha256(
-        b"".join((_TAG, U64.pack(topics), topicRoot, U64.pack(accounts), accountRoot))
-    ).digest()
+    return sha256(_ROOT.pack(_TAG, topics, topicRoot, accounts, accountRoot)).digest()
 
 
 EMPTY_STATE_ROOT = stateRoot(EMPTY_ROOT, 0, EMPTY_ROOT, 0)

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
@@ -84,7 +84,10 @@ class LedgerThread:
         started = self._reactor.seconds()
         if self._pending or not self._reactor.running or started < self._awayUntil:
             return self.run(f, *args)
-        done = maybeDeferred(f, *args)
+        try:
+            done = succeed(f(*args))
+        except Exception:
+            done = fail()
         ended = self._reactor.seconds()
         self._average += (ended - started - self._average) * _WEIGHT
         if self._average > BRIEF:

@@ -40,5 +40,7 @@ class Observers:
             return
         block = makeBlock()
         for observer in tuple(self._observers):
-            with self._log.failuresHandled("an observer of blocks failed"):
+            try:
                 observer.blockCommitted(block)
+            except Exception:
+                self._log.failure("an observer of blocks failed")

@@ -212,14 +212,14 @@ class Store(ChainReader):
             planned.append((append, total // SEGMENT, prints))
             height, total = append.block.height, append.block.transactionTotal
             tail = prints[len(prints) - len(prints) % SEGMENT_SIZE :]
+            if append.erased:
+                self._hasErased = True
 
         def insert() -> None:
             for each in planned:
                 insertBlock(self._writing, *each)
 
         self._checkpoints.beforeBlocks()
-        if any(append.erased for append in appends):
-            self._hasErased = True
         self._transactions.run(insert)
         self._checkpoints.afterBlocks(len(appends), sum([len(each.block.body) for each in appends]))
         self._height, self._total, self._tail = height, total, tail

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from attrs import frozen
+from msgspec import Struct
 
 from ._errors import StorageFailed, StorageRefused
 from ._log import logProblem
@@ -43,8 +43,7 @@ def tipPath(path: Path) -> Path:
     return path.with_name(path.name + TIP_SUFFIX)
 
 
-@frozen
-class Tip:
+class Tip(Struct, frozen=True):
     """
     The last block and the last reservation that were stored.
 
