@@ -25,7 +25,7 @@ from ...storage import TIP_SUFFIX, Store
 from ...version import readVersion
 from .._stored import SYNC_BOUNDS
 from ._home import POWER, POWERS
-from ._machine import Machine, Refused
+from ._machine import Code, Machine, Refused
 from ._offering import SnapshotSource
 from ._restoring import Restorer, checkHistory, putInPlace
 from .abci import messages
@@ -212,7 +212,10 @@ class ChainApplication:
 
     def checkTx(self, request: messages.CheckTxRequest) -> messages.CheckTxResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
-        _, machine = self._running
+        machine = self.machine
+        if machine is None:
+            # An engine takes transactions while it fetches a snapshot.
+            return messages.CheckTxResponse(code=Code.NO_CHAIN, log="the chain has not begun here")
         try:
             machine.check(
                 request.tx,

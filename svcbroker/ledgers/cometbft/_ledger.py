@@ -278,9 +278,9 @@ class CometLedger(StoredLedger):
     # Writing.
 
     def _broadcast(self, data: bytes) -> Deferred[Broadcast]:
-        if self._reporter.isBehind:
-            # The batch may be in a block that was not reported yet.
-            return fail(EngineError(Reason.UNREACHABLE, "blocks of a snapshot are reported"))
+        if self._application.machine is None or self._reporter.isBehind:
+            # The batch may be in a block of a snapshot that was not reported yet.
+            return fail(EngineError(Reason.UNREACHABLE, "the chain goes on from a snapshot"))
         return self._parts.rpc.broadcast(data)
 
     def submitMany(self, requests: Sequence[Request]) -> Submission:

@@ -57,6 +57,7 @@ class Code(IntEnum):
     OUT_OF_ORDER = 5
     AHEAD = 6
     TOO_NEW = 7
+    NO_CHAIN = 8
 
 
 class Refused(Exception):

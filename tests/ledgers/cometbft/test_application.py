@@ -117,6 +117,12 @@ class BeginTests(ApplicationTestCase):
         with self.assertRaises(ApplicationFailed):
             now(self.application.initChain(initChain()))
 
+    def test_transactionsBeforeTheChainAreRefused(self) -> None:
+        """A client of an engine that fetches a snapshot does not end the application."""
+        application = self.make(Path(self.mktemp()))
+        answer = application.checkTx(messages.CheckTxRequest(tx=b"x"))
+        self.assertEqual(answer.code, Code.NO_CHAIN)
+
     def test_unsupportedGenesisIsRefused(self) -> None:
         """Only what our sets can say may be the genesis: Ed25519, one vote each, from height 1."""
         application = self.make(Path(self.mktemp()))
@@ -144,7 +150,6 @@ class BeginTests(ApplicationTestCase):
         """Before there is a chain, nothing is executed."""
         application = self.make(Path(self.mktemp()))
         for call in (
-            lambda: application.checkTx(messages.CheckTxRequest(tx=b"")),
             lambda: application.finalizeBlock(self.engine.decide()),
             lambda: application.commit(messages.CommitRequest()),
         ):
