@@ -89,13 +89,15 @@ class StoredLedger:
         self._loggedAt = -LOG_PERIOD
 
     def _openReads(self, genesis: Genesis, state: ChainState, store: Store) -> None:
-        """There is a chain to read."""
+        """There is a chain to read, in place of any former one."""
+        if self.chain:
+            self._erasing.stop()
         self.chain = genesis.chain
         self._state = state
         self._directory = store.path.parent
         self._reader = ChainReader(state, store, self._reactor.seconds, self._yieldToReactor)
         self._prover = Prover(genesis, store)
-        self._erasing = ErasingJob(Eraser(store), self._reactor, self._runInThread)
+        self._erasing: ErasingJob = ErasingJob(Eraser(store), self._reactor, self._runInThread)
 
     def _stopErasing(self) -> Deferred[None]:
         """Stop removing contents. Fires when nothing writes to the store for it any more."""

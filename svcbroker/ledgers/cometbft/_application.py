@@ -142,21 +142,26 @@ class ChainApplication:
         if self.store is not None and self.machine is not None:
             # The engine has lost its blocks, or was reset before it had any.
             await self._runInThread(checkHistory, unfinished, self.machine.head)
-        self._closeStore()
+        old = self._release()
+        if old is not None:
+            # After what the thread still does with it.
+            await self._runInThread(old.close)
         await self._runInThread(putInPlace, unfinished, self._path)
         store: Store = await self._runInThread(Store.open, self._path)
         self._goOn(store, *await self._runInThread(_loaded, store))
 
     def close(self) -> None:
         """Close the chain."""
-        self._closeStore()
-        self._restorer.close()
-
-    def _closeStore(self) -> None:
-        store, self.store, self.machine = self.store, None, None
-        self._executed, self._source = None, None
+        store = self._release()
         if store is not None:
             store.close()
+        self._restorer.close()
+
+    def _release(self) -> Store | None:
+        """Use the chain no more. Its store is still open."""
+        store, self.store, self.machine = self.store, None, None
+        self._executed, self._source = None, None
+        return store
 
     @property
     def progress(self) -> int:

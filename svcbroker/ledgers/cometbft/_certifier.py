@@ -247,7 +247,8 @@ class Certifier:
                     for header, block in zip(headers, blocks, strict=True)
                 },
             )
-            self._next = following
+            if self._chain == (genesis, store):
+                self._next = following
 
     async def _firstOf(self, store: Store) -> int:
         """The first block whose certificate may be missing here and known to the engine."""

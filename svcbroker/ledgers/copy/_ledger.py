@@ -275,7 +275,6 @@ class CopyLedger(StoredLedger):
     def _reload(self) -> None:
         """Load the state of the last stored block: blocks after it were not final."""
         if self._store is not None:
-            self._erasing.stop()
             self._load(loadChain(self._store), self._store)
             self._erasing.wake()
         self._release()

@@ -280,6 +280,20 @@ class CertifierTests(SynchronousTestCase):
         self.assertEqual(self.certified(), [1])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_newChainBeginsAtItsOwnBlocks(self) -> None:
+        """What was written for a former chain meanwhile tells nothing of the new one."""
+        self.chain.decide()
+        self.begin()
+        self.written = []
+        self.clock.advance(INTERVAL)
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        other = EngineChain(directory, keeps=False)
+        self.addCleanup(other.close)
+        self.certifier.begin(other.genesis, other.store)
+        self.written[0].callback(None)
+        self.assertEqual(self.certifier.retained(10, 1), 0)
+
     def ask(self, height: int) -> Deferred[CometCertificate]:
         """What makes a block final."""
         return Deferred.fromCoroutine(self.certifier.certificate(height))

@@ -6,9 +6,10 @@ does, with the application of one that has the chain.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from attrs import evolve
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 
 from svcbroker.archive import STORE_NAME
 from svcbroker.chain import Genesis
@@ -271,6 +272,23 @@ class AnewTests(JoiningTestCase):
             self.assertIs(self.offer(self.here), OfferResult.ACCEPT)
             self.applyAll(self.here)
             self.checkHas(self.here)
+
+    def test_replacedStoreIsClosedInItsThread(self) -> None:
+        """What the thread of the disk still does with the old store ends before it is closed."""
+        self.begun(self.here)
+        application, calls = self.here.application, []
+        old = application.store
+        assert old is not None
+
+        def run(call: Any, *args: Any) -> Deferred[Any]:
+            calls.append(call)
+            return maybeDeferred(call, *args)
+
+        self.offer(self.here)
+        self.applyAllBut(self.here)
+        self.patch(application, "_runInThread", run)
+        self.assertIs(self.apply(self.here, len(self.pieces) - 1).result, ApplyResult.ACCEPT)
+        self.assertIn(old.close, calls)
 
     def test_longerChainIsKept(self) -> None:
         """A longer one is not thrown away for less."""
