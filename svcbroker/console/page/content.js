@@ -8,6 +8,10 @@ export const FORMATS = ["auto", "json", "text", "hex"];
 const SHOWN = 2000;
 // How long JSON in one line may be.
 const LINE = 100;
+// White space of JSON, and the strings in which it is none.
+const SPACE = /("(?:[^"\\]|\\.)*")|[ \t\n\r]+/g;
+// What no text has.
+const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/;
 
 export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
@@ -34,12 +38,16 @@ function dump(bytes) {
   return lines.join("\n");
 }
 
-/** A text as indented JSON, or in a line if it is short; null where it is none. */
+/**
+ * A text as indented JSON, or in a line if it is short; null where it is none, or where that would
+ * show something else than it says: browsers round numbers, and keep one of members of one name.
+ */
 function asJson(text) {
   if (text === null) return null;
   try {
     const value = JSON.parse(text);
     const line = JSON.stringify(value);
+    if (line !== text.replace(SPACE, "$1")) return null;
     return line.length <= LINE ? line : JSON.stringify(value, null, 2);
   } catch {
     return null;
@@ -51,7 +59,7 @@ export function show(bytes, format) {
   if (format === "hex") return dump(bytes);
   const text = decode(bytes);
   if (format === "text") return text ?? new TextDecoder().decode(bytes);
-  return asJson(text) ?? (format === "auto" && text === null ? dump(bytes) : text ?? dump(bytes));
+  return asJson(text) ?? (text === null || (format === "auto" && CONTROL.test(text)) ? dump(bytes) : text);
 }
 
 export function Content({ base64, format }) {
