@@ -91,16 +91,27 @@ class _Form:
     @ivar interfaceType: the interface that it belongs to.
     @ivar makeStep: how a parameter is read from it.
     @ivar absent: values that stand for an absent parameter.
+    @ivar column: makes what gets the values of a key in many calls.
     """
 
     interfaceType: InterfaceType
     makeStep: Callable[[Parameter], _Step]
     absent: tuple[Any, ...]
+    column: Callable[[Any], Callable[[Sequence[Any]], Sequence[Any]]]
 
 
-_TEXT = _Form(InterfaceType.RESTFUL, _textStep, (None, b""))
-_JSON = _Form(InterfaceType.JSON_RPC, _jsonStep, (None,))
-_TYPED = _Form(InterfaceType.JSON_RPC, _typedStep, (None,))
+def _valueColumn(key: Any) -> Callable[[Sequence[Mapping[Any, Any]]], Sequence[Any]]:
+    return lambda calls: calls if key is None else [each.get(key) for each in calls]
+
+
+def _memberColumn(key: str) -> Callable[[Sequence[Struct]], Sequence[Any]]:
+    get = attrgetter(key)
+    return lambda calls: list(map(get, calls))
+
+
+_TEXT = _Form(InterfaceType.RESTFUL, _textStep, (None, b""), _valueColumn)
+_JSON = _Form(InterfaceType.JSON_RPC, _jsonStep, (None,), _valueColumn)
+_TYPED = _Form(InterfaceType.JSON_RPC, _typedStep, (None,), _memberColumn)
 
 
 def _method(operation: Operation, broker: Broker, form: _Form) -> Callable[..., Deferred[Any]]:
@@ -268,19 +279,28 @@ def bindTextBatch(operation: Operation, broker: Broker) -> ManyCall | None:
     if batch is None:
         return None
     item, read, perform = batch.item, _reader(operation, broker, _TEXT), batch.method(broker)
+    readColumns = _columnsReader(operation, broker, _TEXT)
 
     def call(
         principal: Principal, calls: Sequence[Mapping[bytes, bytes]]
     ) -> Deferred[Sequence[Any]]:
+        try:
+            items = list(map(item, *readColumns(principal, calls)))
+        except BrokerError:
+            return callEach(principal, calls)
+        return perform(principal, items)
+
+    def callEach(
+        principal: Principal, calls: Sequence[Mapping[bytes, bytes]]
+    ) -> Deferred[Sequence[Any]]:
         items: list[Any] = []
-        refused: dict[int, BrokerError] = {}
+        errors: dict[int, BrokerError] = {}
         for place, fields in enumerate(calls):
             try:
                 items.append(item(**read(principal, fields)))
             except BrokerError as error:
-                refused[place] = error
-        made = perform(principal, items)
-        return made.addCallback(_withErrors, refused) if refused else made
+                errors[place] = error
+        return perform(principal, items).addCallback(_withErrors, errors)
 
     return call
 
@@ -323,60 +343,55 @@ def bindBatch(operation: Operation, broker: Broker) -> BatchCalls | None:
     if batch is None:
         return None
     item, read = batch.item, _paramsReader(operation, broker)
-    plainParams, readColumns = _plainReader(operation, broker)
+    readColumns = _columnsReader(operation, broker, _TYPED)
+    fields = [(each.name, each.type.jsonType | None, None) for each in operation.parameters]
     return BatchCalls(
-        plainParams,
+        defstruct("PlainParams", fields),
         lambda principal, params: item(**read(principal, params)),
         lambda principal, calls: list(map(item, *readColumns(principal, calls))),
         batch.method(broker),
     )
 
 
-def _plainReader(
-    operation: Operation, broker: Broker
-) -> tuple[type[Struct], Callable[[Principal, Sequence[Struct]], Iterable[Sequence[Any]]]]:
+def _columnsReader(
+    operation: Operation, broker: Broker, form: _Form
+) -> Callable[[Principal, Sequence[Any]], Iterable[Sequence[Any]]]:
     """
-    Make the type of the parameters of plain calls, and what reads those of many calls: parameter by
-    parameter, in their order, since many calls often have the same values.
+    Make what reads the arguments of many calls from a form of input: parameter by parameter, in
+    their order, since many calls often have the same values; C{None} for one that is L{OMITTED}.
+    It raises an error if any value is wrong.
     """
-    fields: list[tuple[str, Any, None]] = []
-    columns = []
-    for parameter in operation.parameters:
-        fields.append((parameter.name, parameter.type.jsonType | None, None))
-        columns.append((attrgetter(parameter.name), _columnReader(parameter, broker)))
-
-    def read(principal: Principal, calls: Sequence[Struct]) -> Iterable[Sequence[Any]]:
-        return [readColumn(principal, list(map(get, calls))) for get, readColumn in columns]
-
-    return defstruct("PlainParams", fields), read
+    columns = [
+        (form.column(step.key), _columnReader(step, parameter, broker, form.absent))
+        for parameter, step in ((each, form.makeStep(each)) for each in operation.parameters)
+    ]
+    return lambda principal, calls: [read(principal, get(calls)) for get, read in columns]
 
 
 def _columnReader(
-    parameter: Parameter, broker: Broker
+    step: _Step, parameter: Parameter, broker: Broker, absent: tuple[Any, ...]
 ) -> Callable[[Principal, Sequence[Any]], Sequence[Any]]:
     """
-    Make what reads the values of a parameter in many calls, as L{_reader} reads each; C{None} for
-    one that is L{OMITTED}.
-    """
-    step, resolve = _typedStep(parameter), broker.groups.resolve
+    Make what reads the values of a parameter in many calls, as L{_reader} reads each.
 
-    def readOne(principal: Principal, value: Any) -> Any:
-        found = step.fallback() if value is None else step.read(value)
-        return resolve(principal, found) if step.isGroup else found
+    @param absent: values that stand for an absent parameter.
+    """
+    isOmitted, resolve = parameter.default is OMITTED, broker.groups.resolve
+    readValue, fallback = step.read, (lambda: None) if isOmitted else step.fallback
 
     def readEach(principal: Principal, values: Sequence[Any]) -> Sequence[Any]:
-        return [readOne(principal, value) for value in values]
+        if values.count(None) == len(values):
+            return [fallback()] * len(values)
+        return [
+            fallback() if not value and value in absent else readValue(value) for value in values
+        ]
 
     def readDistinct(principal: Principal, values: Sequence[Any]) -> Sequence[Any]:
         # Equal texts are one object from here on: the broker looks at such a value once.
-        found = {value: readOne(principal, value) for value in set(values)}
+        distinct = list(set(values))
+        found = dict(zip(distinct, readEach(principal, distinct), strict=True))
+        if step.isGroup:
+            found = {value: resolve(principal, group) for value, group in found.items()}
         return [found[value] for value in values]
 
-    def readGiven(principal: Principal, values: Sequence[Any]) -> Sequence[Any]:
-        if values.count(None) == len(values):
-            return values
-        return [None if value is None else step.read(value) for value in values]
-
-    if parameter.default is OMITTED:
-        return readGiven
-    return readDistinct if parameter.type.jsonType is str else readEach
+    return readDistinct if parameter.type.jsonType is str and not isOmitted else readEach

@@ -68,12 +68,12 @@ def parseFields(text: bytes) -> Mapping[bytes, bytes]:
     if len(pieces) > MAX_FIELDS:
         raise ParameterInvalid(f"there are more than {MAX_FIELDS} parameters")
     fields: dict[bytes, bytes] = {}
+    add, hasEscapes = fields.setdefault, b"%" in text
     for piece in pieces:
         name, _, value = piece.partition(b"=")
-        if b"%" in piece:
+        if hasEscapes:
             name, value = decodePercent(name), decodePercent(value)
-        if name not in fields:
-            fields[name] = value
+        add(name, value)
     return fields
 
 
