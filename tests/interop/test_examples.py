@@ -57,7 +57,19 @@ class ExampleTests(DaemonTestCase):
         environment: Mapping[str, str] | None = None,
     ) -> list[str]:
         """Run an example to its end, and give the lines that it printed."""
-        done = await deferToThread(
+        done = await self.end(command, lines, environment)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        printed: list[str] = done.stdout.splitlines()
+        return printed
+
+    async def end(
+        self,
+        command: Sequence[str],
+        lines: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run an example to its end, be it good or not."""
+        return await deferToThread(
             subprocess.run,
             command,
             input="".join(f"{line}\n" for line in lines),
@@ -67,9 +79,6 @@ class ExampleTests(DaemonTestCase):
             cwd=self.root,
             env={**os.environ, **(environment or {})},
         )
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        printed: list[str] = done.stdout.splitlines()
-        return printed
 
     async def publishAndFollow(
         self,
@@ -78,7 +87,8 @@ class ExampleTests(DaemonTestCase):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """
-        Publish, follow from the first event, kill the daemon, publish more, and go on.
+        Publish, follow from the first event, kill the daemon, publish more, and go on. An event
+        that is refused is not told as published.
 
         @param publish: the command that publishes, but for the topic.
         @param follow: the command that follows, but for the pattern, the file and the count.
@@ -98,6 +108,11 @@ class ExampleTests(DaemonTestCase):
             + [["orders/more", each] for each in ("four", "five", "six")],
         )
         self.assertEqual(len({line.split()[0] for line in first + second}), 6)
+        await self.daemon.stop()
+        await self.serve("--no-mqtt-open-topics")
+        refused = await self.end([*publish, "absent"], ["seven"], environment)
+        self.assertNotIn("OK", refused.stdout)
+        self.assertNotEqual(refused.returncode, 0)
 
     async def test_pythonPublishesAndFollows(self) -> None:
         """With paho-mqtt."""

@@ -32,13 +32,20 @@ import org.eclipse.paho.mqttv5.common.packet.UserProperty;
  * one on; it keeps the id of the last one that was handled in the file STATE and goes on from there.
  */
 public final class Events {
-  public static void main(String[] words) throws Exception {
-    if (words[0].equals("publish")) {
-      publish(words[1], words[2]);
-    } else {
-      follow(words[1], words[2], Path.of(words[3]), words.length > 4 ? Integer.parseInt(words[4]) : 0);
+  public static void main(String[] words) {
+    int status = 0;
+    try {
+      if (words[0].equals("publish")) {
+        publish(words[1], words[2]);
+      } else {
+        int count = words.length > 4 ? Integer.parseInt(words[4]) : 0;
+        follow(words[1], words[2], Path.of(words[3]), count);
+      }
+    } catch (Exception failure) {
+      failure.printStackTrace();
+      status = 1;
     }
-    System.exit(0); // the client's threads may linger
+    System.exit(status); // the client's threads may linger
   }
 
   private static MqttAsyncClient client(String url) throws MqttException {
@@ -52,7 +59,13 @@ public final class Events {
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line = lines.readLine(); line != null; line = lines.readLine()) {
       // Completes once the event is final and on disk.
-      client.publish(topic, line.getBytes(StandardCharsets.UTF_8), 1, false).waitForCompletion();
+      IMqttToken published =
+          client.publish(topic, line.getBytes(StandardCharsets.UTF_8), 1, false);
+      published.waitForCompletion();
+      int reason = published.getReasonCodes()[0];
+      if (reason >= 0x80) {
+        throw new IllegalStateException(line + ": refused for reason " + reason);
+      }
       System.out.println("OK " + line);
     }
     client.disconnect().waitForCompletion();
