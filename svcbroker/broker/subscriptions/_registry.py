@@ -12,6 +12,7 @@ from uuid import UUID
 from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -56,6 +57,9 @@ from ._walks import HistoryTurns
 
 GATHER = 0.025
 """Seconds that a position may stand still on its way to the disk, before the disk's own delay."""
+
+LISTED_AT_ONCE = 500
+"""How many subscriptions are listed in one turn of the reactor: some milliseconds."""
 
 MAX_LEVELS = 128
 """The most levels of a pattern by default. To match one takes time for each of them."""
@@ -433,12 +437,13 @@ class Subscriptions:
         self, principal: Principal, group: str | None
     ) -> Sequence[SubscriptionRecord]:
         """See L{ISubscriptionDirectory}."""
-        return [
-            await subscription.record()
-            for subscription in tuple(self._live.values())
-            if group in (None, subscription.group)
-            and (
-                subscription.principal.name == principal.name
-                or principal.may(Action.OPERATE, subscription.group)
-            )
-        ]
+        records = []
+        for number, subscription in enumerate(tuple(self._live.values()), 1):
+            isOwn = subscription.principal.name == principal.name
+            isLive = subscription.subscriptionId in self._live
+            isWanted = isLive and group in (None, subscription.group)
+            if isWanted and (isOwn or principal.may(Action.OPERATE, subscription.group)):
+                records.append(await subscription.record())
+            if not number % LISTED_AT_ONCE:
+                await deferLater(self._reactor, 0)
+        return records

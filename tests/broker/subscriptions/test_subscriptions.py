@@ -29,6 +29,7 @@ from svcbroker.broker.subscriptions import (
     StoredPosition,
     Subscriptions,
     _positions,
+    _registry,
 )
 from svcbroker.interfaces import (
     Batch,
@@ -404,6 +405,18 @@ class SubscriptionTests(SynchronousTestCase):
         self.assertEqual(reader.contents, [b"%d" % n for n in range(20)])
         [record] = result(fixture.subscriptions.listSubscriptions(ANYBODY, "1"))
         self.assertEqual((record.notified, record.notifying), (20, 0))
+
+    def test_subscriptionsAreListedInSteps(self) -> None:
+        """Those that end meanwhile are left out."""
+        self.patch(_registry, "LISTED_AT_ONCE", 2)
+        readers = [self.fixture.subscribe("a") for _ in range(5)]
+        listing = self.fixture.subscriptions.listSubscriptions(ANYBODY, "1")
+        self.assertNoResult(listing)
+        readers[3].subscription.close()
+        self.fixture.turn()
+        listed = [each.subscriptionId for each in self.successResultOf(listing)]
+        del readers[3]
+        self.assertEqual(listed, [each.subscription.subscriptionId for each in readers])
 
     def test_blocksWithoutSubscribersAreDropped(self) -> None:
         """Where nobody subscribes, blocks pass by and nothing of them is kept."""
