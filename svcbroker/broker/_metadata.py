@@ -5,7 +5,6 @@ The metadata store: what carriers and subscriptions keep through restarts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
@@ -61,11 +60,8 @@ class MetadataStore:
         for (kind, name), value in file.load().items():
             self._kinds.setdefault(kind, {})[name] = value
         self._changes: dict[Key, bytes | None] = {}
-        # Called before the next write, each once; and those that wait until the reactor's time is
-        # _due before they are.
+        # Called before the next write, each once.
         self._contributors: dict[Callable[[], None], None] = {}
-        self._delayed: dict[Callable[[], None], None] = {}
-        self._due = 0.0
         self._call: IDelayedCall | None = None
         self._writing: Deferred[None] | None = None
         # Those who wait for the changes above, and for the write that is under way.
@@ -112,37 +108,19 @@ class MetadataStore:
         self._contributors[contribute] = None
         self._schedule(DELAY)
 
-    def writeLater(self, contribute: Callable[[], None]) -> None:
-        """
-        Have a write that begins some L{DELAY} from now include what C{contribute} puts and removes,
-        as L{beforeWrite} does; those before are made without it. For state that is mostly out of
-        date by then.
-        """
-        if not self._delayed:
-            self._due = self._reactor.seconds() + DELAY
-        self._delayed[contribute] = None
-        self._schedule(DELAY)
-
     def writeWith(self, contribute: Callable[[], None]) -> Deferred[None]:
         """
         Have the next write, which is not delayed, include what C{contribute} puts and removes, as
         L{beforeWrite} does. Fires when that is on stable storage; while the disk fails it waits.
         """
-        self._delayed.pop(contribute, None)
         self._contributors[contribute] = None
         written: Deferred[None] = Deferred()
         self._waiters.append(written)
         self._schedule(0)
         return written
 
-    def _contribute(self, until: float) -> None:
-        """Call the contributors, those that wait until later than C{until} excepted."""
-        while True:
-            if self._due <= until:
-                self._contributors |= self._delayed
-                self._delayed.clear()
-            if not self._contributors:
-                break
+    def _contribute(self) -> None:
+        while self._contributors:
             contribute, _ = self._contributors.popitem()
             contribute()
 
@@ -180,7 +158,7 @@ class MetadataStore:
             if self._call is not None:
                 self._call.cancel()
                 self._call = None
-            self._contribute(inf)
+            self._contribute()
             if self._changes:
                 await self._write(retry=False)
             await self._runInThread(self._file.close)
@@ -196,13 +174,11 @@ class MetadataStore:
             self._call.reset(delay)
 
     def _begin(self) -> None:
-        self._contribute(self._reactor.seconds())
+        self._contribute()
         self._call = None
         if self._changes or self._waiters:
             self._writing = Deferred()
             self._write(retry=True)
-        elif self._delayed:
-            self._schedule(DELAY)
 
     def _write(self, retry: bool) -> Deferred[None]:
         changes, self._changes = self._changes, {}
@@ -213,7 +189,7 @@ class MetadataStore:
             self._ended()
             for waiter in waiters:
                 waiter.callback(None)
-            if self._changes or self._contributors or self._delayed:
+            if self._changes or self._contributors:
                 self._schedule(0 if self._waiters else DELAY)
 
         def failed(failure: Failure) -> None:

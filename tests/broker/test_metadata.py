@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import MetadataStore
-from svcbroker.broker._metadata import DELAY
 from svcbroker.broker.subscriptions import KeptPositions, MemoryPositions, StoredPosition
 from svcbroker.model import Position
 from svcbroker.storage import MetadataFile, StorageDamaged, StorageFailed, StorageRefused
@@ -297,41 +294,6 @@ class MetadataStoreTests(SynchronousTestCase):
         self.clock.advance(1)
         thread.run()
         self.assertEqual(self.file.kept[("k", "b")], b"2")
-
-    def test_laterContributionsLetOtherWritesPass(self) -> None:
-        """State that changes often is not written with each write of others, but soon, however many
-        there are."""
-        asked: list[float] = []
-
-        def contribute() -> None:
-            asked.append(self.clock.seconds())
-            self.metadata.put("k", "a", b"%d" % len(asked))
-
-        begun = self.clock.seconds()
-        for number in range(40):
-            self.metadata.writeLater(contribute)
-            self.metadata.writeWith(partial(self.metadata.put, "k", "b", b"%d" % number))
-            self.clock.advance(DELAY / 4)
-        self.assertEqual(len(self.file.writes), 40)
-        self.assertIn(len(asked), range(7, 11))
-        self.assertLessEqual(asked[0] - begun, DELAY * 1.25)
-        for one, other in pairwise(asked):
-            self.assertLessEqual(other - one, DELAY * 1.5)
-        self.metadata.writeLater(contribute)
-        self.clock.advance(DELAY)
-        self.assertEqual(self.file.kept[("k", "a")], b"%d" % len(asked))
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_immediateContributionIsNotMadeTwice(self) -> None:
-        asked: list[float] = []
-        contribute = lambda: asked.append(self.clock.seconds())  # noqa: E731
-        self.metadata.writeLater(contribute)
-        written = self.metadata.writeWith(contribute)
-        self.clock.advance(0)
-        self.successResultOf(written)
-        self.clock.advance(1)
-        self.assertEqual(len(asked), 1)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_positionsComeBackInTheirGroup(self) -> None:
         """Positions come back as they were, and only in their group."""

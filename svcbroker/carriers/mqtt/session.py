@@ -328,7 +328,7 @@ class Session:
 
     def _storeSoon(self) -> None:
         if self.isPersistent:
-            self._store.writeLater(self._storeExchanges)
+            self._store.beforeWrite(self._storeExchanges)
 
     # On disk.
 
