@@ -22,7 +22,8 @@ SALT_SIZE = 32
 """Bytes of the salt of a publish."""
 
 _PUBLISH = Kind.PUBLISH  # an enumeration's member takes longer to get
-_PLAIN = b"\x00\x00\x00"
+_NO_EXTENSIONS = encodeExtensions(None)
+_PLAIN = b"\x00" + _NO_EXTENSIONS
 """What a head of version 2 has after the name where there are no options and no extensions."""
 _NO_CONTENT = sha256(b"").digest()
 _COMMITMENT_TAG = b"svcbroker/content"
@@ -155,7 +156,8 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
         @param salt: L{SALT_SIZE} random bytes.
         """
-        [made] = cls.publishes(sender, nonce, timestamp, topic, [content], extensions, salt, claims)
+        given = () if claims is None else (claims,)
+        [made] = cls.publishes(sender, nonce, timestamp, topic, [content], extensions, salt, given)
         return made
 
     @classmethod
@@ -168,23 +170,30 @@ class Transaction(Struct, frozen=True, kw_only=True):
         contents: Sequence[bytes],
         extensions: Mapping[str, str] | None,
         salts: bytes,
-        claims: Claims | None = None,
+        claims: Sequence[Claims] = (),
     ) -> list[Transaction]:
         """
-        Make publishes of version 2 that differ in their contents alone. See L{publish}.
+        Make publishes of version 2 that differ in their contents and claims alone. See L{publish}.
 
         @param nonce: that of the first; each other one has the next.
         @param salts: L{SALT_SIZE} random bytes for each.
-        @param claims: C{None} where there are several.
+        @param claims: those of each; empty where none has any.
         """
-        name, sealed, rest = topic.encode("utf-8"), b"", _PLAIN
-        if claims is not None or extensions:
-            sealed, rest = _sealedAndRest(claims, extensions)
-        rest, extensions = name + rest, extensions or {}
+        name, private, options, public = topic.encode("utf-8"), b"", 0, _NO_EXTENSIONS
+        if extensions:
+            private, options, public = _encodeParts(extensions)
+        rest, sealed, extensions = b"%b%c%b" % (name, options, public), private, extensions or {}
         overhead = _OVERHEAD + len(rest) + len(sealed)
-        pack, size, at, made = FIXED.pack, len(name), 0, []
-        # Hot path, so without a call of our own for each.
+        pack, size, at, each = FIXED.pack, len(name), 0, None
+        made: list[Transaction] = []
+        # Hot path, so without a call of our own for each that has no claims.
         for content in contents:
+            if claims:
+                each = claims[len(made)]
+                added, encoded = _encodeClaims(each)
+                rest = b"%b%c%b%b" % (name, options | added, encoded, public)
+                sealed = private if each.author is None else each.author.signature + private
+                overhead = _OVERHEAD + len(rest) + len(sealed)
             seal = salts[at : at + SALT_SIZE] + sealed
             commitment = sha256(_COMMITMENT_TAG + seal + content).digest()
             head = pack(2, _PUBLISH, sender, nonce, timestamp, commitment, size) + rest
@@ -201,7 +210,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
                     hash=sha256(b"\x00" + head).digest(),
                     size=overhead + len(content),
                     seal=seal,
-                    claims=claims,
+                    claims=each,
                 )
             )
             nonce += 1
@@ -328,23 +337,13 @@ class TransactionSummary(Struct, frozen=True, kw_only=True):
         return cls(sender=head.sender, topic=head.topic, hash=leafHash(entry[: head.size]))
 
 
-def _sealedAndRest(
-    claims: Claims | None, extensions: Mapping[str, str] | None
-) -> tuple[bytes, bytes]:
-    """What the seal of a publish has after the salt, and its head after the name."""
-    sealed, options, encoded = b"", 0, b""
-    if claims is not None:
-        options, encoded = _encodeClaims(claims)
-        if claims.author is not None:
-            sealed = claims.author.signature
-    public = extensions
-    for key in extensions or ():
+def _encodeParts(extensions: Mapping[str, str]) -> tuple[bytes, int, bytes]:
+    """The private extensions, for a seal; the option that says so; and the public ones."""
+    for key in extensions:
         if key.startswith(PRIVATE_PREFIX):
-            public, private = _split(extensions or {})
-            options |= PRIVATE
-            sealed += encodeExtensions(private)
-            break
-    return sealed, bytes([options]) + encoded + encodeExtensions(public)
+            public, private = _split(extensions)
+            return encodeExtensions(private), PRIVATE, encodeExtensions(public)
+    return b"", 0, encodeExtensions(extensions)
 
 
 def _split(extensions: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -110,17 +110,14 @@ class TransactionMaker:
         while (done := len(transactions)) < count:
             request, nonce = requests[done], self._nonce + 1 + done
             if isinstance(request, PublishEvent):
-                # Hot path: nothing is called for a lone event without claims.
-                contents: Sequence[bytes] = (request.content,)
-                claims = None
-                if (
-                    request.idempotencyKey is not None
-                    or request.author is not None
-                    or request.expectedSequence is not None
-                ):
-                    claims = self._claims(request)
-                elif done + 1 < count and requests[done + 1].topic == request.topic:
-                    contents = _alike(requests, done)
+                # Hot path.
+                alike: Sequence[PublishEvent] = (request,)
+                if done + 1 < count and requests[done + 1].topic == request.topic:
+                    alike = _alike(requests, done)
+                contents = [each.content for each in alike]
+                claims: Sequence[Claims] = ()
+                if _hasClaims(request):
+                    claims = [self._claims(each) for each in alike]
                 end = at + SALT_SIZE * len(contents)
                 transactions += Transaction.publishes(
                     self.sender,
@@ -180,16 +177,26 @@ class TransactionMaker:
         return self._nonce, int(self._now() * 1000)
 
 
-def _alike(requests: Sequence[Request], start: int) -> Sequence[bytes]:
-    """
-    The contents of consecutive publishes that differ in nothing else.
+def _hasClaims(request: PublishEvent) -> bool:
+    """Whether a publish asks the chain to check something."""
+    return (
+        request.idempotencyKey is not None
+        or request.author is not None
+        or request.expectedSequence is not None
+    )
 
-    @param start: the index of the first of them, which has no claims.
+
+def _alike(requests: Sequence[Request], start: int) -> Sequence[PublishEvent]:
+    """
+    Consecutive publishes that differ in their contents and claims alone, and all have claims or
+    none.
+
+    @param start: the index of the first of them.
     """
     first = requests[start]
     assert isinstance(first, PublishEvent)
-    topic, extensions = first.topic, first.extensions
-    contents = [first.content]
+    topic, extensions, hasClaims = first.topic, first.extensions, _hasClaims(first)
+    alike = [first]
     # Hot path: clients that publish in bulk send the same topic, which is one object then.
     for number in range(start + 1, len(requests)):
         request = requests[number]
@@ -197,13 +204,16 @@ def _alike(requests: Sequence[Request], start: int) -> Sequence[bytes]:
             isinstance(request, PublishEvent)
             and request.topic == topic
             and request.extensions == extensions
-            and request.idempotencyKey is None
-            and request.author is None
-            and request.expectedSequence is None
+            and hasClaims
+            is (
+                request.idempotencyKey is not None
+                or request.author is not None
+                or request.expectedSequence is not None
+            )
         ):
             break
-        contents.append(request.content)
-    return contents
+        alike.append(request)
+    return alike
 
 
 def _encoded(request: Request) -> tuple[Kind, bytes]:

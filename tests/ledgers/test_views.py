@@ -65,7 +65,7 @@ class LikenessTests(SynchronousTestCase):
         extensions, other = {"svc-a": "1"}, {"svc-b": "2", f"{PRIVATE_PREFIX}c": "3"}
         author = Authorship(key=bytes(32), signedAt=1, signature=bytes(64))
         requests: list[Request] = []
-        for choice in Random(1).choices(range(7), k=300):
+        for number, choice in enumerate(Random(1).choices(range(9), k=400)):
             plain = PublishEvent(topic="a", content=bytes([choice + 1]), extensions=extensions)
             different: list[Request] = [
                 plain,
@@ -73,10 +73,12 @@ class LikenessTests(SynchronousTestCase):
                 structs.replace(plain, extensions=other),
                 structs.replace(plain, idempotencyKey="k"),
                 structs.replace(plain, author=author),
-                structs.replace(plain, expectedSequence=7),
+                structs.replace(plain, expectedSequence=number),
+                structs.replace(plain, idempotencyKey=f"k{number}", publisher="ann"),
+                structs.replace(plain, extensions=other, author=author, idempotencyKey="k"),
                 CloseTopic(topic="a"),
             ]
-            requests += [*[plain] * (choice % 3), different[choice]]
+            requests += [*[plain] * (choice % 3), *[different[choice]] * (number % 3)]
 
         def maker() -> TransactionMaker:
             numbers = count()
