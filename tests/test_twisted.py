@@ -100,6 +100,12 @@ class ChannelTests(SynchronousTestCase):
         self.channel._send100Continue()
         self.assertEqual(self.transport.value(), b"HTTP/1.1 100 Continue\r\n\r\n")
 
+    def test_whatIsNoRequestIsRefused(self) -> None:
+        refused: list[None] = []
+        self.patch(self.channel, "_respondToBadRequestAndDisconnect", lambda: refused.append(None))
+        self.channel.dataReceived(b"no request\r\n")
+        self.assertEqual((refused, self.transport.value()), ([None], b""))
+
     def test_upgradeTakesAProtocol(self) -> None:
         upgrade = HTTPChannel._protocolUpgradeForWebsockets
         self.assertEqual(list(signature(upgrade).parameters), ["self", "protocol"])

@@ -18,7 +18,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.server import Site
 
 from ...access import Access
-from ...errors import QueryTooLong
+from ...errors import ParameterInvalid, QueryTooLong
 from ...net.addresses import isLoopback, networkOf
 from .authentication import ClientAuthenticator
 from .bodies import IncompleteBodies
@@ -38,6 +38,9 @@ thousands in one piece, and each may take 100 µs.
 """
 LINGER: Final = 2.0
 """How long the rest of a refused request is read and discarded, in seconds."""
+_MALFORMED: Final = encodeError(
+    ParameterInvalid("this is no request of HTTP/1.1; a URL has ASCII only, and all else as %XX")
+)
 
 
 class BrokerChannel(http.HTTPChannel):
@@ -101,9 +104,7 @@ class BrokerChannel(http.HTTPChannel):
         return self._isTLS
 
     def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:
-        """
-        Write the status line and the headers, as one piece instead of four for each header.
-        """
+        """Write the status line and the headers, as one piece instead of four for each header."""
         lines = [b"%b %b %b" % (version, code, reason)]
         for name, values in headers.getAllRawHeaders():
             lines += [b"%b: %b" % (name, value) for value in values]
@@ -124,10 +125,7 @@ class BrokerChannel(http.HTTPChannel):
         self.site.channelLost(self)
 
     def refuseBody(self) -> None:
-        """
-        Have the request that is arriving answered without its body, and then close. Called by
-        the request.
-        """
+        """Have the request that is arriving answered without its body, and close. Called by it."""
         self._isRefused = True
         self._closeAfterAnswer()
         self._isAnswering = True
@@ -184,9 +182,7 @@ class BrokerChannel(http.HTTPChannel):
             self._updateReading()
 
     def resumeProducing(self) -> None:
-        """
-        The client has read its answers.
-        """
+        """The client has read its answers."""
         super().resumeProducing()
         if not self._isWebSocket:
             self._isStalled = False
@@ -280,12 +276,17 @@ class BrokerChannel(http.HTTPChannel):
             self.readInNextTurn()
 
     def lineLengthExceeded(self, line: bytes) -> None:
-        """
-        The request line or a header is too long.
-        """
+        """The request line or a header is too long."""
+        self._refuse(*self.site.overlong(line))
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        # Twisted's own answer has no body, so many clients would show nothing.
+        self._refuse(b"400 Bad Request", _MALFORMED)
+
+    def _refuse(self, status: bytes, body: bytes) -> None:
+        """Answer what cannot be read as a request, and close."""
         assert self.transport is not None
         self._isRefused = True
-        status, body = self.site.overlong(line)
         self.transport.write(
             b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
             % (status, CONTENT_TYPE, len(body), body)
@@ -385,9 +386,7 @@ class BrokerSite(Site):
         return None if self._drained is not None else super().buildProtocol(addr)
 
     def log(self, request: http.Request) -> None:
-        """
-        An answer was given. See C{twisted.web.http.HTTPFactory.log}.
-        """
+        """An answer was given. See C{twisted.web.http.HTTPFactory.log}."""
         if self.hasAccessLog:
             self.logAnswer(
                 request.getClientAddress(),
@@ -434,9 +433,7 @@ class BrokerSite(Site):
             self._drained.callback(None)
 
     def overlong(self, line: bytes) -> tuple[bytes, bytes]:
-        """
-        The status line and the JSON text for a request line or a header that is too long.
-        """
+        """The status line and the JSON text for a request line or a header that is too long."""
         if line.startswith(self._publishByGet):
             return b"200 OK", encodeError(QueryTooLong())
         return (

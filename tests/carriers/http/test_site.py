@@ -272,6 +272,24 @@ class BodyBoundTests(SynchronousTestCase):
             self.client.fixture.clock.advance(LINGER)
             self.assertFalse(connection.isOpen)
 
+    def test_whatIsNoRequestIsExplained(self) -> None:
+        """In JSON, since a client such as curl shows nothing else. Its bytes are read on."""
+        body = f"POST {BASE}/rest/open HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n"
+        for data in (
+            f"GET {BASE}/rest/open?topic=Zürich HTTP/1.1\r\nHost: b\r\n\r\n".encode(),
+            b"GET / HTTP/1.1\r\nHost : b\r\nA: b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: b\r\nno header\r\n\r\n",
+            body.encode() + b"zz\r\n",
+        ):
+            connection = self.client.connect()
+            connection.send(data)
+            [answer] = connection.answers()
+            self.assertEqual((answer.status, answer.json()["code"]), (400, 100600))
+            connection.send(b"GET /healthz HTTP/1.1\r\nHost: b\r\n\r\n")
+            self.assertTrue(connection.isOpen)
+            self.client.fixture.clock.advance(LINGER)
+            self.assertEqual((connection.answers(), connection.isOpen), ([], False))
+
 
 class ConnectionTests(SynchronousTestCase):
     def setUp(self) -> None:
