@@ -150,6 +150,13 @@ class GrantsTests(SynchronousTestCase):
         for lines in BUILT_IN_ROLES.values():
             Grants.parse(lines)
 
+    def test_unusableNamesSeeNoTopics(self) -> None:
+        """Where a name or a client id cannot be filled in, nothing is visible, other lines too."""
+        for line, name, clientId in (("* * a/%u", "a+b", "c"), ("* * a/%c", "ann", "")):
+            isVisible = Grants.parse([line, "publish 1 b"], name).visibility("1", clientId)
+            self.assertEqual([isVisible(topic) for topic in ("a/a+b", "a/", "b")], [False] * 3)
+        self.assertTrue(EVERYTHING.visibility("1", "")("$svc/audit"))
+
     @given(st.lists(st.tuples(st.booleans(), st.sampled_from([*Action]), _PATTERNS), max_size=4))
     @settings(max_examples=300, deadline=None)
     def test_visibilityIsThatSomeActionIsGranted(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import leafHash
@@ -117,6 +118,11 @@ class MonitorTests(SynchronousTestCase):
             self.assertEqual(
                 [TreeHead.parse(each.text).size for each in found.checkpoints], [300, size]
             )
+
+    def test_otherLogIsAContradiction(self) -> None:
+        """A log in the place of the one that was known is told."""
+        self.monitor.known = Note(evolve(LOG.head(300), origin="other.example/log").text)
+        self.assertIn("the log was other.example/log", str(self.contradiction()))
 
     def test_smallerLogIsComplainedOf(self) -> None:
         """A log that shows an earlier size than before is told, and what was known stays."""
