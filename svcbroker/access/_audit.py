@@ -242,7 +242,8 @@ class AuditTrail:
     def _isRepeated(self, key: _Key) -> bool:
         """Whether a log-in was written a short time ago."""
         now, before = self._clock.seconds(), self._logins.get(key)
-        if before is not None and now - before < LOGIN_MEMORY:
+        # A clock that was set back does not make it a long time.
+        if before is not None and 0 <= now - before < LOGIN_MEMORY:
             return True
         self._logins[key] = now
         self._logins.move_to_end(key)

@@ -131,7 +131,8 @@ class LoginQueue:
         return failure
 
     def _isForgotten(self, known: _Failures) -> bool:
-        return self._clock.seconds() - known.last > self._limits.memory
+        # A clock that was set back does not make it a long time.
+        return not 0 <= self._clock.seconds() - known.last <= self._limits.memory
 
     def _delay(self, lane: str) -> float:
         known = self._failures.get(lane)

@@ -210,6 +210,14 @@ class StormTests(AuditTestCase):
             [each["address"] for each in self.records()], ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
         )
 
+    def test_clockThatIsSetBackHidesNoLogin(self) -> None:
+        self.clock.advance(9000)
+        self.trail.loggedIn("ann", "10.0.0.1", "http")
+        self.clock.advance(PERIOD)
+        self.clock.advance(-5000)
+        self.trail.loggedIn("ann", "10.0.0.1", "http")
+        self.assertEqual(len(self.records()), 2)
+
     def test_rememberedLoginsAreBounded(self) -> None:
         for number in range(MAX_LOGINS + 10):
             self.trail.loggedIn("ann", str(number), "http")

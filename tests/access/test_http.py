@@ -74,6 +74,14 @@ class HttpTests(SynchronousTestCase):
         self.loggedIn(value)
         self.assertIsNotNone(self.access.recall(value))
 
+    def test_theyAreForgottenWhenTheClockIsSetBack(self) -> None:
+        value = basic("ann", "ann")
+        self.loggedIn(value)
+        self.clock.advance(-3600)
+        self.assertIsNone(self.access.recall(value))
+        self.loggedIn(value)
+        self.assertIsNotNone(self.access.recall(value))
+
     def test_theyAreForgottenAtAReload(self) -> None:
         value = basic("ann", "ann")
         self.loggedIn(value)

@@ -158,7 +158,8 @@ class Engine:
         lives = self._reactor.seconds() - self._startedAt
         if self._process.ends < BROKEN_ENDS:
             return ""
-        if self.state is EngineState.RUNNING and lives >= SETTLED:
+        # A clock that was set back takes nothing from its life.
+        if self.state is EngineState.RUNNING and not 0 <= lives < SETTLED:
             return ""
         advice = next((advice for sign, advice in _ADVICE if sign in self._error), "")
         reason = self.reason or "the engine has just been started again"

@@ -72,7 +72,7 @@ class ProgressLog:
                     group=self._group,
                     height=progress.height,
                 )
-        elif self._toldAt is None or now - self._toldAt >= TOLD:
+        elif self._toldAt is None or not 0 <= now - self._toldAt < TOLD:
             self._toldAt, self._wasBehind = now, True
             self._log.info(
                 "group {group}: the copy is at block {height}, {behind} blocks behind",

@@ -182,6 +182,8 @@ class LifeTests(EngineTestCase):
         self.assertNotEqual(self.engine.failure, "")
         self.reactor.advance(SETTLED)
         self.assertEqual(self.engine.failure, "")
+        self.reactor.advance(-3600)
+        self.assertEqual(self.engine.failure, "")
 
     def test_longLifeResetsDelay(self) -> None:
         """After a long life an end counts as the first."""
