@@ -7,11 +7,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from ..proofs import Checkpoint, ProofInvalid, readCheckpoint
 from ._command import CommandError
+from ._reading import readBounded
 
-_MAX_SIZE = 64 * 1024 * 1024
+MAX_SIZE: Final = 64 * 1024 * 1024
+"""The largest file of checkpoints, in bytes."""
 
 
 def readCheckpoints(
@@ -24,7 +27,8 @@ def readCheckpoints(
         C{checkpoint} answered to a line.
     @param groups: the groups that there are.
     @param wanted: those that are looked at; empty for all. Checkpoints of others are left out.
-    @raise CommandError: a value is neither, or does not tell its group.
+    @raise CommandError: a value is neither, does not tell its group, or is a file of more than
+        L{MAX_SIZE}: what is left out would not be compared.
     """
     found: dict[str, list[Checkpoint]] = {}
     for value in values:
@@ -56,8 +60,7 @@ def _lines(value: str) -> Iterator[tuple[str, bytes]]:
     path = Path(value)
     if not path.is_file():
         raise CommandError(f"--checkpoint: {value!r} is neither HEIGHT:HASH nor a file")
-    with path.open("rb") as file:
-        lines = file.read(_MAX_SIZE).splitlines()
+    lines = readBounded(path, MAX_SIZE).splitlines()
     if not any(map(bytes.strip, lines)):
         # Nothing would be compared, and the chain would look good.
         raise CommandError(f"--checkpoint: {path} is empty")

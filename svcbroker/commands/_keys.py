@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from ._command import CommandError
+from ._reading import readBounded
 
 if TYPE_CHECKING:
     from ..client import AuthorKey
@@ -49,7 +50,7 @@ def readAuthors(path: Path) -> Mapping[bytes, str]:
     @raise CommandError: it is no such file.
     """
     try:
-        found = tomllib.loads(_read(path).decode("utf-8"))
+        found = tomllib.loads(readBounded(path, _MAX_FILE).decode("utf-8"))
     except ValueError as error:
         raise CommandError(f'{path} has no lines of the form name = "KEY": {error}') from None
     names: dict[bytes, str] = {}
@@ -75,7 +76,7 @@ def _publicKey(path: Path, name: str, value: Any) -> bytes:
         raise CommandError(
             f"{path}: the key of {name} is neither 64 hexadecimal digits nor a PEM file"
         )
-    data = _read(source)
+    data = readBounded(source, _MAX_FILE)
     if b"PRIVATE KEY" in data:
         return readAuthorKey(source).public
     try:
@@ -85,8 +86,3 @@ def _publicKey(path: Path, name: str, value: Any) -> bytes:
     if not isinstance(pair, Ed25519PublicKey):
         raise CommandError(f"{source} has no Ed25519 key")
     return pair.public_bytes_raw()
-
-
-def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_MAX_FILE)

@@ -81,7 +81,8 @@ ENTRY_GROUPS: Mapping[str, GroupOf] = {
 COPY_THREADS = 2
 """How many threads read blocks for copies."""
 
-_MAX_SECRETS_FILE = 64 * 1024
+MAX_SECRETS_FILE = 64 * 1024
+"""The largest file of secrets, in bytes."""
 
 
 def readWebhookSecrets(config: Config) -> Secrets:
@@ -113,7 +114,10 @@ def readPeerCredentials(config: Config) -> Mapping[str, bytes]:
 def _readSecrets(setting: str, path: str, parse: Callable[[bytes], T]) -> T:
     try:
         with open(path, "rb") as file:
-            return parse(file.read(_MAX_SECRETS_FILE))
+            data = file.read(MAX_SECRETS_FILE + 1)
+        if len(data) > MAX_SECRETS_FILE:
+            raise ConfigError(f"{setting}: {path} is larger than {MAX_SECRETS_FILE} bytes")
+        return parse(data)
     except OSError as error:
         raise ConfigError(f"{setting}: cannot read {path}: {error.strerror}") from error
     except ValueError as error:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import RetentionRule
+from svcbroker.daemon.carriers import MAX_SECRETS_FILE, readPeerCredentials, readWebhookSecrets
 from svcbroker.daemon.config import (
     SETTINGS,
     Config,
@@ -404,3 +405,26 @@ class FileTests(SynchronousTestCase):
     def test_oversizedFileIsNotReadWhole(self) -> None:
         """A file beyond the limit is not read to its end."""
         self.assertIn("larger", self.refused(b"#" * (MAX_FILE_SIZE + 1)))
+
+
+class SecretFileTests(SynchronousTestCase):
+    """
+    The files of secrets that settings name.
+    """
+
+    def test_oversizedFilesOfSecretsAreRefused(self) -> None:
+        """A secret that is cut short would be one, too, and those behind it would be missing."""
+        path = Path(self.mktemp())
+        for read, setting in (
+            (readWebhookSecrets, "webhook-secret-file"),
+            (readPeerCredentials, "peer-credentials"),
+        ):
+            config = makeConfig({setting: str(path)})
+            line = b"one = whsec_MDEyMzQ1Njc4OWFiY2RlZg==\n" if read is readWebhookSecrets else b""
+            path.write_bytes(line.ljust(MAX_SECRETS_FILE, b"\n"))
+            read(config)
+            path.write_bytes(line.ljust(MAX_SECRETS_FILE + 1, b"\n"))
+            error = self.assertRaises(ConfigError, read, config)
+            self.assertEqual(
+                str(error), f"{setting}: {path} is larger than {MAX_SECRETS_FILE} bytes"
+            )

@@ -27,25 +27,13 @@ from ...ledgers.cometbft.provisioning import (
 from ...ledgers.cometbft.provisioning import Genesis as EngineGenesis
 from ...storage import writeFile
 from .._command import CommandError, Console, Exit
+from .._reading import readBounded
 from .._tables import showRecord
 
 JOIN_REQUEST_NAME: Final = "join-request.json"
 MAX_GENESIS: Final = 16 * 1024 * 1024
 
 T = TypeVar("T")
-
-
-def readBounded(path: Path, limit: int) -> bytes:
-    """
-    The content of a file.
-
-    @raise CommandError: it has more bytes than it may have.
-    """
-    with path.open("rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise CommandError(f"{path} is larger than {limit} bytes")
-    return data
 
 
 def writeNew(path: Path, data: bytes) -> None:

@@ -11,8 +11,9 @@ from msgspec.structs import asdict
 from ...ledgers.changing import MAX_DOCUMENT
 from .._arguments import jsonOption, makeCommand, options
 from .._command import Console, Exit
+from .._reading import readBounded
 from .._tables import showRecord
-from ._files import loadChange, loadJoinRequest, readBounded, showChange
+from ._files import loadChange, loadJoinRequest, showChange
 from ._parameters import FILE
 from .init import describeJoinRequest
 

@@ -1,0 +1,22 @@
+"""
+Reading files of operators, as a whole.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ._command import CommandError
+
+
+def readBounded(path: Path, limit: int) -> bytes:
+    """
+    The content of a file.
+
+    @raise CommandError: it has more bytes than it may have.
+    """
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise CommandError(f"{path} is larger than {limit} bytes")
+    return data
