@@ -32,6 +32,7 @@ from ._history import BLOCKS_A_STEP, HeightsBelow, checkIndex
 from ._offsets import locateOffset
 from ._places import Places
 from ._positions import StoredPosition
+from ._requests import checkLogIn
 from ._subscription import LogSubscription
 
 MAX_PAGE: Final = 4 * 1024 * 1024
@@ -293,6 +294,7 @@ class EventReading:
             committed = follower.committed
             while follower.height < committed and not self._isDrained:
                 await deferLater(self._reactor, 0)
+            checkLogIn(principal)
             read.subscription = self._subscribe(principal, request, follower, start, read)
             read.subscription.resume()
             read.check()
@@ -354,8 +356,7 @@ class EventReading:
         isAtEnd = False
         while not (page.isFull or isAtEnd) and self._reactor.seconds() < deadline:
             await turns.turn()
-            if principal.isRevoked:
-                raise NotAuthenticated("the log-in has ended")
+            checkLogIn(principal)
             for _ in range(BLOCKS_A_STEP):
                 height = await heights.next(before)
                 if height is None:

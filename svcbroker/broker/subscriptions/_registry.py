@@ -17,12 +17,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from ...access import ANYBODY, Principal
-from ...errors import (
-    PatternInvalid,
-    SubscriptionExists,
-    SubscriptionNotFound,
-    TopicNotFound,
-)
+from ...errors import PatternInvalid, SubscriptionExists, SubscriptionNotFound, TopicNotFound
 from ...interfaces import Action, ILedger, ISubscriber, ISubscription
 from ...model import (
     DurablePage,
@@ -51,7 +46,7 @@ from ._positions import (
     StoredPosition,
 )
 from ._reading import EventReading
-from ._requests import canonicalId, kindOf
+from ._requests import canonicalId, checkLogIn, kindOf
 from ._subscription import LogSubscription
 from ._walks import HistoryTurns
 
@@ -158,6 +153,7 @@ class Subscriptions:
         counts for a new one.
 
         @raise GroupUnknown: the broker does not serve the group.
+        @raise NotAuthenticated: the log-in has ended meanwhile.
         @raise NotAuthorized: the principal may read nothing that a filter matches.
         @raise QuotaExceeded: the account has as many subscriptions as it may have, or as many
             durable ones.
@@ -219,6 +215,7 @@ class Subscriptions:
                 self._positions.keepFilters(subscriptionId, request.group, request.filters)
         finally:
             self._reserved.discard(subscriptionId)
+        checkLogIn(principal)
         subscription = LogSubscription(
             subscriptionId=subscriptionId,
             principal=principal,
@@ -440,9 +437,9 @@ class Subscriptions:
         records = []
         for number, subscription in enumerate(tuple(self._live.values()), 1):
             isOwn = subscription.principal.name == principal.name
+            isSeen = isOwn or principal.may(Action.OPERATE, subscription.group)
             isLive = subscription.subscriptionId in self._live
-            isWanted = isLive and group in (None, subscription.group)
-            if isWanted and (isOwn or principal.may(Action.OPERATE, subscription.group)):
+            if isLive and isSeen and group in (None, subscription.group):
                 records.append(await subscription.record())
             if not number % LISTED_AT_ONCE:
                 await deferLater(self._reactor, 0)

@@ -1,12 +1,13 @@
 """
-What is read from requests for subscriptions.
+What is read from requests for subscriptions, and who may still make them.
 """
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from ...errors import SubscriptionIdInvalid
+from ...access import Principal
+from ...errors import NotAuthenticated, SubscriptionIdInvalid
 from ...model import InterfaceType, SubscribeRequest
 
 
@@ -21,6 +22,16 @@ def kindOf(request: SubscribeRequest) -> tuple[str, bool]:
     if request.interfaceType is InterfaceType.STOMP:
         return "stomp", isDurable
     return "webhook" if isDurable else "follow", isDurable
+
+
+def checkLogIn(principal: Principal) -> None:
+    """
+    Check that a principal may still act, after something that took its time.
+
+    @raise NotAuthenticated: its log-in has ended.
+    """
+    if principal.isRevoked:
+        raise NotAuthenticated("the log-in has ended")
 
 
 def canonicalId(asked: str) -> str:

@@ -500,6 +500,19 @@ class AccessTests(ReadingTestCase):
             self.fixture.turn()
             self.failureResultOf(asked, errors.NotAuthenticated)
 
+    def test_endOfTheAccountIsSeenBeforeItsReadBegins(self) -> None:
+        fixture = self.fixture
+        first = fixture.publish("a", b"x")
+        located: Deferred[Position] = Deferred()
+        self.patch(fixture.ledger, "locate", lambda eventId: located)
+        ann = principalOf("subscribe 1 #")
+        asked = self.ask(principal=ann, wait=30, offset=first)
+        self.assertNoResult(asked)
+        ann.revoke()
+        located.callback(Position(1, 0))
+        fixture.turn()
+        self.failureResultOf(asked, errors.NotAuthenticated)
+
 
 class WaitingTests(SynchronousTestCase):
     def test_onlyWhatMayBeCountedIsTakenOff(self) -> None:

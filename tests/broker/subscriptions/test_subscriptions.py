@@ -619,6 +619,20 @@ class SubscriptionTests(SynchronousTestCase):
         flushed.callback(None)
         self.successResultOf(subscribed)
 
+    def test_accountThatEndsMeanwhileGetsNoSubscription(self) -> None:
+        """A webhook subscribes again as soon as its account is back."""
+        flushed: Deferred[None] = Deferred()
+        self.patch(self.fixture.positions, "flush", lambda: flushed)
+        ann = principalOf("subscribe 1 #")
+        request = SubscribeRequest(
+            interfaceType=InterfaceType.STOMP, group="1", filters=("a",), isDurable=True
+        )
+        subscribed = self.fixture.subscriptions.subscribe(ann, request, Reader())
+        ann.revoke()
+        flushed.callback(None)
+        self.failureResultOf(subscribed, errors.NotAuthenticated)
+        self.assertEqual(ann.usage.used("subscriptions"), 0)
+
     def test_olderLog(self) -> None:
         """A position beyond the log's end, as after restoring a backup, misses nothing new."""
         fixture = self.fixture
