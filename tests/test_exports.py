@@ -222,6 +222,7 @@ class FaceTests(SynchronousTestCase):
             "transferChain",
             "readChain",
             "readCopy",
+            "readKeyFiles",
             "refusedName",
             "storedHistory",
             "storedLog",

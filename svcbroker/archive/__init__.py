@@ -28,6 +28,7 @@ from ._layout import (
     groupDirectory,
     groupsIn,
     markCopy,
+    readKeyFiles,
     refusedName,
 )
 from ._logfiles import LogRefused, LogSource, LogUnreadable, exportLog, storedLog
@@ -106,6 +107,7 @@ __all__ = [
     "promote",
     "readChain",
     "readCopy",
+    "readKeyFiles",
     "refusedName",
     "storedHistory",
     "storedLog",

@@ -5,7 +5,7 @@ Reading the stores of a data directory, as they are, also while a daemon writes 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,18 +15,20 @@ from attrs import evolve, frozen
 
 from ..archive import (
     COPY_NAME,
+    KEYS_NAME,
     METADATA_NAME,
     STORE_NAME,
     Findings,
     auditDataDirectoryFiles,
     auditGroupFiles,
+    readKeyFiles,
 )
 from ..broker.subscriptions import POSITIONS, SECONDS_A_DAY, KeptPosition
 from ..carriers.mqtt.kept import SUBSCRIPTION as SESSIONS
 from ..carriers.mqtt.subscription import KeptSubscription
 from ..carriers.webhook import KIND as WEBHOOKS
 from ..carriers.webhook import WebhookRecord, decodeRecord
-from ..chain import Header, Malformed
+from ..chain import Genesis, Header, Malformed, ValidatorSet
 from ..daemon.auditing import AUDIT, readAudit
 from ..ledgers.pbft import EVIDENCE_NAME
 from ..model import Position
@@ -65,6 +67,9 @@ def readChain(directory: Path, ledger: str, now: float) -> tuple[ChainFacts, flo
     if not path.exists():
         return evolve(facts, exists=False), growth
     losses: list[str] = []
+    validators: Collection[bytes] = ()
+    # Before the chain: a key change of a running daemon may remove them meanwhile.
+    keys = {file.key for file in readKeyFiles(directory / KEYS_NAME)}
     try:
         # Before the chain, which a running daemon writes first.
         tip = readTip(path)
@@ -85,13 +90,17 @@ def readChain(directory: Path, ledger: str, now: float) -> tuple[ChainFacts, flo
                         isEngines=isEngineCertificate(last.certificate),
                     )
                     growth = _growthOf(snapshot, facts.height, now)
+                if not facts.isEngines:
+                    validators = _validatorsOf(snapshot)
     except StorageOutdated as error:
         return evolve(facts, error=str(error), isOlder=True), growth
     except (StorageError, Malformed) as error:
         return evolve(facts, error=str(error)), growth
     beside = Findings(directory.name)
-    auditGroupFiles(directory, None, (), beside, hasEngine=facts.isEngines)
+    auditGroupFiles(directory, validators, keys, beside, hasEngine=facts.isEngines)
     damage = [f"{each.place}: {each.problem}" for each in beside.kept if each.isDamage]
+    if validators and not keys and ledger == "pbft" and not (directory / COPY_NAME).exists():
+        damage.append(f"{KEYS_NAME}: there are no keys, so the chain can be read but not go on")
     evidence = directory / EVIDENCE_NAME
     facts = evolve(
         facts,
@@ -101,6 +110,15 @@ def readChain(directory: Path, ledger: str, now: float) -> tuple[ChainFacts, flo
         evidence=str(evidence) if evidence.exists() else "",
     )
     return facts, growth
+
+
+def _validatorsOf(snapshot: Snapshot) -> Collection[bytes]:
+    """The public keys of the replicas that decide the next block."""
+    rows = snapshot.reader().validatorSets()
+    if rows:
+        return ValidatorSet.decode(rows[-1].encoded).keys
+    [(genesis,)] = snapshot.rows("SELECT genesis FROM chain")
+    return Genesis.decode(genesis).validatorSet.keys
 
 
 def _timeOf(reader: ChainReader, height: int) -> float:

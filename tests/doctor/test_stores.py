@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -69,7 +70,19 @@ class ChainTests(ArchiveTestCase):
     def test_damagedKeyIsSeen(self) -> None:
         (self.directory / "keys/node0.key").write_text("no key")
         facts, _ = readChain(self.directory, "pbft", MADE)
-        self.assertEqual(facts.damage, ["keys/node0.key: it is not a key"])
+        self.assertEqual(facts.damage[0], "keys/node0.key: it is not a key")
+
+    def test_missingKeysAreSeen(self) -> None:
+        """The daemon does not start without one of them, nor without all."""
+        (self.directory / "keys/node2.key").unlink()
+        [damage] = readChain(self.directory, "pbft", MADE)[0].damage
+        self.assertIn("keys: no file has the key of replica 2, whose public one is ", damage)
+        shutil.rmtree(self.directory / "keys")
+        [damage] = readChain(self.directory, "pbft", MADE)[0].damage
+        self.assertEqual(damage, "keys: there are no keys, so the chain can be read but not go on")
+        self.assertEqual(readChain(self.directory, "", MADE)[0].damage, [])
+        (self.directory / "copy-of").write_text("{}")
+        self.assertEqual(readChain(self.directory, "pbft", MADE)[0].damage, [])
 
     def test_copyIsSeen(self) -> None:
         (self.directory / "copy-of").write_text("{}")
