@@ -286,10 +286,13 @@ class KeptPositions:
         """The ids of all positions, or of those of a group or an owner, in no particular order."""
         if group is None and owner is None:
             return tuple(self._index)
+        # There may be a hundred thousand, so nothing is made for each.
+        name, account = ("", "") if owner is None else (owner.name, owner.account)
         return [
             each
             for each, index in self._index.items()
-            if group in (None, index.group) and owner in (None, Owner(index.owner, index.account))
+            if (group is None or index.group == group)
+            and (owner is None or (index.owner == name and index.account == account))
         ]
 
     def servedDays(self, group: str) -> ServedDays | None:
