@@ -22,6 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svcbroker.access import parseAccounts
 from svcbroker.broker import Publication
+from svcbroker.commands._tree import commandOptions, commands
 from svcbroker.daemon.config import SETTINGS, makeConfig
 from svcbroker.errors import TABLE
 from svcbroker.interfaces import ILedgerFactory, InvalidDescription, submit
@@ -116,6 +117,24 @@ class TableTests(SynchronousTestCase):
         self.assertNotIn("``nodes``", tables.cometbftText())
         for name in ("jwt", "audience", "mosquitto", "acl"):
             self.assertIn(f"``{name}``", tables.authenticatorsText())
+
+    def test_everyOptionOfCommandsIsDocumented(self) -> None:
+        """Each in the section of its command; those of connections and settings once for all."""
+        text, _, common = tables.commandsText().partition(".. _connection-options:")
+        parts = re.split(r"^(svcbroker [a-z ]+)\n-+\n", text, flags=re.M)
+        sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+        for command, context in commands():
+            if context.parent is None:
+                continue
+            section = sections[context.command_path]
+            for title, options in commandOptions(command, context).items():
+                for name in options:
+                    if title == "Connection":
+                        self.assertEqual(common.count(f"``{name}``"), 1, name)
+                    elif title == "Settings":
+                        self.assertIn("settings of the daemon", section)
+                    elif name != "-h, --help":
+                        self.assertEqual(section.count(f"``{name}``"), 1, name)
 
 
 class PageTests(SynchronousTestCase):

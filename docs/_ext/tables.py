@@ -17,6 +17,8 @@ from msgspec import Struct, UnsetType
 from msgspec.structs import fields
 
 from svcbroker import errors
+from svcbroker.commands._connection import SECTION
+from svcbroker.commands._tree import commandOptions, commands
 from svcbroker.daemon import config
 from svcbroker.daemon.settings import Flag
 from svcbroker.interfaces import IAuthenticatorFactory
@@ -267,6 +269,50 @@ def cometbftText() -> str:
     return _pluginTable(factory)
 
 
+def _escaped(text: str) -> str:
+    """Plain text in one line of reStructuredText."""
+    return re.sub(r"([\\*`|_])", r"\\\1", " ".join(text.split()))
+
+
+def _helpText(text: str) -> Iterator[str]:
+    """A help text as click formats it: paragraphs are filled, but for those marked with BS."""
+    for paragraph in cleandoc(text).split("\n\n"):
+        if paragraph.startswith("\b\n"):
+            yield ".. code-block:: text\n\n" + textwrap.indent(paragraph[2:], "   ")
+        else:
+            yield _escaped(paragraph)
+        yield ""
+
+
+def _optionTable(options: dict[str, str]) -> str:
+    rows = [(f"``{name}``", _escaped(meaning)) for name, meaning in options.items()]
+    return listTable(("option", "meaning"), rows, "36 64")
+
+
+def commandsText() -> str:
+    """The sections of all commands, and the options that many of them have."""
+    lines = []
+    connection: dict[str, str] = {}
+    for command, context in commands():
+        if context.parent is None:
+            continue
+        title, usage = context.command_path, " ".join(command.collect_usage_pieces(context))
+        lines += [title, "-" * len(title), "", f"``{title} {usage}``".replace(" ``", "``"), ""]
+        lines += _helpText(command.help or "")
+        options = commandOptions(command, context)
+        own = {name: text for name, text in options.get("", {}).items() if name != "-h, --help"}
+        if own:
+            lines += [_optionTable(own)]
+        if SECTION in options:
+            connection.update(options[SECTION])
+            lines += ["And the :ref:`connection options <connection-options>`.", ""]
+        if set(options) - {"", SECTION}:
+            lines += ["And the settings of the daemon: :ref:`settings`.", ""]
+    title = "Connection options"
+    lines += [".. _connection-options:", "", title, "-" * len(title), "", _optionTable(connection)]
+    return "\n".join(lines)
+
+
 TEXTS = {
     "svc-operations": operationsText,
     "svc-queries": queriesText,
@@ -278,5 +324,6 @@ TEXTS = {
     "svc-ledgers": ledgersText,
     "svc-authenticators": authenticatorsText,
     "svc-cometbft": cometbftText,
+    "svc-commands": commandsText,
 }
 """The text of each directive."""

@@ -12,13 +12,9 @@ import time
 from collections.abc import Iterator
 from inspect import cleandoc
 
-import click
-
 from svcbroker import __version__
-from svcbroker.commands._arguments import SectionedCommand
 from svcbroker.commands._connection import SECTION
-from svcbroker.commands._group import PROGRAM
-from svcbroker.commands._main import makeGroup
+from svcbroker.commands._tree import commandOptions, commands
 
 
 def escape(text: str) -> str:
@@ -36,38 +32,33 @@ def paragraphs(text: str) -> Iterator[str]:
             yield f".PP\n{escape(paragraph)}"
 
 
-def describe(
-    command: click.Command, context: click.Context, connection: dict[str, str]
-) -> Iterator[str]:
+def entries(options: dict[str, str]) -> Iterator[str]:
+    """Options, and what they mean."""
+    for name, meaning in options.items():
+        yield f".TP\n.B {escape(name)}\n{escape(meaning)}"
+
+
+def describe(connection: dict[str, str]) -> Iterator[str]:
     """
-    A command and its subcommands.
+    The options of the program, and all commands.
 
     @param connection: is given the options that say which broker is meant, which many commands
         have.
     """
-    if context.parent is not None:
-        usage = " ".join(command.collect_usage_pieces(context))
-        yield f".SS \\fB{escape(context.command_path)}\\fR {escape(usage)}"
-        yield from paragraphs(command.help or "")
-    shared = command.sections.get(SECTION, ()) if isinstance(command, SectionedCommand) else ()
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is None or not isinstance(parameter, click.Option):
-            continue
-        if parameter.name in shared:
-            connection[record[0]] = record[1]
-        else:
-            yield f".TP\n.B {escape(record[0])}\n{escape(record[1])}"
-    if shared:
-        yield ".PP\nIt takes the connection options."
-    if isinstance(command, click.Group):
+    for command, context in commands():
+        if context.parent is not None:
+            usage = " ".join(command.collect_usage_pieces(context))
+            yield f".SS \\fB{escape(context.command_path)}\\fR {escape(usage)}"
+            yield from paragraphs(command.help or "")
+        sections = commandOptions(command, context)
+        shared = sections.pop(SECTION, {})
+        connection.update(shared)
+        for options in sections.values():
+            yield from entries(options)
+        if shared:
+            yield ".PP\nIt takes the connection options."
         if context.parent is None:
             yield ".SH COMMANDS"
-        for name in command.list_commands(context):
-            each = command.get_command(context, name)
-            assert each is not None
-            inner = click.Context(each, parent=context, info_name=name)
-            yield from describe(each, inner, connection)
 
 
 def manualPage(date: str) -> str:
@@ -76,8 +67,7 @@ def manualPage(date: str) -> str:
 
     @param date: the day that it shows.
     """
-    group = makeGroup()
-    context = click.Context(group, info_name=PROGRAM, **group.context_settings)
+    group, context = next(commands())
     connection: dict[str, str] = {}
     lines = [
         f'.TH SVCBROKER 1 "{date}" "svcbroker {__version__}" "User Commands"',
@@ -88,9 +78,9 @@ def manualPage(date: str) -> str:
         ".SH DESCRIPTION",
         *paragraphs(group.help or ""),
         ".SH OPTIONS",
-        *describe(group, context, connection),
+        *describe(connection),
         ".SH CONNECTION OPTIONS",
-        *(f".TP\n.B {escape(name)}\n{escape(text)}" for name, text in connection.items()),
+        *entries(connection),
         ".SH FILES",
         ".TP\n.I /etc/svcbroker/svcbroker.toml\nThe configuration of the service.",
         ".TP\n.I /var/lib/svcbroker\nIts data.",
