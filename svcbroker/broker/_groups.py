@@ -16,6 +16,9 @@ from ..interfaces import ILedger
 
 DEFAULT_GROUP: Final = "1"
 
+_SHOWN: Final = 100
+"""How much of the id of an unknown group is shown, in characters."""
+
 
 @frozen(kw_only=True)
 class Limits:
@@ -69,7 +72,7 @@ class Groups:
             principal.requireGroup(groupId)
         ledger = self._ledgers.get(groupId)
         if ledger is None:
-            raise GroupUnknown()
+            raise GroupUnknown(f"{GroupUnknown.text}: {groupId[:_SHOWN]}")
         return groupId, ledger
 
     def items(self) -> list[tuple[str, ILedger]]:

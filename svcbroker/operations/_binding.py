@@ -155,7 +155,7 @@ def _reader(operation: Operation, broker: Broker, form: _Form) -> _Reader:
             except GroupUnknown as error:
                 if isAbsent:
                     raise
-                raise GroupUnknown(f"{name}: {error.message}: {found[:_SHOWN]}") from None
+                raise GroupUnknown(f"{name}: {error.message}") from None
         return arguments
 
     return read

@@ -304,7 +304,8 @@ class Subscriptions:
             if not isPattern(filter):
                 topic = ledger.topicState(filter)
                 if topic is None or not topic.isOpen:
-                    raise TopicNotFound()
+                    which = f": {filter}" if len(filters) > 1 else ""
+                    raise TopicNotFound(f"{TopicNotFound.text}{which}")
 
     def hold(self, subscriptionId: str, holder: Holder) -> None:
         """

@@ -342,6 +342,12 @@ class SubscriptionTests(SynchronousTestCase):
             with self.assertRaises(errors.EventIdInvalid):
                 parseOffset(text)
 
+    def test_ofSeveralTopicsTheMissingOneIsNamed(self) -> None:
+        with self.assertRaisesRegex(errors.TopicNotFound, "^topic does not exist: nowhere$"):
+            self.fixture.subscribe("a", "nowhere", mustExist=True)
+        with self.assertRaisesRegex(errors.TopicNotFound, "^topic does not exist$"):
+            self.fixture.subscribe("nowhere", mustExist=True)
+
     def test_offsetsTellNothingOfEventsThatMayNotBeRead(self) -> None:
         fixture = self.fixture
         secret = parseOffset(fixture.publish("b", b"x"))

@@ -114,6 +114,10 @@ class SendTests(SynchronousTestCase):
                 self.assertEqual((answer.command, answer["code"]), ("ERROR", code), headers)
                 self.assertEqual(answer.headers.get("receipt-id"), more.get("receipt"))
 
+    def test_unknownGroupsAreNamed(self) -> None:
+        answer = Server().connect().ask("SEND", {"destination": "a", "groupId": "9" * 200}, b"x")
+        self.assertEqual(answer["message"], "group is unknown: " + "9" * 100)
+
     def test_refusedByTheChain(self) -> None:
         """Time-outs and refusals by the chain are errors too."""
         server = Server()
