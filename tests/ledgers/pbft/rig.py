@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
+from hashlib import shake_256
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ class LedgerRig:
 
     def _random(self, size: int) -> bytes:
         self._entropy += 1
-        return sha256(b"%d %d" % (self.salt, self._entropy)).digest()[:size]
+        return shake_256(b"%d %d" % (self.salt, self._entropy)).digest(size)
 
     def start(self) -> LedgerRig:
         """Start the ledger."""
