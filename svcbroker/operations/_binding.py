@@ -323,6 +323,8 @@ class BatchCalls:
     @ivar read: reads the C{params} of a call of a principal, as JSON text.
     @ivar readPlain: reads those of many plain calls. It raises an error if those of any call are
         wrong, which L{read} finds.
+    @ivar readMany: reads those of many calls, as JSON text. It raises an error if those of any call
+        are wrong, or the call is not plain.
     @ivar perform: makes calls that were read, for that principal; its Deferred fires with the
         outcome of each.
     """
@@ -330,6 +332,7 @@ class BatchCalls:
     plainParams: type[Struct]
     read: Callable[[Principal, Raw], Any]
     readPlain: Callable[[Principal, Sequence[Struct]], list[Any]]
+    readMany: Callable[[Principal, Sequence[Raw]], list[Any]]
     perform: ManyCall
 
 
@@ -345,10 +348,26 @@ def bindBatch(operation: Operation, broker: Broker) -> BatchCalls | None:
     item, read = batch.item, _paramsReader(operation, broker)
     readColumns = _columnsReader(operation, broker, _TYPED)
     fields = [(each.name, each.type.jsonType | None, None) for each in operation.parameters]
+    plainParams = defstruct("PlainParams", fields)
+    decoder: Decoder[Any] = Decoder(list[plainParams])  # type: ignore[valid-type]
+
+    def readPlain(principal: Principal, calls: Sequence[Struct]) -> list[Any]:
+        return list(map(item, *readColumns(principal, calls)))
+
+    def readMany(principal: Principal, calls: Sequence[Raw]) -> list[Any]:
+        try:
+            plain = decoder.decode(b"[%b]" % b",".join(calls))
+        except (DecodeError, RecursionError):
+            plain = ()
+        if len(plain) != len(calls):
+            raise ParameterInvalid("not all calls are plain")
+        return readPlain(principal, plain)
+
     return BatchCalls(
-        defstruct("PlainParams", fields),
+        plainParams,
         lambda principal, params: item(**read(principal, params)),
-        lambda principal, calls: list(map(item, *readColumns(principal, calls))),
+        readPlain,
+        readMany,
         batch.method(broker),
     )
 

@@ -254,6 +254,18 @@ class JSONRPC:
         self, principal: Principal, method: _Method, calls: Sequence[Any]
     ) -> Sequence[_Answer]:
         assert method.batch is not None
+        try:
+            items = method.batch.readMany(principal, [call.params for call in calls])
+        except BrokerError:
+            return await self._performEach(principal, method, calls)
+        outcomes = await self._outcomes(principal, method.batch, items)
+        return list(map(self._answerTo, outcomes, repeat(method), calls))
+
+    async def _performEach(
+        self, principal: Principal, method: _Method, calls: Sequence[Any]
+    ) -> Sequence[_Answer]:
+        """Make calls of which one at least is wrong, or not plain."""
+        assert method.batch is not None
         answers: list[_Answer] = [None] * len(calls)
         places: list[int] = []
         items: list[Any] = []

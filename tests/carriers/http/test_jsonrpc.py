@@ -408,6 +408,18 @@ class BatchTests(JSONRPCTestCase):
             )
             self.assertEqual([each["result"]["status"] for each in answers], ["SUCCESS"] * count)
 
+    def test_absentParamsInABatchAreRefused(self) -> None:
+        """Also where the call has no other one beside it that could be read."""
+        absent = {"jsonrpc": "2.0", "id": 1, "method": "publish"}
+        blank, code = errors.TopicBlank.code, errors.ContentBlank.code
+        for batch, codes in (
+            ([absent], [blank]),
+            ([absent] * 2, [blank] * 2),
+            ([absent, {**absent, "params": {"topic": "t"}}], [blank, code]),
+        ):
+            answers = self.ask(batch)
+            self.assertEqual([each["error"]["data"]["code"] for each in answers], codes)
+
     def test_batchOfNotificationsIsNotAnswered(self) -> None:
         self.assertIsNone(self.ask([{"jsonrpc": "2.0", "method": "list"}] * 2))
 
