@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import Final, TextIO
 
 import click
@@ -68,6 +69,7 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     @param commands: the commands that there are.
     @return: the exit code.
     """
+    _prepareStreams()
     console = Console()
     group = makeGroup(commands)
     context = click.Context(group, info_name=PROGRAM, obj=console, **group.context_settings)
@@ -87,6 +89,9 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     except OSError as error:
         path = "" if error.filename is None else f"{error.filename}: "
         return _fail(context, console, f"{path}{error.strerror or error}", Exit.USAGE)
+    except UnicodeEncodeError as error:
+        # An argument, as Python has bytes that are not UTF-8.
+        return _fail(context, console, f"{ascii(error.object)[:200]} is not UTF-8", Exit.USAGE)
     except Exception as error:
         if context.params.get("traceback"):
             console.warn(traceback.format_exc().rstrip())
@@ -95,6 +100,23 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     finally:
         _discardUnwritable(console.output)
         _discardUnwritable(console.errors)
+
+
+def _prepareStreams() -> None:
+    """
+    Make standard streams that can be used. One that is closed gets a file that can be neither read
+    nor written, so that commands fail as on other errors, and no other file gets its number. What
+    the encoding of standard output does not have is written as an escape sequence.
+    """
+    for name, mode, opposite in (
+        ("stdin", "r", os.O_WRONLY),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_RDONLY),
+    ):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, opposite), mode, encoding="utf-8"))
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(group: CommandGroup, context: click.Context, argv: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,43 @@ class TableTests(SynchronousTestCase):
         with process:
             errors = process.communicate()[1]
         self.assertEqual((errors, process.returncode), (b"svcbroker: No space left on device\n", 2))
+
+    def test_closedStreamsAreErrors(self) -> None:
+        """A closed stream is one that cannot be read or written, and takes no file's number."""
+        key = self.mktemp()
+        sign = ("sign", f"--key={key}", f"--chain={'0' * 64}", "--topic=a")
+        for number, argv, code, errors in [
+            (1, ("--version",), 2, b"svcbroker: Bad file descriptor\n"),
+            (1, ("keygen", "--help"), 2, b"svcbroker keygen: Bad file descriptor\n"),
+            (2, ("nosuch",), 2, b""),
+            (0, ("keygen", key), 0, b""),
+            (0, sign, 2, b"svcbroker sign: Bad file descriptor\n"),
+        ]:
+            with self.process(
+                *("-m", "svcbroker.commands", *argv),
+                stdout=subprocess.DEVNULL,
+                preexec_fn=partial(os.close, number),
+            ) as process:
+                found = process.communicate()[1]
+            self.assertEqual((process.returncode, found), (code, errors), argv)
+
+    def test_outputWithoutCharacterIsEscaped(self) -> None:
+        """The encoding of standard output need not have all characters of a name."""
+        env = {"PYTHONIOENCODING": "ascii"}
+        code = (
+            "from svcbroker.commands import main; from svcbroker.commands._command import *;"
+            "from svcbroker.commands._arguments import makeCommand;"
+            "say = makeCommand('Say.')(lambda console: console.say('\u2603') or 0);"
+            "main(['say'], [Command('say', 'Say.', command=say)])"
+        )
+        with self.process("-c", code, env=env, stdout=subprocess.PIPE) as process:
+            self.assertEqual(process.communicate(), (b"\\u2603\n", b""))
+
+    def test_argumentThatIsNotUtf8IsRefused(self) -> None:
+        """What is sent to a broker is text. Names of files may have any bytes."""
+        with self.process("-m", "svcbroker.commands", "topic", "open", "t\udcff") as process:
+            found = process.communicate()[1], process.returncode
+        self.assertEqual(found, (b"svcbroker topic open: 't\\udcff' is not UTF-8\n", 2))
 
     def test_unwritableStandardErrorKeepsExitCode(self) -> None:
         """A broken pipe and a full disk under standard error do not change the exit code."""
