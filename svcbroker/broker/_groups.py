@@ -49,6 +49,9 @@ class Groups:
     def __iter__(self) -> Iterator[str]:
         return iter(self._ledgers)
 
+    def __len__(self) -> int:
+        return len(self._ledgers)
+
     def resolve(self, principal: Principal, groupId: str | None) -> str:
         """
         The group that is meant.

@@ -106,6 +106,7 @@ class JSONRPC:
             if method.batch is not None
         ]
         self._incidents = incidents
+        self._hasOneGroup = len(broker.groups) == 1
 
     def parse(self, query: bytes, contentType: bytes | None, body: bytes) -> Body:
         """Read a request. See L{Endpoint.parse}."""
@@ -134,8 +135,12 @@ class JSONRPC:
         return self._answerBatch(principal, body, connection)
 
     def isBatched(self, body: _Request) -> bool:
-        """Whether a request is a call that is made together with others of its kind."""
-        return isinstance(body, Call) and self._batchMethod(body) is not None
+        """See L{Endpoint.isOneOfMany<.routes.Endpoint>}."""
+        return (
+            isinstance(body, Call)
+            and self._batchMethod(body) is not None
+            and (self._hasOneGroup or b"groupId" not in bytes(body.params))
+        )
 
     @asDeferred
     async def answerCalls(self, principal: Principal, calls: Sequence[Call]) -> Sequence[_Answer]:

@@ -199,6 +199,11 @@ def restEndpoints(
 
     @param prefix: the path above them.
     """
+    hasOneGroup = len(broker.groups) == 1
+
+    def isOneOfMany(fields: Mapping[bytes, bytes]) -> bool:
+        return hasOneGroup or b"groupId" not in fields
+
     for operation in interface.operations:
         call, encode = bindText(operation, broker), resultEncoder(operation)
         callMany = bindTextBatch(operation, broker)
@@ -211,6 +216,7 @@ def restEndpoints(
                 encode=encode,
                 incidents=incidents,
                 callMany=callMany,
+                isOneOfMany=isOneOfMany,
                 addHeaders=_addHeaders if operation.name == "publish" else None,
             )
 

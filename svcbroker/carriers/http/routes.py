@@ -135,15 +135,15 @@ class Endpoint:
 
     @ivar method: GET, which serves HEAD too, or POST.
     @ivar path: exactly this path.
-    @ivar parse: makes the call's argument of query string, content type and body. A GET has
-        neither type nor body. May raise a L{BrokerError}.
-    @ivar call: makes the call for a principal, by a connection. May raise, and its Deferred may
-        fail.
-    @ivar addHeaders: adds header fields to the call's argument. May raise a L{BrokerError}. C{None}
+    @ivar parse: makes the call's argument of query string, content type and body, of which a GET
+        has neither. May raise a L{BrokerError}.
+    @ivar call: makes the call for a principal, by a connection. May raise or fail.
+    @ivar addHeaders: adds header fields to the call's argument; may raise a L{BrokerError}. C{None}
         where the call publishes nothing.
-    @ivar callMany: makes calls of a principal together; its Deferred fires with the outcomes as
+    @ivar callMany: makes calls of a principal together; its Deferred fires with all outcomes as
         that of L{make} does. C{None} where each call is made alone.
-    @ivar isOneOfMany: whether a call with this argument may be made by C{callMany}.
+    @ivar isOneOfMany: whether C{callMany} may make a call with this argument. One that names one of
+        several groups is made alone: no group waits for another.
     @ivar encode: encodes the result as JSON text; C{None} where there is nothing to answer.
     @ivar encodeError: encodes a failure.
     @ivar incidents: logs unexpected failures.

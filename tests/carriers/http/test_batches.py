@@ -174,6 +174,19 @@ class BatchTests(BatchTestCase):
         self.assertEqual([each["code"] for each in answers], [200203] * 2)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
 
+    def test_groupWaitsForNoOther(self) -> None:
+        """Where the ledger of one group is slow, publishes to another are answered."""
+        self.client.rest("open?topic=t&groupId=2")
+        self.fixture.second.isHolding = True
+        connections = self.send(
+            publish("x&groupId=2"),
+            rpc("publish", 1, topic="t", content="eA==", groupId="2"),
+            publish(),
+            rpc("publish", 2, topic="t", content="eA=="),
+        )
+        self.endTurn()
+        self.assertEqual([len(each.answers()) for each in connections], [0, 0, 1, 1])
+
     def test_clientThatLeavesConcernsNoOther(self) -> None:
         self.ledger.isHolding = True
         before, after, other = self.send(publish(), publish(), publish())
