@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -168,11 +167,13 @@ class TipFile:
         """
         Replace the content. Hot path: called after each commit.
         """
-        with suppress(OSError):
+        try:
             if self._descriptor is None:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
                 self._descriptor = os.open(self._path, flags, 0o600)
             os.pwrite(self._descriptor, tip.encode(), 0)
+        except OSError:
+            return
 
     def close(self) -> None:
         """Close the file."""

@@ -31,7 +31,8 @@ class Transactions:
         self.connection = connection
         self._path = path
         self._checkpoints = checkpoints
-        self._wal, _ = companions(path)
+        # A string, since it is looked at before each transaction.
+        self._wal = str(companions(path)[0])
         self._walInode = os.stat(self._wal).st_ino
         self._isUncertain = False
 
