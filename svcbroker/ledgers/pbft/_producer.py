@@ -221,11 +221,16 @@ class BlockProducer:
         self._call = None
         self._storingSince = self._reactor.seconds()
         storing = self._runInThread(self._store.append, appendOf(candidate, certificate.encode()))
-        storing.addCallbacks(
-            lambda _: self._stored(candidate),
-            lambda failure: self._notStored(failure, candidate, certificate),
-        )
-        storing.addErrback(lambda failure: self._log.failure("a stored block", failure))
+        storing.addBoth(self._written, candidate, certificate)
+
+    def _written(self, result: object, candidate: Candidate, certificate: Certificate) -> None:
+        try:
+            if isinstance(result, Failure):
+                self._notStored(result, candidate, certificate)
+            else:
+                self._stored(candidate)
+        except Exception:
+            self._log.failure("a stored block")
 
     def _stored(self, candidate: Candidate) -> None:
         now = self._reactor.seconds()
