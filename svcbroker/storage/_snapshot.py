@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
+from attrs import frozen
+
 from ._errors import StorageFailed, StorageOutdated, StorageRefused, isDamage, translated
 from ._files import companions, foreign, inspectFile, refusal
 from ._log import logProblem
@@ -72,8 +74,8 @@ class Snapshot:
         @raise StorageRefused: it is absent, foreign, damaged, or of another schema.
         """
         steps = schemaSteps()
-        inspectFile(path)
-        return cls._open(path, (LEDGER, len(steps)), madeBy(steps))
+        kind = _Kind(LEDGER, len(steps), lambda: inspectFile(path))
+        return cls._open(path, kind, madeBy(steps))
 
     @classmethod
     def ofMetadata(cls, path: Path) -> AbstractContextManager[Self]:
@@ -82,32 +84,35 @@ class Snapshot:
 
         @raise StorageRefused: as for L{ofLedger}.
         """
-        inspectFile(path, applicationId=None, what="a metadata store")
-        return cls._open(path, (METADATA, METADATA_VERSION), metadataContents())
+        what = "a metadata store"
+        kind = _Kind(
+            METADATA, METADATA_VERSION, lambda: inspectFile(path, applicationId=None, what=what)
+        )
+        return cls._open(path, kind, metadataContents())
 
     @classmethod
     @contextmanager
-    def _open(
-        cls, path: Path, identity: tuple[int, int], expected: Sequence[tuple[Any, ...]]
-    ) -> Iterator[Self]:
+    def _open(cls, path: Path, kind: _Kind, expected: Sequence[tuple[Any, ...]]) -> Iterator[Self]:
+        try:
+            seen = _signature(path)
+        except OSError:
+            kind.inspect()
+            raise
         log, index = companions(path)
         hasLog = log.exists() and (log.stat().st_size > 0 or index.exists())
         if not hasLog:
-            seen = _signature(path)
-            with closing(_connect(path, path, "mode=ro&immutable=1")) as connection:
-                _checkIdentity(path, connection, *identity)
+            with closing(_connect(path, path, "mode=ro&immutable=1", kind)) as connection:
                 yield cls(path, connection, expected, seen)
         elif index.exists():
-            with closing(_connect(path, path, "mode=ro")) as connection:
-                _checkIdentity(path, connection, *identity)
+            with closing(_connect(path, path, "mode=ro", kind)) as connection:
                 yield cls(path, connection, expected, None)
         else:
+            kind.inspect()
             with TemporaryDirectory(prefix="svcbroker-") as folder:
                 copy = Path(folder) / path.name
                 shutil.copyfile(path, copy)
                 shutil.copyfile(log, copy.with_name(log.name))
-                with closing(_connect(path, copy, "mode=rw")) as connection:
-                    _checkIdentity(path, connection, *identity)
+                with closing(_connect(path, copy, "mode=rw", kind)) as connection:
                     yield cls(path, connection, expected, None)
 
     @contextmanager
@@ -221,7 +226,43 @@ class Snapshot:
             syncFile(target)
 
 
-def _connect(path: Path, file: Path, options: str) -> sqlite3.Connection:
+@frozen
+class _Kind:
+    """
+    What a file should be.
+
+    @ivar applicationId: what its header has.
+    @ivar version: the number of its schema.
+    @ivar inspect: says what is wrong with a file that is none. Not called for others: it closes a
+        descriptor of the file, which drops the locks that a store of this process has on it.
+    """
+
+    applicationId: int
+    version: int
+    inspect: Callable[[], object]
+
+
+def _connect(path: Path, file: Path, options: str, kind: _Kind) -> sqlite3.Connection:
+    """
+    Open a file and check what it is.
+
+    @param path: what it is called in errors.
+    @raise StorageRefused: it is another one, or cannot be opened.
+    """
+    try:
+        connection = _connectAny(path, file, options)
+        try:
+            _checkIdentity(path, connection, kind.applicationId, kind.version)
+        except BaseException:
+            connection.close()
+            raise
+    except StorageRefused:
+        kind.inspect()
+        raise
+    return connection
+
+
+def _connectAny(path: Path, file: Path, options: str) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(
             f"{file.absolute().as_uri()}?{options}",

@@ -105,9 +105,12 @@ class ErasingTests(ErasingTestCase):
                 receipts=row.receipts,
                 erased={"a": ranges},
             )
-            started = time.process_time()
-            self.assertIsNotNone(stripBlock(block, chain.genesis.chain))
-            times.append(time.process_time() - started)
+            took = []
+            for _ in range(3):
+                started = time.process_time()
+                self.assertIsNotNone(stripBlock(block, chain.genesis.chain))
+                took.append(time.process_time() - started)
+            times.append(min(took))
         self.assertLess(times[1], 4 * times[0])
 
     def test_refusedPublishIsStoredWithoutContent(self) -> None:

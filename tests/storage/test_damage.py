@@ -7,13 +7,22 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.storage import StorageDamaged, StorageError, StorageRefused, Store, tipPath
+from svcbroker.storage import (
+    Snapshot,
+    StorageDamaged,
+    StorageError,
+    StorageRefused,
+    Store,
+    tipPath,
+)
 from tests.storage.chains import Chain, differences, newStore, seededChain
 
 
@@ -243,6 +252,47 @@ class DamageTests(SynchronousTestCase):
         log.write_bytes(b"")
         self.assertRaises(StorageDamaged, store.append, append)
         self.assertEqual(store.block(30), self.chain.appends[29].block)
+
+    def test_snapshotsKeepTheLocksOfAStore(self) -> None:
+        """
+        Another process that has read the file does not take itself for the last one that has it
+        open, which would remove the write-ahead log, also where this process has read the file.
+        """
+        store = Store.open(self.path)
+        self.addCleanup(store.close)
+        store.append(self.chain.add([("a", b"x")]))
+        with Snapshot.ofLedger(self.path) as snapshot:
+            self.assertIsNotNone(snapshot.reader().tip())
+        reading = f"connection = sqlite3.connect({str(self.path)!r})"
+        script = f"import sqlite3; {reading}; connection.execute('SELECT * FROM chain').fetchall()"
+        subprocess.run([sys.executable, "-c", f"{script}; connection.close()"], check=True)
+        store.append(self.chain.add([("a", b"y")]))
+
+    def test_snapshotsRefuseOtherFiles(self) -> None:
+        """
+        What is no ledger is refused with the reason.
+        """
+        other = self.directory / "other"
+        for data, reason in (
+            (None, "No such file"),
+            (b"", "is cut short"),
+            (b"x" * 200, "is not a ledger"),
+        ):
+            if data is not None:
+                other.write_bytes(data)
+            with (
+                self.assertRaisesRegex(StorageRefused, reason),
+                Snapshot.ofLedger(other),
+            ):
+                pass
+        with closing(sqlite3.connect(self.directory / "foreign")) as connection:
+            connection.execute("CREATE TABLE t (x)")
+            connection.commit()
+        with (
+            self.assertRaisesRegex(StorageRefused, "another program"),
+            Snapshot.ofLedger(self.directory / "foreign"),
+        ):
+            pass
 
     def test_fileInUseIsRefused(self) -> None:
         """
