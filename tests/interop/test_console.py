@@ -164,6 +164,25 @@ class PagesTests(ConsoleTestCase):
         await browser.waitForText("1 of 1 topics")
         await browser.waitFor("document.querySelector('.error') === null")
 
+    async def test_pageOpenedInBackgroundIsReadOnceItIsSeen(self) -> None:
+        """A page that cannot be seen asks for nothing."""
+        await self.open()
+        browser = self.browser
+        await self.publish("orders/zurich", 1)
+        await browser.open("about:blank")
+        await browser.command(
+            "Page.addScriptToEvaluateOnNewDocument",
+            source="Object.defineProperty(document, 'hidden', { get: () => !window.isSeen })",
+        )
+        await browser.open(f"{self.daemon.base}/console#topics")
+        await browser.waitForText("Search")
+        asked = "performance.getEntriesByType('resource').filter(({ name }) => /list/.test(name))"
+        self.assertEqual(await browser.evaluate(f"{asked}.length"), 0)
+        await browser.evaluate(
+            "window.isSeen = true, document.dispatchEvent(new Event('visibilitychange'))"
+        )
+        await browser.waitForText("1 of 1 topics")
+
     async def test_topicShowsEventsAsTheyCome(self) -> None:
         """The log is read page by page, from an id on, in each format; new events are followed."""
         await self.open()

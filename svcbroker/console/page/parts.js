@@ -5,7 +5,7 @@ import { NOT_AUTHORIZED } from "./api.js";
 import { formatTime, t } from "./texts.js";
 
 /**
- * Have a call made, and again when what it depends on changes.
+ * Have a call made, and again when what it depends on changes; while the page cannot be seen, as soon as it can.
  *
  * @param call makes the call; it is given a signal that aborts it.
  * @param inputs what the call depends on.
@@ -24,14 +24,16 @@ export function useCall(call, inputs, every = 0) {
     const abortion = new AbortController();
     let timer;
     const run = async () => {
-      if (!document.hidden) {
-        try {
-          const data = await call(abortion.signal);
-          if (!abortion.signal.aborted) setState({ data, error: null });
-        } catch (error) {
-          if (abortion.signal.aborted) return;
-          setState(({ data }) => ({ data, error }));
-        }
+      if (document.hidden) {
+        document.addEventListener("visibilitychange", run, { once: true, signal: abortion.signal });
+        return;
+      }
+      try {
+        const data = await call(abortion.signal);
+        if (!abortion.signal.aborted) setState({ data, error: null });
+      } catch (error) {
+        if (abortion.signal.aborted) return;
+        setState(({ data }) => ({ data, error }));
       }
       if (every && !abortion.signal.aborted) timer = setTimeout(run, every);
     };
