@@ -85,6 +85,24 @@ class ReplicasTests(ConsoleTestCase):
         await browser.press("Enter")
         await browser.waitForText("Log in as operator")
 
+    async def test_networkOfCommandsCanBeChanged(self) -> None:
+        """The form takes the values that a command has set: 0.07 is 7.000000000000001 per cent."""
+        await self.open("--faults", ledger="pbft:nodes=4", page="#replicas")
+        browser = self.browser
+        headers: Any = {
+            "Authorization": f"Bearer {self.token()}",
+            "Content-Type": "application/json",
+        }
+        network = json.dumps({"delay": [0.00125, 0.0025], "loss": 0.07}).encode()
+        made = await self.daemon.call("/admin/operator/faults/network", "POST", network, headers)
+        self.assertEqual(made["code"], 0, made)
+        await self.logIn()
+        await browser.waitForText("Faults on purpose")
+        form = "document.querySelector('[name=loss]').form"
+        self.assertTrue(await browser.evaluate(f"{form}.checkValidity()"))
+        values = f"[...{form}.elements].map(({{ value }}) => value).slice(0, 3)"
+        self.assertEqual(await browser.evaluate(values), ["0.00125", "0.0025", "7"])
+
     async def test_faultsAreOffByDefault(self) -> None:
         """The page says how they are switched on, and shows the nodes."""
         await self.open(ledger="pbft:nodes=4", page="#replicas")

@@ -71,12 +71,12 @@ function NetworkForm({ report, make }) {
     const number = (name) => Number(event.target.elements[name].value);
     return make("network", { delay: [number("shortest"), number("longest")], loss: number("loss") / 100 });
   };
-  const field = (name, value, most, step) => html`<label>${t(`faults.${name}`)}
-    <input name=${name} type="number" min="0" max=${most} step=${step} defaultValue=${value} required /></label>`;
+  const field = (name, value, most) => html`<label>${t(`faults.${name}`)}
+    <input name=${name} type="number" min="0" max=${most} step="any" defaultValue=${value} required /></label>`;
   return html`<form class="row" onSubmit=${submit}>
-    ${field("shortest", shortest, 60, 0.001)}
-    ${field("longest", longest, 60, 0.001)}
-    ${field("loss", report.loss * 100, 100, 0.1)}
+    ${field("shortest", shortest, 60)}
+    ${field("longest", longest, 60)}
+    ${field("loss", Number((report.loss * 100).toPrecision(12)), 100)}
     <button>${t("faults.apply")}</button>
   </form>`;
 }
