@@ -46,7 +46,7 @@ from ..model import (
 )
 from ..storage import BlockHeadRow, BlockRow, EventPlace, Store, TopicBlockRow, findItem
 from ._verifying import EventVerifier, checkedHeader, checkReceipts
-from ._views import blockOf, blockRecordOf, erasedError, eventOf
+from ._views import blockOf, blockRecordOf, erasedError, eventIdsOf, eventOf
 
 _MAX_HEIGHT = 2**63 - 1
 
@@ -202,7 +202,7 @@ class ChainReader:
             receipts = decodeReceipts(row.receipts)
             if self._store.isErasing():
                 transactions = self._withoutErased(transactions, receipts)
-            return blockOf(header, transactions, receipts)
+            return blockOf(header, transactions, eventIdsOf(height, transactions, receipts))
         except Malformed as error:
             raise Malformed(f"block {height}: {error}") from None
 

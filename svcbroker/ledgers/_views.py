@@ -229,32 +229,45 @@ def _encoded(request: Request) -> tuple[Kind, bytes]:
     return Kind.OPEN, b"" if request.authors is None else encodeAuthors(request.authors)
 
 
+def eventIdsOf(
+    height: int, transactions: Sequence[Transaction], receipts: Sequence[TransactionReceipt]
+) -> Sequence[EventId | None]:
+    """
+    The ids of the events of a block, in the order of its transactions; C{None} for transactions
+    that have published none.
+    """
+    done = Execution.DONE
+    return [
+        EventId(topicPrefix(transaction.topic), receipt.sequence, height)
+        if receipt.sequence and receipt.execution is done
+        else None
+        for transaction, receipt in zip(transactions, receipts, strict=True)
+    ]
+
+
 def receiptsOf(
     height: int,
     transactions: Sequence[Transaction],
     receipts: Sequence[TransactionReceipt],
+    ids: Sequence[EventId | None],
     earlier: Mapping[int, int],
 ) -> Sequence[Receipt]:
     """
     The receipts of a block that has become final, in the order of its transactions.
 
+    @param ids: those of its events, as L{eventIdsOf} gives them.
     @param earlier: for publishes that were published before, by their position in the block: the
         height of the first event's block.
     """
-    done = Execution.DONE
     made = [
         Receipt(
             execution=receipt.execution,
             transactionHash=transaction.hash,
             height=height,
-            eventId=(
-                EventId(topicPrefix(transaction.topic), receipt.sequence, height)
-                if receipt.sequence and receipt.execution is done
-                else None
-            ),
+            eventId=id,
             sequence=receipt.sequence,
         )
-        for transaction, receipt in zip(transactions, receipts, strict=True)
+        for transaction, receipt, id in zip(transactions, receipts, ids, strict=True)
     ]
     for position, first in earlier.items():
         id = EventId(topicPrefix(transactions[position].topic), made[position].sequence, first)
@@ -318,17 +331,17 @@ def erasedError(header: Header, transaction: Transaction) -> EventErased:
 
 
 def blockOf(
-    header: Header, transactions: Sequence[Transaction], receipts: Sequence[TransactionReceipt]
+    header: Header, transactions: Sequence[Transaction], ids: Sequence[EventId | None]
 ) -> Block:
-    """A final block as a follower reads it."""
+    """
+    A final block as a follower reads it.
+
+    @param ids: those of its events, as L{eventIdsOf} gives them.
+    """
     events = [
-        eventOf(
-            transaction,
-            EventId(topicPrefix(transaction.topic), receipt.sequence, header.height),
-            index,
-        )
-        for index, (transaction, receipt) in enumerate(zip(transactions, receipts, strict=True))
-        if receipt.execution is Execution.DONE and receipt.sequence
+        eventOf(transaction, id, index)
+        for index, (transaction, id) in enumerate(zip(transactions, ids, strict=True))
+        if id is not None
     ]
     return Block(
         height=header.height,

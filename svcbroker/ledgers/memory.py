@@ -20,7 +20,6 @@ from ..chain import (
     Header,
     MemoryKeys,
     Transaction,
-    TransactionReceipt,
     proposeBlock,
 )
 from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
@@ -55,6 +54,7 @@ from ._views import (
     blockRecordOf,
     brokerAddress,
     erasedError,
+    eventIdsOf,
     receiptsOf,
     transactionRecordOf,
 )
@@ -86,11 +86,11 @@ class _StoredBlock:
 
     header: Header
     transactions: list[Transaction]
-    receipts: Sequence[TransactionReceipt]
+    ids: Sequence[EventId | None]
 
     def read(self) -> Block:
         """The block as a follower reads it."""
-        return blockOf(self.header, self.transactions, self.receipts)
+        return blockOf(self.header, self.transactions, self.ids)
 
 
 @implementer(ILedger)
@@ -147,13 +147,14 @@ class MemoryLedger:
         )
         outcome = candidate.outcome
         self._state.apply(outcome, candidate.history)
-        block = _StoredBlock(candidate.header, list(candidate.transactions), outcome.receipts)
+        height, receipts = candidate.header.height, outcome.receipts
+        ids = eventIdsOf(height, candidate.transactions, receipts)
+        block = _StoredBlock(candidate.header, list(candidate.transactions), ids)
         self._blocks.append(block)
         for erased in outcome.erased:
             self._erase(erased)
         self._observers.tell(block.read)
-        height = block.header.height
-        return receiptsOf(height, block.transactions, block.receipts, outcome.earlier)
+        return receiptsOf(height, candidate.transactions, receipts, ids, outcome.earlier)
 
     def _erase(self, erased: ErasedRange) -> None:
         """Remove the content of some events."""

@@ -36,7 +36,7 @@ from ...model import Execution, Health, LedgerMeasures, NodeRecord, Page, Reques
 from ...net.deferreds import asDeferred
 from ...storage import StorageError
 from .._stored import StoredLedger
-from .._views import TransactionMaker, blockOf, receiptsOf
+from .._views import TransactionMaker, blockOf, eventIdsOf, receiptsOf
 from ._admin import Picture, healthOf, nodeCount, nodeRecords, takePicture
 from ._application import ApplicationFailed, ChainApplication
 from ._batch import BatchMaker, Identity
@@ -268,9 +268,10 @@ class CometLedger(StoredLedger):
         receipts: Sequence[TransactionReceipt],
         earlier: Mapping[int, int],
     ) -> None:
+        ids = eventIdsOf(header.height, transactions, receipts)
         if self._outbox:
-            self._outbox.committed(receiptsOf(header.height, transactions, receipts, earlier))
-        self._observers.tell(lambda: blockOf(header, transactions, receipts))
+            self._outbox.committed(receiptsOf(header.height, transactions, receipts, ids, earlier))
+        self._observers.tell(lambda: blockOf(header, transactions, ids))
         if self._draining is not None and self._call is not None and not self._outbox:
             # Not from within commit: its answer to the engine comes first.
             self._call.reset(0)

@@ -35,7 +35,7 @@ from ...model import Health, LedgerMeasures, NodeRecord, NodeType, Page, Request
 from ...net.deferreds import asDeferred
 from ...storage import StorageError, StorageFailed, Store
 from .._stored import StoredLedger
-from .._views import blockOf
+from .._views import blockOf, eventIdsOf
 from ._following import CopyRefused, PartVerifier, Refusal
 from ._opening import createCopy, explaining, hasCopy, openCopy
 from ._original import WAIT, Answer, Original, OriginalUnavailable
@@ -266,9 +266,10 @@ class CopyLedger(StoredLedger):
             self._erasing.wake()
         for block in blocks:
             receipts = decodeReceipts(block.append.block.receipts)
+            ids = eventIdsOf(block.header.height, block.transactions, receipts)
             self._observers.tell(
-                lambda block=block, receipts=receipts: blockOf(  # type: ignore[misc]
-                    block.header, block.transactions, receipts
+                lambda block=block, ids=ids: blockOf(  # type: ignore[misc]
+                    block.header, block.transactions, ids
                 )
             )
 

@@ -23,7 +23,7 @@ from ...storage import StorageError, StorageFailed, Store
 from .._erasing import ErasingJob
 from .._observers import Observers
 from .._stored import LATENCY_BOUNDS, SYNC_BOUNDS
-from .._views import blockOf, receiptsOf
+from .._views import blockOf, eventIdsOf, receiptsOf
 from ._application import BlockApplication
 from ._pool import TransactionPool
 from ._replicaset import ReplicaSet
@@ -250,9 +250,10 @@ class BlockProducer:
         done = self._pool.take(len(candidate.transactions))
         done.measure(self.latency, now)
         self._schedule()
-        block = (candidate.transactions, candidate.outcome.receipts)
-        done.settle(receiptsOf(header.height, *block, candidate.outcome.earlier))
-        self._observers.tell(lambda: blockOf(header, *block))
+        transactions, outcome = candidate.transactions, candidate.outcome
+        ids = eventIdsOf(header.height, transactions, outcome.receipts)
+        done.settle(receiptsOf(header.height, transactions, outcome.receipts, ids, outcome.earlier))
+        self._observers.tell(lambda: blockOf(header, transactions, ids))
         # From here, since to answer many clients takes some milliseconds itself.
         self._expectUntil = self._reactor.seconds() + MAX_ANSWER_TIME
         self._stopIfDrained()

@@ -18,6 +18,7 @@ from svcbroker.broker import EventPage, ReadRequest
 from svcbroker.broker.subscriptions import _reading
 from svcbroker.chain import proposeBlock
 from svcbroker.interfaces import submit
+from svcbroker.ledgers._views import eventIdsOf
 from svcbroker.ledgers.memory import _StoredBlock
 from svcbroker.model import (
     CloseTopic,
@@ -550,7 +551,8 @@ def publishBlock(fixture: Fixture, topics: Sequence[str]) -> list[bytes]:
         ),
     )
     ledger._state.apply(candidate.outcome, candidate.history)
-    block = _StoredBlock(candidate.header, list(candidate.transactions), candidate.outcome.receipts)
+    ids = eventIdsOf(height, candidate.transactions, candidate.outcome.receipts)
+    block = _StoredBlock(candidate.header, list(candidate.transactions), ids)
     ledger._blocks.append(block)
     ledger._observers.tell(block.read)
     return made

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 
-from svcbroker.ledgers._views import receiptsOf
+from svcbroker.ledgers._views import eventIdsOf, receiptsOf
 from svcbroker.ledgers.cometbft._calls import EngineError, Reason
 from svcbroker.ledgers.cometbft._machine import Code, Machine, Refused
 from svcbroker.model import OpenTopic, PublishEvent, Receipt
@@ -87,9 +87,9 @@ class AnyEngineTests(OutboxTestCase):
                 machine.apply(candidate)
                 executed.extend(each.hash for each in candidate.transactions)
                 pool[:] = [data for data in pool if data not in chosen]
-                self.outbox.committed(
-                    receiptsOf(height, candidate.transactions, candidate.outcome.receipts, {})
-                )
+                block = (candidate.transactions, candidate.outcome.receipts)
+                ids = eventIdsOf(height, *block)
+                self.outbox.committed(receiptsOf(height, *block, ids, {}))
             self.clock.advance(chance.choice([0, INTERVAL, 0.3, 2]))
 
         made: list[bytes] = []
