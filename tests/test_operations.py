@@ -198,6 +198,9 @@ class ReadingTests(SynchronousTestCase):
         fields = {b"blockNumber": b"\xff" * 1000}
         error = self.assertRaises(errors.BrokerError, self.text, "transaction/transList", fields)
         self.assertTrue(error.message.endswith(": " + "\ufffd" * 100), error.message)
+        fields = {b"interfaceType": b""}
+        error = self.assertRaises(errors.BrokerError, self.text, "listDurableSubscriptions", fields)
+        self.assertEqual(error.message, "interfaceType: is required")
 
     def test_pageIndexOutOfRange(self) -> None:
         for name, parameter, number in (

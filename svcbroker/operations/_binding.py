@@ -162,11 +162,11 @@ def _reader(operation: Operation, broker: Broker, form: _Form) -> _Reader:
 
 
 def _show(value: Any) -> str:
-    """A wrong value for the end of a message; nothing where it is absent or no single value."""
+    """A wrong value for the end of a message; nothing where it is empty or no single value."""
     if isinstance(value, bytes):
         value = value[:_SHOWN].decode("utf-8", "replace")
     if isinstance(value, str):
-        return f": {value[:_SHOWN]}"
+        return f": {value[:_SHOWN]}" if value else ""
     # Longer numbers take long to be written.
     isShort = isinstance(value, float) or (isinstance(value, int) and value.bit_length() < _SHOWN)
     return f": {value}" if isShort else ""

@@ -49,8 +49,8 @@ class DurableType(ParameterType):
             if value == each.value:
                 return each
         raise ParameterInvalid(
-            "is neither STOMP nor MQTT (webhooks are listed by webhooks/list and ended by "
-            "webhooks/delete)"
+            "is neither STOMP nor MQTT (for webhooks see listWebhooks and unSubscribe, or the "
+            "command svcbroker webhook)"
         )
 
 
