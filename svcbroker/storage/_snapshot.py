@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
@@ -73,9 +74,8 @@ class Snapshot:
 
         @raise StorageRefused: it is absent, foreign, damaged, or of another schema.
         """
-        steps = schemaSteps()
-        kind = _Kind(LEDGER, len(steps), lambda: inspectFile(path))
-        return cls._open(path, kind, madeBy(steps))
+        version, expected = _schemaOfLedgers()
+        return cls._open(path, _Kind(LEDGER, version, lambda: inspectFile(path)), expected)
 
     @classmethod
     def ofMetadata(cls, path: Path) -> AbstractContextManager[Self]:
@@ -224,6 +224,14 @@ class Snapshot:
                     ) from error
             self.checkUnchanged()
             syncFile(target)
+
+
+@cache
+def _schemaOfLedgers() -> tuple[int, Sequence[tuple[Any, ...]]]:
+    """The number of the schema of ledgers, and what is in a file that has it."""
+    # A copy has its original read the file for each block.
+    steps = schemaSteps()
+    return len(steps), madeBy(steps)
 
 
 @frozen
