@@ -46,8 +46,12 @@ def checkHash(text: str) -> str:
     @raise ValueError: it is none.
     """
     found = _PHC.fullmatch(text)
-    isCostly = found is None or not 8 * int(found[2]) <= int(found[1]) <= _MAX_MEMORY
-    if isCostly or len(text) > _MAX_LENGTH:
+    isUsable = (
+        found is not None
+        and 8 * int(found[2]) <= int(found[1]) <= _MAX_MEMORY
+        and len(text) <= _MAX_LENGTH
+    )
+    if not isUsable:
         raise ValueError(
             "must be an argon2id hash, $argon2id$v=19$m=...,t=...,p=...$SALT$HASH, of at most "
             f"{_MAX_LENGTH} characters, with at most 1 GiB of memory: svcbroker account passwd "
