@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeVar
 
 import msgspec
@@ -21,7 +20,7 @@ from ._attempts import Attempts, Brokers, isUncertain
 from ._effects import Deliver, Procedure
 from ._following import Following
 from ._options import Options
-from ._publishing import PublishBatch, batches
+from ._publishing import PublishBatch, batches, newKey
 from ._records import (
     CheckpointRecord,
     Event,
@@ -79,7 +78,7 @@ class Core:
         *,
         now: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random.random,
-        makeKey: Callable[[], str] = lambda: token_urlsafe(18),
+        makeKey: Callable[[], str] = newKey,
         wallClock: Callable[[], float] = time.time,
     ) -> None:
         """

@@ -4,7 +4,9 @@ Publishing events once, in as many attempts as it takes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from secrets import token_urlsafe
 from typing import Any, Final
 
 import msgspec
@@ -44,6 +46,14 @@ def batches(publications: Iterable[Publication]) -> Iterator[list[Publication]]:
         batch.append(each)
     if batch:
         yield batch
+
+
+def newKey() -> str:
+    """
+    An idempotency key: the time in milliseconds and random characters. Keys of the same time are
+    neighbours in the index of a broker's store, so a block changes few of its pages.
+    """
+    return f"{time.time_ns() // 1_000_000:x}-{token_urlsafe(12)}"
 
 
 class PublishBatch:

@@ -5,6 +5,7 @@ Tests for the calls of the clients, without I/O.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +31,7 @@ from svcbroker.client import (
 from svcbroker.client._effects import Delay, HttpRequest, HttpResponse
 from svcbroker.client._errors import Erasure, errorOf
 from svcbroker.client._options import Options
+from svcbroker.client._publishing import newKey
 from svcbroker.client.twisted import TwistedClient
 from svcbroker.errors import (
     TABLE,
@@ -45,6 +47,7 @@ from svcbroker.errors import (
     TopicNotFound,
     TransactionTimeout,
 )
+from svcbroker.model import isIdempotencyKey
 
 from .network import FATES, OTHER, URL, Network, json200
 
@@ -229,6 +232,14 @@ class PublishTests(SynchronousTestCase):
             right: Any = buffer
             network.run(network.core().publish(TOPIC, right))
         self.assertEqual(contents(network), [b"x", b"x"])
+
+    def test_madeKeysBeginWithTheTime(self) -> None:
+        """And are different, and what a broker takes for a key."""
+        keys = [newKey() for _ in range(50)]
+        self.assertEqual(len(set(keys)), 50)
+        self.assertTrue(all(map(isIdempotencyKey, keys)))
+        for key in keys:
+            self.assertLess(abs(time.time() - int(key.partition("-")[0], 16) / 1000), 60)
 
     def test_emptyIdempotencyKeyIsRefused(self) -> None:
         """It is a key that got lost on its way, and would publish every time."""
