@@ -5,14 +5,19 @@ Tests of topic matching.
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.broker.subscriptions import _dispatcher
+from svcbroker.broker.subscriptions._dispatcher import Dispatcher, Member
 from svcbroker.broker.subscriptions._trie import FilterTrie
 from svcbroker.errors import PatternInvalid, TopicBlank, TopicInvalid, TopicTooLong
-from svcbroker.model import checkFilter, filterMatches
+from svcbroker.model import TAG, Event, EventId, checkFilter, filterMatches
+
+from .test_subscriptions import Fixture
 
 LEVEL = st.sampled_from(["", "a", "b", "$x", "cc"])
 TOPIC = st.lists(LEVEL, min_size=1, max_size=4).map("/".join)
@@ -110,3 +115,41 @@ class FilterTrieTests(SynchronousTestCase):
             trie.add(filter, 1)
         after, _ = tracemalloc.get_traced_memory()
         self.assertLess(after - before, 5 * sum(map(len, filters)))
+
+
+class DispatcherTests(SynchronousTestCase):
+    """What is remembered of topics."""
+
+    def test_rememberedMatchesAreBounded(self) -> None:
+        """One connection may have a thousand subscriptions that match every topic."""
+        self.patch(_dispatcher, "REMEMBERED_MATCHES", 10_000)
+        dispatcher: Dispatcher[Member] = Dispatcher()
+        fixture = Fixture()
+        fixture.open("a")
+        member: Any = fixture.subscribe("a").subscription
+        for number in range(1000):
+            dispatcher.add("#", f"tag {number}", member)
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for number in range(100):
+            event = Event(
+                topic=f"t/{number}",
+                content=b"",
+                extensions={TAG: "tag 7"},
+                eventId=EventId("0", number + 1, 1),
+            )
+            self.assertEqual(len(list(dispatcher.offers([event], 0))), 1)
+        kept, _ = tracemalloc.get_traced_memory()
+        self.assertLess(kept, 1_000_000)
+
+    def test_filtersOfAnyNumberOfTopicsAreFound(self) -> None:
+        """What was forgotten is looked up again."""
+        self.patch(_dispatcher, "REMEMBERED_TOPICS", 3)
+        fixture = Fixture()
+        topics = [f"t/{number}" for number in range(10)]
+        fixture.open(*topics)
+        reader = fixture.subscribe("t/+")
+        for topic in [*topics, *topics]:
+            fixture.publish(topic, topic.encode())
+        fixture.turn()
+        self.assertEqual(reader.contents, [topic.encode() for topic in [*topics, *topics]])
