@@ -20,7 +20,7 @@ class Answer(Struct, eq=False):
     The answer to one frame, there or still to come.
 
     @ivar receipt: the receipt that the client asked for.
-    @ivar size: how much content waits with it, in bytes.
+    @ivar size: how much content waits with it, in bytes; with its receipt, once it waits itself.
     @ivar data: the bytes of the answer, none where the client asked for none; C{None} while it is
         still to come.
     @ivar subscription: the number of the subscription that begins when this is said, unless it
@@ -95,7 +95,7 @@ class Answers:
     So answers keep the order of their frames: a client that reads one knows the
     outcome of everything that it sent before.
 
-    @ivar size: how much content waits with them, in bytes.
+    @ivar size: how much waits with them, in bytes: contents and receipts.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,9 @@ class Answers:
         return len(self._queue)
 
     def add(self, answer: Answer) -> Answer:
-        """Put an answer after all others."""
+        """Put an answer after all others. Its receipt waits, too."""
+        if answer.receipt is not None:
+            answer.size += len(answer.receipt)
         self._queue.append(answer)
         self.size += answer.size
         return answer

@@ -18,7 +18,8 @@ class StompSettings:
     @ivar frames: how large a frame may be.
     @ivar maxPublishes: how many frames may wait for the chain. While as many wait, nothing more is
         read.
-    @ivar maxPublishBytes: how much content may wait for the chain, beside one frame's. As above.
+    @ivar maxPublishBytes: how much of contents and receipts may wait for the chain, beside one
+        frame's. As above.
     @ivar maxSubscriptions: the most subscriptions.
     @ivar maxFilters: the most topics and patterns of a subscription.
     @ivar maxFilterBytes: the most bytes of those of all subscriptions together.

@@ -247,6 +247,24 @@ class BoundsTests(SynchronousTestCase):
         server.fixture.ledger.release()
         self.assertTrue(client.transport.isRead)
 
+    def test_longReceiptsPauseReading(self) -> None:
+        """Receipts wait with the answers, and may be as long as all headers of a frame."""
+        server = Server(StompSettings(maxPublishBytes=10_000))
+        server.fixture.ledger.isHolding = True
+        client = server.connect()
+        client.send("SEND", {"destination": "a"}, b"x")
+        frames = [{"transaction": f"{n}", "receipt": f"{n}".ljust(3000, ".")} for n in range(9)]
+        client.sendBytes(b"".join(frame("BEGIN", headers) for headers in frames))
+        self.assertFalse(client.transport.isRead)
+        answers = client.protocol._session._answers
+        self.assertEqual(len(answers), 5)
+        server.fixture.ledger.release()
+        self.assertEqual(
+            [each["receipt-id"] for each in client.frames()], [each["receipt"] for each in frames]
+        )
+        self.assertTrue(client.transport.isRead)
+        self.assertEqual(answers.size, 0)
+
     def test_manyAtOnce(self) -> None:
         """A read full of frames that are answered at once is no recursion."""
         server = Server(StompSettings(maxPublishes=1))
