@@ -550,6 +550,9 @@ def verifyEvent(proof, trusted):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.stderr.write("verify.py PROOF.json TRUSTED\n")
+        sys.exit(2)
     try:
         with open(sys.argv[1], "rb") as file:
             proof = verify(file.read(), sys.argv[2])

@@ -43,6 +43,9 @@ def _key(console: Console, client: Client, genesis: str | None, asJson: bool) ->
     else:
         try:
             chain = readGenesis(Path(genesis).read_bytes()).chain
+        except ProofInvalid as error:
+            raise CommandError(f"--genesis: {genesis}: {error}") from None
+        try:
             proved = verifyProof(client.proof(told["eventId"]), chain=chain)
             record = json.loads(proved.content or b"{}")
             if (record["origin"], record["key"]) != (told["origin"], told["key"]):

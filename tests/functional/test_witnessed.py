@@ -87,6 +87,10 @@ class WitnessedTests(CommandTestCase):
         other = self.save("other.json", {**await daemon.call("/rest/genesis"), "created": 1})
         code, output, _ = await self.outcomeOf("log", "key", *at, "--genesis", other)
         self.assertEqual((int(code != 0), output), (1, ""))
+        malformed = self.save("malformed.json", {"total": 12})
+        code, _, errors = await self.outcomeOf("log", "key", *at, "--genesis", malformed)
+        self.assertEqual(code, 2)
+        self.assertIn("malformed.json: this is not a genesis", errors)
         await self.done("log", "prove", *at, eventId, "--output", self.root / "proof")
         policy = self.root / "verifier"
         policy.write_text("\n".join([*texts, "quorum two", ""]))

@@ -108,6 +108,9 @@ class JudgeTestCase(SynchronousTestCase):
             )
             self.assertEqual(done.returncode, code)
             self.assertTrue(done.stdout.startswith(word))
+        done = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stdout + done.stderr, r"^verify\S* PROOF.json TRUSTED\n$")
 
 
 _JUDGE = """

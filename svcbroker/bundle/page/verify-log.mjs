@@ -171,6 +171,10 @@ export async function verifyLogProof(data, policy, report = () => {}) {
 const logProgram = globalThis.process?.argv[1];
 if (logProgram && import.meta.url.split("/").at(-1) === logProgram.split("/").at(-1)) {
   const { readFileSync } = await import("node:fs");
+  if (process.argv.length !== 4) {
+    console.error("verify-log.mjs PROOF POLICY");
+    process.exit(2);
+  }
   try {
     const policy = await parsePolicy(decode(readFileSync(process.argv[3])));
     const { event, checkpoint } = await verifyLogProof(readFileSync(process.argv[2]), policy);

@@ -406,8 +406,12 @@ export async function verify(data, trusted, report = () => {}) {
 const program = globalThis.process?.argv[1];
 if (program && import.meta.url.split("/").at(-1) === program.split("/").at(-1)) {
   const { readFileSync } = await import("node:fs");
+  if (process.argv.length !== 4) {
+    console.error("verify.mjs PROOF.json TRUSTED");
+    process.exit(2);
+  }
   try {
-    const proof = await verify(readFileSync(process.argv[2]), process.argv[3] ?? "");
+    const proof = await verify(readFileSync(process.argv[2]), process.argv[3]);
     console.log(`PROVED: ${JSON.stringify(proof.event ?? proof.topic)}`);
   } catch (error) {
     console.log(`NOT PROVED: ${error.message}`);
