@@ -129,7 +129,7 @@ def parseSecrets(data: bytes, directory: Path = Path()) -> Secrets:
     """
     The secrets in a file, one a line: C{whsec_} and Base64, any other text, or C{NAME = whsec_...}
     for webhooks that name it. A line C{NAME = certificate:PATH} names a certificate, which is read.
-    White space around them and empty lines do not count.
+    White space around them, empty lines, and lines that begin with a lone C{#} do not count.
 
     @param directory: where the paths of certificates begin.
     @raise ValueError: there is none, one is short or malformed, there are too many for the same
@@ -139,6 +139,9 @@ def parseSecrets(data: bytes, directory: Path = Path()) -> Secrets:
     named: dict[str, list[Secret]] = {}
     certificates: dict[str, ClientCertificate] = {}
     for line in filter(None, map(bytes.strip, data.splitlines())):
+        # Without white space behind it, it may be the beginning of a secret.
+        if line.split(maxsplit=1)[0] == b"#":
+            continue
         found = _NAMED.fullmatch(line)
         if found is None:
             among, secret = shared, _read(line)
@@ -180,6 +183,8 @@ def _read(text: bytes) -> Secret:
             key = a2b_base64(text.removeprefix(_PREFIX), strict_mode=True)
         except Error:
             raise ValueError("has a secret that is not whsec_ and Base64") from None
+    elif _PREFIX in text:
+        raise ValueError("has a line that is neither whsec_... nor NAME = whsec_...")
     if len(key) < MIN_SECRET:
         raise ValueError(f"has a secret of less than {MIN_SECRET} bytes")
     return Secret(key=key, text=text)

@@ -93,6 +93,16 @@ class SecretTests(SynchronousTestCase):
         for data in (b"a = whsec_*", (b"a = " + LINE + b"\n") * (MAX_SECRETS + 1), b"\xff=" + LINE):
             self.assertRaises(ValueError, parseSecrets, data)
 
+    def test_commentsAreNoSecrets(self) -> None:
+        """A secret may begin with the sign, but for the white space behind it."""
+        comments = b"# the secrets of the shop\n#\tof 2026\n #\n"
+        self.assertEqual(self.keys(comments + LINE + b"\n#" + RAW), [KEY, b"#" + RAW])
+        self.assertRaisesRegex(ValueError, "has no secret", parseSecrets, comments)
+
+    def test_malformedNamesAreNoSecrets(self) -> None:
+        for line in (b"two words = " + LINE, b"name: " + LINE, b"name = " + LINE + b" # comment"):
+            self.assertRaisesRegex(ValueError, "nor NAME = whsec_", parseSecrets, line)
+
     def test_nameWithAccountIsForThatAccount(self) -> None:
         secrets = parseSecrets(b"a = %b\nann/a = %b" % (LINE, LINE))
         may = [secrets.mayUse(name, account) for name in ("a", "ann/a") for account in ("ann", "")]
