@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, Protocol, TypeAlias, TypedDict
 
 from attrs import frozen
@@ -36,6 +35,7 @@ TextCall: TypeAlias = Callable[[Principal, Mapping[bytes, bytes], Connection], D
 JSONCall: TypeAlias = Callable[[Principal, Mapping[str, object], Connection], Deferred[Any]]
 ParamsCall: TypeAlias = Callable[[Principal, Raw, Connection], Deferred[Any]]
 _Reader: TypeAlias = Callable[[Principal, Any], dict[str, Any]]
+_Columns: TypeAlias = Callable[[Sequence[Any]], Iterable[Sequence[Any]]]
 ManyCall: TypeAlias = Callable[[Principal, Sequence[Any]], Deferred[Sequence[Any]]]
 
 _SHOWN = 100
@@ -91,27 +91,29 @@ class _Form:
     @ivar interfaceType: the interface that it belongs to.
     @ivar makeStep: how a parameter is read from it.
     @ivar absent: values that stand for an absent parameter.
-    @ivar column: makes what gets the values of a key in many calls.
+    @ivar columns: makes what gets the values of keys in many calls, by key.
     """
 
     interfaceType: InterfaceType
     makeStep: Callable[[Parameter], _Step]
     absent: tuple[Any, ...]
-    column: Callable[[Any], Callable[[Sequence[Any]], Sequence[Any]]]
+    columns: Callable[[Sequence[Any]], _Columns]
 
 
-def _valueColumn(key: Any) -> Callable[[Sequence[Mapping[Any, Any]]], Sequence[Any]]:
-    return lambda calls: calls if key is None else [each.get(key) for each in calls]
+def _valueColumns(keys: Sequence[Any]) -> _Columns:
+    return lambda calls: [
+        calls if key is None else [each.get(key) for each in calls] for key in keys
+    ]
 
 
-def _memberColumn(key: str) -> Callable[[Sequence[Struct]], Sequence[Any]]:
-    get = attrgetter(key)
-    return lambda calls: list(map(get, calls))
+def _memberColumns(keys: Sequence[str]) -> _Columns:
+    # The members are in the order of the keys.
+    return lambda calls: zip(*map(astuple, calls), strict=True)
 
 
-_TEXT = _Form(InterfaceType.RESTFUL, _textStep, (None, b""), _valueColumn)
-_JSON = _Form(InterfaceType.JSON_RPC, _jsonStep, (None,), _valueColumn)
-_TYPED = _Form(InterfaceType.JSON_RPC, _typedStep, (None,), _memberColumn)
+_TEXT = _Form(InterfaceType.RESTFUL, _textStep, (None, b""), _valueColumns)
+_JSON = _Form(InterfaceType.JSON_RPC, _jsonStep, (None,), _valueColumns)
+_TYPED = _Form(InterfaceType.JSON_RPC, _typedStep, (None,), _memberColumns)
 
 
 def _method(operation: Operation, broker: Broker, form: _Form) -> Callable[..., Deferred[Any]]:
@@ -378,13 +380,17 @@ def _columnsReader(
     """
     Make what reads the arguments of many calls from a form of input: parameter by parameter, in
     their order, since many calls often have the same values; C{None} for one that is L{OMITTED}.
-    It raises an error if any value is wrong.
+    It raises an error if any value is wrong. There is one call at least.
     """
-    columns = [
-        (form.column(step.key), _columnReader(step, parameter, broker, form.absent))
-        for parameter, step in ((each, form.makeStep(each)) for each in operation.parameters)
+    steps = [form.makeStep(each) for each in operation.parameters]
+    columns = form.columns([step.key for step in steps])
+    readers = [
+        _columnReader(step, parameter, broker, form.absent)
+        for step, parameter in zip(steps, operation.parameters, strict=True)
     ]
-    return lambda principal, calls: [read(principal, get(calls)) for get, read in columns]
+    return lambda principal, calls: [
+        read(principal, values) for read, values in zip(readers, columns(calls), strict=True)
+    ]
 
 
 def _columnReader(
