@@ -108,7 +108,7 @@ class BlockExecution:
         self._accounts: dict[bytes, AccountDraft] = {}
         self._topics: dict[str, _TopicDraft] = {}
         self._prefixes: set[str] = set()
-        self._created = state.topicCount
+        self._created = 0
 
     def execute(self, transactions: Sequence[Transaction]) -> None:
         """
@@ -311,9 +311,10 @@ class BlockExecution:
         return _DONE
 
     def _create(self, transaction: Transaction) -> _TopicDraft:
+        index = self._state.topicCount + self._created
         self._created += 1
         return _TopicDraft(
-            index=self._created - 1,
+            index=index,
             address=topicAddress(self._state.chain, transaction.topic),
             sender=transaction.sender,
             created=self._timestamp,
@@ -342,17 +343,16 @@ class BlockExecution:
         )
         return draft
 
-    def topics(self) -> Mapping[int, Topic]:
-        """New and changed topics, by index."""
-        return {
-            draft.index: draft.finish(name, self._height)
-            for name, draft in self._topics.items()
-            if draft.changed
-        }
-
-    def published(self) -> Mapping[int, Sequence[int]]:
-        """See L{Outcome<svcbroker.chain.Outcome>}."""
-        return {draft.index: draft.published for draft in self._topics.values() if draft.published}
+    def topics(self) -> tuple[Mapping[int, Topic], Mapping[int, Sequence[int]]]:
+        """C{topics} and C{published} of the L{Outcome<svcbroker.chain.Outcome>}."""
+        topics: dict[int, Topic] = {}
+        published: dict[int, Sequence[int]] = {}
+        for name, draft in self._topics.items():
+            if draft.changed:
+                topics[draft.index] = draft.finish(name, self._height)
+            if draft.published:
+                published[draft.index] = draft.published
+        return topics, published
 
     def accounts(self) -> Mapping[int, tuple[bytes, Account]]:
         """New and changed accounts with their addresses, by index."""

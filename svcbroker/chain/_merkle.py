@@ -191,7 +191,7 @@ class MerkleTree:
         """
         if not changes:
             return Overlay(size=len(self), root=self.root, levels=())
-        width = size = max(len(self), max(changes) + 1)
+        width = size = max(len(self._levels[0]), max(changes) + 1)
         dirty: Mapping[int, bytes] = changes
         levels = [dirty]
         while width > 1:

@@ -233,7 +233,8 @@ class ChainState:
         """
         run = BlockExecution(self, height, timestamp, recorded)
         run.execute(transactions)
-        topics, accounts = run.topics(), run.accounts()
+        topics, published = run.topics()
+        accounts = run.accounts()
         topicOverlay = self._topicTree.preview(
             {index: topicLeaf(topic) for index, topic in topics.items()}
         )
@@ -244,7 +245,7 @@ class ChainState:
             receipts=run.receipts,
             topics=topics,
             accounts=accounts,
-            published=run.published(),
+            published=published,
             validators=run.validators,
             stateRoot=stateRoot(
                 topicOverlay.root, topicOverlay.size, accountOverlay.root, accountOverlay.size
