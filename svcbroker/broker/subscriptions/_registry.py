@@ -4,7 +4,7 @@ All live subscriptions of this node.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 from uuid import UUID
@@ -53,6 +53,9 @@ from ._walks import HistoryTurns
 GATHER = 0.025
 """Seconds that a position may stand still on its way to the disk, before the disk's own delay."""
 
+KEEPING_SLICE = 0.005
+"""Seconds after which a turn of the reactor puts no other position together: one may take 3 ms."""
+
 LISTED_AT_ONCE = 500
 """How many subscriptions are listed in one turn of the reactor: some milliseconds."""
 
@@ -63,8 +66,7 @@ MAX_LEVELS = 128
 @implementer(ISubscriptionDirectory, IDurableSubscriptions)
 class Subscriptions:
     """
-    Makes subscriptions and knows them all. Carriers call L{subscribe}; the daemon starts and
-    stops it.
+    Makes subscriptions and knows them all. Carriers call L{subscribe}.
 
     @ivar counts: how many are live, by L{kindOf<svcbroker.broker.subscriptions.kindOf>} and whether
         they are durable.
@@ -114,7 +116,7 @@ class Subscriptions:
         # What positions belong to that has an end of its own.
         self._held: dict[str, Holder] = {}
         self.backlog = Backlog(self._followers, self._positions, self._live, self._held, reactor)
-        self._advanced: dict[LogSubscription, None] = {}
+        self._advanced: OrderedDict[LogSubscription, None] = OrderedDict()
         self._call: IDelayedCall | None = None
 
     @asDeferred
@@ -316,9 +318,7 @@ class Subscriptions:
         self._held[subscriptionId] = holder
 
     def forget(self, subscriptionId: str) -> None:
-        """
-        Forget the position of a durable subscription that is not live.
-        """
+        """Forget the position of a durable subscription that is not live."""
         self._held.pop(subscriptionId, None)
         self._positions.remove(subscriptionId)
 
@@ -411,9 +411,11 @@ class Subscriptions:
 
     def _keepAdvanced(self) -> None:
         self._call = None
-        advanced, self._advanced = self._advanced, {}
-        for subscription in advanced:
-            self._keep(subscription)
+        end = self._reactor.seconds() + KEEPING_SLICE
+        while self._advanced and self._reactor.seconds() < end:
+            self._keep(self._advanced.popitem(last=False)[0])
+        if self._advanced:
+            self._call = self._reactor.callLater(GATHER, self._keepAdvanced)
 
     def _keep(self, subscription: LogSubscription) -> None:
         self._positions.move(subscription.subscriptionId, subscription.stored, day=self._today)

@@ -688,6 +688,35 @@ class SubscriptionTests(SynchronousTestCase):
         fixture.clock.advance(1)
         self.assertEqual(puts, [StoredPosition(Position(reader.events[30].eventId.height, -1))])
 
+    def test_positionsAreStoredInSteps(self) -> None:
+        """One takes milliseconds where 10,000 events were acknowledged beyond the first."""
+        fixture, positions = self.fixture, self.fixture.positions
+        stored: list[str] = []
+
+        def move(subscriptionId: str, position: StoredPosition, day: int) -> None:
+            fixture.clock.rightNow += 0.004
+            stored.append(subscriptionId)
+
+        ids = [f"{UUID[:-1]}{number}" for number in range(6)]
+        readers = [
+            fixture.subscribe("a", id=each, isDurable=True, isAcknowledged=True) for each in ids
+        ]
+        fixture.publish("a", b"1")
+        fixture.turn()
+        fixture.clock.advance(1)
+        self.patch(positions, "move", move)
+        for reader in readers:
+            reader.subscription.acknowledge(reader.events)
+        fixture.clock.advance(_registry.GATHER)
+        self.assertEqual(stored, ids[:2])
+        fixture.clock.advance(_registry.GATHER)
+        self.assertEqual(stored, ids[:4])
+        # One that ends meanwhile is stored at once.
+        readers[4].subscription.close()
+        self.assertEqual(stored, ids[:5])
+        fixture.clock.advance(1)
+        self.assertEqual(stored, ids)
+
     def test_forgottenPositionIsNotResumed(self) -> None:
         """A forgotten position is not resumed."""
         fixture = self.fixture
