@@ -115,7 +115,11 @@ class LoginQueue:
                 del self._waiting[lane]
 
     def _release(self, result: Any, lane: str) -> Any:
-        self._slots.release(lane)
+        if self._slots.isWanted(lane):
+            # Those that wait may all be refused at once: not in one turn of the reactor.
+            self._clock.callLater(0, self._slots.release, lane)
+        else:
+            self._slots.release(lane)
         return result
 
     def _failed(self, failure: Failure, lane: str) -> Failure:

@@ -23,6 +23,7 @@ class Slots:
         self._queues: dict[str, OrderedDict[Deferred[None], None]] = {}
         # Lanes with waiters that may have one more slot, in the order of their turns.
         self._ready: OrderedDict[str, None] = OrderedDict()
+        self._isHandingOut = False
 
     @property
     def busy(self) -> int:
@@ -72,16 +73,24 @@ class Slots:
         self._busy[lane] += 1
 
     def _handOut(self) -> None:
-        while self._free and self._ready:
-            lane, _ = self._ready.popitem(last=False)
-            queue = self._queues[lane]
-            waiter, _ = queue.popitem(last=False)
-            self._occupy(lane)
-            if not queue:
-                del self._queues[lane]
-            elif self._busy[lane] < self._perLane:
-                self._ready[lane] = None
-            waiter.callback(None)
+        # Work that ends at once releases its slot in here: the loop below goes on with it, so that
+        # a long queue of such work is no deep recursion.
+        if self._isHandingOut:
+            return
+        self._isHandingOut = True
+        try:
+            while self._free and self._ready:
+                lane, _ = self._ready.popitem(last=False)
+                queue = self._queues[lane]
+                waiter, _ = queue.popitem(last=False)
+                self._occupy(lane)
+                if not queue:
+                    del self._queues[lane]
+                elif self._busy[lane] < self._perLane:
+                    self._ready[lane] = None
+                waiter.callback(None)
+        finally:
+            self._isHandingOut = False
 
     def _leave(self, lane: str, waiter: Deferred[None]) -> None:
         queue = self._queues[lane]

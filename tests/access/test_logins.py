@@ -40,6 +40,7 @@ class QueueTests(SynchronousTestCase):
         """End the check that runs longest."""
         address, running = self.running.pop(0)
         running.callback(address)
+        self.clock.advance(0)
         return address
 
     def refused(self, address: str) -> Deferred[Any]:
@@ -78,6 +79,32 @@ class QueueTests(SynchronousTestCase):
             self.check(address)
         order = [self.end() for _ in range(5)]
         self.assertLessEqual(order.index("10.0.0.3"), 2)
+
+    def test_waitingLoginsAreCheckedInLaterTurns(self) -> None:
+        """All that wait may be refused at once."""
+        self.check("10.0.0.1")
+        answers = [self.refused("10.0.0.1") for _ in range(3)]
+        self.running[0][1].callback(None)
+        for answer in answers:
+            self.assertNoResult(answer)
+        self.clock.advance(0)
+        for answer in answers:
+            self.failureResultOf(answer, UnauthorizedLogin)
+
+    def test_refusalsOfALongQueueLeaveItsSlotFree(self) -> None:
+        self.queue = LoginQueue(self.clock)
+        self.check("10.0.0.1")
+        answers = []
+        for _ in range(LoginLimits().waitingOfOne - 1):
+            answers.append(self.refused("10.0.0.1"))
+            self.clock.advance(0)
+        self.end()
+        for answer in answers:
+            self.failureResultOf(answer, UnauthorizedLogin)
+        self.clock.advance(LoginLimits().memory + 1)
+        self.successResultOf(
+            Deferred.fromCoroutine(self.queue.check("10.0.0.1", lambda: succeed(None)))
+        )
 
     def test_anAddressHasABoundOfItsOwn(self) -> None:
         for _ in range(4):

@@ -65,6 +65,15 @@ class SlotsTests(SynchronousTestCase):
         slots.release("a")
         self.successResultOf(waiting)
 
+    def test_longQueueOfWorkThatEndsAtOnceIsServed(self) -> None:
+        slots = Slots(1, 1)
+        slots.take("a")
+        waiting = [slots.wait("a").addCallback(lambda _: slots.release("a")) for _ in range(2000)]
+        slots.release("a")
+        for waiter in waiting:
+            self.successResultOf(waiter)
+        self.assertTrue(slots.take("a"))
+
     @given(
         total=st.integers(1, 4),
         perLane=st.integers(1, 4),
