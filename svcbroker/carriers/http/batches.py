@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -27,7 +27,7 @@ several blocks, and all are answered when the last of them is stored.
 
 
 class Caller(Connection, Protocol):
-    """The connection that a call came by."""
+    """A connection that calls come by."""
 
     def waitFor(self, made: Deferred[Any], head: Head, principal: Principal) -> None:
         """Answer a request when its call has an outcome."""
@@ -105,11 +105,11 @@ class CallBatches:
                 if len(part) == 1:
                     # To make a batch of it would take longer.
                     self._makeAlone(part[0])
-                else:
-                    made = callMany(principal, [each.argument for each in part])
-                    made.addCallbacks(
-                        self._answer, self._fail, callbackArgs=(part,), errbackArgs=(part,)
-                    )
+                    continue
+                made = maybeDeferred(callMany, principal, [each.argument for each in part])
+                made.addCallbacks(
+                    self._answer, self._fail, callbackArgs=(part,), errbackArgs=(part,)
+                )
 
     def _makeAlone(self, call: BatchedCall) -> None:
         head, principal, caller = call.head, call.principal, call.caller

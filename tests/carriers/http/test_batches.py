@@ -16,6 +16,7 @@ from svcbroker.carriers.http.batches import MAX_BATCH_BYTES
 from svcbroker.errors import LedgerUnavailable, Overloaded
 from svcbroker.interfaces import Quotas, Submission
 from svcbroker.model import Request
+from svcbroker.operations import _types
 from tests.access.support import MANY, account
 from tests.broker.support import TIMEOUT, makeFixture
 
@@ -124,12 +125,12 @@ class BatchTests(BatchTestCase):
             rpc("exist", 4, topic="t"),
             rpc("never", 5),
         ]
-        together = self.ask(*requests)
+        batched = self.ask(*requests)
         self.assertEqual(self.submitted, [5, 2])
         self.make()
         alone = [answer for request in requests for answer in self.ask(request)]
-        self.assertEqual(together, alone)
-        self.assertEqual(together[0]["status"], "SUCCESS")
+        self.assertEqual(batched, alone)
+        self.assertEqual(batched[0]["status"], "SUCCESS")
 
     def test_nextRequestsOfAConnectionAreAnsweredInOrder(self) -> None:
         exist = requestBytes("GET", f"{BASE}/rest/exist?topic=t")
@@ -141,7 +142,7 @@ class BatchTests(BatchTestCase):
         self.assertEqual(len(first.answers()), 1)
         self.assertEqual(self.submitted, [2, 1])
 
-    def test_largeEventsAreSeveralSubmissions(self) -> None:
+    def test_largeEventsAreSubmittedApart(self) -> None:
         size = MAX_BATCH_BYTES // 3
         self.make(maxContent=4 * size)
         sizes = (size, size, size, 4 * size, 1, size, 1, size)
@@ -186,6 +187,15 @@ class BatchTests(BatchTestCase):
         )
         self.endTurn()
         self.assertEqual([len(each.answers()) for each in connections], [0, 0, 1, 1])
+
+    def test_unexpectedErrorInParametersIsAnsweredToEach(self) -> None:
+        self.patch(_types, "checkTopicName", lambda name: 1 / 0)
+        call = rpc("publish", 1, topic="t", content="eA==")
+        answers = self.ask(publish(), call, publish(), call)
+        self.assertEqual(answers[0]["code"], 200203)
+        self.assertEqual(answers[2]["code"], 200203)
+        errors = self.flushLoggedErrors(ZeroDivisionError)
+        self.assertEqual((len(answers), len(errors)), (4, 4))
 
     def test_clientThatLeavesConcernsNoOther(self) -> None:
         self.ledger.isHolding = True
