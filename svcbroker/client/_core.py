@@ -47,8 +47,11 @@ MAX_PAGE: Final = 1000
 _TOPICS: Final = 99
 
 
+_CHAIN_ID: Final = msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")
+
+
 class _Chain(msgspec.Struct):
-    chain: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    chain: Annotated[str, _CHAIN_ID]
 
 
 _booleans = msgspec.json.Decoder(bool)

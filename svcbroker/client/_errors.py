@@ -58,13 +58,17 @@ class NotVerified(BrokerError):
     code, text = 300003, "the answer cannot be verified"
 
 
+# pydoctor takes a pattern inside of an annotation for a type.
+_HEX: Final = Meta(pattern=r"^0x([0-9a-f]{2})*\Z")
+
+
 class Erasure(Struct):
     """When and why an event was erased, as the interface writes it."""
 
     timestamp: int
     account: str
     reason: str
-    transHash: Annotated[str, Meta(pattern=r"^0x([0-9a-f]{2})*\Z")]
+    transHash: Annotated[str, _HEX]
 
 
 def errorOf(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from attrs import field, frozen
 from msgspec import Meta, Struct
@@ -15,7 +15,8 @@ from msgspec import Meta, Struct
 from ._signing import AuthorKey
 
 _NUMBER = r"[1-9][0-9]{0,18}"
-EventIdText: TypeAlias = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{8}}-{_NUMBER}-{_NUMBER}\Z")]
+_EVENT_ID: Final = Meta(pattern=rf"^[0-9a-f]{{8}}-{_NUMBER}-{_NUMBER}\Z")
+EventIdText: TypeAlias = Annotated[str, _EVENT_ID]
 """An event's id; an answer with another text is none of a broker."""
 
 

@@ -33,7 +33,10 @@ class Caller(Connection, Protocol):
         """Answer a request when its call has an outcome."""
 
     def succeeded(self, outcome: Any, head: Head, principal: Principal) -> None:
-        """A call has an outcome, for L{Endpoint.answerTo<.routes.Endpoint.answerTo>}."""
+        """
+        A call has an outcome, for
+        L{Endpoint.answerTo<svcbroker.carriers.http.routes.Endpoint.answerTo>}.
+        """
 
     def failed(self, failure: Failure, head: Head, principal: Principal) -> None:
         """A call has failed."""

@@ -348,7 +348,10 @@ class FastChannel(BrokerChannel):
         made.addCallbacks(self.succeeded, self.failed, callbackArgs=request, errbackArgs=request)
 
     def succeeded(self, outcome: Any, head: Head, principal: Principal) -> None:
-        """A call has an outcome, for L{Endpoint.answerTo<.routes.Endpoint.answerTo>}."""
+        """
+        A call has an outcome, for
+        L{Endpoint.answerTo<svcbroker.carriers.http.routes.Endpoint.answerTo>}.
+        """
         # Otherwise the client has left, and it was too late to cancel.
         if self._answering is not None:
             self._answer(head, head.endpoint.answerTo(outcome, principal))
