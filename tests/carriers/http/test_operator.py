@@ -388,7 +388,7 @@ class OperatorTests(SynchronousTestCase):
             message = self.refused(100600, f"subscriptions/{name}", body)
             self.assertTrue(message.startswith(f"{next(iter(members))}: "), message)
         body = json.dumps({**good, "interfaceType": "JsonRPC"}).encode()
-        self.assertIn("webhooks/list", self.refused(100600, "subscriptions/list", body))
+        self.assertIn("svcbroker webhook", self.refused(100600, "subscriptions/list", body))
         self.assertEqual(durable.told, [])
 
     def test_onlyPostOfKnownCalls(self) -> None:
