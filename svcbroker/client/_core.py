@@ -45,8 +45,6 @@ TIMEOUT: Final = 60.0
 MAX_PAGE: Final = 1000
 """The most events of one request."""
 _TOPICS: Final = 99
-
-
 _CHAIN_ID: Final = msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")
 
 
