@@ -315,6 +315,35 @@ class PagesTests(ConsoleTestCase):
         await browser.accept()
         await browser.waitForText("There are none.")
 
+    async def test_longListsTellThatThereIsMore(self) -> None:
+        """No list looks complete that is not."""
+        await self.open("--webhook-allow=127.0.0.0/8", f"--mqtt={LOCAL}")
+        browser = self.browser
+        port = int((await self.daemon.protocol.waitFor(r"MQTT on 127\.0\.0\.1:(\d+)"))[1])
+        await self.daemon.call("/rest/open", topic="orders/zurich")
+        for number in range(2):
+            await deferToThread(leaveSession, port, b"reader%d" % number, b"orders/#")
+            hook = f"http://127.0.0.1:1/{number}"
+            await self.daemon.call("/rest/subscribe", topic="orders/#", url=hook)
+        page = f"{self.daemon.base}/console#subscriptions"
+        await browser.open("about:blank")
+        await browser.open(page)
+        await browser.waitForText("reader1")
+        await browser.waitForText("127.0.0.1:1")
+        found = "document.body.innerText.match(/There are more than these 1/g)?.length"
+        self.assertIsNone(await browser.evaluate(found))
+        await browser.command(
+            "Page.addScriptToEvaluateOnNewDocument",
+            source="""
+            const whole = window.fetch;
+            window.fetch = (url, options) =>
+                whole(String(url).replace("limit=1000", "limit=1"), options);
+            """,
+        )
+        await browser.open("about:blank")
+        await browser.open(page)
+        await browser.waitFor(f"{found} === 2")
+
 
 class AccountTests(ConsoleTestCase):
     """

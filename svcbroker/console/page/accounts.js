@@ -92,13 +92,12 @@ export default function Accounts({ group, user }) {
       <${Question} groupId=${groupId} accounts=${rows} />
       <${Section} title=${t("page.accounts")}>
         <${Table} label=${t("page.accounts")} rows=${rows} keyOf=${(row) => row.account} empty=${t("accounts.noneSeen")}
-          columns=${[
+          hasMore=${Boolean(accounts.data.next)} columns=${[
             { title: t("login.name"), cell: (row) => nameOf(row.account, user) },
             { title: t("accounts.grants"), cell: (row) => html`<${Grants} grants=${row.grants} />` },
             { title: t("accounts.limits"), cell: (row) => html`<${Limits} limits=${row.limits} />` },
             { title: t("accounts.connections"), isNumber: true, cell: (row) => formatNumber(row.connections) },
             { title: t("accounts.subscriptions"), isNumber: true, cell: (row) => formatNumber(row.subscriptions) },
           ]} />
-        ${accounts.data.next && html`<p class="quiet">${t("accounts.first", { count: formatNumber(rows.length) })}</p>`}
       <//>`}`;
 }

@@ -9,7 +9,7 @@ const MOST = 99;
 
 /** The events of a block that the account may read, of all topics but those that begin with $. */
 async function askEvents(groupId, height, signal) {
-  const page = await ask("rest/events", { groupId, topic: "#", from: height, limit: MOST }, signal);
+  const page = await ask("rest/events", { groupId, topic: "#", from: height, limit: MOST + 1 }, signal);
   return page.events.filter((each) => each.blockNumber === height);
 }
 
@@ -84,8 +84,8 @@ export default function Block({ group, parameters }) {
       <//>
       <${Section} title=${t("block.events")}>
         <${ErrorText} error=${events.error} />
-        ${events.data && html`<${Table} label=${t("block.events")} rows=${events.data} keyOf=${(row) => row.eventId}
-          empty=${t("topic.noEvents")} columns=${[
+        ${events.data && html`<${Table} label=${t("block.events")} rows=${events.data.slice(0, MOST)}
+          keyOf=${(row) => row.eventId} hasMore=${events.data.length > MOST} empty=${t("topic.noEvents")} columns=${[
             { title: t("block.eventId"), cell: (row) =>
               html`<a href=${linkTo("proof", { event: row.eventId })}><code>${row.eventId}</code></a>` },
             { title: t("topic.label"), cell: (row) =>

@@ -2,7 +2,7 @@
 
 import { html, useCallback, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { NOT_AUTHORIZED } from "./api.js";
-import { formatTime, t } from "./texts.js";
+import { formatNumber, formatTime, t } from "./texts.js";
 
 /**
  * Have a call made, and again when what it depends on changes; while the page cannot be seen, as soon as it can.
@@ -85,8 +85,9 @@ function layoutOf(columns) {
  *
  * @param columns of each its title, what makes a cell of a row, and whether it holds numbers.
  * @param keyOf what a row is told apart by.
+ * @param hasMore whether there are more than these rows.
  */
-export function Table({ label, columns, rows, keyOf, empty }) {
+export function Table({ label, columns, rows, keyOf, empty, hasMore = false }) {
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
   return html`<div class="frame" tabindex="0" role="region" aria-label=${label}>
     <table class=${layoutOf(columns)}>
@@ -101,7 +102,8 @@ export function Table({ label, columns, rows, keyOf, empty }) {
         </tr>`)}
       </tbody>
     </table>
-  </div>`;
+  </div>
+  ${hasMore && html`<p class="quiet">${t("table.more", { count: formatNumber(rows.length) })}</p>`}`;
 }
 
 /** A state as a word; its colour only repeats what the word says. */

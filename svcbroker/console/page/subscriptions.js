@@ -65,7 +65,7 @@ function Webhooks({ groupId, head }) {
   return html`<${Section} title=${t("overview.webhooks")}>
     <${ErrorText} error=${webhooks.error ?? error} />
     ${webhooks.data && html`<${Table} label=${t("overview.webhooks")} rows=${webhooks.data.webhooks}
-      keyOf=${(row) => row.subscriptionId} empty=${t("webhook.none")} columns=${[
+      keyOf=${(row) => row.subscriptionId} empty=${t("webhook.none")} hasMore=${Boolean(webhooks.data.next)} columns=${[
         { title: t("webhook.receiver"), cell: (row) => html`${row.receiver}<br /><${Short} text=${row.subscriptionId} />` },
         { title: t("page.topics"), cell: (row) => row.topics.join(", ") },
         { title: t("node.state"), cell: (row) => html`<${WebhookState} webhook=${row} />` },
@@ -126,7 +126,8 @@ function Place({ height, head }) {
 async function askDurable(groupId, signal) {
   const asked = ["STOMP", "MQTT"].map((interfaceType) =>
     ask("rest/listDurableSubscriptions", { groupId, interfaceType, limit: MOST }, signal));
-  return (await Promise.all(asked)).flatMap((page) => page.subscriptions);
+  const pages = await Promise.all(asked);
+  return { rows: pages.flatMap((page) => page.subscriptions), hasMore: pages.some((page) => page.next) };
 }
 
 function Durable({ groupId, head }) {
@@ -140,7 +141,7 @@ function Durable({ groupId, head }) {
     <${ErrorText} error=${durable.error ?? error} />
     ${chosen && html`<${ResetDialog} subscription=${chosen} onClose=${() => setChosen(null)}
       onReset=${(offset) => run("rest/resetDurableSubscription", { ...keyOf(chosen), offset }, t("done"))} />`}
-    ${durable.data && html`<${Table} label=${t("durable.title")} rows=${durable.data}
+    ${durable.data && html`<${Table} label=${t("durable.title")} ...${durable.data}
       keyOf=${(row) => `${row.interfaceType} ${row.id}`} empty=${t("durable.none")} columns=${[
         { title: t("durable.id"), cell: (row) => html`<span class="name">${row.id}</span>` },
         { title: t("live.protocol"), cell: (row) => row.interfaceType },
@@ -163,7 +164,7 @@ function Live({ groupId }) {
   return html`<${Section} title=${t("overview.live")}>
     <${ErrorText} error=${live.error} />
     ${live.data && html`<${Table} label=${t("overview.live")} rows=${rows.slice(0, MOST)}
-      keyOf=${(row) => `${row.interfaceType} ${row.subscribeId}`} empty=${t("live.none")} columns=${[
+      keyOf=${(row) => `${row.interfaceType} ${row.subscribeId}`} empty=${t("live.none")} hasMore=${rows.length > MOST} columns=${[
         { title: t("live.protocol"), cell: (row) => row.interfaceType },
         { title: t("page.topics"), cell: (row) => html`<span class="name">${row.topicName}</span>` },
         { title: t("live.remote"), cell: (row) => row.remoteIp },

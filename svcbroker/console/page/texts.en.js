@@ -8,6 +8,7 @@ export default {
   "actions": "Actions",
   "cancel": "Cancel",
   "done": "Done.",
+  "table.more": "There are more than these {count}.",
 
   "frame.nothing": "Nothing is granted to this account.",
 
@@ -318,7 +319,6 @@ export default {
   "accounts.limit.inflight": "{value} unanswered publishes",
   "accounts.connections": "Connections now",
   "accounts.subscriptions": "Subscriptions now",
-  "accounts.first": "The first {count} accounts.",
 
   "page.checkpoints": "Checkpoints",
 

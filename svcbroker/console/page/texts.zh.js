@@ -8,6 +8,7 @@ export default {
   "actions": "操作",
   "cancel": "取消",
   "done": "已完成。",
+  "table.more": "仅显示 {count} 项，还有更多。",
 
   "frame.nothing": "此账户没有任何权限。",
 
@@ -318,7 +319,6 @@ export default {
   "accounts.limit.inflight": "{value} 个未应答的发布",
   "accounts.connections": "当前连接数",
   "accounts.subscriptions": "当前订阅数",
-  "accounts.first": "前 {count} 个账户。",
 
   "page.checkpoints": "检查点",
 
