@@ -242,10 +242,11 @@ class FastChannel(BrokerChannel):
             self.resetTimeout()
         elif self._unread:
             self._limitUnread()
-        if mayWait and self._unsent:
-            self._fastPath.turnEnd.addOrCall(self._flush)
-        else:
-            self._flush()
+        if self._unsent:
+            if mayWait:
+                self._fastPath.turnEnd.addOrCall(self._flush)
+            else:
+                self._flush()
 
     def _isAcceptable(self, fields: Fields) -> bool:
         """Whether twisted.web would not refuse a request by its header fields, nor log it in."""
@@ -321,23 +322,21 @@ class FastChannel(BrokerChannel):
     def _ask(self, head: Head, body: bytes) -> None:
         principal, fields, endpoint = self._principal, head.fields, head.endpoint
         assert principal is not None
-        batches = self._fastPath.batches
         try:
             argument = endpoint.read(head.query, fields.contentType, body, fields.headers)
-        except Exception as error:
-            made = refused(error)
-        else:
             if (
-                batches is not None
-                and endpoint.callMany is not None
+                endpoint.callMany is not None
+                and self._fastPath.batches is not None
                 and endpoint.isOneOfMany(argument)
                 # Quotas are for each call.
                 and not principal.usage.limitsPublishes
             ):
                 self._answering = call = BatchedCall(self, head, principal, argument, len(body))
-                batches.add(call)
+                self._fastPath.batches.add(call)
                 return
-            made = endpoint.make(principal, argument, self)
+            made = endpoint.call(principal, argument, self)
+        except Exception as error:
+            made = refused(error)
         self.waitFor(made, head, principal)
 
     def waitFor(self, made: Deferred[Any], head: Head, principal: Principal) -> None:
