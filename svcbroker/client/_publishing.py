@@ -122,6 +122,9 @@ class PublishBatch:
         try:
             known = yield from self._requests.parameters(attempts, "publish")
         except BrokerError as error:
+            if isinstance(error, Unreachable):
+                # It was asked for its parameters only.
+                error = Unreachable(error.message, isSent=False, isFinal=error.isFinal)
             return self._settle([error] * len(self._waiting), isRepeatable=True)
         missing = self._needed - known
         if missing:
@@ -182,7 +185,11 @@ class PublishBatch:
         again: BrokerError | None = None
         waiting, self._waiting = self._waiting, []
         for place, answer in zip(waiting, answers, strict=True):
-            outcome = self._outcomes[place] = self._outcomeOf(place, answer)
+            before, outcome = self._outcomes[place], self._outcomeOf(place, answer)
+            isOpen = isinstance(before, BrokerError) and isUncertain(before)
+            if not (isOpen and isinstance(outcome, BrokerError) and isRefused(outcome)):
+                # Else it is still open whether an earlier attempt has published it.
+                self._outcomes[place] = outcome
             if isinstance(outcome, BrokerError) and (
                 isRefused(outcome) or (isRepeatable and isUncertain(outcome))
             ):

@@ -145,7 +145,7 @@ def _chain(text: str) -> bytes:
 
 def _node(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 3):
-        raise ValueError(f"{text!r} is neither a node's number nor one of nodes")
+        raise ValueError(f"{text!r} is not a number of at most three digits")
     return int(text)
 
 

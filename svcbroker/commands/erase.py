@@ -99,6 +99,13 @@ def command(
         raise CommandError("which events? Either EVENT-ID... or --topic")
     if part and (last is None) == (before is None):
         raise CommandError("up to which event of the topic? Either --last or --before")
+    if first is not None and last is not None and last < first:
+        raise CommandError(f"--last {last} is before --first {first}")
+    for event in events:
+        try:
+            EventId.parse(event)
+        except BrokerError as error:
+            raise CommandError(f"{event!r}: {error.message}") from None
     if before is not None:
         part["before"] = _place(before)
     given = {"groupId": daemon.group, "reason": reason}

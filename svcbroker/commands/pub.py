@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from ..errors import BrokerError
+from ..errors import BrokerError, TransactionTimeout
 from ._arguments import PATH, Whole, jsonOption, options
 from ._command import CommandError, Console, Exit
 from ._connection import clientCommand
@@ -98,11 +98,27 @@ def command(
         if content is not None or expect is not None:
             raise CommandError("--lines goes with neither CONTENT nor --expect")
         return _publishLines(console, client, topic, key, given, asJson)
-    published = client.publish(
-        topic, _content(content), idempotencyKey=key, expectedSequence=expect, **given
-    )
+    try:
+        published = client.publish(
+            topic, _content(content), idempotencyKey=key, expectedSequence=expect, **given
+        )
+    except BrokerError as error:
+        if not _mayBePublished(error):
+            raise
+        raise CommandError(
+            f"{error.message}: whether the event was published is not known; a command that is "
+            "repeated with its --idempotency-key publishes it once",
+            Exit.BAD,
+        ) from None
     console.say(_describe(published, asJson))
     return Exit.GOOD
+
+
+def _mayBePublished(error: BrokerError) -> bool:
+    """Whether an error leaves open whether an event was published."""
+    from ..client import Unreachable
+
+    return error.isSent if isinstance(error, Unreachable) else isinstance(error, TransactionTimeout)
 
 
 def _publishLines(
@@ -137,9 +153,10 @@ def _publishLines(
             console.output.flush()
             if failed:
                 each, error = failed[0]
+                isOpen = any(_mayBePublished(error) for _, error in failed)
                 raise CommandError(
-                    f"{counted(len(failed), 'line')} not published, the first is line {each}: "
-                    f"{error.message} ({error.code})",
+                    f"{counted(len(failed), 'line')} not {'known to be ' * isOpen}published, the "
+                    f"first is line {each}: {error.message} ({error.code})",
                     Exit.BAD,
                 )
             number += len(those)

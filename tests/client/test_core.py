@@ -162,6 +162,29 @@ class PublishTests(SynchronousTestCase):
         with self.assertRaises(TransactionTimeout):
             network.run(network.core({"timeout": 5.0}).publish(TOPIC, "x"))
 
+    def test_unknownOutcomeIsToldThoughTheBrokerEnds(self) -> None:
+        """An attempt that was refused does not tell what became of one before it."""
+        for count in (1, 2):
+            network = Network()
+            network.broker.fates = ["lost after"] + ["not sent"] * 1000
+            events = [Publication(TOPIC, "x")] * count
+            outcomes = network.run(network.core({"timeout": 5.0}).publishMany(events))
+            self.assertEqual([each.isSent for each in outcomes], [True] * count)
+            # Once one of them is answered, it is known.
+            network.broker.fates = ["lost after", "not sent"]
+            outcomes = network.run(network.core().publishMany(events))
+            self.assertEqual([type(each) for each in outcomes], [Published] * count)
+
+    def test_publishOfWhichNothingWasSentIsNotSent(self) -> None:
+        """Where a broker does not even tell its parameters, nothing was published."""
+        network = Network()
+        self.patch(network.broker, "answer", lambda request: Unreachable())
+        [outcome] = network.run(
+            network.core({"timeout": 5.0}).publishMany([Publication(TOPIC, "x")])
+        )
+        self.assertIsInstance(outcome, Unreachable)
+        self.assertFalse(outcome.isSent)
+
     def test_brokerWithoutKeysIsNotAskedAgain(self) -> None:
         """An unknown outcome is final at a broker that ignores keys; a refusal is not."""
         for count in (1, 2):

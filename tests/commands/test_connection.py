@@ -1,18 +1,76 @@
 """
-Tests for L{svcbroker.commands._connection}: what people are told while a call is tried again.
+Tests for L{svcbroker.commands._connection}: what people are told while a call is tried again, and
+of one whose outcome is not known.
 """
 
 from __future__ import annotations
 
 import io
+import sys
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from logging import INFO, getLogger
+from typing import NoReturn
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.client import Client, Unreachable
+import svcbroker.client
+from svcbroker.client import BrokerError, Client, Publication, Unreachable
+from svcbroker.commands import main
 from svcbroker.commands._connection import RETRY_INTERVAL, RetryHandler
+from svcbroker.errors import TopicNotFound, TransactionTimeout
 
 NOBODY = "http://127.0.0.1:9/svcbroker"
+
+
+class ClientDouble(AbstractContextManager[None]):
+    """A client whose publishes fail."""
+
+    def __init__(self, error: BrokerError) -> None:
+        self.error = error
+
+    def __exit__(self, *about: object) -> None:
+        pass
+
+    def publish(self, topic: str, content: bytes, **given: object) -> NoReturn:
+        """See the client's."""
+        raise self.error
+
+    def publishMany(self, publications: Iterable[Publication]) -> list[BrokerError]:
+        """See the client's."""
+        return [self.error for _ in publications]
+
+
+class UnknownOutcomeTests(SynchronousTestCase):
+    """
+    What C{svcbroker pub} says of a publish of which the outcome is not known.
+    """
+
+    def publish(self, error: BrokerError, *words: str) -> tuple[int, str]:
+        """The exit code, and why it failed."""
+        errors = io.StringIO()
+        double = ClientDouble(error)
+        self.patch(svcbroker.client, "Client", lambda *urls, **options: double)
+        self.patch(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
+        self.patch(sys, "stdout", io.StringIO())
+        self.patch(sys, "stderr", errors)
+        return main(["pub", "topic", *words]), errors.getvalue()
+
+    def test_unknownOutcomeIsTold(self) -> None:
+        for error in (Unreachable(isSent=True), TransactionTimeout()):
+            code, told = self.publish(error, "x")
+            self.assertEqual(code, 1)
+            self.assertIn("whether the event was published is not known", told)
+            code, told = self.publish(error, "--lines")
+            self.assertEqual(code, 1)
+            self.assertIn("2 lines not known to be published, the first is line 1", told)
+
+    def test_refusalIsNoUnknownOutcome(self) -> None:
+        for error, code in ((Unreachable(isSent=False), 2), (TopicNotFound(), 1)):
+            found, told = self.publish(error, "x")
+            self.assertEqual(found, code)
+            self.assertNotIn("not known", told)
+            self.assertIn("2 lines not published", self.publish(error, "--lines")[1])
 
 
 class RetryTests(SynchronousTestCase):

@@ -35,16 +35,16 @@ class EraseCommandTests(OperatorTestCase):
 
     def test_eventsAreErased(self) -> None:
         """The daemon may be named before them."""
-        expected = ("2 events erased\n", [{"events": ["a-1-2", "b-3-4"]}])
+        expected = ("2 events erased\n", [{"events": ["0000000a-1-2", "0000000b-3-4"]}])
         for words, daemon in ((), None), (("/data",), "/data"), (("http://x/b",), "http://x/b"):
-            self.assertEqual(self.ask(*words, "a-1-2", "b-3-4"), expected)
+            self.assertEqual(self.ask(*words, "0000000a-1-2", "0000000b-3-4"), expected)
             self.assertEqual(self.word, daemon)
 
     def test_countIsToldAsJson(self) -> None:
-        self.assertEqual(self.ask("--json", "a-1-2", "b-3-4")[0], '{"erased": 2}\n')
+        self.assertEqual(self.ask("--json", "0000000a-1-2", "0000000b-3-4")[0], '{"erased": 2}\n')
 
     def test_manyEventsNeedMoreCalls(self) -> None:
-        output, calls = self.ask(*(f"a-{number}-1" for number in range(1201)))
+        output, calls = self.ask(*(f"0000000a-{number}-1" for number in range(1, 1202)))
         self.assertEqual(output, "1201 events erased\n")
         self.assertEqual([len(call["events"]) for call in calls], [500, 500, 201])
 
@@ -68,11 +68,13 @@ class EraseCommandTests(OperatorTestCase):
             (),
             ("--topic", "t"),
             ("--last", "3"),
-            ("--topic", "t", "--last", "3", "a-1-2"),
-            ("--topic", "t", "--last", "3", "--before", "a-1-2"),
+            ("--topic", "t", "--last", "3", "0000000a-1-2"),
+            ("--topic", "t", "--last", "3", "--before", "0000000a-1-2"),
             ("--topic", "t", "--last", "x"),
+            ("--topic", "t", "--first", "5", "--last", "2"),
+            ("0000000a-1-2", "nodir"),
             ("--topic", "t", "--before", "yesterday"),
-            ("a-1-2", "--reason", " "),
+            ("0000000a-1-2", "--reason", " "),
         ):
             daemon = DaemonDouble()
             self.refused(daemon, "erase", "--reason", "why", *words)

@@ -58,7 +58,7 @@ class UsageTests(SynchronousTestCase):
         url = ("--url", "https://127.0.0.1:9/svcbroker")
         for argv in [
             ("get", "a", *url),
-            ("erase", "a", "--reason", "x", *url, "--token-file", str(token)),
+            ("erase", "0000000a-1-2", "--reason", "x", *url, "--token-file", str(token)),
             ("monitor", "https://127.0.0.1:9/svcbroker/log/1", "--policy", str(policy)),
         ]:
             for option in ("--ca", "--cert"):
@@ -74,7 +74,7 @@ class UsageTests(SynchronousTestCase):
         url = "http://127.0.0.1:9/svcbroker"
         for argv in [
             ("get", "a", "--url", url),
-            ("erase", "a", "--reason", "x", "--url", url),
+            ("erase", "0000000a-1-2", "--reason", "x", "--url", url),
             ("monitor", f"{url}/log/1", "--policy", str(policy)),
         ]:
             self.assertIn("has no colon: 'a:b'", self.refused(*argv, *account))
