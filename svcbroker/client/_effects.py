@@ -18,6 +18,8 @@ from ._records import Event
 
 T = TypeVar("T")
 
+_DIGITS = 6  # of the seconds that a broker may ask to wait: eleven days
+
 
 @frozen(kw_only=True)
 class HttpRequest:
@@ -52,9 +54,10 @@ class HttpResponse:
 
     @property
     def retryAfter(self) -> float | None:
-        """The header C{Retry-After} in seconds; C{None} where it is absent or a date."""
+        """The header C{Retry-After} in seconds; C{None} where it is absent, a date or absurd."""
         value = self.headers.get("retry-after", "")
-        return float(value) if value.isascii() and value.isdigit() else None
+        isNumber = value.isascii() and value.isdigit() and len(value) <= _DIGITS
+        return float(value) if isNumber else None
 
 
 @frozen

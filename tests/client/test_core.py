@@ -311,6 +311,15 @@ class HostileAnswerTests(SynchronousTestCase):
         core = Network().core({"key": AuthorKey(bytes(32), None)})
         self.checkRefused(core.publish(TOPIC, "x"), {"chain": "xyz"})
 
+    def test_absurdRetryAfterIsIgnored(self) -> None:
+        """No clock waits for ever."""
+        following = Network().core().follow(TOPIC)
+        next(following)
+        headers = {"retry-after": "9" * 400}
+        following.send(HttpResponse(status=503, headers=headers))
+        delay = following.send(b"")
+        self.assertEqual(delay, Delay(0.1))
+
 
 class FailOverTests(SynchronousTestCase):
     """
