@@ -1,5 +1,5 @@
 """
-A bound on the work under way, shared fairly between those who want it.
+Bounds on the work under way, shared fairly between those who want it.
 """
 
 from __future__ import annotations
@@ -98,3 +98,22 @@ class Slots:
         if not queue:
             del self._queues[lane]
             self._ready.pop(lane, None)
+
+
+class Lock:
+    """
+    A lock for coroutines: C{async with}. The first to wait is the first to have it.
+
+    Thousands may wait whose work ends at once when it is their turn: with C{DeferredLock}, each of
+    them would go on within the one before it, to a recursion error.
+    """
+
+    def __init__(self) -> None:
+        self._slots = Slots(1, 1)
+
+    async def __aenter__(self) -> None:
+        if not self._slots.take(""):
+            await self._slots.wait("")
+
+    async def __aexit__(self, *_: object) -> None:
+        self._slots.release("")

@@ -113,6 +113,16 @@ class WitnessingTests(SynchronousTestCase):
             for sample in family.samples
         }
 
+    def test_manyMayWaitForTheKey(self) -> None:
+        """Until the chain certifies it."""
+        rig = LedgerRig(self).start().open()
+        metadata = MetadataStore(MetadataFile(), rig.clock, maybeDeferred)
+        log = TransparencyLog(rig.ledger, metadata, rig.clock.seconds)
+        waiting = [log.certified() for _ in range(300)]
+        self.assertNoResult(waiting[0])
+        rig.run(1)
+        self.assertEqual(len({self.successResultOf(each).eventId for each in waiting}), 1)
+
     def test_quorumIsServed(self) -> None:
         """All witnesses are asked at the start, and what they have cosigned is served."""
         self.assertEqual(self.served().head.size, self.size)

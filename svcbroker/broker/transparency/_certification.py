@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 from attrs import frozen
 from msgspec import Struct
-from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from ...errors import BrokerError, EventErased, EventNotFound, HeightUnknown, LedgerUnavailable
 from ...interfaces import IProvableLedger
 from ...model import EventId, Execution, OpenTopic, PublishEvent, Receipt, Request
 from ...net.deferreds import asDeferred
+from ...net.slots import Lock
 from ...tlog import LogKey
 from .._metadata import MetadataStore
 
@@ -78,7 +78,7 @@ class LogCertification:
         self._origin = origin
         self._seed = b""
         self._current: Certification | None = None
-        self._lock = DeferredLock()
+        self._lock = Lock()
 
     @property
     def origin(self) -> str:
@@ -93,7 +93,8 @@ class LogCertification:
             raise LedgerUnavailable("the chain has not begun")
         return f"svcbroker/{self._ledger.chain.hex()}"
 
-    def certified(self) -> Deferred[Certification]:
+    @asDeferred
+    async def certified(self) -> Certification:
         """
         The current key, once the chain certifies it. A caller that stops waiting does so by
         L{TimeoutQueue<svcbroker.broker.TimeoutQueue>}, which does not cancel this.
@@ -101,10 +102,9 @@ class LogCertification:
         @raise LedgerUnavailable: the ledger has no key now, or did not take the record. The next
             call tries again.
         """
-        certified: Deferred[Certification] = self._lock.run(self._certify)
-        return certified
+        async with self._lock:
+            return await self._certify()
 
-    @asDeferred
     async def _certify(self) -> Certification:
         seed = self._ledger.deriveKey(_PURPOSE)
         if self._current is None or seed != self._seed:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, structs
-from twisted.internet.defer import DeferredLock
 from zope.interface import implementer
 
 from ...access import Principal
@@ -18,6 +17,7 @@ from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequest
 from ...net.deferreds import asDeferred
+from ...net.slots import Lock
 from ...operations import sourceOf
 from .cloudevents import CloudEventForm, formOf
 from .frames import Options
@@ -235,7 +235,7 @@ class ShareGroup:
         self._group = group
         self._subscriptions = subscriptions
         self._core: ISubscription | None = None
-        self._lock = DeferredLock()
+        self._lock = Lock()
         self._members: deque[SessionSubscription] = deque()
         self._waiting: deque[Event] = deque()
         self._reserved: set[Position] = set()
@@ -249,12 +249,9 @@ class ShareGroup:
         @param offset: where a new group begins.
         @raise BrokerError: the log cannot be subscribed to.
         """
-        await self._lock.acquire()
-        try:
+        async with self._lock:
             if self._core is None:
                 await self._open(member.session.principal, remote, offset)
-        finally:
-            self._lock.release()
         member.isAcknowledged = True
         member.kept = structs.replace(member.kept, start=self.kept.start)
         if member.session.delivery is not None:

@@ -5,7 +5,9 @@ Sessions that outlive their connections, and restarts.
 from __future__ import annotations
 
 import json
+from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.context import MqttSettings
@@ -15,6 +17,7 @@ from svcbroker.carriers.mqtt.packets import (
     MQTT_311,
     Puback,
     Publish,
+    Suback,
     Subscribe,
     TopicSubscription,
 )
@@ -372,6 +375,24 @@ class ShareTests(SynchronousTestCase):
         self.assertEqual(len(first), 3)
         self.assertEqual(sorted(first + second), [b"0", b"1", b"1", b"2", b"3", b"4", b"5"])
         self.assertEqual(len(other.payloads()), 6)
+
+    def test_manyMembersJoinAtOnce(self) -> None:
+        """Those that come while the first one's subscription is made wait for it."""
+        server = Server()
+        clients = [lasting(server, str(number)) for number in range(200)]
+        begun: Deferred[None] = Deferred()
+        subscribe = server.subscriptions.subscribe
+
+        def slow(*args: Any) -> Deferred[Any]:
+            return begun.addCallback(lambda _: subscribe(*args))
+
+        self.patch(server.subscriptions, "subscribe", slow)
+        for client in clients:
+            client.send(Subscribe(1, (TopicSubscription("$share/g/t", 1),)))
+        begun.callback(None)
+        server.pump()
+        for client in clients:
+            self.assertEqual(client.takeOne(Suback).reasons, (1,))
 
     def test_fullMemberIsPassedOver(self) -> None:
         """Who cannot take more is passed over; what nobody can take waits in the log."""
