@@ -121,7 +121,7 @@ class _Performer:
                 )
                 self._pieces = self._stream.aiter_raw()
                 return answerOf(self._stream)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return failureOf(error)
         assert isinstance(effect, Delay)
         await anyio.sleep(effect.seconds)

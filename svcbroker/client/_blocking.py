@@ -147,7 +147,7 @@ class _Performer:
                 )
                 self._pieces = self._stream.iter_raw()
                 return answerOf(self._stream)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return failureOf(error)
         assert isinstance(effect, Delay)
         time.sleep(effect.seconds)

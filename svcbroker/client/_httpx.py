@@ -59,7 +59,7 @@ def answerOf(response: httpx.Response, body: bytes = b"") -> HttpResponse:
     return HttpResponse(status=response.status_code, headers=response.headers, body=body)
 
 
-def failureOf(error: httpx.TransportError) -> Unreachable:
+def failureOf(error: httpx.RequestError) -> Unreachable:
     """Why there is no answer."""
     isSent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     cause: BaseException | None = error

@@ -14,9 +14,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.protocol import Factory, Protocol
 
 from svcbroker.access import hashPassword
-from svcbroker.client import AuthorKey, Event, NotVerified, Publication, Published, Unreachable
+from svcbroker.client import (
+    AnswerInvalid,
+    AuthorKey,
+    Event,
+    NotVerified,
+    Publication,
+    Published,
+    Unreachable,
+)
 from svcbroker.errors import (
     AuthorRefused,
     EventNotFound,
@@ -113,6 +122,22 @@ class ClientTests(CertificatesTestCase):
         self.assertFalse(error.isSent)
         following = face.take("follow", never, "#", timeout=1.0)
         await self.assertFailure(following, Unreachable)
+
+    async def test_badlyEncodedAnswerIsNone(self) -> None:
+        """A proxy that compresses though nobody asked for it, and badly, is no broker."""
+
+        class Proxy(Protocol):
+            def dataReceived(self, data: bytes) -> None:
+                assert self.transport is not None
+                head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\n"
+                self.transport.write(head + b"plain")
+                self.transport.loseConnection()
+
+        port = reactor.listenTCP(0, Factory.forProtocol(Proxy), interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        face = self.face(f"http://127.0.0.1:{port.getHost().port}", timeout=1.0)
+        # The client for Twisted takes the answer as it is; for httpx it is broken off.
+        await self.assertFailure(face.call("exist", TOPIC), AnswerInvalid, Unreachable)
 
     async def test_otherBrokerIsUsed(self) -> None:
         """A client that is given several brokers uses one that answers."""
