@@ -259,3 +259,14 @@ class SizeTests(SynchronousTestCase):
         """No module is longer than 450 lines."""
         for name, path in modules():
             self.assertLessEqual(len(path.read_text(encoding="utf-8").splitlines()), 450, name)
+
+
+class LinkTests(SynchronousTestCase):
+    """
+    Links of docstrings.
+    """
+
+    def test_linksNameTheirTargetsInFull(self) -> None:
+        """pydoctor knows no names that begin with a dot: the documentation could not be built."""
+        for name, path in modules():
+            self.assertNotRegex(path.read_text(encoding="utf-8"), r"L\{[^}]*<\.", name)

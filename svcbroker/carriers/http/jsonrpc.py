@@ -135,7 +135,7 @@ class JSONRPC:
         return self._answerBatch(principal, body, connection)
 
     def isBatched(self, body: _Request) -> bool:
-        """See L{Endpoint.isOneOfMany<.routes.Endpoint>}."""
+        """See L{svcbroker.carriers.http.routes.Endpoint}."""
         return (
             isinstance(body, Call)
             and self._batchMethod(body) is not None
