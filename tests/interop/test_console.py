@@ -200,7 +200,7 @@ class PagesTests(ConsoleTestCase):
         await browser.waitForText("connected")
         fields: dict[str, Any] = {"topic": "orders/zurich", "content": "\u00e9", "svc-unit": "C"}
         await self.daemon.call("/rest/publish", **fields)
-        await browser.waitForText("1 events have come.")
+        await browser.waitForText("Events that have come: 1")
         await browser.waitForText("svc-unit C")
         # What a browser would round or drop is shown as it was published, and no text as bytes.
         for content, shown in (

@@ -103,7 +103,7 @@ export default {
   "live.connecting": "connecting",
   "live.waiting": "Waiting for the next event.",
   "live.hint": "Shows events as they are published.",
-  "live.count": "{count} events have come.",
+  "live.count": "Events that have come: {count}",
 
   "publish.title": "Publish",
   "publish.content": "Content",
