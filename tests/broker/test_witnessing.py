@@ -123,6 +123,15 @@ class WitnessingTests(SynchronousTestCase):
         rig.run(1)
         self.assertEqual(len({self.successResultOf(each).eventId for each in waiting}), 1)
 
+    def test_clockThatIsSetBackHidesNoEntries(self) -> None:
+        """A checkpoint that was signed at a later time is old."""
+        before = self.successResultOf(self.log.sign())
+        self.rig.publish()
+        self.rig.run(1)
+        self.clock.rightNow -= 1_000_000
+        after = self.successResultOf(self.log.sign())
+        self.assertGreater(after.head.size, before.head.size)
+
     def test_quorumIsServed(self) -> None:
         """All witnesses are asked at the start, and what they have cosigned is served."""
         self.assertEqual(self.served().head.size, self.size)

@@ -219,7 +219,7 @@ class LogWitness:
         if isRefusal:
             self.refusals += 1
             now = self._seconds()
-            if not self.isRefusing or now - self._shoutedAt >= SHOUT_PERIOD:
+            if not (self.isRefusing and 0 <= now - self._shoutedAt < SHOUT_PERIOD):
                 self._shoutedAt = now
                 self._log.error(
                     "WITNESS {name} REFUSES THE LOG of group {group}: it {reason}. The chain is "

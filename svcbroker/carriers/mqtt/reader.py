@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from .session import Session
     from .subscription import KeptSubscription, Key, SessionSubscription
 
-_REMEMBERED_TOPICS: Final = 1000
+REMEMBERED_TOPICS: Final = 1000
+"""For how many topics a reader remembers which of its subscriptions match."""
+REMEMBERED_MATCHES: Final = 50_000
+"""How many matches it remembers. A session may have a thousand filters that match each topic."""
 _TOPICS: Final = "mqtt-topics"
 
 
@@ -125,6 +128,7 @@ class Reader:
         self._counted = 0
         self._trie: FilterTrie[SessionSubscription] | None = None
         self._remembered: dict[str, _Found] = {}
+        self._matches = 0
         # All members have begun at this height; None where it must be worked out.
         self._allBegun: int | None = None
         # Whether it reads for its only member, and for no other that has ended.
@@ -158,7 +162,7 @@ class Reader:
 
     def changed(self) -> None:
         """Look at the members anew: their options have changed."""
-        self._remembered.clear()
+        self._forget()
         self.always = None
         self._allBegun = None
 
@@ -340,12 +344,18 @@ class Reader:
     def _find(self, topic: str) -> _Found:
         found = self._remembered.get(topic)
         if found is None:
-            if len(self._remembered) >= _REMEMBERED_TOPICS:
-                self._remembered.clear()
             members = tuple(self._matching(topic))
             found = _Found(members, optionsOfAll(each.options for each in members))
+            isFull = len(self._remembered) >= REMEMBERED_TOPICS
+            if isFull or self._matches + len(members) > REMEMBERED_MATCHES:
+                self._forget()
+            self._matches += len(members)
             self._remembered[topic] = found
         return found
+
+    def _forget(self) -> None:
+        self._remembered.clear()
+        self._matches = 0
 
     def _matching(self, topic: str) -> Iterable[SessionSubscription]:
         if self._trie is None:

@@ -79,10 +79,11 @@ class Retainers:
         topics = self._topics.get(account, {})
         most, now = principal.usage.quotas.retained, self._seconds()
         isFull = most is not None and len(topics) >= most
-        if isFull and now - self._searched.get(account, -_SEARCH_EVERY) >= _SEARCH_EVERY:
+        # A clock that was set back does not make it a long time.
+        if isFull and not 0 <= now - self._searched.get(account, -_SEARCH_EVERY) < _SEARCH_EVERY:
             self._searched[account] = now
             for topic, setAt in tuple(topics.items()):
-                if now - setAt >= UNCONFIRMED_FOR and not self._has(topic):
+                if not (0 <= now - setAt < UNCONFIRMED_FOR or self._has(topic)):
                     self._remove(topic)
         return len(topics)
 

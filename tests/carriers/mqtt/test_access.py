@@ -290,6 +290,15 @@ class RetainedQuotaTests(AccessTestCase):
         self.assertEqual(self.retain(client, "c"), 0)
         self.assertEqual(self.retain(client, "d"), 0x97)
 
+    def test_clockThatIsSetBackLetsThemMakeRoom(self) -> None:
+        client = self.client("two")
+        for topic in "ab":
+            self.retain(client, topic)
+        self.retain(client, "a", b"")
+        self.assertEqual(self.retain(client, "c"), 0x97)
+        self.server.clock.rightNow -= 1_000_000
+        self.assertEqual(self.retain(client, "c"), 0)
+
     def test_countsSurviveARestart(self) -> None:
         client = self.client("two")
         for topic in "ab":

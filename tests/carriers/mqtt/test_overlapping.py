@@ -5,11 +5,14 @@ Subscriptions of one session that match the same events.
 from __future__ import annotations
 
 import json
+import tracemalloc
+from itertools import product
 from random import Random
 
 from attrs import define, field
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.carriers.mqtt import reader
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (
     MQTT_311,
@@ -66,6 +69,23 @@ class OneMessageTests(SynchronousTestCase):
             for each in client.takeMessages()
         ]
         self.assertEqual(sent, expected)
+
+    def test_rememberedMatchesAreBounded(self) -> None:
+        """A session may have a thousand filters that match each of a thousand topics."""
+        self.patch(reader, "REMEMBERED_MATCHES", 1000)
+        server = Server()
+        client = server.connected()
+        for levels in product("a+", repeat=6):
+            client.subscribe("/".join([*levels, "+"]))
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for number in range(100):
+            server.event(f"a/a/a/a/a/a/{number}", b"x")
+            self.assertEqual(len(client.takeMessages()), 1)
+        traces = tracemalloc.take_snapshot().filter_traces(
+            [tracemalloc.Filter(True, reader.__file__)]
+        )
+        self.assertLess(sum(each.size for each in traces.traces), 30_000)
 
     def test_highestQosIsSentIn311(self) -> None:
         """[MQTT-3.3.5-1]"""
