@@ -248,9 +248,13 @@ class CommandTests(DaemonTestCase):
                 stderr=subprocess.PIPE,
             ) as process:
                 assert process.stdout is not None and process.stderr is not None
-                process.stdout.readline()
-                end(process)
-                return process.wait(60), process.stderr.read()
+                try:
+                    process.stdout.readline()
+                    end(process)
+                    return process.wait(60), process.stderr.read()
+                finally:
+                    # Otherwise it would be waited for without end.
+                    process.kill()
 
         def interrupt(process: Any) -> None:
             process.send_signal(signal.SIGINT)
