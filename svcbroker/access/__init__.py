@@ -15,7 +15,7 @@ from ._accounts import Accounts
 from ._accounttext import AccountText, CannotEdit
 from ._audit import AuditTrail
 from ._credentials import credentialsOf
-from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants
+from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants, fitsPlaceholder
 from ._logins import LOGIN_THREADS
 from ._passwords import DEFAULT_COST, costOf, hashPassword
 from ._principal import ANYBODY, Admission, Principal
@@ -47,6 +47,7 @@ __all__ = [
     "checkName",
     "costOf",
     "credentialsOf",
+    "fitsPlaceholder",
     "grantsOf",
     "hashPassword",
     "parseAccounts",

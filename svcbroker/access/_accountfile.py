@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
@@ -83,7 +82,7 @@ class AccountTable:
     @ivar fingerprints: names of accounts by hashes of certificates.
     @ivar defaultQuotas: of accounts that have none of their own.
     @ivar anonymousQuotas: of all clients without credentials together.
-    @ivar cost: what verifying most of the passwords costs.
+    @ivar costs: what verifying the passwords costs, each cost once.
     """
 
     accounts: Mapping[str, Account]
@@ -92,7 +91,7 @@ class AccountTable:
     fingerprints: Mapping[str, str]
     defaultQuotas: Quotas = UNLIMITED
     anonymousQuotas: Quotas = UNLIMITED
-    cost: str = DEFAULT_COST
+    costs: tuple[str, ...] = (DEFAULT_COST,)
 
 
 def readAccounts(path: Path) -> AccountTable:
@@ -166,9 +165,11 @@ def checkName(name: str) -> str:
         not 0 < len(name) <= MAX_NAME_LENGTH
         or not name.isprintable()
         or any(each.isspace() or each in _NOT_IN_NAMES for each in name)
+        or name.startswith("$")
     ):
         raise ValueError(
-            f"a name is 1 to {MAX_NAME_LENGTH} characters without spaces and : / + #, not {name!r}"
+            f"a name is 1 to {MAX_NAME_LENGTH} characters without spaces and : / + #, and does not "
+            f"begin with $, not {name!r}"
         )
     return name
 
@@ -198,7 +199,7 @@ class _Reader:
         limits = _table(self._tables, "limits", "")
         _known(limits, _LIMITS, "[limits]")
         default, anonymous = (_quotas(limits, each, "[limits]") for each in _LIMITS)
-        costs = Counter(costOf(each.password) for each in accounts.values() if each.password)
+        costs = {costOf(each.password): None for each in accounts.values() if each.password}
         return AccountTable(
             accounts=accounts,
             tokens=self._tokens,
@@ -206,7 +207,7 @@ class _Reader:
             fingerprints=self._fingerprints,
             defaultQuotas=default or UNLIMITED,
             anonymousQuotas=anonymous or UNLIMITED,
-            cost=costs.most_common(1)[0][0] if costs else DEFAULT_COST,
+            costs=tuple(costs) or (DEFAULT_COST,),
         )
 
     def _readRole(self, name: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from ..interfaces import (
 )
 from ..net.deferreds import asDeferred
 from ._accountfile import Account, AccountTable, readAccounts
-from ._passwords import unknownHash, verifyPassword
+from ._passwords import PasswordVerifier
 
 
 @implementer(IAuthenticator)
@@ -48,8 +48,7 @@ class Accounts:
 
     def _use(self, table: AccountTable) -> None:
         self._table = table
-        # Verified where there is no account or no password, so that the time does not tell.
-        self._unknownHash = unknownHash(table.cost, self._context.entropy)
+        self._verifier = PasswordVerifier(table.costs, self._context.entropy)
 
     def start(self) -> Deferred[None]:
         """See L{IAuthenticator}."""
@@ -91,8 +90,9 @@ class Accounts:
         # What is not UTF-8 is no name.
         name = credentials.username.decode("utf-8", "replace")
         account = self._table.accounts.get(name)
-        hash = self._unknownHash if account is None else account.password or self._unknownHash
-        isGood = await self._context.runInThread(verifyPassword, hash, credentials.password)
+        hash = "" if account is None else account.password
+        verify = self._verifier.verify
+        isGood = await self._context.runInThread(verify, hash, credentials.password)
         # The file may have been read again meanwhile.
         if not isGood or account is None or self._table.accounts.get(name) != account:
             raise UnauthorizedLogin()

@@ -5,6 +5,7 @@ Grants, as the lines of roles say them.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -12,7 +13,7 @@ from attrs import field, frozen
 from zope.interface import implementer
 
 from ..errors import BrokerError
-from ..interfaces import TOPIC_ACTIONS, Action, Decision, GrantLine, IGrants
+from ..interfaces import TOPIC_ACTIONS, Action, Decision, GrantLine, IGroupGrants
 from ..model import (
     checkFilter,
     filterCovers,
@@ -27,8 +28,9 @@ _ALL: Final = "*"
 _ALL_TOPICS: Final = "#"
 _USER: Final = "%u"
 _CLIENT: Final = "%c"
-_NOT_IN_NAMES: Final = ("+", "#", "/")
+_NOT_IN_NAMES: Final = frozenset("+#/")
 
+_UNFIT: Final = "begins with $ or has + or # or / or a control character"
 _NOTHING: Final = Decision(False, "no grant names it")
 
 
@@ -68,6 +70,8 @@ class Grant:
         name, group = words[:2]
         try:
             actions = frozenset(Action) if name == _ALL else frozenset([Action(name)])
+            if Action.OPERATE in actions:
+                actions |= {Action.METRICS}
         except ValueError:
             known = ", ".join([*(each.value for each in Action), _ALL])
             raise ValueError(f"{line!r}: the action must be one of {known}") from None
@@ -90,14 +94,14 @@ class Grant:
         return action in TOPIC_ACTIONS or self.pattern == _ALL_TOPICS
 
 
-@implementer(IGrants)
+@implementer(IGroupGrants)
 @frozen
 class Grants:
     """
     What the lines of an account's roles grant it. A line that denies wins over all that grant.
 
-    Where a name that C{%u} or C{%c} stands for has a character of patterns, nothing is granted:
-    it would change what the pattern means.
+    Where a name does not fit C{%u} or C{%c}, see L{fitsPlaceholder}, an account whose grants use it
+    is granted nothing: left out of a line that denies, it would be granted more.
 
     @ivar grants: the lines.
     @ivar name: the account's name.
@@ -174,7 +178,7 @@ class Grants:
         ]
 
     def seesGroup(self, group: str, clientId: str) -> bool:
-        """Whether some action is granted in a group."""
+        """See L{IGroupGrants}."""
         return self.isEverything or any(
             self.mayAny(action, group, self._fill(grant.pattern, clientId), clientId)
             for grant in self.grants
@@ -212,15 +216,24 @@ class Grants:
         return pattern
 
     def _unusableName(self, clientId: str) -> str:
-        if self._namesUser and _isUnusable(self.name):
-            return "the account's name has + or # or /, and its grants use %u"
-        if self.dependsOnClient and _isUnusable(clientId):
-            return "the client id is empty or has + or # or /, and the account's grants use %c"
+        if self._namesUser and not fitsPlaceholder(self.name):
+            return f"the account's name {_UNFIT}, and its grants use %u"
+        if self.dependsOnClient and not fitsPlaceholder(clientId):
+            return f"the client id is empty or {_UNFIT}, and the account's grants use %c"
         return ""
 
 
-def _isUnusable(name: str) -> bool:
-    return not name or any(sign in name for sign in _NOT_IN_NAMES)
+def fitsPlaceholder(name: str) -> bool:
+    """
+    Whether a name may stand for C{%u} or C{%c} in a pattern. Clients choose their ids, and others
+    than the operator some names: one that begins with C{$} would reach the broker's own topics, and
+    one with a character of patterns would change what the pattern means.
+    """
+    return (
+        name[:1] not in ("", "$")
+        and _NOT_IN_NAMES.isdisjoint(name)
+        and not any(unicodedata.category(each) == "Cc" for each in name)
+    )
 
 
 EVERYTHING: Final = Grants((), isEverything=True)
@@ -229,6 +242,7 @@ EVERYTHING: Final = Grants((), isEverything=True)
 BUILT_IN_ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "publisher": ("publish * #", "open * #"),
     "subscriber": ("subscribe * #",),
+    "metrics": ("metrics *",),
     # Not all of $svc/: dead letters have the contents of other topics' events.
     "operator": ("admin *", "operate *", "subscribe * $svc/audit"),
     "everything": ("* * #", "* * $svc/#"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from nacl.exceptions import InvalidkeyError
@@ -63,6 +63,35 @@ def checkHash(text: str) -> str:
 def costOf(hash: str) -> str:
     """What verifying a password costs: the parameters of its hash."""
     return hash.split("$")[3]
+
+
+class PasswordVerifier:
+    """
+    Verifies passwords against hashes of several costs. A wrong password is verified against one
+    hash of each cost, so the time tells neither whether there is such an account nor what its hash
+    costs.
+    """
+
+    def __init__(self, costs: Iterable[str], entropy: Callable[[int], bytes]) -> None:
+        """
+        @param costs: those of all hashes, see L{costOf}.
+        @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+        """
+        self._unknown = {cost: unknownHash(cost, entropy) for cost in costs}
+
+    def verify(self, hash: str, password: bytes) -> bool:
+        """
+        Whether a password has a hash. Blocks; may be called in any thread.
+
+        @param hash: empty where there is no such account, or it has no password.
+        """
+        if hash and verifyPassword(hash, password):
+            return True
+        cost = costOf(hash) if hash else ""
+        for other, unknown in self._unknown.items():
+            if other != cost:
+                verifyPassword(unknown, password)
+        return False
 
 
 def unknownHash(cost: str, entropy: Callable[[int], bytes]) -> str:

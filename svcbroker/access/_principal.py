@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 from attrs import frozen
 
 from ..errors import NotAuthorized
-from ..interfaces import TOPIC_ACTIONS, Action, Identity
+from ..interfaces import TOPIC_ACTIONS, Action, Identity, IGroupGrants
 from ._grants import EVERYTHING, Grants
 from ._usage import UNLIMITED, Usage
 
@@ -21,6 +21,9 @@ _MAX_REMEMBERED: Final = 1000
 _ALL_TOPICS: Final = ("#", "$svc/#")
 """No pattern matches all topics."""
 
+
+_VERBS: Final = {Action.ADMIN: "make admin queries", Action.METRICS: "read the metrics"}
+"""Actions in words for clients, where their names are no verbs."""
 
 _SHOWN: Final = 100
 """How much of the id of a group is shown, in characters."""
@@ -113,7 +116,7 @@ class Principal:
         @raise NotAuthorized: always.
         """
         self.recordRefusal(action, group, topic)
-        what = f"{action.value} {topic}".rstrip()
+        what = f"{_VERBS.get(action, action.value)} {topic}".rstrip()
         where = f" in group {group}" if group else ""
         raise NotAuthorized(f"this account may not {what}{where}")
 
@@ -156,8 +159,8 @@ class Principal:
 
     def _seesGroup(self, group: str) -> bool:
         grants = self._grants
-        if isinstance(grants, Grants):
-            return grants.seesGroup(group, self.clientId)
+        if IGroupGrants.providedBy(grants):
+            return bool(grants.seesGroup(group, self.clientId))
         return any(self.mayAny(each, group, filter) for each in Action for filter in _ALL_TOPICS)
 
     def requireGroup(self, group: str) -> None:
@@ -181,9 +184,12 @@ class Principal:
         @return: takes that back.
         """
         self._endings[ended] = None
+        kept = [ended]
 
         def forget() -> None:
-            self._endings.pop(ended, None)
+            # Who has it called keeps this function: without the list they would be a cycle.
+            if kept:
+                self._endings.pop(kept.pop(), None)
 
         return forget
 

@@ -11,7 +11,8 @@ from typing import Final
 from attrs import field, frozen
 from zope.interface import implementer
 
-from ..interfaces import Action, Decision, GrantLine, IGrants
+from ..access import fitsPlaceholder
+from ..interfaces import Action, Decision, GrantLine, IGroupGrants
 from ..model import filterCovers, filterMatches, filtersOverlap
 from ._lines import BLANKS, LineError, readLines
 
@@ -31,7 +32,9 @@ _ACCESS: Final[Mapping[str, frozenset[Action]]] = {
 
 _NOTHING: Final = Decision(False, "no line of the ACL file allows it")
 _UNUSABLE: Final = Decision(
-    False, "no line for the user allows it, and the name or the client id has + or #"
+    False,
+    "no line allows it, and those whose %u or %c stands for a name that begins with $ or has + or "
+    "# or / or a control character do not count",
 )
 
 
@@ -56,7 +59,7 @@ class AclLine:
         return not self.actions
 
 
-@implementer(IGrants)
+@implementer(IGroupGrants)
 @frozen
 class AclGrants:
     """
@@ -65,6 +68,10 @@ class AclGrants:
 
     The first line that matches and is about the action decides: the user's own lines are tried
     before the patterns, and of each those that deny come first.
+
+    mosquitto lets clients choose what a pattern means by their id: C{$svc}, or C{a/b}. A pattern
+    with a name that does not fit, see L{fitsPlaceholder<svcbroker.access.fitsPlaceholder>}, grants
+    nothing here; one that denies does.
 
     @ivar lines: the user's own lines.
     @ivar patterns: the patterns of all users.
@@ -79,7 +86,7 @@ class AclGrants:
 
     @dependsOnClient.default
     def _dependsOnClient(self) -> bool:
-        # Also where none has %c: see _isUnusable.
+        # Also where none has %c: see _filled.
         return bool(self.patterns)
 
     def decide(self, action: Action, group: str, topic: str, clientId: str) -> Decision:
@@ -87,7 +94,9 @@ class AclGrants:
         for line, filter in self._filled(clientId):
             if (line.isDenied or action in line.actions) and filterMatches(filter, topic):
                 return Decision(not line.isDenied, line.text)
-        return _UNUSABLE if self._isUnusable(clientId) else _NOTHING
+        names = (self.name, clientId)
+        isUnusable = any(name and not fitsPlaceholder(name) for name in names)
+        return _UNUSABLE if self.patterns and isUnusable else _NOTHING
 
     def mayAny(self, action: Action, group: str | None, filter: str, clientId: str) -> bool:
         """See L{IGrants}."""
@@ -99,6 +108,16 @@ class AclGrants:
                 return True
         return False
 
+    def seesGroup(self, group: str, clientId: str) -> bool:
+        """See L{IGroupGrants}: all groups have the same lines."""
+        denied: list[str] = []
+        for line, filter in self._filled(clientId):
+            if line.isDenied:
+                denied.append(filter)
+            elif not any(filterCovers(each, filter) for each in denied):
+                return True
+        return False
+
     def describe(self, group: str | None) -> Sequence[GrantLine]:
         """See L{IGrants}: all groups have the same lines."""
         return [GrantLine(line.text) for line in (*self.lines, *self.patterns)]
@@ -107,17 +126,16 @@ class AclGrants:
         """The lines that count, in the order in which they are tried, with their filters."""
         for line in self.lines:
             yield line, line.filter
-        if self._isUnusable(clientId):
-            return
         names = {_USER: self.name, _CLIENT: clientId}
+        if any(sign in name for name in names.values() for sign in _WILDCARDS):
+            # Not even those without a placeholder, as in mosquitto.
+            return
+        unfit = {sign for sign, name in names.items() if not fitsPlaceholder(name)}
         for line in self.patterns:
             wanted = _PLACEHOLDER.findall(line.filter)
-            if all(names[each] for each in wanted):
+            isUsable = line.isDenied or unfit.isdisjoint(wanted)
+            if isUsable and all(names[each] for each in wanted):
                 yield line, _PLACEHOLDER.sub(lambda found: names[found[0]], line.filter)
-
-    def _isUnusable(self, clientId: str) -> bool:
-        """Whether a name has a character of filters, so that no pattern counts."""
-        return any(sign in name for name in (self.name, clientId) for sign in _WILDCARDS)
 
 
 @frozen

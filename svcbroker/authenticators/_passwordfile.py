@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import pbkdf2_hmac, sha512
 from hmac import compare_digest
@@ -20,6 +19,10 @@ _SALTED: Final = "6"
 _PBKDF2: Final = "7"
 _NUMBER = re.compile("[0-9]{1,9}")
 _MAX_ITERATIONS: Final = 10_000_000
+
+USUAL_ITERATIONS: Final = 210_000
+"""What OWASP advises for PBKDF2 with HMAC-SHA-512: some 0.2 seconds."""
+
 _DIGEST_SIZE: Final = sha512().digest_size
 
 
@@ -66,13 +69,21 @@ class PasswordHash:
             raise ValueError(f"the hash does not have {_DIGEST_SIZE} bytes")
         return cls(iterations, salt, digest)
 
-    def verify(self, password: bytes) -> bool:
-        """Whether it is the hash of a password. Blocks; may be called in any thread."""
+    def verify(self, password: bytes, iterations: int = 0) -> bool:
+        """
+        Whether it is the hash of a password. Blocks; may be called in any thread.
+
+        @param iterations: those that a wrong password takes at least, so that the time does not
+            tell which hash it was compared with.
+        """
         if self.iterations:
             digest = pbkdf2_hmac("sha512", password, self.salt, self.iterations)
         else:
             digest = sha512(password + self.salt).digest()
-        return compare_digest(digest, self.digest)
+        isGood = compare_digest(digest, self.digest)
+        if not isGood and iterations > self.iterations:
+            pbkdf2_hmac("sha512", password, self.salt, iterations - self.iterations)
+        return isGood
 
 
 def parsePasswords(raw: bytes) -> Mapping[str, PasswordHash]:
@@ -104,9 +115,9 @@ def unknownHash(
     hashes: Mapping[str, PasswordHash], entropy: Callable[[int], bytes]
 ) -> PasswordHash:
     """
-    A hash that no password has, and that takes as long to verify as most others.
+    A hash that no password has, and that takes as long to verify as the dearest of others.
 
     @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
     """
-    iterations = Counter(each.iterations for each in hashes.values()).most_common(1)
-    return PasswordHash(iterations[0][0] if iterations else 0, bytes(12), entropy(_DIGEST_SIZE))
+    iterations = max((each.iterations for each in hashes.values()), default=0)
+    return PasswordHash(iterations, bytes(12), entropy(_DIGEST_SIZE))

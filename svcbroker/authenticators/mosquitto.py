@@ -19,7 +19,17 @@ from ..net.deferreds import asDeferred
 from ..net.descriptions import Readers, absolutePath, readValues
 from ._aclfile import AclFile, parseAcl
 from ._lines import LineError
-from ._passwordfile import PasswordHash, parsePasswords, unknownHash
+from ._passwordfile import USUAL_ITERATIONS, PasswordHash, parsePasswords, unknownHash
+
+__all__ = [
+    "SETTINGS",
+    "SUMMARY",
+    "USUAL_ITERATIONS",
+    "MosquittoAuthenticator",
+    "PasswordHash",
+    "configure",
+    "readPasswords",
+]
 
 T = TypeVar("T")
 
@@ -51,7 +61,8 @@ class _Users:
     """
     What the two files hold.
 
-    @ivar unknown: verified where there is no such user, so that the time does not tell.
+    @ivar unknown: verified where there is no such user, so that the time does not tell. A wrong
+        password of a user takes as many iterations.
     """
 
     hashes: Mapping[str, PasswordHash]
@@ -83,7 +94,7 @@ class MosquittoAuthenticator:
     async def reload(self) -> Callable[[], None]:
         """See L{IAuthenticator}."""
         run = self._context.runInThread
-        hashes = await run(_read, self._passwords, parsePasswords)
+        hashes = await run(readPasswords, self._passwords)
         acl = await run(_read, self._acl, parseAcl)
         users = _Users(hashes, acl, unknownHash(hashes, self._context.entropy))
 
@@ -112,9 +123,9 @@ class MosquittoAuthenticator:
         """See C{ICredentialsChecker}."""
         # What is not UTF-8 is no name.
         name = credentials.username.decode("utf-8", "replace")
-        hash = self._users.hashes.get(name)
-        verify = (hash or self._users.unknown).verify
-        isGood = await self._context.runInThread(verify, credentials.password)
+        hash, unknown = self._users.hashes.get(name), self._users.unknown
+        verify = (hash or unknown).verify
+        isGood = await self._context.runInThread(verify, credentials.password, unknown.iterations)
         # The files may have been read again meanwhile.
         identity = self.identify(name)
         if hash is None or identity is None or not isGood or self._users.hashes[name] != hash:
@@ -122,16 +133,22 @@ class MosquittoAuthenticator:
         return evolve(identity, credential=_credential(hash))
 
 
+def readPasswords(path: Path) -> Mapping[str, PasswordHash]:
+    """
+    Read a password file.
+
+    @return: the hashes, by the names of the users.
+    @raise InvalidDescription: it cannot be used. The text names it and the line.
+    """
+    return _read(path, parsePasswords)
+
+
 def _credential(hash: PasswordHash) -> str:
     return hash.digest.hex()
 
 
 def _read(path: Path, parse: Callable[[bytes], T]) -> T:
-    """
-    Read a file.
-
-    @raise InvalidDescription: it cannot be used. The text names it and the line.
-    """
+    """See L{readPasswords}."""
     try:
         return parse(path.read_bytes())
     except OSError as error:

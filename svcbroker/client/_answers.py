@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..errors import BrokerError
-from ._effects import HttpResponse
+from ._effects import MAX_DIGITS, HttpResponse
 from ._errors import AnswerInvalid, Erasure, errorOf, statusError
 
 T = TypeVar("T")
@@ -24,6 +24,7 @@ class _Failure(msgspec.Struct):
 class _RpcData(msgspec.Struct):
     # The protocol's own errors have no code of the broker.
     code: int = AnswerInvalid.code
+    retryAfter: float | None = None
 
 
 class _RpcFailure(msgspec.Struct):
@@ -115,7 +116,12 @@ def readBatch(response: HttpResponse, count: int) -> list[msgspec.Raw | BrokerEr
 
 def _outcomeOf(answer: RpcAnswer) -> msgspec.Raw | BrokerError:
     error = answer.error
-    return answer.result if error is None else errorOf(error.data.code, error.message)
+    if error is None:
+        return answer.result
+    retryAfter = error.data.retryAfter
+    if retryAfter is not None and not 0 <= retryAfter < 10**MAX_DIGITS:
+        retryAfter = None
+    return errorOf(error.data.code, error.message, retryAfter)
 
 
 def _refusalOf(body: bytes) -> BrokerError:

@@ -89,6 +89,10 @@ class Attempts:
         self._count = 0
         self._end = None if self._timeout is None else self._brokers.now() + self._timeout
 
+    def progressed(self) -> None:
+        """Begin the delays anew: an attempt has done a part, as with a quota that takes a part."""
+        self._count = 0
+
     def limit(self, seconds: float) -> float:
         """How long a request of this attempt may take that may take so long by itself."""
         if self._end is None:

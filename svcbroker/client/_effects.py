@@ -18,7 +18,8 @@ from ._records import Event
 
 T = TypeVar("T")
 
-_DIGITS = 6  # of the seconds that a broker may ask to wait: eleven days
+MAX_DIGITS = 6
+"""Of the seconds that a broker may ask to wait: eleven days."""
 
 
 @frozen(kw_only=True)
@@ -56,7 +57,7 @@ class HttpResponse:
     def retryAfter(self) -> float | None:
         """The header C{Retry-After} in seconds; C{None} where it is absent, a date or absurd."""
         value = self.headers.get("retry-after", "")
-        isNumber = value.isascii() and value.isdigit() and len(value) <= _DIGITS
+        isNumber = value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS
         return float(value) if isNumber else None
 
 

@@ -15,6 +15,7 @@ from ..errors import (
     BrokerError,
     ContentTooLarge,
     ParameterInvalid,
+    QuotaExceeded,
     TopicNotFound,
     TransactionTimeout,
 )
@@ -104,9 +105,13 @@ class PublishBatch:
         """
         attempts = self._requests.attempts()
         while self._waiting:
+            count = len(self._waiting)
             error = yield from self._attempt(attempts)
             if error is not None:
-                self._requests.forget(attempts.url)
+                if len(self._waiting) < count:
+                    attempts.progressed()
+                if not isinstance(error, QuotaExceeded):
+                    self._requests.forget(attempts.url)
                 try:
                     yield from attempts.failed(error)
                 except BrokerError:
@@ -142,7 +147,6 @@ class PublishBatch:
 
     def _sendOne(self, attempts: Attempts, place: int) -> Procedure[SendResult]:
         fields = dict(self._parameters[place])
-        # REST tells when to try again, which JSON-RPC does not.
         fields.update(fields.pop("extensions"))
         return readAnswer(
             (yield from self._requests.post(attempts, "publish", fields)), _sendResults

@@ -169,7 +169,8 @@ class Daemon:
             raise CommandError(f"there are no metrics at {where}: give their URL with --metrics")
         if status in (401, 403):
             raise CommandError(
-                f"{where} needs an account that may operate all groups: give --url and --user",
+                f"{where} needs an account that may read the metrics of all groups: give --url and "
+                "--user",
                 Exit.BAD,
             )
         if status != 200:

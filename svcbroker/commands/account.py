@@ -39,7 +39,8 @@ TOKEN_PREFIX: Final = "svct_"
 
 _HEAD: Final = """\
 # The accounts of a svcbroker, changed by: svcbroker account, or with an editor.
-# Roles grant actions; built in are publisher, subscriber, operator and everything. Another one:
+# Roles grant actions; built in are publisher, subscriber, metrics, operator and everything.
+# Another one:
 #
 # [roles.sensors]
 # grants = ["publish 1 sensors/%u/#", "open 1 sensors/%u/#"]

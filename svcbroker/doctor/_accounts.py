@@ -10,6 +10,7 @@ from pathlib import Path
 from attrs import frozen
 
 from ..access import DEFAULT_COST, Account, AccountTable, Grant, Grants, costOf, grantsOf
+from ..authenticators.mosquitto import USUAL_ITERATIONS
 from ..interfaces import Action
 from ..model import filterCovers
 from ._findings import DAY, Finding, date, good, listed, problem, warning
@@ -42,6 +43,24 @@ class AccountFacts:
     operatesLocally: bool = True
 
 
+@frozen(kw_only=True)
+class PasswordFileFacts:
+    """
+    Facts about mosquitto's password file.
+
+    @ivar error: why it cannot be used; empty where it can.
+    @ivar users: how many it has.
+    @ivar cheap: those whose hashes have fewer than L{USUAL_ITERATIONS}.
+    @ivar isReadable: whether every user of this machine may read the file.
+    """
+
+    file: Path
+    error: str = ""
+    users: int = 0
+    cheap: Collection[str] = ()
+    isReadable: bool = False
+
+
 def checkAccounts(facts: AccountFacts, now: float) -> Iterator[Finding]:
     """Whether the accounts can be used, and what of them never applies."""
     found = [*_checkFile(facts), *_checkOperator(facts)]
@@ -62,12 +81,16 @@ def _checkFile(facts: AccountFacts) -> Iterator[Finding]:
             f"svcbroker account add --accounts {facts.file} NAME --role operator",
         )
     if facts.isReadable:
-        yield warning(
-            SUBJECT,
-            f"every user of this machine may read {facts.file}",
-            "they can try passwords against the hashes in it",
-            f"chmod o= {facts.file}",
-        )
+        yield _readable(facts.file)
+
+
+def _readable(file: Path) -> Finding:
+    return warning(
+        SUBJECT,
+        f"every user of this machine may read {file}",
+        "they can try passwords against the hashes in it",
+        f"chmod o= {file}",
+    )
 
 
 def _checkOperator(facts: AccountFacts) -> Iterator[Finding]:
@@ -127,7 +150,8 @@ def _checkAccount(facts: AccountFacts, account: Account, now: float) -> Iterator
         yield warning(
             SUBJECT,
             f"the password of {name} is hashed at the cost of {costOf(account.password)}",
-            f"it is cheaper to guess than at the usual {DEFAULT_COST}",
+            f"it is cheaper to guess than at the usual {DEFAULT_COST}, and each refused log-in "
+            "verifies a hash of every cost in the file",
             f"svcbroker account passwd --accounts {file} {name}",
         )
     if isinstance(account.identity.grants, Grants):
@@ -165,6 +189,29 @@ def _isCovered(grant: Grant, denied: Grant) -> bool:
         and denied.group in ("*", grant.group)
         and filterCovers(denied.pattern, grant.pattern)
     )
+
+
+def checkPasswordFile(facts: PasswordFileFacts) -> Iterator[Finding]:
+    """Check that mosquitto's password file can be used and its passwords are hard to guess."""
+    if facts.error:
+        yield problem(
+            SUBJECT, facts.error, "the daemon does not start with it", "correct the line, or --auth"
+        )
+        return
+    found = []
+    if facts.isReadable:
+        found.append(_readable(facts.file))
+    if facts.cheap:
+        found.append(
+            warning(
+                SUBJECT,
+                f"{facts.file} has hashes of fewer than {USUAL_ITERATIONS:,} iterations: of "
+                f"{listed(sorted(facts.cheap))}",
+                "they are cheap to guess; mosquitto_passwd makes no others",
+                "give these users accounts: svcbroker account add --accounts FILE NAME",
+            )
+        )
+    yield from found or [good(SUBJECT, f"{facts.users} users in {facts.file}")]
 
 
 def checkAnonymous(lines: Iterable[str], groups: Iterable[str]) -> Iterator[Finding]:

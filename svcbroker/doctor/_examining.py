@@ -28,7 +28,7 @@ from ..daemon.plan import endpointsOf, planGroup, planPort
 from ..daemon.ports import HTTP, PortPlan
 from ..net.inherited import InheritedEndpoint
 from ..net.pem import CertificateError
-from ._accounts import AccountFacts, checkAccounts, checkAnonymous
+from ._accounts import AccountFacts, checkAccounts, checkAnonymous, checkPasswordFile
 from ._asking import Answer, Ask, askServer, isAlive, unready
 from ._certificates import CertificateFacts, checkCertificates, isName
 from ._chains import ChainFacts, checkChain
@@ -56,6 +56,7 @@ from ._reading import (
     isRoot,
     kindOf,
     readEngine,
+    readPasswordFile,
     readSoftware,
     withoutWrappers,
 )
@@ -233,6 +234,10 @@ class Examination:
                 ),
                 self.now,
             )
+        for text in self.config.auth:
+            passwords = readPasswordFile(text)
+            if passwords is not None:
+                yield from checkPasswordFile(passwords)
         yield from checkAnonymous(access.anonymous, groups)
 
     def _examineEndpoints(self) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ import ssl
 import stat
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -20,11 +20,13 @@ from typing import Any, Final
 from cryptography.x509 import Name, load_pem_x509_certificates
 from OpenSSL import SSL
 
+from ..authenticators.mosquitto import USUAL_ITERATIONS, PasswordHash, readPasswords
 from ..interfaces import InvalidDescription
-from ..ledgers import readDescription
+from ..net.descriptions import absolutePath, readDescription
 from ..net.proxied import ProxiedEndpoint
 from ..net.tls import TLSServerEndpoint
 from ..version import readVersion
+from ._accounts import PasswordFileFacts
 from ._directory import FileFacts
 from ._software import EngineFacts, SoftwareFacts
 
@@ -34,6 +36,7 @@ COMETBFT: Final = "cometbft"
 SOCKET: Final = "abci.sock"
 """The broker's socket in an engine's home, where the ledger names no other."""
 
+_MOSQUITTO: Final = "mosquitto"
 _UNIX: Final = "unix://"
 _DISTRIBUTION: Final = "svcbroker"
 _KEY: Final = b"PRIVATE KEY-----"
@@ -153,6 +156,32 @@ def isReadable(path: Path) -> bool:
         return bool(path.stat().st_mode & stat.S_IROTH)
     except OSError:
         return False
+
+
+def readPasswordFile(text: str) -> PasswordFileFacts | None:
+    """
+    Read the facts about mosquitto's password file.
+
+    @param text: the description of an authenticator.
+    @return: C{None} where it is of another kind.
+    """
+    try:
+        description = readDescription(text)
+        path = absolutePath(description.settings.get("passwords", ""))
+    except (InvalidDescription, ValueError):
+        return None  # a mistake of the configuration
+    if description.name != _MOSQUITTO:
+        return None
+    hashes: Mapping[str, PasswordHash] = {}
+    error = ""
+    try:
+        hashes = readPasswords(path)
+    except InvalidDescription as invalid:
+        error = str(invalid)
+    cheap = [name for name, each in hashes.items() if each.iterations < USUAL_ITERATIONS]
+    return PasswordFileFacts(
+        file=path, error=error, users=len(hashes), cheap=cheap, isReadable=isReadable(path)
+    )
 
 
 def hasKey(path: Path) -> bool:

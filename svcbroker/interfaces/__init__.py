@@ -18,6 +18,7 @@ from ._access import (
     IClientCertificate,
     Identity,
     IGrants,
+    IGroupGrants,
     Quotas,
 )
 from ._factory import ILedgerFactory, InvalidDescription, LedgerContext
@@ -54,6 +55,7 @@ __all__ = [
     "IExportableLedger",
     "IFaultyLedger",
     "IGrants",
+    "IGroupGrants",
     "ILedger",
     "ILedgerFactory",
     "IMeasuredLedger",

@@ -30,7 +30,8 @@ class Action(Enum):
     @cvar CLOSE: to close a topic.
     @cvar ADMIN: to make the admin queries of a group.
     @cvar OPERATE: to make the operator calls of a group, to see the subscriptions of others, and to
-        copy the chain with all its events.
+        copy the chain with all its events. Grants include L{METRICS}.
+    @cvar METRICS: to read the metrics, which takes it in all groups.
     """
 
     PUBLISH = "publish"
@@ -39,6 +40,7 @@ class Action(Enum):
     CLOSE = "close"
     ADMIN = "admin"
     OPERATE = "operate"
+    METRICS = "metrics"
 
 
 TOPIC_ACTIONS = (Action.PUBLISH, Action.SUBSCRIBE, Action.OPEN, Action.CLOSE)
@@ -104,6 +106,22 @@ class IGrants(Interface):
         read them.
 
         @param group: the id of a group; C{None} for all lines.
+        """
+
+
+class IGroupGrants(IGrants):
+    """
+    Grants that know whether they are about a group at all. Of other L{IGrants} the topics that C{#}
+    and C{$svc/#} match are asked for, and what is granted below another C{$} lets no client in.
+    """
+
+    def seesGroup(group: str, clientId: str) -> bool:
+        """
+        Whether some action is granted in a group. Called once for each connection or account and
+        group: the answer is remembered.
+
+        @param group: the id of a group, which need not exist.
+        @param clientId: the MQTT client id; empty on other carriers.
         """
 
 

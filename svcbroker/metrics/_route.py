@@ -24,7 +24,8 @@ PATH = "/metrics"
 
 class MetricsRoute:
     """
-    Serves the metrics at C{/metrics}: to principals that may operate all groups, or to everybody.
+    Serves the metrics at C{/metrics}: to principals that may read those of all groups, or to
+    everybody.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class MetricsRoute:
             principal: Principal = principalOf(request)
             try:
                 for group in self._groups:
-                    principal.require(Action.OPERATE, group)
+                    principal.require(Action.METRICS, group)
             except NotAuthorized as error:
                 return respond(request, explain(error, principal, encodeError))
         text = await self._render()

@@ -176,7 +176,7 @@ ACCOUNT_OPERATIONS: Final = (
                 name="topic",
                 type=TopicNameType(),
                 default="",
-                description="The topic's name; absent for admin and operate.",
+                description="The topic's name; absent for admin, operate and metrics.",
             ),
             Parameter(
                 name="account",

@@ -199,9 +199,9 @@ class AccessTests(SynchronousTestCase):
 
     def test_aReconnectDoesNotRefillARate(self) -> None:
         self.first.identities["ann"] = account("ann", quotas=Quotas(publishes=2))
-        self.login("ann").usage.spend(2, 0)
+        self.login("ann").usage.spend((0, 0))
         gc.collect()
-        self.assertRaises(QuotaExceeded, self.login("ann").usage.spend, 1, 0)
+        self.assertRaises(QuotaExceeded, self.login("ann").usage.spendOne, 0)
 
     def test_accountsWithoutQuotasHaveTheDefault(self) -> None:
         self.access = Access(

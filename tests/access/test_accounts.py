@@ -16,7 +16,15 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.access import EVERYTHING, Access, Accounts, Principal, grantsOf, readAccounts
+from svcbroker.access import (
+    EVERYTHING,
+    Access,
+    Accounts,
+    Principal,
+    _passwords,
+    grantsOf,
+    readAccounts,
+)
 from svcbroker.access._accountfile import MAX_FILE_SIZE, parseAccounts
 from svcbroker.access._passwords import checkHash, costOf, hashPassword, unknownHash, verifyPassword
 from svcbroker.errors import NotAuthenticated
@@ -34,6 +42,10 @@ CHEAP = (
     "$argon2id$v=19$m=8,t=1,p=1$ON4kQXU85esnlKeV4ChPoA$ocC4XUHUTISk8YaHh6JV1ubRIICX7Y6IEpOiym5/xIU"
 )
 """The hash of C{secret}, cheap to verify."""
+DEARER = (
+    "$argon2id$v=19$m=16,t=2,p=1$3SuHrkHUFsIWGqMXZvT7BA$zVi41vPPxig76P5hgIbvtVGTyV2XmHmBPzRdYTVN/cI"
+)
+"""The hash of C{other}, at another cost."""
 
 TOKEN = "svct_one"
 OLD_TOKEN = "svct_old"
@@ -149,6 +161,7 @@ class FileTests(SynchronousTestCase):
             ("[acounts.ann]", "acounts", "did you mean accounts?"),
             ('[accounts."a b"]', "[accounts]: a name is 1 to 128", "'a b'"),
             ('[accounts."a:b"]', "[accounts]: a name is"),
+            ('[accounts."$svc"]', "does not begin with $, not '$svc'"),
             ("accounts = 1", "accounts: must be a table"),
             ("[accounts]\nann = 1", "[accounts] ann: must be a table"),
             ("[accounts.ann]\npassword = 1", "[accounts.ann] password: must be text"),
@@ -262,14 +275,24 @@ class AccountsTests(SynchronousTestCase):
         self.delayed.pop()()
         self.assertEqual(self.successResultOf(answer).name, "ann")
 
-    def test_anUnknownNameCostsTheSame(self) -> None:
-        for name in (b"ann", b"nobody", b"bob@example.org", b"\xff"):
-            self.calls.clear()
+    def test_refusalsCostTheSame(self) -> None:
+        """Of each cost one hash is verified, whether there is such an account or not."""
+        costs: list[str] = []
+
+        def verify(hash: str, password: bytes) -> bool:
+            costs.append(costOf(hash))
+            return verifyPassword(hash, password)
+
+        self.patch(_passwords, "verifyPassword", verify)
+        self.write(f'{FILE}[accounts.eve]\npassword = "{DEARER}"\n')
+        for name in (b"ann", b"eve", b"nobody", b"bob@example.org", b"\xff"):
+            costs.clear()
             self.refuse(UsernamePassword(name, b"wrong"))
-            [(f, hash, password)] = self.calls
-            self.assertIs(f, verifyPassword)
-            self.assertEqual(costOf(hash), costOf(CHEAP))
-            self.assertEqual(password, b"wrong")
+            self.assertEqual(sorted(costs), sorted(map(costOf, (CHEAP, DEARER))))
+        for name, password, hash in ((b"ann", b"secret", CHEAP), (b"eve", b"other", DEARER)):
+            costs.clear()
+            self.assertEqual(self.name(UsernamePassword(name, password)), name.decode())
+            self.assertEqual(costs, [costOf(hash)])
 
     def test_tokensNeedNoThread(self) -> None:
         self.delayed = []

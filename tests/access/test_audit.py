@@ -355,6 +355,6 @@ class AccessAuditTests(AuditTestCase):
             self.records()[-1], {"what": "quota", "account": "ann", "quota": "connections"}
         )
         ann = self.successResultOf(self.login(b"ann", b"ann"))
-        ann.usage.spend(1, 1)
-        self.assertRaises(QuotaExceeded, ann.usage.spend, 1, 1)
+        ann.usage.spendOne(1)
+        self.assertRaises(QuotaExceeded, ann.usage.spendOne, 1)
         self.assertEqual(self.records()[-1]["quota"], "publishes")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.access import BUILT_IN_ROLES, EVERYTHING, Grants
-from svcbroker.interfaces import TOPIC_ACTIONS, Action, IGrants
+from svcbroker.access import BUILT_IN_ROLES, EVERYTHING, Grants, fitsPlaceholder
+from svcbroker.interfaces import TOPIC_ACTIONS, Action, IGroupGrants
 from svcbroker.model import filterCovers, filterExpression, filterMatches, filtersOverlap
 
 _TOPICS = [
@@ -58,8 +58,8 @@ class GrantsTests(SynchronousTestCase):
         return Grants.parse(lines, "ann").decide(action, group, topic, "c1").isGranted
 
     def test_provideTheInterface(self) -> None:
-        verifyObject(IGrants, Grants.parse(["publish 1 a"]))
-        verifyObject(IGrants, EVERYTHING)
+        verifyObject(IGroupGrants, Grants.parse(["publish 1 a"]))
+        verifyObject(IGroupGrants, EVERYTHING)
 
     def test_nothingIsGrantedByDefault(self) -> None:
         for action in Action:
@@ -78,7 +78,7 @@ class GrantsTests(SynchronousTestCase):
             self.assertTrue(self.may(["* 1 #"], action, "a"))
 
     def test_starOnSomeTopicsGrantsNothingOnTheGroup(self) -> None:
-        for action in (Action.ADMIN, Action.OPERATE):
+        for action in (Action.ADMIN, Action.OPERATE, Action.METRICS):
             self.assertFalse(self.may(["* 1 a/#"], action))
             self.assertTrue(self.may([f"{action.value} 1"], action))
 
@@ -102,6 +102,26 @@ class GrantsTests(SynchronousTestCase):
             grants = Grants.parse(["publish 1 users/%u/%c", "publish 1 #"], name)
             decision = grants.decide(Action.PUBLISH, "1", f"users/{name}/{client}", client)
             self.assertFalse(decision.isGranted, (name, client))
+
+    def test_namesThatClientsChooseReachNoTopicsOfTheBroker(self) -> None:
+        """A pattern such as C{%c/#} must not become C{$svc/#}."""
+        for sign, name, clientId in (
+            ("%c", "ann", "$svc"),
+            ("%u", "$svc", "c"),
+            ("%c", "ann", "$"),
+        ):
+            grants = Grants.parse([f"subscribe 1 {sign}/#", "subscribe 1 a"], name)
+            for topic in ("$svc/audit", "$svc/dead/x", "a"):
+                self.assertFalse(grants.decide(Action.SUBSCRIBE, "1", topic, clientId).isGranted)
+            self.assertFalse(grants.mayAny(Action.SUBSCRIBE, "1", "$svc/#", clientId))
+            self.assertFalse(grants.seesGroup("1", clientId))
+            self.assertFalse(grants.visibility("1", clientId)("$svc/audit"))
+
+    def test_placeholdersTakeNoSignsOfPatterns(self) -> None:
+        for name in ("", "$", "$svc", "a+", "#", "a/b", "a\nb", "\x00", "a\x7f", "\x85a"):
+            self.assertFalse(fitsPlaceholder(name), repr(name))
+        for name in ("a", "a$", "bob smith", "line-7@plant.example", "%c", "\u00e9", "*"):
+            self.assertTrue(fitsPlaceholder(name), repr(name))
 
     def test_aNameMayHoldTheOtherSign(self) -> None:
         grants = Grants.parse(["publish 1 users/%u/x"], "%c")
@@ -145,6 +165,18 @@ class GrantsTests(SynchronousTestCase):
         for topic, isGranted in (("$svc/audit", True), ("$svc/dead/x", False), ("a", False)):
             lines = list(BUILT_IN_ROLES["operator"])
             self.assertIs(self.may(lines, Action.SUBSCRIBE, topic), isGranted, topic)
+
+    def test_metricsAreGrantedAlone(self) -> None:
+        for lines in (["metrics *"], BUILT_IN_ROLES["metrics"]):
+            for action in Action:
+                isGranted = self.may(list(lines), action, "a")
+                self.assertIs(isGranted, action is Action.METRICS, action)
+
+    def test_operatingIncludesTheMetrics(self) -> None:
+        self.assertTrue(self.may(["operate 1"], Action.METRICS))
+        self.assertFalse(self.may(["operate 1", "deny metrics 1"], Action.METRICS))
+        self.assertTrue(self.may(["operate 1", "deny metrics 1"], Action.OPERATE))
+        self.assertFalse(self.may(["* 1 #", "deny operate 1"], Action.METRICS))
 
     def test_builtInRolesAreGrants(self) -> None:
         for lines in BUILT_IN_ROLES.values():

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
 
 from svcbroker.access import ANYBODY, EVERYTHING, Grants, Principal, Usage
 from svcbroker.errors import NotAuthorized, QuotaExceeded
-from svcbroker.interfaces import Action, Identity, Quotas
+from svcbroker.interfaces import Action, Identity, IGrants, Quotas
 
 
 def identity(*lines: str) -> Identity:
@@ -44,6 +46,19 @@ class PrincipalTests(SynchronousTestCase):
         self.assertEqual([each for each in "12345" if self.principal.seesGroup(each)], ["2", "3"])
         self.principal.update(identity("publish * a"))
         self.assertTrue(self.principal.seesGroup("any"))
+
+    def test_grantsThatDoNotKnowGroupsAreAskedForTopics(self) -> None:
+        """Those of plugins, as the interface was first."""
+
+        @implementer(IGrants)
+        class Asked:
+            isEverything = dependsOnClient = False
+            _grants = Grants.parse(["subscribe 2 $svc/audit", "admin 3", "publish 4 $c/d"])
+            decide, mayAny, describe = _grants.decide, _grants.mayAny, _grants.describe
+
+        verifyObject(IGrants, Asked())
+        self.principal.update(Identity(name="ann", grants=Asked()))
+        self.assertEqual([each for each in "1234" if self.principal.seesGroup(each)], ["2", "3"])
 
     def test_groupsInWhichNothingIsGrantedAreRefused(self) -> None:
         """The record of that names no group, and answers do not fill memory."""
@@ -94,30 +109,96 @@ class UsageTests(SynchronousTestCase):
     def test_ratesRefill(self) -> None:
         usage = self.usage(Quotas(publishes=10))
         for _ in range(10):
-            usage.spend(1, 1000)
-        error = self.assertRaises(QuotaExceeded, usage.spend, 1, 1000)
+            usage.spendOne(1000)
+        error = self.assertRaises(QuotaExceeded, usage.spendOne, 1000)
         self.assertIn("publishes a second", error.message)
         self.clock.advance(0.11)
-        usage.spend(1, 1000)
-        self.assertRaises(QuotaExceeded, usage.spend, 1, 1000)
+        usage.spendOne(1000)
+        self.assertRaises(QuotaExceeded, usage.spendOne, 1000)
 
     def test_clockThatIsSetBackTakesNothingFromARate(self) -> None:
         usage = self.usage(Quotas(publishes=10))
         self.clock.advance(-3600)
         for _ in range(10):
-            usage.spend(1, 1000)
+            usage.spendOne(1000)
         self.assertAlmostEqual(usage.delay(), 0.1)
         self.clock.advance(0.11)
-        usage.spend(1, 1000)
+        usage.spendOne(1000)
 
     def test_aLargeUseIsPaidForAfterwards(self) -> None:
         usage = self.usage(Quotas(bytes=100))
-        usage.spend(1, 1000)
-        error = self.assertRaises(QuotaExceeded, usage.spend, 1, 1)
+        usage.spendOne(1000)
+        error = self.assertRaises(QuotaExceeded, usage.spendOne, 1)
         self.assertAlmostEqual(error.retryAfter, 9.01)
         self.assertAlmostEqual(usage.delay(), 9.01)
         self.clock.advance(9.5)
-        usage.spend(1, 1)
+        usage.spendOne(1)
+
+    def test_ratesHoldWithinACall(self) -> None:
+        usage = self.usage(Quotas(publishes=20))
+        taken, error = usage.spend([1] * 500)
+        assert error is not None
+        self.assertEqual(taken, 20)
+        self.assertIn("used up its publishes a second", error.message)
+        # When as many of the others may be published as at once ever may.
+        self.assertAlmostEqual(error.retryAfter, 1.0)
+        self.clock.advance(0.25)
+        self.assertEqual(usage.room([1] * 480), 5)
+        taken, error = usage.spend([1] * 7)
+        assert error is not None
+        self.assertEqual(taken, 5)
+        self.assertAlmostEqual(error.retryAfter, 0.1)
+        self.clock.advance(0.11)
+        self.assertEqual(usage.spend([1, 1]), (2, None))
+
+    def test_bytesHoldWithinACall(self) -> None:
+        """The last event that finds room may be of any size."""
+        usage = self.usage(Quotas(bytes=100))
+        for sizes, room in (
+            ([50, 49, 500, 1], 3),
+            ([50, 50, 1], 2),
+            ([200, 1], 1),
+            ([0] * 9, 9),
+            ([], 0),
+        ):
+            self.assertEqual(usage.room(sizes), room)
+        taken, error = usage.spend([50, 49, 500, 1, 1])
+        assert error is not None
+        self.assertEqual(taken, 3)
+        self.assertIn("bytes a second", error.message)
+        self.assertAlmostEqual(error.retryAfter, 5.01)
+        self.assertEqual(usage.room([0]), 0)
+
+    def test_theTightestQuotaCounts(self) -> None:
+        usage = self.usage(Quotas(publishes=5, bytes=30, inflight=4))
+        for sizes, room, name in (
+            ([1] * 9, 4, "may wait for their answer"),
+            ([15] * 9, 2, "bytes a second"),
+        ):
+            taken, error = usage.spend(sizes)
+            assert error is not None
+            self.assertEqual(taken, room)
+            self.assertIn(name, error.message)
+            usage.answered(None, taken)
+            self.clock.advance(10)
+
+    def test_wholesAreCountedWholeOrNotAtAll(self) -> None:
+        usage = self.usage(Quotas(publishes=5, inflight=50))
+        self.assertEqual(usage.spend([1] * 3, isWhole=True), (3, None))
+        taken, error = usage.spend([1] * 4, isWhole=True)
+        assert error is not None
+        self.assertEqual(taken, 0)
+        self.assertAlmostEqual(error.retryAfter, 0.4)
+        self.assertEqual(usage.used("inflight"), 3)
+        self.assertEqual(usage.spend([1] * 2, isWhole=True), (2, None))
+        taken, error = usage.spend([1] * 6, isWhole=True)
+        assert error is not None
+        # Trying again does not help.
+        self.assertEqual((taken, error.retryAfter), (0, 0))
+        self.assertEqual(error.message, "this account may publish at most 5 events at once")
+        _, error = usage.spend([1] * 51, isWhole=True)
+        assert error is not None
+        self.assertEqual(error.retryAfter, 0)
 
     def test_countsAreGivenBack(self) -> None:
         usage = self.usage(Quotas(connections=2))

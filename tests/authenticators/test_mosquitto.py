@@ -5,18 +5,28 @@ The authenticator of mosquitto's files.
 from __future__ import annotations
 
 import contextlib
+from hashlib import pbkdf2_hmac
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.cred.credentials import UsernamePassword
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
 
+from svcbroker.access import UNLIMITED, Principal, Usage
+from svcbroker.authenticators import _passwordfile
 from svcbroker.authenticators._aclfile import parseAcl
 from svcbroker.authenticators._lines import LineError
 from svcbroker.authenticators._passwordfile import PasswordHash, parsePasswords
 from svcbroker.errors import NotAuthenticated
-from svcbroker.interfaces import Action, BearerToken, InvalidDescription
+from svcbroker.interfaces import (
+    Action,
+    BearerToken,
+    Identity,
+    IGroupGrants,
+    InvalidDescription,
+)
 from svcbroker.model import filterMatches
 
 from .support import AuthenticatorTestCase
@@ -121,6 +131,29 @@ class AclFileTests(SynchronousTestCase):
         decision = grants.decide(Action.SUBSCRIBE, "1", "users/ann/x", "a+b")
         self.assertIn("has + or #", decision.reason)
 
+    def test_namesThatClientsChooseReachNoTopicsOfTheBroker(self) -> None:
+        for sign, name, clientId in (("%c", "ann", "$svc"), ("%u", "$svc", "c")):
+            grants = parseAcl(f"pattern readwrite {sign}/#\n".encode()).grants(name)
+            for action in (Action.SUBSCRIBE, Action.PUBLISH):
+                decision = grants.decide(action, "1", "$svc/audit", clientId)
+                self.assertFalse(decision.isGranted)
+                self.assertIn("begins with $", decision.reason)
+                self.assertFalse(grants.mayAny(action, "1", "$svc/#", clientId))
+
+    def test_patternsGrantNothingByNamesOfSeveralLevels(self) -> None:
+        lines = ("read in/%c", "read both", "read out/#", "deny out/%c")
+        acl = parseAcl("".join(f"pattern {line}\n" for line in lines).encode())
+        for clientId, topic, isGranted in (
+            ("a", "in/a", True),
+            ("a/b", "in/a/b", False),
+            ("a\n", "in/a\n", False),
+            # Those without a placeholder count, and those that deny.
+            ("a/b", "both", True),
+            ("a/b", "out/a/b", False),
+        ):
+            decision = acl.grants("").decide(Action.SUBSCRIBE, "1", topic, clientId)
+            self.assertEqual(decision.isGranted, isGranted, (clientId, topic))
+
     def test_linesBeforeAllUsersAreForAnonymousClients(self) -> None:
         acl = parseAcl(ACL.encode())
         for name, isGranted in (("", True), ("ann", False), ("other", False)):
@@ -153,6 +186,28 @@ class AclFileTests(SynchronousTestCase):
             ("$svc/#", False),
         ):
             self.assertEqual(grants.mayAny(Action.SUBSCRIBE, None, filter, "c"), isGranted, filter)
+
+    def test_usersWithAnyRightsAreLetIn(self) -> None:
+        """Below another tree that begins with C{$}, too: mosquitto does so."""
+        for text, isLetIn in (
+            ("pattern readwrite $c/#", True),
+            ("user ann\ntopic write $c", True),
+            ("topic read a", False),
+            ("pattern deny #\npattern read a", False),
+            ("user ann\ntopic deny $c/#\ntopic read $c/x\n", False),
+            ("user ann\ntopic deny $c/+\ntopic read $c/#\n", True),
+            ("user bob\ntopic a", False),
+            ("pattern read %c/#\n", True),
+        ):
+            grants = parseAcl(text.encode()).grants("ann")
+            principal = Principal(
+                Identity(name="ann", grants=grants), Usage(UNLIMITED, float), clientId="c"
+            )
+            self.assertEqual(principal.seesGroup("1"), isLetIn, text)
+        self.assertFalse(grants.seesGroup("1", ""))
+
+    def test_provideTheInterface(self) -> None:
+        verifyObject(IGroupGrants, parseAcl(b"").grants("ann"))
 
     def test_linesThatCannotBeUsedAreNamed(self) -> None:
         for line, reason in (
@@ -234,14 +289,27 @@ class MosquittoAuthenticatorTests(AuthenticatorTestCase):
             self.failureResultOf(self.access.login(credentials, "1"), NotAuthenticated)
             self.clock.advance(1000)
 
-    def test_unknownNamesCostAsMuchAsKnownOnes(self) -> None:
-        """A hash with as many iterations is verified, in the thread."""
-        self.passwords.write_text(f"bob:{PBKDF2}\nbeth:{PBKDF2}\nann:{SALTED}\n")
+    def test_refusalsCostAsMuchAsTheDearestHash(self) -> None:
+        """As many iterations are made, in the thread, whatever hash the user has, and for none."""
+        dearer = PBKDF2.replace("$101$", "$1000$")
+        self.passwords.write_text(f"bob:{PBKDF2}\nbeth:{dearer}\nann:{SALTED}\neve:{SALTED}\n")
         self.start()
-        self.calls.clear()
-        for name in (b"bob", b"nosuch"):
+        made: list[int] = []
+
+        def count(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+            made.append(iterations)
+            return pbkdf2_hmac(name, password, salt, iterations)
+
+        self.patch(_passwordfile, "pbkdf2_hmac", count)
+        for name in (b"bob", b"beth", b"ann", b"nosuch"):
+            made.clear()
+            self.calls.clear()
             self.failureResultOf(self.access.login(UsernamePassword(name, b"x"), "1"))
-        self.assertEqual([each.__self__.iterations for each in self.calls], [101, 101])
+            self.assertEqual((sum(made), len(self.calls)), (1000, 1))
+        for name, password, iterations in ((b"bob", b"hunter2", 101), (b"ann", b"secret", 0)):
+            made.clear()
+            self.login(UsernamePassword(name, password))
+            self.assertEqual(sum(made), iterations)
 
     def test_bothFilesAreReadAgain(self) -> None:
         self.start()

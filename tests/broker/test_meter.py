@@ -101,3 +101,7 @@ class MeterTests(SynchronousTestCase):
         self.assertEqual(
             self.counts(), {("http", "success"): 1, ("http", "quota"): 1, ("stomp", "quota"): 2}
         )
+        clock.advance(1)
+        self.broker.publish(principal, [publication()] * 3, STOMP)
+        self.assertEqual(self.counts()["stomp", "success"], 1)
+        self.assertEqual(self.counts()["stomp", "quota"], 4)

@@ -12,7 +12,13 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY, EVERYTHING, Grants, Principal, Usage
-from svcbroker.broker import REFUSAL_DELAY, Publication, PublishPolicy, SendStatus
+from svcbroker.broker import (
+    REFUSAL_DELAY,
+    Publication,
+    PublishPolicy,
+    SendResult,
+    SendStatus,
+)
 from svcbroker.errors import NotAuthorized, QuotaExceeded
 from svcbroker.interfaces import Identity, Quotas, submit
 from svcbroker.model import OpenTopic
@@ -132,16 +138,61 @@ class InflightTests(SynchronousTestCase):
         self.successResultOf(self.broker.publish(self.ann, events("never", "never")))
         self.assertEqual(self.ann.usage.used("inflight"), 0)
 
-    def test_aCallThatFindsRoomIsAcceptedWhole(self) -> None:
-        """Otherwise a batch above the quota could never be published."""
+    def test_theQuotaHoldsWithinACall(self) -> None:
         batch = self.broker.publish(self.ann, events(*"ttttt"))
-        self.assertNoResult(batch)
-        refused = self.publish()
-        self.clock.advance(REFUSAL_DELAY)
-        self.failureResultOf(refused, QuotaExceeded)
+        self.assertEqual(self.ann.usage.used("inflight"), 2)
         self.ledger.release()
-        self.assertEqual(len(self.successResultOf(batch)), 5)
+        self.clock.advance(REFUSAL_DELAY)
+        answers = self.successResultOf(batch)
+        self.assertEqual([type(each) for each in answers], [SendResult] * 2 + [QuotaExceeded] * 3)
         self.assertEqual(self.ann.usage.used("inflight"), 0)
+
+
+class RateTests(SynchronousTestCase):
+    """
+    An account that may publish 20 events a second.
+    """
+
+    def setUp(self) -> None:
+        fixture = makeFixture()
+        self.clock, self.ledger, self.broker = fixture.clock, fixture.ledger, fixture.broker
+        self.addCleanup(self.broker.stop)
+        self.successResultOf(submit(self.ledger, OpenTopic(topic="t")))
+        self.ann = principal(publishes=20)
+
+    def published(self) -> int:
+        state = self.ledger.topicState("t")
+        assert state is not None
+        return state.sequence
+
+    def test_theFirstOfABatchAreTaken(self) -> None:
+        """The answers come late, and in the order of the events."""
+        batch: Deferred[Any] = self.broker.publish(self.ann, events(*"t" * 500))
+        self.assertEqual(self.published(), 20)
+        self.assertNoResult(batch)
+        self.clock.advance(REFUSAL_DELAY)
+        answers = self.successResultOf(batch)
+        self.assertEqual([each.eventId.sequence for each in answers[:20]], [*range(1, 21)])
+        self.assertEqual([type(each) for each in answers[20:]], [QuotaExceeded] * 480)
+        self.assertAlmostEqual(answers[-1].retryAfter, 1.0)
+
+    def test_pacedCarriersAreAnsweredAtOnce(self) -> None:
+        policy = PublishPolicy(isPaced=True, wantsResults=False)
+        batch = self.broker.submit(self.ann, events(*"t" * 22), policy)
+        self.assertTrue(batch.hasRefused)
+        self.assertEqual([type(each) for each in batch.answers[20:]], [QuotaExceeded] * 2)
+        answers = self.successResultOf(batch.done)
+        self.assertEqual([each is None for each in answers], [True] * 20 + [False] * 2)
+
+    def test_wholesAreRefusedWhole(self) -> None:
+        policy = PublishPolicy(isWhole=True)
+        batch = self.broker.publish(self.ann, events(*"t" * 21), policy)
+        self.clock.advance(REFUSAL_DELAY)
+        answers = self.successResultOf(batch)
+        self.assertEqual([type(each) for each in answers], [QuotaExceeded] * 21)
+        self.assertEqual(self.published(), 0)
+        self.successResultOf(self.broker.publish(self.ann, events(*"t" * 20), policy))
+        self.assertEqual(self.published(), 20)
 
 
 class ReloadTests(SynchronousTestCase):

@@ -27,6 +27,7 @@ from svcbroker.errors import (
     ContentTooLarge,
     EventNotFound,
     IdempotencyConflict,
+    Overloaded,
     TopicNotFound,
 )
 
@@ -53,6 +54,7 @@ class Broker:
     @ivar requests: the requests that it has received.
     @ivar isReachable: whether it is.
     @ivar parameters: the parameters of its publishes.
+    @ivar quota: how many events of a request it takes; the others are refused for L{retryAfter}.
     """
 
     def __init__(self, log: list[Event] | None = None) -> None:
@@ -65,6 +67,8 @@ class Broker:
         self.parameters = ["topic", "groupId", "content", "extensions"]
         self.parameters += ["idempotencyKey", "expectedSequence"]
         self.page = 3
+        self.quota = 1000
+        self.retryAfter = 1.5
         self.refusal: BrokerError | None = None
 
     def answer(self, request: HttpRequest) -> HttpResponse | Unreachable:
@@ -133,14 +137,17 @@ class Broker:
             answer = self._publish(given)
             return answer if "status" in answer else {"code": answer["code"], "message": ""}
         answers = []
-        for call in given:
-            answer = self._publish(call["params"])
+        for number, call in enumerate(given):
+            answer = self._publish(call["params"]) if number < self.quota else self._over()
             if "status" in answer:
                 answers.append({"jsonrpc": "2.0", "id": call["id"], "result": answer})
             else:
                 error = {"code": -32000, "message": "", "data": {"message": "", **answer}}
                 answers.append({"jsonrpc": "2.0", "id": call["id"], "error": error})
         return answers
+
+    def _over(self) -> dict[str, Any]:
+        return {"code": Overloaded.code, "retryAfter": self.retryAfter}
 
     def _publish(self, params: Any) -> dict[str, Any]:
         if params["topic"] not in self.topics:

@@ -145,6 +145,26 @@ class PublishTests(SynchronousTestCase):
         network.run(network.core().publish(TOPIC, "x"))
         self.assertEqual(network.delays, [7.0, 7.0])
 
+    def test_quotasThatTakeAPartAreFollowed(self) -> None:
+        """Delays are what the broker says as long as each attempt publishes something."""
+        network = Network()
+        network.broker.quota = 20
+        outcomes = network.run(
+            network.core().publishMany(Publication(TOPIC, str(n)) for n in range(500))
+        )
+        self.assertEqual([type(each) for each in outcomes], [Published] * 500)
+        self.assertEqual(contents(network), [str(n).encode() for n in range(500)])
+        self.assertEqual(network.delays, [1.5] * 24)
+        kinds = [urlsplit(each.url).path.rpartition("/")[2] for each in network.broker.requests]
+        self.assertEqual(kinds.count("openrpc.json"), 1)
+
+    def test_absurdDelaysAreNotFollowed(self) -> None:
+        for retryAfter in (-1, 1e300):
+            network = Network()
+            network.broker.quota, network.broker.retryAfter = 1, retryAfter
+            network.run(network.core().publishMany([Publication(TOPIC, "x")] * 2))
+            self.assertEqual(network.delays, [0.1])
+
     def test_backOffDoublesAndIsBounded(self) -> None:
         """Delays double up to ten seconds, and end with the time for the call."""
         network = Network()

@@ -10,7 +10,13 @@ from pathlib import Path
 from svcbroker.access import parseAccounts
 from svcbroker.daemon.config import makeConfig
 from svcbroker.doctor import Finding
-from svcbroker.doctor._accounts import AccountFacts, checkAccounts, checkAnonymous
+from svcbroker.doctor._accounts import (
+    AccountFacts,
+    PasswordFileFacts,
+    checkAccounts,
+    checkAnonymous,
+    checkPasswordFile,
+)
 from svcbroker.doctor._chains import ChainFacts, checkChain
 from svcbroker.doctor._configuration import ConfigurationFacts, checkConfiguration
 from svcbroker.doctor._directory import DirectoryFacts, FileFacts, checkDirectory
@@ -79,7 +85,23 @@ class AccountTests(CheckTestCase):
         self.good(self.also(text % "2027-11-01"))
 
     def test_cheapPasswordIsWarnedOf(self) -> None:
-        self.warns(self.check(ACCOUNTS.replace("m=65536", "m=4096")), "cheaper to guess")
+        found = self.check(ACCOUNTS.replace("m=65536", "m=4096"))
+        self.warns(found, "cheaper to guess", "a hash of every cost")
+
+    def test_cheapPasswordsOfMosquittoAreWarnedOf(self) -> None:
+        file = Path("/etc/mosquitto/passwords")
+        self.good(checkPasswordFile(PasswordFileFacts(file=file, users=3)), "3 users in /etc/")
+        facts = PasswordFileFacts(file=file, users=3, cheap=["bob", "ann"])
+        self.warns(
+            checkPasswordFile(facts),
+            "has hashes of fewer",
+            "iterations: of ann, bob",
+            "account add",
+        )
+        facts = PasswordFileFacts(file=file, users=3, isReadable=True)
+        self.warns(checkPasswordFile(facts), "chmod o= /etc/mosquitto/passwords")
+        facts = PasswordFileFacts(file=file, error=f"{file}, line 3: is not UTF-8")
+        self.fails(checkPasswordFile(facts), "line 3", "does not start")
 
     def test_grantOfUnknownGroupIsWarnedOf(self) -> None:
         text = '[roles.r]\ngrants = ["publish 7 a", "publish 1 a"]'

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import shutil
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -235,6 +236,20 @@ class ExaminationTests(SynchronousTestCase):
             "mqtt"
         ]
         self.assertIs(found.level, Level.GOOD)
+
+    def test_passwordFilesOfMosquittoAreRead(self) -> None:
+        path = self.root / "passwords"
+        text = f"mosquitto:passwords={path}:acl={self.root / 'acl'}"
+        [found] = self.examine(auth=[text])["accounts"]
+        self.assertIs(found.level, Level.PROBLEM)
+        self.assertIn(f"cannot read {path}", found.text)
+        path.touch(0o600)
+        digest = b64encode(bytes(64)).decode("ascii")
+        path.write_text(f"ann:$7$101$AAAA${digest}\nbob:$7$210000$AAAA${digest}\n")
+        for auth in ([text], [text, "mosquitto:passwords=", "nonsense"]):
+            [found] = self.examine(auth=auth)["accounts"]
+            self.assertIs(found.level, Level.WARNING)
+            self.assertIn("iterations: of ann", found.text)
 
     def test_socketsOfSystemdAreKnown(self) -> None:
         (found,) = self.examine(http="systemd:name=http")["http"]

@@ -124,7 +124,7 @@ class ClientTests(CertificatesTestCase):
         await self.assertFailure(following, Unreachable)
 
     async def test_badlyEncodedAnswerIsNone(self) -> None:
-        """A proxy that compresses though nobody asked for it, and badly, is no broker."""
+        """An answer with a wrong Content-Encoding, as of a broken proxy, is none."""
 
         class Proxy(Protocol):
             def dataReceived(self, data: bytes) -> None:

@@ -32,12 +32,10 @@ DEPLOYED = ROOT / "deploy" / "prometheus"
 ACCOUNTS = """
 [accounts.watcher]
 password = "{}"
-roles = ["watcher"]
+roles = ["metrics"]
 [accounts.ann]
 password = "{}"
 roles = ["publisher"]
-[roles.watcher]
-grants = ["operate *"]
 """
 
 
@@ -166,7 +164,7 @@ class PrometheusTests(SynchronousTestCase):
         self.assertEqual(found.returncode, 0, found.stderr)
 
     def test_alertFiresAndClearsWithAReplica(self) -> None:
-        """Also: the content is good, and with accounts it is for those who may operate."""
+        """Also: the content is good, and with accounts it is for those with the role."""
         rest = f"{self.daemon}/svcbroker/rest"
         read(f"{rest}/open?topic=t")
         for _ in range(3):

@@ -53,16 +53,20 @@ class AccountTests(AuthenticationTestCase):
     def test_credentialsAreNeeded(self) -> None:
         self.assertRefused(self.scrape(), 401, 101015)
 
-    def test_operateIsNeededInAllGroups(self) -> None:
+    def test_theGrantIsNeededInAllGroups(self) -> None:
         self.assertRefused(self.scrape("ann"), 403, 101016)
-        self.assertEqual(self.access.refusals["operate"], 1)
-        self.accounts.identities["one"] = account("one", "operate 1")
-        self.assertRefused(self.scrape("one"), 403, 101016)
-        self.accounts.identities["all"] = account("all", "operate *")
-        self.assertEqual(self.scrape("all").status, 200)
+        self.assertEqual(self.access.refusals["metrics"], 1)
+        for action in ("metrics", "operate", "*"):
+            pattern = " #" if action == "*" else ""
+            for group, status in (("1", 403), ("*", 200)):
+                name = f"{action} {group}"
+                self.accounts.identities[name] = account(name, f"{action} {group}{pattern}")
+                self.assertEqual(self.scrape(name).status, status, name)
+        self.accounts.identities["denied"] = account("denied", "operate *", "deny metrics 2")
+        self.assertRefused(self.scrape("denied"), 403, 101016)
 
     def test_anonymousClientMayBeGrantedMetrics(self) -> None:
-        self.make(anonymous=("operate *",), routes=(makeRoute().route(),))
+        self.make(anonymous=("metrics *",), routes=(makeRoute().route(),))
         self.assertEqual(self.scrape().status, 200)
 
     def test_openPortNeedsNoCredentials(self) -> None:

@@ -7,8 +7,8 @@ import { formatNumber, t } from "./texts.js";
 
 const EVERY = 10000;
 const MOST = 1000;
-const ACTIONS = ["publish", "subscribe", "open", "close", "admin", "operate"];
-const OF_GROUPS = ["admin", "operate"];
+const ACTIONS = ["publish", "subscribe", "open", "close", "admin", "operate", "metrics"];
+const OF_GROUPS = ["admin", "operate", "metrics"];
 
 /** May this account do that, and why? */
 function Question({ groupId, accounts }) {

@@ -297,6 +297,7 @@ export default {
   "accounts.action.close": "close",
   "accounts.action.admin": "ask admin queries",
   "accounts.action.operate": "operate",
+  "accounts.action.metrics": "read the metrics",
   "accounts.clientId": "MQTT client id (optional)",
   "accounts.ask": "Ask",
   "accounts.yes": "granted",

@@ -297,6 +297,7 @@ export default {
   "accounts.action.close": "关闭",
   "accounts.action.admin": "管理查询",
   "accounts.action.operate": "运维操作",
+  "accounts.action.metrics": "读取指标",
   "accounts.clientId": "MQTT 客户端标识（可选）",
   "accounts.ask": "查询",
   "accounts.yes": "允许",

@@ -20,6 +20,7 @@ from svcbroker.carriers.mqtt.packets import (
     MQTT_311,
     Connack,
     Connect,
+    Disconnect,
     Puback,
     Publish,
     Pubrec,
@@ -210,6 +211,47 @@ class PublishTests(AccessTestCase):
         self.server.wait(0.6)
         client.takeOne(Puback)
 
+    def burst(self, client: Client, qos: int, *others: Any) -> None:
+        """Send five messages, and packets behind them, in one piece."""
+        client.protocol.dataReceived(
+            b"".join(
+                encode(packet, client.version)
+                for packet in (
+                    *(Publish("a", b"%d" % n, qos, False, False, n if qos else 0) for n in (1, 2)),
+                    *(
+                        Publish("b", b"%d" % n, qos, False, False, n if qos else 0)
+                        for n in (3, 4, 5)
+                    ),
+                    *others,
+                )
+            )
+        )
+
+    def test_ratesOfMqtt5HoldWithinABurst(self) -> None:
+        self.accounts.identities["slow"] = account("slow", "* 1 #", quotas=Quotas(publishes=3))
+        client = self.client("slow")
+        self.burst(client, 1)
+        answers = {each.packetId: each.reason for each in client.take()}
+        over = ReasonCode.QUOTA_EXCEEDED
+        self.assertEqual({n: answers[n] for n in (4, 5)}, {4: over, 5: over})
+        self.assertLess(max(answers[n] for n in (1, 2, 3)), 0x80)
+
+    def test_burstsOf311WaitForTheRate(self) -> None:
+        """No message is lost, and what is behind them waits too."""
+        for qos in (0, 1, 2):
+            name = f"burst{qos}"
+            identity = account(name, "* 1 #", quotas=Quotas(publishes=3))
+            self.accounts.identities[name] = identity
+            reader = self.client("bob", f"reader{qos}")
+            reader.subscribe("#")
+            client = self.client(name, name, version=MQTT_311)
+            self.burst(client, qos, Disconnect())
+            self.assertEqual(reader.payloads(), [b"1", b"2", b"3"])
+            self.assertFalse(client.isClosed)
+            self.server.wait(1)
+            self.assertEqual(reader.payloads(), [b"4", b"5"])
+            self.assertTrue(client.isClosed)
+
     def test_ratesCountWhatWaitsForTheDisk(self) -> None:
         """3.1.1 waits, MQTT 5 is refused and then waits."""
         old = self.client("slow", version=MQTT_311, cleanStart=False)
@@ -388,6 +430,18 @@ class SubscribeTests(AccessTestCase):
         client.subscribe("#")
         self.assertEqual(client.payloads(), [b"1"])
 
+    def test_clientIdsReachNoTopicsOfTheBroker(self) -> None:
+        self.accounts.identities["own"] = account("own", "* 1 %c/#")
+        for version, reason in ((MQTT_311, 0x80), (MQTT_5, 0x87)):
+            client = self.client("own", "mine", version=version)
+            for filter in ("$svc/audit", "$svc/#", "+/audit"):
+                expected = 0 if filter == "+/audit" else reason
+                self.assertEqual(client.subscribe(filter).reasons, (expected,))
+            self.assertEqual(
+                self.refused(version, clientId="$svc", userName="own", password=b"own"),
+                5 if version == MQTT_311 else NOT_AUTHORIZED,
+            )
+
     def test_sharedSubscriptionsBelongToAnAccount(self) -> None:
         ann, bob = self.client("ann", "1"), self.client("bob", "2")
         ann.subscribe("$share/s/#")
@@ -493,6 +547,19 @@ class SessionTests(AccessTestCase):
             None, self.server.file, self.server.ledgers, self.server.clock, [self.accounts]
         )
         self.assertEqual(self.refused(MQTT_5, clientId="id", userName="ann", password=b"ann"), 0x85)
+
+    def test_anAccountNamedAsAnAddressHasSessionsOfItsOwn(self) -> None:
+        """Others than the operator may choose names of accounts."""
+        settings = MqttSettings(maxOwnSessions=1)
+        server = Server(settings)
+        client = server.connected("id", expiry=100)
+        address = client.transport.getPeer().host
+        client.disconnect()
+        server.stop()
+        server.crash()
+        self.accounts.identities[address] = account(address, "* 1 #")
+        self.server = Server(settings, server.file, server.ledgers, server.clock, [self.accounts])
+        self.client(address, "other", expiry=100)
 
     def test_aSessionFromBeforeThereWereAccountsIsTakenOver(self) -> None:
         server = Server()

@@ -13,7 +13,7 @@ from svcbroker.broker import REFUSAL_DELAY
 from svcbroker.interfaces import Quotas
 
 from ...access.support import FakeAuthenticator, account, fillTurn
-from .support import Client, Received, Server, event
+from .support import Client, Received, Server, event, frame
 
 
 class AccessTests(SynchronousTestCase):
@@ -21,6 +21,7 @@ class AccessTests(SynchronousTestCase):
         self.accounts = FakeAuthenticator(
             account("ann", "publish 1 a", "subscribe 1 a"),
             account("one", "* 1 #", quotas=Quotas(connections=1, publishes=1)),
+            account("two", "* 1 #", quotas=Quotas(publishes=2)),
         )
         self.server = Server(authenticators=[self.accounts])
 
@@ -130,3 +131,33 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual([each.command for each in client.frames()], [])
         self.server.fixture.clock.advance(REFUSAL_DELAY)
         self.assertIn("publishes a second", self.refused(client).headers["message"])
+
+    def burst(self, **headers: str) -> bytes:
+        """Three frames that publish."""
+        return b"".join(
+            frame("SEND", {"destination": "a", "receipt": str(number), **headers}, b"x")
+            for number in range(3)
+        )
+
+    def test_ratesHoldWithinABurst(self) -> None:
+        """The first frames are answered before the ERROR."""
+        client = self.connected("two")
+        client.sendBytes(self.burst())
+        self.server.fixture.ledger.release()
+        self.server.fixture.clock.advance(REFUSAL_DELAY)
+        *receipts, error = client.frames()
+        self.assertEqual([each["receipt-id"] for each in receipts], ["0", "1"])
+        self.assertEqual((error.command, error["receipt-id"]), ("ERROR", "2"))
+        self.assertEqual(error["code"], "200101")
+        self.assertEqual(len(self.server.published), 2)
+
+    def test_transactionsArePublishedWholeOrNotAtAll(self) -> None:
+        client = self.connected("two")
+        client.ask("BEGIN", {"transaction": "t", "receipt": "b"})
+        client.sendBytes(self.burst(transaction="t"))
+        self.assertEqual([each.command for each in client.frames()], ["RECEIPT"] * 3)
+        client.send("COMMIT", {"transaction": "t", "receipt": "c"})
+        self.server.fixture.clock.advance(REFUSAL_DELAY)
+        error = self.refused(client, code="200101")
+        self.assertIn("at most 2 events at once", error["message"])
+        self.assertEqual(self.server.published, [])
