@@ -20,12 +20,14 @@ from .daemon.dependencies import Dependencies
 from .daemon.inforce import ConfigurationInForce
 from .daemon.lifecycles import Carriers
 from .daemon.logs import LogFilter, observerMaker
+from .daemon.memory import outputFor, usableMemory
 from .daemon.notify import findServiceManager
 from .daemon.options import ConfigOptions
 from .daemon.plan import makePlan
 from .daemon.process import TwistdProcess, raiseFileLimit
 from .daemon.service import BrokerService
 from .interfaces import ILedger
+from .net.budgets import Budgets
 
 
 def _theReactor() -> Any:
@@ -60,6 +62,8 @@ def makeService(options: Options) -> IService:
     """
     reactor = _theReactor()
     raiseFileLimit()
+    config = options["config"]
+    output = config.maxUnsent or outputFor(usableMemory())
     dependencies = Dependencies(
         reactor=reactor,
         now=time.time,
@@ -67,9 +71,8 @@ def makeService(options: Options) -> IService:
         random=random.random,
         process=TwistdProcess(reactor),
         manager=findServiceManager(os.environ, os.getpid(), reactor),
+        budgets=Budgets.of(reactor, output),
     )
-
-    config = options["config"]
     inForce = ConfigurationInForce(config, options.sources(), options.file, dependencies.now)
 
     filter = LogFilter(config.logLevel)

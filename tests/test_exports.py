@@ -46,6 +46,7 @@ class FaceTests(SynchronousTestCase):
             "IExportableLedger",
             "IFaultyLedger",
             "IGrants",
+            "IGroupGrants",
             "ILedger",
             "ILedgerFactory",
             "IMeasuredLedger",

@@ -19,7 +19,10 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
-from twisted.web.server import NOT_DONE_YET, Site
+from twisted.web.server import NOT_DONE_YET, Request, Site
+
+from svcbroker.net.sending import unsentOf
+from svcbroker.net.tls import TLSConnection
 
 from .test_imports import modules
 
@@ -27,11 +30,13 @@ USERS = {
     "_command": "svcbroker.carriers.http.server",
     "_send100Continue": "svcbroker.carriers.http.server",
     "_buffer": "svcbroker.carriers.http.server",
-    "_busyReceiving": "svcbroker.carriers.http.server",
+    "_adapterCache": "svcbroker.carriers.http.request",
+    "_tlsShutdownFinished": "svcbroker.net.tls",
     "_dataBuffer": "svcbroker.carriers.http.server",
     "_networkProducer": "svcbroker.carriers.http.server",
     "_protocolUpgradeForWebsockets": "svcbroker.carriers.http.server",
     "_tempDataBuffer": "svcbroker.net.sending",
+    "_tempDataLen": "svcbroker.net.sending",
     "dataBuffer": "svcbroker.net.sending",
 }
 """Each attribute, and the module that may use it."""
@@ -106,6 +111,12 @@ class ChannelTests(SynchronousTestCase):
         self.channel.dataReceived(b"no request\r\n")
         self.assertEqual((refused, self.transport.value()), ([None], b""))
 
+    def test_componentsAreInACache(self) -> None:
+        """What Klein adapts a request to."""
+        request = Request(self.channel)
+        request.setComponent(IPushProducer, self)
+        self.assertEqual(list(request._adapterCache.values()), [self])
+
     def test_upgradeTakesAProtocol(self) -> None:
         upgrade = HTTPChannel._protocolUpgradeForWebsockets
         self.assertEqual(list(signature(upgrade).parameters), ["self", "protocol"])
@@ -130,15 +141,29 @@ class ConnectionTests(SynchronousTestCase):
         connection.startWriting = lambda: None
         connection.write(b"unsent")
         self.assertEqual((connection.dataBuffer, connection._tempDataBuffer), (b"", [b"unsent"]))
+        self.assertEqual((unsentOf(connection), connection._tempDataLen), (6, 6))
         connection.writeSomeData = lambda data: 2
         connection.doWrite()
         self.assertEqual((connection.dataBuffer, connection._tempDataBuffer), (b"unsent", []))
+        self.assertEqual(unsentOf(connection), 4)
 
     def test_stateIsInFlags(self) -> None:
         connection = self.makeConnection()
         self.assertEqual(
             (connection.connected, connection.disconnecting, connection.TLS), (0, False, False)
         )
+
+
+class TLSTests(SynchronousTestCase):
+    """
+    C{BufferingTLSTransport}.
+    """
+
+    def test_endsWithAReason(self) -> None:
+        base = TLSConnection.__base__
+        assert base is not None
+        finished: Any = base._tlsShutdownFinished  # type: ignore[attr-defined]
+        self.assertEqual(list(signature(finished).parameters), ["self", "reason"])
 
 
 class EndpointTests(SynchronousTestCase):

@@ -4,11 +4,12 @@ Making proofs from a stored chain.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from attrs import frozen
@@ -59,6 +60,10 @@ from ._replay import decidedByEngine, historyHashes, storedHistory
 Certificates: TypeAlias = Mapping[int, AnyCertificate | None]
 """Certificates that a store does not have, by height; C{None} for one that cannot be had."""
 
+CACHED_LEAVES: Final = 64 * 1024
+"""How many transactions the blocks have whose trees are kept: some 400 bytes for each. The trees of
+one block are kept in any case."""
+
 _NONE: Certificates = MappingProxyType({})
 
 
@@ -99,8 +104,8 @@ def readChain(directory: Path) -> Iterator[Prover]:
 class BlockTrees:
     """
     The Merkle trees of a block. Making them takes a hash or two for each transaction, so the
-    prover keeps those of the block that was asked for last. They stay the same when contents of the
-    block are erased.
+    prover keeps those of the blocks that were asked for last. They stay the same when contents of
+    the block are erased.
 
     @ivar hashes: the hashes of the block's transactions.
     @ivar transactions: the tree of its transactions.
@@ -139,8 +144,9 @@ class Prover:
         self._genesis = genesis
         self._store = store
         self._history = storedHistory(store, genesis.header().hash)
-        # Events of one block are often proved one after the other.
-        self._latest: tuple[int, BlockTrees | None] = 0, None
+        # Of the blocks that were asked for last, and how many transactions these have.
+        self._trees: OrderedDict[int, BlockTrees] = OrderedDict()
+        self._cached = 0
         self._changed: dict[int, NodeChange] = {}
 
     def genesis(self) -> GenesisFields:
@@ -348,13 +354,18 @@ class Prover:
         return FinalHeader(header=HeaderFields.of(self._header(height)))
 
     def _treesOf(self, height: int) -> BlockTrees:
-        kept, trees = self._latest
-        if kept != height or trees is None:
-            row = self._store.block(height)
-            if row is None:
-                raise _unknown(height)
-            trees = BlockTrees.of(row)
-            self._latest = height, trees
+        trees = self._trees.get(height)
+        if trees is not None:
+            self._trees.move_to_end(height)
+            return trees
+        row = self._store.block(height)
+        if row is None:
+            raise _unknown(height)
+        trees = self._trees[height] = BlockTrees.of(row)
+        self._cached += len(trees.hashes)
+        while self._cached > CACHED_LEAVES and len(self._trees) > 1:
+            _, dropped = self._trees.popitem(last=False)
+            self._cached -= len(dropped.hashes)
         return trees
 
     def _transaction(self, eventId: EventId) -> Transaction:

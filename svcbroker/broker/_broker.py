@@ -31,6 +31,7 @@ from ..model import (
     Topic,
     checkTopicName,
 )
+from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
 from ..net.tracing import Tracer
 from ..version import VersionRecord
@@ -86,6 +87,7 @@ class Broker:
     @ivar groups: the groups that it serves.
     @ivar limits: what it takes.
     @ivar clock: how it measures time.
+    @ivar budgets: what all connections share.
     @ivar accounts: what tells of accounts and their grants.
     @ivar admin: what operators may ask.
     @ivar operator: what operators may change.
@@ -117,6 +119,7 @@ class Broker:
         logs: Mapping[str, TransparencyLog] = MappingProxyType({}),
         witnessings: Mapping[str, Witnessing] = MappingProxyType({}),
         tracer: Tracer | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         """
         @param ledgers: the ledger of each group, by the group's id, in the operator's order.
@@ -132,10 +135,12 @@ class Broker:
         @param logs: the transparency logs by the id of their group.
         @param witnessings: what has witnesses cosign them.
         @param tracer: is told of publishes; C{None} for no spans.
+        @param budgets: what all connections share; C{None} makes them.
         """
         self.groups = Groups(ledgers)
         self.limits = limits
         self.clock = clock
+        self.budgets = Budgets.of(clock) if budgets is None else budgets
         self.webhooks = webhooks
         self._subscriptions = subscriptions
         self.audit = audit
@@ -143,9 +148,9 @@ class Broker:
         self.isTraced = tracer is not None
         self._timeouts = TimeoutQueue(clock, limits.chainTimeout)
         self._publishing = (
-            Publishing(self.groups, limits, clock)
+            Publishing(self.groups, limits, clock, self.budgets.work)
             if tracer is None
-            else TracedPublishing(self.groups, limits, clock, tracer)
+            else TracedPublishing(self.groups, limits, clock, self.budgets.work, tracer)
         )
         self.meter = self._publishing.meter
         self.admin = Administration(
@@ -172,6 +177,7 @@ class Broker:
 
     def stop(self) -> None:
         """Let go of the clock. Called once, after the ledgers have stopped."""
+        self.budgets.stop()
         self._publishing.stop()
         self._timeouts.stop()
 

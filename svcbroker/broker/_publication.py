@@ -63,6 +63,8 @@ class PublishPolicy:
     @ivar stopsAtRefusal: whether the events after a refused one are refused too, with its error.
     @ivar wantsResults: whether published events are answered with a L{SendResult}. Otherwise their
         answer is C{None}, which costs nothing, and any other outcome is an error.
+    @ivar isWhole: whether no event is published where the quotas of the account have no room for
+        all. Otherwise the first are for which they have.
     @ivar isPaced: whether the carrier itself waits for L{REFUSAL_DELAY} before it reads on from a
         client over a quota. Otherwise the answer comes so much later.
     """
@@ -73,6 +75,7 @@ class PublishPolicy:
     mayBeEmpty: bool = False
     stopsAtRefusal: bool = False
     wantsResults: bool = True
+    isWhole: bool = False
     isPaced: bool = False
 
 

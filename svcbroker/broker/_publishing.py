@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -33,6 +33,7 @@ from ..model import (
     checkTopicName,
     eventSize,
 )
+from ..net.budgets import WorkBudget
 from ._groups import Groups, Limits
 from ._meter import PublishMeter
 from ._part import Part
@@ -60,8 +61,14 @@ class Publishing:
 
     _log = Logger()
 
-    def __init__(self, groups: Groups, limits: Limits, clock: IReactorTime) -> None:
+    def __init__(
+        self, groups: Groups, limits: Limits, clock: IReactorTime, work: WorkBudget
+    ) -> None:
+        """
+        @param work: counts the events that are with the ledgers.
+        """
         self.meter = PublishMeter()
+        self._work = work
         self._groups = groups
         # A ledger answers in the order of the calls.
         self._timeouts = {
@@ -90,7 +97,7 @@ class Publishing:
             if not self._check(ledger, publication, DEFAULT_POLICY):
                 raise TopicNotFound()
             if usage.limitsPublishes:
-                usage.spend(1, eventSize(publication))
+                usage.spendOne(eventSize(publication))
         except QuotaExceeded as error:
             self.meter.fail(DEFAULT_POLICY.carrier, error)
             return self._refuseLater(Failure())
@@ -123,17 +130,19 @@ class Publishing:
         usage, count = principal.usage, len(publications)
         if not usage.limitsPublishes:
             return self._publish(principal, publications, policy)
-        try:
-            usage.spend(count, sum(map(eventSize, publications)))
-        except QuotaExceeded as error:
-            self.meter.fail(policy.carrier, error, count)
-            refused: list[Answer | None] = [error] * count
-            done = succeed(refused) if policy.isPaced else self._refuseLater(refused)
-            return PublishBatch(refused, hasRefused=True, done=done)
-        batch = self._publish(principal, publications, policy)
+        sizes = list(map(eventSize, publications))
+        taken, error = usage.spend(sizes, isWhole=policy.isWhole)
+        batch = self._publish(principal, publications[:taken], policy)
         if usage.quotas.inflight is not None:
-            batch.done.addBoth(usage.answered, count)
-        return batch
+            batch.done.addBoth(usage.answered, taken)
+        if error is None:
+            return batch
+        self.meter.fail(policy.carrier, error, count - taken)
+        refused: list[Answer | None] = [error] * (count - taken)
+        batch.done.addCallback(lambda answers: [*answers, *refused])
+        if not policy.isPaced:
+            batch.done.addCallback(self._refuseLater)
+        return PublishBatch([*batch.answers, *refused], hasRefused=True, done=batch.done)
 
     def _answerOne(self, submission: Submission, publication: Publication) -> SendResult:
         [outcome] = submission.outcomes
@@ -302,9 +311,17 @@ class Publishing:
             self._log.failure("A ledger raised an error, which its contract does not allow")
             error = LedgerUnavailable("the ledger failed")
             submission = Submission.refused(len(requests), error)
+        if not submission.done.called:
+            count = len(requests)
+            self._work.submitted(count)
+            submission.done.addBoth(self._settled, count)
         if policy.hasTimeout:
             self._timeouts[ledger].limit(submission.done)
         return submission
+
+    def _settled(self, result: Any, count: int) -> Any:
+        self._work.settled(count)
+        return result
 
     def _publishPart(
         self, part: Part, answers: list[Answer | None], policy: PublishPolicy

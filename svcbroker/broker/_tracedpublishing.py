@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from ..access import Principal
+from ..net.budgets import WorkBudget
 from ..net.tracing import Tracer
 from ._groups import Groups, Limits
 from ._publication import DEFAULT_POLICY, Publication, PublishBatch, PublishPolicy
@@ -23,8 +24,15 @@ class TracedPublishing(Publishing):
     without a tracer publishes without this class, so that it pays nothing.
     """
 
-    def __init__(self, groups: Groups, limits: Limits, clock: IReactorTime, tracer: Tracer) -> None:
-        super().__init__(groups, limits, clock)
+    def __init__(
+        self,
+        groups: Groups,
+        limits: Limits,
+        clock: IReactorTime,
+        work: WorkBudget,
+        tracer: Tracer,
+    ) -> None:
+        super().__init__(groups, limits, clock, work)
         self._tracer = tracer
 
     def publishOne(self, principal: Principal, publication: Publication) -> Deferred[SendResult]:

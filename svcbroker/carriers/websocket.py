@@ -33,12 +33,16 @@ from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMes
 from zope.interface import implementer
 
 from ..errors import BrokerError, NoSuchCall, ParameterInvalid
+from ..net.budgets import Lane
 from ..net.sending import endSending
 from .http.authentication import Credentials
 from .http.request import BrokerRequest
 from .http.routes import Route, encodeError, respond
 
 __all__ = ["Route", "WebSocketResource", "WebSocketTransport", "WebSocketWire", "routeTo"]
+
+EVENTS_AT_ONCE: Final = 64
+"""So many messages and pings are handled without a look at the time."""
 
 CLOSE_TIMEOUT: Final = 5.0
 """How long the other side may take to close, in seconds."""
@@ -58,16 +62,20 @@ class WebSocketWire:
     """
 
     def __init__(
-        self, protocol: IProtocol, reactor: IReactorTime, *, isBinary: bool = False
+        self, protocol: IProtocol, reactor: IReactorTime, lane: Lane, *, isBinary: bool = False
     ) -> None:
         """
         @param protocol: is given the bytes that messages hold.
         @param reactor: measures how long a close takes.
+        @param lane: its share of the time in which frames are read.
         @param isBinary: whether text is neither sent nor taken.
         """
         self.producer: Any = None
         self._protocol = protocol
         self._reactor = reactor
+        self._lane = lane
+        self._waitsForTurn = False
+        self._isReadingPaused = False
         self._connection = Connection(ConnectionType.SERVER)
         self._isBinary = isBinary
         self._sendsText = not isBinary
@@ -92,8 +100,13 @@ class WebSocketWire:
         if self._isFailed or not isReading:
             return
         self._connection.receive_data(data)
+        if not self._waitsForTurn:
+            self._readEvents()
+
+    def _readEvents(self) -> None:
+        """Handle what has arrived, as far as there is time in this turn of the reactor."""
         ping = None
-        for event in self._connection.events():
+        for number, event in enumerate(self._connection.events(), 1):
             if isinstance(event, Message):
                 self._messageReceived(event)
             elif isinstance(event, Ping):
@@ -101,18 +114,44 @@ class WebSocketWire:
             elif isinstance(event, CloseConnection):
                 self._closeReceived(event)
                 return
+            if number % EVENTS_AT_ONCE == 0 and not self._lane.begin(isWrite=True):
+                self._waitsForTurn = True
+                self._transport.pauseProducing()
+                self._lane.wait(self._readOn, isWrite=True)
+                break
         # RFC 6455, 5.5.3: of several pings only the latest needs an answer. Who does not read
         # gets none, or these would pile up.
         if ping is not None and not self._isStalled and self._isOpen:
             self._transport.write(self._connection.send(ping.response()))
 
+    def _readOn(self) -> None:
+        self._waitsForTurn = False
+        if not self._isReadingPaused:
+            self._transport.resumeProducing()
+        self._readEvents()
+
+    def pauseReading(self) -> None:
+        """Read no more from the client for now."""
+        self._isReadingPaused = True
+        self._transport.pauseProducing()
+
+    def resumeReading(self) -> None:
+        """Read from the client again."""
+        self._isReadingPaused = False
+        if not self._waitsForTurn:
+            self._transport.resumeProducing()
+
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """See C{IProtocol}."""
+        self._lane.stop()
         self._connection.receive_data(None)
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
         self._protocol.connectionLost(reason)
+        # Otherwise each of these would be a cycle with this.
+        self.producer = None
+        del self._protocol, self._transport
 
     def pauseProducing(self) -> None:
         """See C{IPushProducer}: the client does not read."""
@@ -203,10 +242,12 @@ class WebSocketWire:
 class WebSocketTransport:
     """
     The WebSocket as the protocol above sees it.
+
+    @ivar transport: the one below.
     """
 
     _wire: WebSocketWire
-    _transport: Any
+    transport: Any
 
     def write(self, data: bytes) -> None:
         """See C{ITransport}."""
@@ -222,23 +263,23 @@ class WebSocketTransport:
 
     def abortConnection(self) -> None:
         """Close at once, without sending what is pending."""
-        self._transport.abortConnection()
+        self.transport.abortConnection()
 
     def getPeer(self) -> IAddress:
         """See C{ITransport}."""
-        peer: IAddress = self._transport.getPeer()
+        peer: IAddress = self.transport.getPeer()
         return peer
 
     def getHost(self) -> IAddress:
         """See C{ITransport}."""
-        host: IAddress = self._transport.getHost()
+        host: IAddress = self.transport.getHost()
         return host
 
     def getHandle(self) -> Any:
         """
         The handle of the transport below: L{svcbroker.net.tls.peerCertificate} asks for it.
         """
-        getHandle = getattr(self._transport, "getHandle", None)
+        getHandle = getattr(self.transport, "getHandle", None)
         return None if getHandle is None else getHandle()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
@@ -251,15 +292,15 @@ class WebSocketTransport:
 
     def pauseProducing(self) -> None:
         """Read no more from the client for now."""
-        self._transport.pauseProducing()
+        self._wire.pauseReading()
 
     def resumeProducing(self) -> None:
         """Read from the client again."""
-        self._transport.resumeProducing()
+        self._wire.resumeReading()
 
     def stopProducing(self) -> None:
         """See C{IPushProducer}."""
-        self._transport.stopProducing()
+        self.transport.stopProducing()
 
 
 def _tokens(request: BrokerRequest, name: bytes) -> list[str]:
@@ -342,7 +383,11 @@ class WebSocketResource(Resource):
         transport: Any = request.channel.transport
         lines = b"".join(b"%b: %b\r\n" % each for each in handshake.headers.items())
         transport.write(b"HTTP/1.1 101 Switching Protocols\r\n%b\r\n" % lines)
-        wire = WebSocketWire(protocol, self._reactor, isBinary=self._isBinary)
+        lane = request.channel.site.budgets.work.lane()
+        wire = WebSocketWire(protocol, self._reactor, lane, isBinary=self._isBinary)
+        # Clients log in by the protocol inside.
+        inner: Any = protocol
+        inner.stranger, request.channel.stranger = request.channel.stranger, None
         request.channel.upgrade(wire)
         return NOT_DONE_YET
 

@@ -175,6 +175,7 @@ def makeCarriers(
         thread.stop()
         raise StartError(f"data-dir: {error}") from error
     bindToChains(metadata, {group: each.chain for group, each in ledgers.items()}, ENTRY_GROUPS)
+    budgets = dependencies.budgets
     positions = KeptPositions(metadata)
     subscriptions = Subscriptions(
         ledgers,
@@ -185,6 +186,7 @@ def makeCarriers(
         maxLevels=config.maxLevels,
         maxOwnPositions=config.maxPositions,
         positionExpiry=config.positionExpiry,
+        output=budgets.output,
     )
     audit: AuditTrail | None = None
     if config.auditTopic and plan.access.hasAccounts:
@@ -226,6 +228,7 @@ def makeCarriers(
         logs=transparency.logs,
         witnessings=transparency.witnessings,
         tracer=tracer,
+        budgets=budgets,
     )
     webhooks.publishBy(broker)
     makeStomp = partial(
@@ -283,7 +286,7 @@ def makeCarriers(
     copyThreads = dependencies.makeThread(reactor, "copies", COPY_THREADS)
     replication = Replication(config.basePath, Copies(broker.groups, reactor, copyThreads.run))
     sessions = Sessions(reactor, entropy, config.basePath)
-    metrics = DaemonMetrics(config, plan.ports, access, httpSettings, ledgers, reactor)
+    metrics = DaemonMetrics(config, plan.ports, access, httpSettings, ledgers, reactor, budgets)
     site = makeSite(
         broker,
         httpSettings,

@@ -89,9 +89,9 @@ class Config:
         "metrics",
         Endpoint(metavar="http|PORT|ENDPOINT"),
         ON_HTTP,
-        "where /metrics is served for Prometheus: http, on the port of HTTP, to accounts that may "
-        "operate all groups; an endpoint of its own, on loopback without a log-in; empty for "
-        "nowhere",
+        "where /metrics is served for Prometheus: http, on the port of HTTP, to accounts with the "
+        "grant metrics for all groups; an endpoint of its own, on loopback without a log-in; empty "
+        "for nowhere",
     )
     accounts: str = _setting(
         "accounts",
@@ -204,6 +204,14 @@ class Config:
         WholeNumber(metavar="BYTES", minimum=1, maximum=64 * 1024 * 1024),
         1024 * 1024,
         "the largest content of an event",
+    )
+    maxUnsent: int = _setting(
+        "max-unsent",
+        WholeNumber(metavar="BYTES", minimum=0, maximum=1 << 40),
+        0,
+        "the most bytes of answers and deliveries that wait until clients read them, over all "
+        "connections; one account, or one address of clients without one, may have a quarter",
+        shown="256 MiB, or an eighth of the memory that the process may use where that is less",
     )
     maxLevels: int = _setting(
         "max-levels",

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
+from ..net.budgets import Budgets
 from .notify import ServiceManager
 from .threads import LedgerThread
 
@@ -50,6 +51,7 @@ class Dependencies:
     @ivar random: a number from 0 to 1, for delays; it may be guessed.
     @ivar process: the process.
     @ivar manager: what has started the process, and watches it.
+    @ivar budgets: what all connections share.
     @ivar makeThread: makes a thread for blocking work, given the reactor, a name, and where one
         does not do, how many threads.
     """
@@ -61,3 +63,6 @@ class Dependencies:
     process: IProcess
     manager: ServiceManager
     makeThread: Callable[..., LedgerThread] = field(default=LedgerThread)
+    budgets: Budgets = field(
+        default=Factory(lambda self: Budgets.of(self.reactor), takes_self=True)
+    )

@@ -26,6 +26,7 @@ from ..metrics import (
     ReactorLag,
     gauge,
 )
+from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
 from ..operations import Incidents
 from ..version import readVersion
@@ -55,10 +56,12 @@ class DaemonMetrics:
         settings: HttpSettings,
         ledgers: Mapping[str, ILedger],
         reactor: Any,
+        budgets: Budgets,
     ) -> None:
         """
         @param ports: the ports of the daemon. The one of metrics needs no log-in on loopback.
         @param settings: those of the site of HTTP.
+        @param budgets: what all connections share.
         """
         self.metrics = Metrics(reactor)
         self.routes: Sequence[Route] = ()
@@ -77,7 +80,9 @@ class DaemonMetrics:
             isOpen = any(port.name == METRICS and port.isLocal for port in ports)
             route = MetricsRoute(self.metrics.render, groups, isOpen=isOpen).route()
             table = Routes(endpoints=(), others=(route,), areas=(), incidents=Incidents())
-            self.factories = {METRICS: BrokerSite(table, settings, access, reactor, MAX_BODY)}
+            self.factories = {
+                METRICS: BrokerSite(table, settings, access, reactor, budgets, MAX_BODY)
+            }
 
     def collectFrom(
         self,

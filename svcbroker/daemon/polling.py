@@ -19,8 +19,9 @@ _log = Logger()
 def pollWithoutContext(reactor: Any) -> None:
     """
     Have Twisted's epoll reactor call what reads and writes directly, and give it C{callAfterReads},
-    which L{EndOfTurn<svcbroker.net.turns.EndOfTurn>} uses. Any other reactor stays as it
-    is, and so does one of a Twisted that has other private attributes.
+    which L{EndOfTurn<svcbroker.net.turns.EndOfTurn>} uses, and the number of its turns so far,
+    C{turns}, for L{WorkBudget<svcbroker.net.budgets.WorkBudget>}. Any other reactor stays as it is,
+    and so does one of a Twisted that has other private attributes.
 
     Twisted makes a context of its old log for each read and each write, in which nothing here logs.
     This takes 2 µs: more than to receive a request, and to find its connection.
@@ -34,6 +35,7 @@ def pollWithoutContext(reactor: Any) -> None:
             polling = _Polling(reactor)
             reactor.doIteration = polling.iterate  # type: ignore[method-assign]
             reactor.callAfterReads = polling.add  # type: ignore[attr-defined]
+            reactor.turns = 0  # type: ignore[attr-defined]
 
 
 class _Polling:
@@ -60,7 +62,9 @@ class _Polling:
         """
         selectables, handle = self._reactor._selectables, self._reactor._doReadOrWrite
         wait = 0 if self._calls else -1 if timeout is None else timeout
-        for number, event in self._reactor._poller.poll(wait, len(selectables)):
+        ready = self._reactor._poller.poll(wait, len(selectables))
+        self._reactor.turns += 1
+        for number, event in ready:
             selectable = selectables.get(number)
             # Otherwise it was closed by what was called before.
             if selectable is not None:

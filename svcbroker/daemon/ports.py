@@ -7,7 +7,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
+from weakref import ReferenceType, ref
 
 from attrs import frozen
 from twisted.internet.abstract import FileDescriptor
@@ -31,7 +33,8 @@ from twisted.internet.interfaces import (
 from twisted.logger import Logger
 from zope.interface import directlyProvides, implementer, providedBy
 
-from ..net.addresses import addressText, isLoopback
+from ..net.addresses import addressText, isLoopback, networkOf
+from ..net.budgets import Budgets, Strangers
 from ..net.inherited import InheritedEndpoint, inheritedEndpoint
 from ..net.pem import CertificateError
 from ..net.proxied import ProxiedEndpoint
@@ -167,7 +170,13 @@ class PortPlan:
     @property
     def certificates(self) -> ServerCertificates | None:
         """The certificates that can be renewed while it listens; C{None} where there are none."""
-        return getattr(self._unproxied, "certificates", None)
+        return None if self.tls is None else self.tls.certificates
+
+    @property
+    def tls(self) -> TLSServerEndpoint | None:
+        """The endpoint that speaks TLS; C{None} where none does."""
+        endpoint = self._unproxied
+        return endpoint if isinstance(endpoint, TLSServerEndpoint) else None
 
     @property
     def inheritedSocket(self) -> int | None:
@@ -199,8 +208,17 @@ class GatedFactory:
     on it provides what that factory provides: TLS asks it for C{IProtocolNegotiationFactory}.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, strangers: Strangers | None = None, isProxied: bool = False
+    ) -> None:
+        """
+        @param name: what is served.
+        @param strangers: bounds the connections whose clients are not known yet.
+        @param isProxied: whether they all come from the address of a proxy.
+        """
         self._name = name
+        self._isProxied = isProxied
+        self._strangers = strangers
         self._factory: Any = None
 
     def logPrefix(self) -> str:
@@ -230,14 +248,26 @@ class GatedFactory:
         """See C{IProtocolFactory}."""
         if self._factory is None:
             return None
-        protocol: IProtocol | None = self._factory.buildProtocol(addr)
-        return protocol
+        protocol: Any = self._factory.buildProtocol(addr)
+        if self._strangers is not None and hasattr(protocol, "stranger"):
+            lane = "" if self._isProxied else networkOf(getattr(addr, "host", ""))
+            protocol.stranger = self._strangers.admit(lane, partial(_abort, ref(protocol)))
+            if protocol.stranger is None:
+                return None
+        made: IProtocol | None = protocol
+        return made
 
     def __getattr__(self, name: str) -> Any:
         # The methods of the other interfaces of the carrier's factory.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._factory, name)
+
+
+def _abort(protocol: ReferenceType[Any]) -> None:
+    transport = getattr(protocol(), "transport", None)
+    if transport is not None:
+        transport.abortConnection()
 
 
 class Port:
@@ -249,9 +279,15 @@ class Port:
     @ivar address: the address that was bound, once that is known.
     """
 
-    def __init__(self, plan: PortPlan) -> None:
+    def __init__(self, plan: PortPlan, budgets: Budgets) -> None:
+        """
+        @param budgets: what all connections share.
+        """
         self.plan = plan
-        self.factory = GatedFactory(plan.name)
+        isProxied = isinstance(plan.endpoint, ProxiedEndpoint)
+        self.factory = GatedFactory(plan.name, budgets.strangers, isProxied)
+        if plan.tls is not None:
+            plan.tls.work = budgets.work
         self.address = ""
         self._listening: Deferred[IListeningPort] | None = None
 

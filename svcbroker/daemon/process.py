@@ -10,18 +10,38 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
 from twisted.internet.error import ReactorNotRunning
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from .dependencies import StartError
 from .polling import pollWithoutContext
 
-YOUNG_OBJECTS: Final = 50_000
+YOUNG_OBJECTS: Final = 10_000
 """How many new objects the garbage collector waits for before it looks through them."""
+
+YOUNG_COLLECTIONS: Final = 4
+"""How often it does until it looks through those, too, that were left of the last few times."""
+
+COLLECT_AFTER: Final = 600.0
+"""Seconds after which it looks through all objects as soon as there is nothing else to do: that
+takes 50 ms or more where there are many sessions or retained messages."""
+
+COLLECT_AT_LATEST: Final = 3600.0
+"""Seconds after which it does so in any case."""
+
+LOOK_EVERY: Final = 5.0
+"""How often is looked whether there is nothing else to do, in seconds."""
+
+IDLE: Final = 0.02
+"""The part of these seconds that the reactor may work for, to be idle."""
+
+_NEVER: Final = 1 << 30
 
 WANTED_FILES: Final = 65_536
 """The limit that is asked for where the hard limit is no lower; a connection takes one file."""
@@ -45,6 +65,42 @@ def raiseFileLimit(
         return soft
     set(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
+
+
+class FullCollections:
+    """
+    The garbage collections of all objects, made while the reactor is idle. Nearly everything is
+    freed by its last reference; what is left are cycles of libraries.
+    """
+
+    def __init__(
+        self,
+        reactor: IReactorTime,
+        worked: Callable[[], float] = time.thread_time,
+        collect: Callable[[], object] = gc.collect,
+    ) -> None:
+        """
+        @param worked: the processor time that this thread has used, in seconds.
+        """
+        self._reactor = reactor
+        self._worked = worked
+        self._collect = collect
+
+    def start(self) -> None:
+        """Begin to look. It goes on until the reactor stops."""
+        self._collectedAt = self._reactor.seconds()
+        self._before = self._worked()
+        self._reactor.callLater(LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        worked = self._worked()
+        age = self._reactor.seconds() - self._collectedAt
+        isIdle = worked - self._before < IDLE * LOOK_EVERY
+        if age >= COLLECT_AT_LATEST or (age >= COLLECT_AFTER and isIdle):
+            self._collect()
+            self._collectedAt = self._reactor.seconds()
+        self._before = self._worked()
+        self._reactor.callLater(LOOK_EVERY, self._look)
 
 
 class TwistdProcess:
@@ -101,7 +157,8 @@ class TwistdProcess:
         gc.freeze()
         # Later ones live as long as a publish takes, thousands at a time. Collecting at Python's
         # default threshold takes a tenth of the processor time and finds nothing.
-        gc.set_threshold(YOUNG_OBJECTS)
+        gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, _NEVER)
+        FullCollections(self._reactor).start()
         # A turn after the start, when the signal handlers are ours again: a supervisor may send
         # a signal as soon as it has read the announcement.
         self._reactor.callWhenRunning(self._reactor.callLater, 0, announce)

@@ -103,7 +103,7 @@ class BrokerService(Service):
         self._dependencies = dependencies
         self._makeCarriers = makeCarriers
         self._makeObserver = makeObserver
-        self._ports = [Port(each) for each in plan.ports]
+        self._ports = [Port(each, dependencies.budgets) for each in plan.ports]
         self._starting: Deferred[None] | None = None
         self._ledgers: dict[str, ILedger] = {}
         self._threads: list[LedgerThread] = []

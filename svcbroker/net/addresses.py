@@ -38,6 +38,17 @@ def ownerOf(peer: str) -> str:
     return networkOf(peer.rpartition(":")[0]) or peer
 
 
+def ownerKey(account: str, peer: str) -> str:
+    """
+    The owner of something that is bounded for each account, and for each address of clients
+    without one.
+
+    @param account: the account's name; empty where there is none.
+    @param peer: the client's address, as L{peerText} gives it.
+    """
+    return f"account {account}" if account else f"address {ownerOf(peer)}"
+
+
 def networkOf(host: str) -> str:
     """
     What one client may have of addresses: an IPv4 address, or the network of an IPv6 address. What

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from ..errors import BrokerError
@@ -44,12 +44,18 @@ def asLeanDeferred(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P,
 
     @wraps(function)
     def startLean(*args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        return start(*args, **kwargs).addErrback(_withoutTraceback)
+        return start(*args, **kwargs).addErrback(withoutTraceback)
 
     return startLean
 
 
-def _withoutTraceback(failure: Failure) -> Failure:
-    if isinstance(failure.value, BrokerError):
+def withoutTraceback(failure: Failure) -> Failure:
+    """
+    Drop the frames of an error that clients are told of, or of something that was cancelled because
+    a client has left: they are in a cycle with it, and keep its connection.
+
+    @return: the failure.
+    """
+    if isinstance(failure.value, (BrokerError, CancelledError)):
         failure.cleanFailure()
     return failure

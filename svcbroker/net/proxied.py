@@ -4,9 +4,12 @@ Listening behind a proxy that sends a PROXY header: it names the client of each 
 
 from __future__ import annotations
 
+from typing import Any
+
 from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
+    IAddress,
     IListeningPort,
     IProtocolFactory,
     IProtocolNegotiationFactory,
@@ -24,6 +27,14 @@ class ProxiedFactory(HAProxyWrappingFactory):
     Twisted's wrapper hides from TLS which protocols the wrapped factory negotiates, and TLS then
     refuses every client that offers some.
     """
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """See C{IProtocolFactory}: C{None} where the wrapped factory accepts no connection."""
+        inner = self.wrappedFactory.buildProtocol(addr)
+        if inner is None:
+            return None
+        wrap: Any = self.protocol
+        return wrap(self, inner)
 
     def acceptableProtocols(self) -> list[bytes]:
         """See C{IProtocolNegotiationFactory}."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.abstract import FileDescriptor
 from twisted.internet.tcp import Connection
 
 
@@ -15,15 +16,37 @@ def isDirect(transport: Any) -> bool:
     return isinstance(transport, Connection) and not transport.TLS
 
 
-def sender(transport: Any) -> Callable[[bytes], None]:
+def unsentOf(transport: Any) -> int:
+    """
+    How many bytes a transport keeps in memory because its client has not read them: TCP, a UNIX
+    socket, TLS or a WebSocket over one of them. A transport of another kind says nothing: 0.
+    """
+    size = 0
+    while transport is not None and not isinstance(transport, FileDescriptor):
+        # What TLS keeps until its handshake is over.
+        size += sum(map(len, getattr(transport, "_appSendBuffer", ())))
+        transport = getattr(transport, "transport", None)
+    if transport is not None:
+        size += len(transport.dataBuffer) - transport.offset + transport._tempDataLen
+    return size
+
+
+def sender(transport: Any, kept: Callable[[], object] = lambda: None) -> Callable[[bytes], None]:
     """
     A function that writes bytes to a transport. Where that is plain TCP or a UNIX socket, and its
     buffers are empty, the bytes are handed to the kernel at once: waiting until the reactor finds
     the socket writable costs two system calls and a turn.
+
+    @param kept: called where the transport may have kept some of them.
     """
     write: Callable[[bytes], None] = transport.write
     if not isDirect(transport):
-        return write
+
+        def writeThen(data: bytes) -> None:
+            write(data)
+            kept()
+
+        return writeThen
     send = transport.socket.send
 
     def sendNow(data: bytes) -> None:
@@ -39,6 +62,7 @@ def sender(transport: Any) -> Callable[[bytes], None]:
                 return
             data = data[sent:]
         write(data)
+        kept()
 
     return sendNow
 

@@ -31,15 +31,14 @@ class LazyTimer:
         """
         self.deadline = NEVER
         self._clock = clock
-        self._fire = fire
+        self._fire: Callable[[], object] | None = fire
         self._call: IDelayedCall | None = None
         # When the reactor's call comes.
         self._due = NEVER
-        self._isClosed = False
 
     def start(self, delay: float) -> None:
         """Fire after C{delay} seconds, and not when it was to fire before."""
-        if self._isClosed:
+        if self._fire is None:
             return
         deadline = self.deadline = self._clock.seconds() + delay
         if self._due > deadline:
@@ -47,7 +46,7 @@ class LazyTimer:
 
     def startAt(self, deadline: float) -> None:
         """Fire at a time by the clock, and not when it was to fire before."""
-        if self._isClosed:
+        if self._fire is None:
             return
         self.deadline = deadline
         if self._due > deadline:
@@ -58,9 +57,12 @@ class LazyTimer:
         self.deadline = NEVER
 
     def close(self) -> None:
-        """Do not fire, leave nothing with the reactor, and ignore later starts."""
+        """
+        Do not fire, leave nothing with the reactor, and ignore later starts. What would have been
+        called is dropped, so that no cycle with its owner is left for the garbage collector.
+        """
         self.deadline = self._due = NEVER
-        self._isClosed = True
+        self._fire = None
         if self._call is not None:
             self._call.cancel()
             self._call = None
@@ -76,7 +78,7 @@ class LazyTimer:
     def _look(self) -> None:
         self._call = None
         self._due = NEVER
-        if self.deadline == NEVER:
+        if self.deadline == NEVER or self._fire is None:
             return
         left = self.deadline - self._clock.seconds()
         if left > 0:

@@ -6,6 +6,7 @@ listen, and the certificates of their clients.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from OpenSSL import SSL
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
 from twisted.internet.interfaces import (
+    IAddress,
     IListeningPort,
     IOpenSSLServerConnectionCreator,
     IProtocolFactory,
@@ -23,13 +25,20 @@ from twisted.internet.interfaces import (
     IStreamServerEndpoint,
     IStreamServerEndpointStringParser,
 )
+from twisted.internet.protocol import connectionDone
 from twisted.internet.ssl import CertificateOptions
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.plugin import IPlugin
-from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
+from twisted.protocols.tls import (
+    BufferingTLSTransport,
+    TLSMemoryBIOFactory,
+    TLSMemoryBIOProtocol,
+)
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from .budgets import Lane, WorkBudget
 from .certificates import (
     CertificateDirectory,
     CertificateFiles,
@@ -38,6 +47,7 @@ from .certificates import (
 )
 from .deferreds import asDeferred
 from .pem import UNREADABLE, CertificateError
+from .turns import ReadsInTurn
 
 INTERVAL: Final = 20.0
 """How often the files of certificates are looked at, in seconds."""
@@ -256,6 +266,71 @@ class CertificateReloader:
 # Endpoints
 
 
+class TLSConnection(BufferingTLSTransport):
+    """
+    The server's end of a TLS connection. Handshakes share the time of a turn of the reactor with
+    all other work. When it is lost, nothing of it is left to the garbage collector, as would be of
+    Twisted's own.
+    """
+
+    factory: TLSFactory
+    _reads: ReadsInTurn | None = None
+    _lane: Lane | None = None
+
+    def makeConnection(self, transport: Any) -> None:
+        """See C{IProtocol}."""
+        if self.factory.work is not None:
+            lane = self._lane = self.factory.work.lane()
+            self._reads = ReadsInTurn(
+                *(partial(lane.begin, False), partial(lane.turn, False)),
+                *(self.dataReceived, partial(_setReading, transport)),
+            )
+        super().makeConnection(transport)
+
+    def dataReceived(self, bytes: bytes) -> None:
+        """See C{IProtocol}."""
+        if self._reads is not None and not self._handshakeDone:
+            if self._reads.mayHandle(bytes):
+                super().dataReceived(bytes)
+                assert self._lane is not None
+                self._lane.end()
+        else:
+            super().dataReceived(bytes)
+
+    def _tlsShutdownFinished(self, reason: Failure | None) -> None:
+        if reason is not None:
+            # The frames of an error of OpenSSL have it as a local, and this.
+            reason.cleanFailure()
+        super()._tlsShutdownFinished(reason)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """See C{IProtocol}."""
+        if self._reads is not None:
+            self._reads.stop()
+        super().connectionLost(reason)
+        self._producer = None
+
+
+class TLSFactory(TLSMemoryBIOFactory):
+    """
+    Makes the servers' ends of TLS connections.
+
+    @ivar work: the time that handshakes share with other work; C{None} where they need not.
+    """
+
+    protocol = TLSConnection
+    work: WorkBudget | None = None
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """See C{IProtocolFactory}: C{None} where the wrapped factory accepts no connection."""
+        inner = self.wrappedFactory.buildProtocol(addr)
+        return None if inner is None else self.protocol(self, inner)
+
+
+def _setReading(transport: Any, isOn: bool) -> None:
+    (transport.resumeProducing if isOn else transport.pauseProducing)()
+
+
 @implementer(IStreamServerEndpoint)
 class TLSServerEndpoint:
     """
@@ -263,7 +338,10 @@ class TLSServerEndpoint:
 
     @ivar certificates: the certificates that it serves.
     @ivar endpoint: the other endpoint.
+    @ivar work: the time that handshakes share with other work; C{None} where they need not.
     """
+
+    work: WorkBudget | None = None
 
     def __init__(
         self, endpoint: IStreamServerEndpoint, certificates: ServerCertificates, clock: IReactorTime
@@ -274,7 +352,8 @@ class TLSServerEndpoint:
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
         """See C{IStreamServerEndpoint}."""
-        factory = TLSMemoryBIOFactory(self.certificates, False, protocolFactory, clock=self._clock)
+        factory = TLSFactory(self.certificates, False, protocolFactory, clock=self._clock)
+        factory.work = self.work
         listening: Deferred[IListeningPort] = self.endpoint.listen(factory)
         return listening
 

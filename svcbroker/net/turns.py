@@ -153,26 +153,27 @@ class FairTurns:
 
 class ReadsInTurn:
     """
-    What a connection receives before its client has logged in, handled in fair turns.
-
-    While it waits, the connection is not read from.
+    The bytes that a connection receives, handled in its turns. While they wait, the connection is
+    not read from.
     """
 
     def __init__(
         self,
-        turns: FairTurns,
-        lane: str,
+        take: Callable[[], bool],
+        wait: Callable[[], Deferred[None]],
         receive: Callable[[bytes], object],
         setReading: Callable[[bool], object],
     ) -> None:
         """
+        @param take: asks whether they may be handled now: C{FairTurns.take} or C{Lane.begin}.
+        @param wait: fires when they may: C{FairTurns.wait} or C{Lane.turn}.
         @param receive: called with bytes that have waited. It asks L{mayHandle} again.
         @param setReading: stops reading from the connection, or goes on.
         """
-        self._turns = turns
-        self._lane = lane
-        self._receive = receive
-        self._setReading = setReading
+        self._take = take
+        self._wait = wait
+        self._receive: Callable[[bytes], object] | None = receive
+        self._setReading: Callable[[bool], object] | None = setReading
         self._unread = b""
         self._waiter: Deferred[None] | None = None
 
@@ -186,24 +187,31 @@ class ReadsInTurn:
             # TLS delivers what it has decrypted even while reading is stopped.
             self._unread += data
             return False
-        if self._turns.take(self._lane):
+        if self._take():
             return True
+        if self._setReading is None:
+            return False
         self._unread = data
         self._setReading(False)
-        self._waiter = self._turns.wait(self._lane)
-        self._waiter.addCallbacks(self._goOn, _left)
+        self._waiter = self._wait()
+        self._waiter.addCallbacks(self._resume, _left)
         return False
 
     def stop(self) -> None:
-        """The connection is closed."""
+        """The connection is closed: nothing is kept of it."""
+        self._unread = b""
+        self._receive = self._setReading = None
         if self._waiter is not None:
             self._waiter.cancel()
 
-    def _goOn(self, _: None) -> None:
+    def _resume(self, _: None) -> None:
         self._waiter = None
         data, self._unread = self._unread, b""
-        self._receive(data)
-        self._setReading(True)
+        if self._receive is not None:
+            self._receive(data)
+        # Which may have closed the connection.
+        if self._setReading is not None:
+            self._setReading(True)
 
 
 def _left(failure: Failure) -> None:

@@ -20,12 +20,24 @@ from ..broker import Broker
 from ..errors import BrokerError, GroupUnknown, ParameterInvalid, SignatureInvalid
 from ..model import InterfaceType
 from ..net.addresses import peerText
+from ..net.budgets import Lane, Unsent
 from ._declarations import OMITTED, Operation, Parameter
 from ._types import ExtensionsType, GroupType
 
 
 class Connection(Protocol):
-    """The connection that a call comes by."""
+    """
+    The connection that a call comes by.
+
+    @ivar lane: its share of the time in which calls are made.
+    @ivar unsent: the bytes of its answers that are not sent yet.
+    """
+
+    @property
+    def lane(self) -> Lane: ...
+
+    @property
+    def unsent(self) -> Unsent: ...
 
     def getPeer(self) -> IAddress:
         """The address of the client."""

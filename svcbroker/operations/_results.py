@@ -6,12 +6,13 @@ Field names are the published interface's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import gmtime, strftime
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from .. import broker, model
@@ -348,13 +349,9 @@ def _subscription(record: model.SubscriptionRecord) -> Subscription:
     )
 
 
-def _subscriptions(
-    nodes: Mapping[str, Sequence[model.SubscriptionRecord]],
-) -> dict[str, dict[str, Subscription]]:
-    return {
-        address: {each.subscriptionId: _subscription(each) for each in live}
-        for address, live in nodes.items()
-    }
+def encodeSubscriptions(live: Sequence[model.SubscriptionRecord]) -> bytes:
+    """Encode subscriptions as the members of a JSON object, by their ids."""
+    return encode({each.subscriptionId: _subscription(each) for each in live})[1:-1]
 
 
 def _transaction(record: model.TransactionRecord) -> Transaction:
@@ -439,7 +436,7 @@ CONSISTENCY_PROOF = Result(type=ConsistencyProof, render=same)
 GENESIS = Result(type=GenesisFields, render=same)
 
 STRINGS = envelope(list[str], same)
-SUBSCRIPTIONS = envelope(dict[str, dict[str, Subscription]], _subscriptions)
+SUBSCRIPTIONS = envelope(dict[str, dict[str, Subscription]], lambda encoded: encoded)
 VERSION = envelope(Version, _version)
 STATISTICS = envelope(GroupStatistics, _statistics)
 TRANSACTIONS = _adminPage(Transaction, _transaction)

@@ -318,7 +318,11 @@ class StreamTests(SynchronousTestCase):
 
     def test_wireImplementsInterfaces(self) -> None:
         site = Site()
-        wire = WebSocketWire(StompProtocol(site.server.factory), site.server.fixture.clock)
+        wire = WebSocketWire(
+            StompProtocol(site.server.factory),
+            site.server.fixture.clock,
+            site.server.fixture.broker.budgets.work.lane(),
+        )
         for interface in (IProtocol, IPushProducer):
             verifyObject(interface, wire)
         transport = WebSocketTransport(wire, None)

@@ -55,6 +55,7 @@ class DefaultTests(SynchronousTestCase):
                 "ledger": "pbft:nodes=4",
                 "groups": (GroupSetting(id="1"),),
                 "maxContent": 1048576,
+                "maxUnsent": 0,
                 "maxLevels": 128,
                 "maxPositions": 10_000,
                 "positionExpiry": 30,

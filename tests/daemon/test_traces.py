@@ -31,6 +31,7 @@ from svcbroker.daemon.dependencies import StartError
 from svcbroker.daemon.traces import OpenTelemetryTracer, _LogHandler, makeTracer
 from svcbroker.errors import TopicNotFound
 from svcbroker.model import Event, EventId, InterfaceType, OpenTopic
+from svcbroker.net.budgets import Budgets
 from svcbroker.testing.doubles import memoryLedger
 from tests.carriers.webhook.support import SETTINGS
 
@@ -70,7 +71,9 @@ class PublishTests(TracerTestCase):
         super().setUp()
         self.clock = clock = Clock()
         self.ledger = memoryLedger(clock)
-        self.publishing = TracedPublishing(Groups({"1": self.ledger}), Limits(), clock, self.tracer)
+        self.publishing = TracedPublishing(
+            Groups({"1": self.ledger}), Limits(), clock, Budgets.of(clock).work, self.tracer
+        )
         self.addCleanup(self.publishing.stop)
         self.ledger.submitMany([OpenTopic(topic="t")])
         clock.advance(1)

@@ -236,7 +236,10 @@ class ReadsInTurnTests(SynchronousTestCase):
         self.turns = FairTurns(self.clock, 1)
         self.handled: list[bytes] = []
         self.reading: list[bool] = []
-        self.reads = ReadsInTurn(self.turns, "a", self.receive, self.reading.append)
+        self.reads = ReadsInTurn(
+            *(partial(self.turns.take, "a"), partial(self.turns.wait, "a")),
+            *(self.receive, self.reading.append),
+        )
 
     def receive(self, data: bytes) -> None:
         """A connection's C{dataReceived}."""

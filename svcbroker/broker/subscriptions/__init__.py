@@ -21,7 +21,7 @@ from ._positions import (
 )
 from ._registry import Subscriptions
 from ._requests import kindOf
-from ._trie import FilterTrie
+from ._trie import FilterTrie, TopicMatches
 
 __all__ = [
     "MAX_NAMED",
@@ -39,6 +39,7 @@ __all__ = [
     "StoredPosition",
     "Subscriptions",
     "Survey",
+    "TopicMatches",
     "Total",
     "WaitingEvents",
     "kindOf",

@@ -12,7 +12,7 @@ from attrs import Factory, define
 from ...access import Principal
 from ...interfaces import Action, Batch
 from ...model import TAG, Block, Event, eventSize
-from ._trie import FilterTrie
+from ._trie import FilterTrie, TopicMatches
 
 MAX_BATCH_BYTES = 256 * 1024
 MAX_BATCH_EVENTS = 1000
@@ -72,8 +72,9 @@ class Dispatcher(Generic[M]):
     def __init__(self) -> None:
         self._trie: FilterTrie[Audience[M]] = FilterTrie()
         self._audiences: dict[tuple[str, str | None, bool], Audience[M]] = {}
-        self._remembered: dict[str, Sequence[Audience[M]]] = {}
-        self._matches = 0
+        self._remembered: TopicMatches[Sequence[Audience[M]]] = TopicMatches(
+            REMEMBERED_TOPICS, REMEMBERED_MATCHES
+        )
 
     def add(self, filter: str, tag: str | None, member: M, *, isMerging: bool = False) -> None:
         """
@@ -87,7 +88,7 @@ class Dispatcher(Generic[M]):
         if audience is None:
             audience = self._audiences[key] = Audience(*key)
             self._trie.add(filter, audience)
-            self._forget()
+            self._remembered.clear()
         (audience.mergers if isMerging else audience.members)[member] = None
 
     def remove(self, filter: str, tag: str | None, member: M) -> None:
@@ -101,7 +102,7 @@ class Dispatcher(Generic[M]):
         if not (audience.members or audience.mergers):
             del self._audiences[key]
             self._trie.remove(filter, audience)
-            self._forget()
+            self._remembered.clear()
 
     @property
     def audienceCount(self) -> int:
@@ -195,16 +196,8 @@ class Dispatcher(Generic[M]):
         if audiences is None:
             # A tuple takes a quarter of the memory of a set.
             audiences = tuple(self._trie.match(topic))
-            isFull = len(self._remembered) >= REMEMBERED_TOPICS
-            if isFull or self._matches + len(audiences) > REMEMBERED_MATCHES:
-                self._forget()
-            self._matches += len(audiences)
-            self._remembered[topic] = audiences
+            self._remembered.keep(topic, audiences, len(audiences))
         return audiences
-
-    def _forget(self) -> None:
-        self._remembered.clear()
-        self._matches = 0
 
 
 def _batchesOf(matching: Sequence[Event], timestamp: int, *, isSmall: bool) -> Sequence[Batch]:

@@ -5,7 +5,7 @@ Reading the past for one subscription.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from attrs import frozen
 from twisted.logger import Logger
@@ -44,27 +44,23 @@ class History:
     Plain topics are found by the ledger's index. Patterns are looked for block by block.
     """
 
-    def __init__(
-        self,
-        follower: Follower,
-        topics: tuple[str, ...] | None,
-        wants: Callable[[Event], bool],
-    ) -> None:
+    def __init__(self, follower: Follower, topics: tuple[str, ...] | None) -> None:
         """
         @param topics: all filters; C{None} where any is a pattern.
-        @param wants: whether an event is meant for the subscription, and its principal may read it.
         """
         self._follower = follower
-        self._wants = wants
         self._topics = topics
         self._heights: deque[int] = deque()
         self._known = 0
 
-    async def step(self, position: Position, skip: frozenset[Position]) -> Step:
+    async def step(
+        self, position: Position, skip: frozenset[Position], wants: Callable[[Event], bool]
+    ) -> Step:
         """
         The next events after a place, as far as the follower has come.
 
         @param skip: places of events to leave out.
+        @param wants: whether an event is meant for the subscription, and its principal may read it.
         @raise LedgerUnavailable: the ledger is damaged: going on would leave out events.
         """
         last = self._follower.height
@@ -76,7 +72,13 @@ class History:
                 position = Position(height, -1)
             block = await self._follower.readBlock(height)
             checkIndex(self._follower, block, self._topics)
-            events = self._matching(block.events, position, skip)
+            events = [
+                event
+                for event in block.events
+                if event.index > position.index
+                and wants(event)
+                and (not skip or event.position not in skip)
+            ]
             batch = next(inBatches(events, block.timestamp), None)
             if batch is not None:
                 rest = len(events) > len(batch.events)
@@ -86,17 +88,6 @@ class History:
             if self._follower.turns.isOver:
                 break
         return Step(batch=None, position=position)
-
-    def _matching(
-        self, events: Sequence[Event], position: Position, skip: frozenset[Position]
-    ) -> Sequence[Event]:
-        return [
-            event
-            for event in events
-            if event.index > position.index
-            and self._wants(event)
-            and (not skip or event.position not in skip)
-        ]
 
     async def _nextHeight(self, height: int, last: int) -> int | None:
         """The height of the next block to look at, from C{height} up to C{last}."""

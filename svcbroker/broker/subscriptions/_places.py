@@ -8,7 +8,7 @@ from typing import Final
 
 from ...access import Principal
 from ...errors import QuotaExceeded
-from ...net.addresses import ownerOf
+from ...net.addresses import ownerKey
 from ...net.slots import Slots
 
 SHARE: Final = 4
@@ -38,7 +38,7 @@ class Places:
         @return: whose place it is, for L{release}.
         @raise QuotaExceeded: there is none.
         """
-        owner = f"account {principal.name}" if principal.name else f"address {ownerOf(remote)}"
+        owner = ownerKey(principal.name, remote)
         if self._slots.take(owner):
             return owner
         if self._slots.busy >= self._total:

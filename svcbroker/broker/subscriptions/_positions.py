@@ -141,7 +141,8 @@ class KeptPositions:
     def __init__(self, entries: IEntries) -> None:
         self._entries = entries
         self._index: dict[str, _Index] = {}
-        self._counts: Counter[str] = Counter()
+        # An account may be named as an address is.
+        self._counts: Counter[Owner] = Counter()
         for subscriptionId in entries.names(POSITIONS):
             kept = self.find(subscriptionId)
             assert kept is not None
@@ -218,9 +219,10 @@ class KeptPositions:
         """Forget a position. Removing one that is not kept changes nothing."""
         index = self._index.pop(subscriptionId, None)
         if index is not None:
-            self._counts[index.owner] -= 1
-            if not self._counts[index.owner]:
-                del self._counts[index.owner]
+            owner = Owner(index.owner, index.account)
+            self._counts[owner] -= 1
+            if not self._counts[owner]:
+                del self._counts[owner]
             self._entries.remove(POSITIONS, subscriptionId)
             self._entries.remove(_FILTERS, subscriptionId)
 
@@ -242,7 +244,7 @@ class KeptPositions:
     def _add(self, subscriptionId: str, group: str, owner: str, account: str) -> None:
         # There are far fewer groups and owners than positions.
         self._index[subscriptionId] = _Index(intern(group), intern(owner), intern(account))
-        self._counts[owner] += 1
+        self._counts[Owner(owner, account)] += 1
 
     def flush(self) -> Deferred[None]:
         """Fires when everything until now is on stable storage."""
@@ -252,7 +254,7 @@ class KeptPositions:
         """How many positions are kept."""
         return len(self._index)
 
-    def countOf(self, owner: str, without: Container[str] = ()) -> int:
+    def countOf(self, owner: Owner, without: Container[str] = ()) -> int:
         """
         How many positions an owner has made.
 
@@ -260,11 +262,9 @@ class KeptPositions:
         """
         if not without:
             return self._counts[owner]
-        return sum(
-            1 for each, index in self._index.items() if index.owner == owner and each not in without
-        )
+        return sum(1 for each in self.ids(owner=owner) if each not in without)
 
-    def checkRoom(self, owner: str, most: int) -> None:
+    def checkRoom(self, owner: Owner, most: int) -> None:
         """
         Check that a further position can be made.
 
@@ -273,7 +273,7 @@ class KeptPositions:
         """
         if self.countOf(owner) >= most:
             raise Overloaded(
-                f"{owner} has made {most} durable subscriptions, as many as one client may "
+                f"{owner.name} has made {most} durable subscriptions, as many as one client may "
                 f"(--max-positions): {_REMEDY}"
             )
         if self.count() >= MAX_POSITIONS:

@@ -25,6 +25,8 @@ from ...model import (
     filterMatches,
     isPattern,
 )
+from ...net.addresses import ownerKey
+from ...net.budgets import OutputBudget, Unsent
 from ...net.deferreds import asDeferred
 from .._values import EventPage, ReadRequest
 from ._follower import Follower
@@ -37,10 +39,6 @@ from ._subscription import LogSubscription
 
 MAX_PAGE: Final = 4 * 1024 * 1024
 """How large the events of a page may be as JSON, in bytes. One event alone may be larger."""
-
-MAX_PAGES: Final = 64 * 1024 * 1024
-"""How large the events of all pages that are being read may be, as JSON and in bytes. Beyond it a
-page ends with its first event, so that any number of readers takes a bounded amount of memory."""
 
 MAX_SEARCH: Final = 2.0
 """How long events are searched for in the past, in seconds. Then the page ends where the search has
@@ -59,15 +57,10 @@ _PAIR: Final = 6
 """The bytes between the names and values of JSON objects."""
 
 
-class _Held:
-    """The bytes of all pages that are being read."""
-
-    size = 0
-
-
 class _Page:
     """
-    A page that is being read.
+    A page that is being read. Its events count in the budget of what waits to be sent, at their
+    size as JSON: where that is used up, the page ends with its first event.
 
     @ivar batches: its events, in the order in which they were asked for.
     @ivar count: how many they are.
@@ -75,12 +68,12 @@ class _Page:
     @ivar isCut: whether it has some events of a block, and no room for others.
     """
 
-    def __init__(self, limit: int, held: _Held) -> None:
+    def __init__(self, limit: int, unsent: Unsent) -> None:
         """
-        @param held: the bytes of all pages.
+        @param unsent: counts its events.
         """
         self._limit = limit
-        self._held = held
+        self._unsent = unsent
         self._size = 0
         self.batches: list[Batch] = []
         self.count = 0
@@ -98,12 +91,12 @@ class _Page:
             size = _sizeOf(event)
             count = self.count + added
             if count == self._limit or (
-                count and (self._size + size > MAX_PAGE or self._held.size + size > MAX_PAGES)
+                count and (self._size + size > MAX_PAGE or size > self._unsent.room)
             ):
                 self.isFull = self.isCut = True
                 break
             self._size += size
-            self._held.size += size
+            self._unsent.hold(size)
             added += 1
         if added:
             self.batches.append(Batch(events[:added], timestamp))
@@ -128,7 +121,7 @@ class _Page:
 
     def release(self) -> None:
         """It was answered or given up."""
-        self._held.size -= self._size
+        self._unsent.close()
 
 
 def _sizeOf(event: Event) -> int:
@@ -241,17 +234,19 @@ class EventReading:
         reactor: IReactorTime,
         now: Callable[[], float],
         checkFilter: Callable[[Principal, str, str], None],
+        output: OutputBudget,
     ) -> None:
         """
         @param followers: the groups' followers, by the ids of the groups.
         @param now: the wall clock: seconds since the epoch.
         @param checkFilter: raises an error where a principal may not have a filter in a group.
+        @param output: bounds the pages that are being read.
         """
         self._followers = followers
         self._reactor = reactor
         self._now = now
         self._checkFilter = checkFilter
-        self._held = _Held()
+        self._output = output
         self._waiting: dict[_ForwardRead, None] = {}
         self._places = Places(MAX_WAITING, "calls of events that wait")
         self._isDrained = False
@@ -263,7 +258,9 @@ class EventReading:
         self._checkFilter(principal, request.group, request.filter)
         if not isPattern(request.filter) and follower.ledger.topicState(request.filter) is None:
             raise TopicNotFound()
-        page = _Page(request.limit, self._held)
+        unsent = self._output.unsent(ownerKey(principal.name, request.remote))
+        unsent.check()
+        page = _Page(request.limit, unsent)
         try:
             if request.isReverse:
                 return await self._readBackward(principal, request, follower, page)

@@ -30,6 +30,7 @@ from ...model import (
     isPattern,
 )
 from ...net.addresses import ownerOf
+from ...net.budgets import OutputBudget
 from ...net.deferreds import asDeferred
 from .._dependencies import IDurableSubscriptions, ISubscriptionDirectory
 from .._groups import Groups
@@ -85,6 +86,7 @@ class Subscriptions:
         maxLevels: int = MAX_LEVELS,
         maxOwnPositions: int = MAX_OWN_POSITIONS,
         positionExpiry: int = 0,
+        output: OutputBudget | None = None,
     ) -> None:
         """
         @param ledgers: the ledgers by the id of their group.
@@ -94,6 +96,7 @@ class Subscriptions:
         @param maxLevels: the most levels of a pattern.
         @param maxOwnPositions: how many positions one owner may have made.
         @param positionExpiry: how many days a position is kept that is not used; 0 for ever.
+        @param output: bounds what is read for answers; C{None} makes a bound of its own.
         """
         self.counts: Counter[tuple[str, bool]] = Counter()
         self._groups = Groups(ledgers)
@@ -110,7 +113,13 @@ class Subscriptions:
         self._expiry = PositionExpiry(
             self._positions, self._followers, reactor, now, positionExpiry, self._use
         )
-        self._reading = EventReading(self._followers, reactor, now, self._checkFilter)
+        self._reading = EventReading(
+            self._followers,
+            reactor,
+            now,
+            self._checkFilter,
+            OutputBudget(reactor) if output is None else output,
+        )
         self._live: dict[str, LogSubscription] = {}
         self._reserved: set[str] = set()
         # What positions belong to that has an end of its own.
@@ -199,7 +208,8 @@ class Subscriptions:
             if start is None:
                 start = StoredPosition(await locateOffset(follower, principal, request.offset))
                 if request.isDurable:
-                    owner = principal.name or ownerOf(request.remote)
+                    account = principal.name
+                    owner = Owner(account or ownerOf(request.remote), account)
                     self._positions.checkRoom(owner, self._maxOwnPositions)
                     if subscriptionId not in self._held:
                         self._checkQuota(principal, owner)
@@ -207,8 +217,8 @@ class Subscriptions:
                         subscriptionId,
                         request.group,
                         start,
-                        owner=owner,
-                        account=principal.name,
+                        owner=owner.name,
+                        account=owner.account,
                         day=self._today,
                     )
                     # From the answer on it resumes, also after a crash.
@@ -264,7 +274,7 @@ class Subscriptions:
             return StoredPosition(Position(follower.committed + 1, -1))
         return kept
 
-    def _checkQuota(self, principal: Principal, owner: str) -> None:
+    def _checkQuota(self, principal: Principal, owner: Owner) -> None:
         """
         @raise QuotaExceeded: the account has as many durable subscriptions as it may have.
         """

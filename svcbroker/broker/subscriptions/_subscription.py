@@ -105,7 +105,7 @@ class LogSubscription:
 
     def _newHistory(self) -> History:
         topics = None if self._filters.hasPatterns else self.request.filters
-        return History(self._follower, topics, self._wants)
+        return History(self._follower, topics)
 
     def _matches(self, event: Event) -> bool:
         tag = self.request.tag
@@ -251,6 +251,8 @@ class LogSubscription:
             self._follower.leave()
             if self._turn is not None:
                 self._turn.cancel()
+            # It may keep this.
+            del self._subscriber
 
     # New blocks.
 
@@ -419,7 +421,7 @@ class LogSubscription:
     async def _step(self) -> None:
         """Hand over the next events of the past."""
         cursor = self._cursor
-        step = await self._history.step(cursor, self._skip)
+        step = await self._history.step(cursor, self._skip, self._wants)
         if self._cursor is cursor and self._wantsPast():
             self._cursor = step.position
             if step.batch is not None:
@@ -441,5 +443,6 @@ class LogSubscription:
 
     def _end(self, error: BrokerError) -> None:
         if not self._isClosed:
+            subscriber = self._subscriber
             self.close()
-            self._subscriber.subscriptionEnded(error)
+            subscriber.subscriptionEnded(error)

@@ -11,6 +11,7 @@ from ...model import filterMatches, isPattern
 from ._levels import LevelTree
 
 V = TypeVar("V", bound=Hashable)
+F = TypeVar("F")
 
 _FEW: Final = 8
 """So many filters are tried one after the other."""
@@ -54,6 +55,38 @@ class FilterTrie(Generic[V]):
         The values under all filters that match a topic, by MQTT's rules.
         """
         return set(self._plain.get(topic, ())).union(*self._patterns.matching(topic))
+
+
+class TopicMatches(dict[str, F]):
+    """
+    What was found to match topics, kept until there are too many of them.
+    """
+
+    def __init__(self, maxTopics: int, maxMatches: int) -> None:
+        """
+        @param maxMatches: the most matches of all these topics together: a client may have a
+            thousand filters that match each topic.
+        """
+        super().__init__()
+        self._maxTopics = maxTopics
+        self._maxMatches = maxMatches
+        self._matches = 0
+
+    def keep(self, topic: str, found: F, matches: int) -> None:
+        """
+        Keep what matches a topic that is not there; instead of all others, where they are too many.
+
+        @param matches: how many values match it.
+        """
+        if len(self) >= self._maxTopics or self._matches + matches > self._maxMatches:
+            self.clear()
+        self._matches += matches
+        self[topic] = found
+
+    def clear(self) -> None:
+        """Forget all topics: filters have changed."""
+        super().clear()
+        self._matches = 0
 
 
 class FilterSet:

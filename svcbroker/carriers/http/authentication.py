@@ -11,7 +11,7 @@ from typing import Any, Final
 from ...access import ANYBODY, Access, Principal, Usage
 from ...errors import NotAuthenticated
 from ...interfaces import ClientCertificate
-from ...net.deferreds import asDeferred
+from ...net.deferreds import asLeanDeferred
 from ...net.tls import peerCertificate
 
 CHALLENGES: Final = (b'Basic realm="svcbroker", charset="UTF-8"', b'Bearer realm="svcbroker"')
@@ -63,11 +63,16 @@ class ClientAuthenticator:
         usage = principal.usage
         if usage is not self._usage and not self._access.isOpen:
             usage.take("connections")
-            self.release()
+            self._release()
             self._usage = usage
 
-    def release(self) -> None:
+    def close(self) -> None:
         """The connection is closed, or is no longer HTTP."""
+        self._release()
+        # Otherwise they would be a cycle.
+        self._channel = None
+
+    def _release(self) -> None:
         if self._usage is not None:
             self._usage.free("connections")
             self._usage = None
@@ -99,7 +104,7 @@ class ClientAuthenticator:
             return certified
         return access.anonymous
 
-    @asDeferred
+    @asLeanDeferred
     async def logIn(self, authorization: bytes | None) -> Principal:
         """
         Check the credentials of a request.

@@ -1,5 +1,5 @@
 """
-Request bodies while they are received: bounded together, and each with a deadline.
+Request bodies, bounded together until they are answered, each with a deadline to arrive.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 
 from ...errors import BrokerError, ContentTooLarge, Overloaded
+from ...net.budgets import ByteBudget
 
-MAX_RECEIVED: Final = 128 * 1024 * 1024
-"""How many bytes of incomplete bodies a site holds."""
-MIN_COUNT: Final = 4
-"""How many bodies of the largest size it holds at least, whatever their size."""
 GRACE: Final = 60.0
 """How long a body may take to arrive, however slowly, in seconds."""
 MIN_RATE: Final = 16 * 1024
@@ -24,28 +21,27 @@ MIN_RATE: Final = 16 * 1024
 
 class IncompleteBodies:
     """
-    All request bodies of a site that are being received. The bound is for clients that send many
-    large bodies slowly, or do not send them to their end.
+    All request bodies of a site that came in more than one piece and are not answered yet. The
+    bound is for clients that send many large bodies slowly, do not send them to their end, or send
+    what takes long.
 
     @ivar maxBody: the largest body, in bytes.
-    @ivar total: how many bytes of all bodies have arrived.
-    @ivar maximum: the most that may have arrived.
+    @ivar budget: what bounds their bytes, together with those of other carriers.
     @ivar tooLarge: the error for a body that is too large.
     @ivar overloaded: the error for a body for which there is no room.
     """
 
-    def __init__(self, clock: IReactorTime, maxBody: int) -> None:
+    def __init__(self, clock: IReactorTime, maxBody: int, budget: ByteBudget) -> None:
         self.clock = clock
         self.maxBody = maxBody
-        self.total = 0
-        self.maximum = max(MAX_RECEIVED, MIN_COUNT * maxBody)
+        self.budget = budget
         self.tooLarge = ContentTooLarge(f"a request has at most {maxBody} bytes")
         self.overloaded = Overloaded("too many bodies of requests are being received; try later")
 
 
 class IncompleteBody:
     """
-    One request body that is being received.
+    One request body that is being received, or was.
 
     @ivar content: what has arrived of it.
     """
@@ -56,8 +52,8 @@ class IncompleteBody:
         """
         self.content = BytesIO()
         self._bodies = bodies
-        self._timeOut = timeOut
-        self._size = 0
+        self._count = bodies.budget.count()
+        self._timeOut: Callable[[], object] | None = timeOut
         self._started = bodies.clock.seconds()
         self._timer = bodies.clock.callLater(GRACE, self._check)
 
@@ -67,27 +63,29 @@ class IncompleteBody:
 
         @return: why there is no room for it; C{None} where there is.
         """
-        size, bodies = len(data), self._bodies
-        if self._size + size > bodies.maxBody:
+        size, bodies = self._count.size + len(data), self._bodies
+        if size > bodies.maxBody:
             return bodies.tooLarge
-        if bodies.total + size > bodies.maximum:
+        if not self._count.set(size):
             return bodies.overloaded
-        bodies.total += size
-        self._size += size
         self.content.write(data)
         return None
 
-    def end(self) -> None:
-        """The body is complete, refused or abandoned. Called once or more."""
-        self._bodies.total -= self._size
-        self._size = 0
+    def received(self) -> None:
+        """All of it has arrived. It counts until L{end}."""
+        self._timeOut = None
         if self._timer.active():
             self._timer.cancel()
 
+    def end(self) -> None:
+        """The body is answered, refused or abandoned. Called once or more."""
+        self._count.close()
+        self.received()
+
     def _check(self) -> None:
         clock = self._bodies.clock
-        left = self._started + GRACE + self._size / MIN_RATE - clock.seconds()
+        left = self._started + GRACE + self._count.size / MIN_RATE - clock.seconds()
         if left > 0:
             self._timer = clock.callLater(left, self._check)
-        else:
+        elif self._timeOut is not None:
             self._timeOut()

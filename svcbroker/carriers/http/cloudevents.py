@@ -20,7 +20,7 @@ from ...operations import (
 )
 from .headers import publishHeadersOf
 from .rest import addTrace, parseFields
-from .routes import Route, encodeError, explain, principalOf, respond, resultEncoder
+from .routes import Route, connectionOf, encodeError, explain, principalOf, respond, resultEncoder
 
 _EXTENSION = CLOUD_EVENT_EXTENSION.encode("ascii")
 _KEY = IDEMPOTENCY_KEY.name.encode("ascii")
@@ -39,7 +39,7 @@ def cloudEventsRoute(prefix: str, broker: Broker) -> Route:
     async def handle(request: Request) -> bytes:
         principal = principalOf(request)
         try:
-            result = await call(principal, _fieldsOf(request), request.channel)
+            result = await call(principal, _fieldsOf(request), connectionOf(request))
         except BrokerError as error:
             return respond(request, explain(error, principal, encodeError))
         return respond(request, encode(result))

@@ -15,7 +15,8 @@ from twisted.python.failure import Failure
 from twisted.web.http import NO_CONTENT, OK
 
 from ...access import Principal
-from ...errors import QuotaExceeded
+from ...errors import Overloaded, QuotaExceeded
+from ...net.deferreds import withoutTraceback
 from ...net.sending import isDirect, sender
 from ...net.timers import NEVER, LazyTimer
 from ...net.turns import EndOfTurn
@@ -23,13 +24,11 @@ from .batches import BatchedCall, CallBatches
 from .bodies import IncompleteBody
 from .plain import MAX_REMEMBERED, PARTIAL, Answers, Fields, FieldsCache, Head, readHead
 from .request import BrokerRequest
-from .routes import Answer, Endpoint, Refusal, refused
+from .routes import Answer, Endpoint, Refusal, checkOutput, refused
 from .server import BrokerChannel
 
 MAX_UNREAD: Final = 16 * 1024
 """How much may wait behind the request that is being answered before reading stops, in bytes."""
-MAX_ANSWERED: Final = 250
-"""How many requests of a connection are answered in one turn of the reactor."""
 MAX_UNSENT: Final = 64 * 1024
 """How many bytes of answers are collected before they are sent."""
 RECALL: Final = 5.0
@@ -96,6 +95,8 @@ class FastChannel(BrokerChannel):
         self._principal: Principal | None = None
         self._knownUntil = NEVER
         self._arriving: _Arriving | None = None
+        # The body of the request that is being answered, where it came in several pieces.
+        self._body: IncompleteBody | None = None
         # The call of the request that is being answered.
         self._answering: Deferred[Any] | BatchedCall | None = None
         self._unsent: list[bytes] = []
@@ -112,9 +113,10 @@ class FastChannel(BrokerChannel):
         reactor = self.site.reactor
         self._now = reactor.seconds
         self._timer = LazyTimer(reactor, self._timedOut)
-        self._send = sender(self.transport)
         self._isDirect = isDirect(self.transport)
         super().connectionMade()
+        self._output = self.site.budgets.output
+        self._send = sender(self.transport, self.unsent.written)
 
     def dataReceived(self, data: bytes) -> None:
         if self._isPassedOn:
@@ -159,6 +161,7 @@ class FastChannel(BrokerChannel):
     def endBody(self) -> None:
         if self._arriving is not None:
             self._arriving.body.end()
+        self._bodyAnswered()
         super().endBody()
 
     # Time-outs as C{TimeoutMixin} has them, without moving a timer of the reactor
@@ -196,11 +199,12 @@ class FastChannel(BrokerChannel):
         """
         endpoints = self._fastPath.endpoints
         self._isServing = True
-        start = answered = 0
-        if self._arriving is not None and not self.paused:
-            received = self._receiveBody(self._arriving, data)
+        start = 0
+        arriving = self._arriving
+        if arriving is not None and not self.paused and self._mayReceive(arriving, data):
+            received = self._receiveBody(arriving, data)
             if received is None:
-                self._giveUp(self._abandonBody(self._arriving) + data)
+                self._giveUp(self._abandonBody(arriving) + data)
                 return
             start = received
         while start < len(data) and self._isFree():
@@ -216,6 +220,9 @@ class FastChannel(BrokerChannel):
                     break
                 self._giveUp(data[start:])
                 return
+            if not self.lane.begin(head.endpoint.isWrite):
+                self.readInLaterTurn(head.endpoint.isWrite, head.fields.length)
+                break
             if len(head.text) <= MAX_REMEMBERED:
                 self._last = head
             begin = start + len(head.text)
@@ -231,12 +238,10 @@ class FastChannel(BrokerChannel):
             else:
                 self._ask(head, body)
             start = end
-            answered += 1
-            if answered >= MAX_ANSWERED and start < len(data):
-                self.readInNextTurn()
             if self._unsentSize > MAX_UNSENT:
                 self._flush()
         self._isServing = False
+        self.lane.end()
         self._unread = data[start:]
         if self._answering is None:
             self.resetTimeout()
@@ -260,6 +265,8 @@ class FastChannel(BrokerChannel):
             self._principal = principal = self._recall(authorization)
             if principal is None:
                 return False
+            self.countFor(principal.name)
+            self.known()
             self._authorization = authorization
             self._knownUntil = self._now() + RECALL
         # A client sends the same header block with each request, and the same object is read.
@@ -286,6 +293,14 @@ class FastChannel(BrokerChannel):
         """Whether the next request may be read: neither client nor call is waited for."""
         return self._answering is None and not self.paused and self._arriving is None
 
+    def _mayReceive(self, arriving: _Arriving, data: bytes) -> bool:
+        """Whether this turn has time for what is complete with these bytes."""
+        isWrite = arriving.head.endpoint.isWrite
+        if len(data) < arriving.missing or self.lane.begin(isWrite):
+            return True
+        self.readInLaterTurn(isWrite, arriving.head.fields.length)
+        return False
+
     def _receiveBody(self, arriving: _Arriving, data: bytes) -> int | None:
         """
         Keep what belongs to the body of the request that is arriving.
@@ -298,7 +313,8 @@ class FastChannel(BrokerChannel):
         arriving.missing -= len(piece)
         if not arriving.missing:
             self._arriving = None
-            arriving.body.end()
+            arriving.body.received()
+            self._body = arriving.body
             self._ask(arriving.head, arriving.body.content.getvalue())
         return len(piece)
 
@@ -323,6 +339,8 @@ class FastChannel(BrokerChannel):
         principal, fields, endpoint = self._principal, head.fields, head.endpoint
         assert principal is not None
         try:
+            if self._output.used >= self._output.own:
+                self.unsent.check(isSmall=endpoint.isWrite)
             argument = endpoint.read(head.query, fields.contentType, body, fields.headers)
             if (
                 endpoint.callMany is not None
@@ -353,15 +371,27 @@ class FastChannel(BrokerChannel):
         """
         # Otherwise the client has left, and it was too late to cancel.
         if self._answering is not None:
+            if self._output.used >= self._output.own and not self._isServing:
+                outcome = self._checked(outcome, head)
             self._answer(head, head.endpoint.answerTo(outcome, principal))
+
+    def _checked(self, outcome: Any, head: Head) -> Any:
+        """The outcome of a call that was waited for, or the error where it may not be answered."""
+        try:
+            return checkOutput(outcome, self.unsent, head.endpoint.isWrite)
+        except Overloaded as error:
+            return error
 
     def failed(self, failure: Failure, head: Head, principal: Principal) -> None:
         """A call has failed, or was cancelled: by the client that left, or by the broker."""
         if self._answering is not None:
             self._answer(head, head.endpoint.explain(failure, principal))
+        else:
+            withoutTraceback(failure)
 
     def _answer(self, head: Head, body: Answer) -> None:
         self._answering = None
+        self._bodyAnswered()
         answer = self._fastPath.answers.make(body, head.fields.origin, isLast=not self.persistent)
         self._unsent.append(answer)
         self._unsentSize += len(answer)
@@ -373,6 +403,11 @@ class FastChannel(BrokerChannel):
             self.site.logAnswer(peer, endpoint.method, endpoint.path, code, len(refusal.body))
         if not self._isServing:
             self._goOn()
+
+    def _bodyAnswered(self) -> None:
+        if self._body is not None:
+            self._body.end()
+            self._body = None
 
     def _goOn(self) -> None:
         """

@@ -5,7 +5,7 @@ C{follow}: the events of a topic as they are published, as Server-Sent Events (W
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
@@ -25,7 +25,7 @@ from ...net.sending import sender
 from ...net.timers import LazyTimer
 from ...operations import FOLLOW, EventWriter, bindText, eventWriter
 from .rest import checkNames, parseFields
-from .routes import Route, encode, encodeError, explain, principalOf, respond
+from .routes import Route, connectionOf, encode, encodeError, explain, principalOf, respond
 from .settings import HttpSettings
 
 BEAT: Final = 15.0
@@ -95,7 +95,7 @@ class Following:
             fields = _fieldsOf(request)
             asked: SubscribeRequest
             format: EventFormat
-            asked, format = await self._read(principal, fields, request.channel)
+            asked, format = await self._read(principal, fields, connectionOf(request))
             asked = evolve(asked, remote=remote)
             stream = _Stream(
                 request,
@@ -148,6 +148,8 @@ class _Stream:
         """
         self._request = request
         self._write = write
+        channel: Any = request.channel
+        self._send = sender(channel.transport, channel.unsent.written)
         # Streams of one format share what is encoded. Texts: an Enum is hashed slowly.
         self._chunkKey, self._batchKey = f"chunk of {format.value}", f"events of {format.value}"
         self._now = clock.seconds
@@ -173,7 +175,6 @@ class _Stream:
         # A client that leaves before the first event resumes here, too.
         place = start if position.index >= 0 else b"%d" % position.height
         request.write(b"retry: %d\nid: %b\n\n" % (RETRY, place))
-        self._send = sender(request.channel.transport)
         request.registerProducer(self, True)
         self._beat.start(BEAT)
         subscription.resume()
@@ -195,6 +196,8 @@ class _Stream:
         self._silence.close()
         if self._subscription is not None:
             self._subscription.close()
+        # Klein keeps this until the garbage collector comes, which then keeps no connection.
+        del self._send
 
     # ISubscriber
 

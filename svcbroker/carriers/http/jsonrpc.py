@@ -20,7 +20,14 @@ from twisted.python.failure import Failure
 
 from ...access import Principal
 from ...broker import Broker
-from ...errors import BrokerError, NoSuchCall, Overloaded, ParameterInvalid
+from ...errors import (
+    BrokerError,
+    NoSuchCall,
+    Overloaded,
+    ParameterInvalid,
+    QuotaExceeded,
+)
+from ...net.budgets import Lane
 from ...net.deferreds import asDeferred
 from ...operations import (
     IDEMPOTENCY_KEY,
@@ -48,12 +55,12 @@ from .rpcmessages import (
     parseEntries,
 )
 
-MAX_BATCH_ANSWER: Final = 16 * 1024 * 1024
+MAX_BATCH_ANSWER: Final = 4 * 1024 * 1024
 """A batch whose answers have grown larger than this, in bytes, is not carried on."""
 
-MAX_SIGNED: Final = 200
-"""How many signed publishes of a batch are submitted together. To verify each takes 0.1 ms, in one
-turn of the reactor."""
+MAX_SIGNED: Final = 40
+"""How many signed publishes of a batch are submitted together, in one turn of the reactor: to
+verify each takes 0.1 ms."""
 
 
 def errorEncoder(interface: Interface) -> Callable[[BrokerError], bytes]:
@@ -75,7 +82,8 @@ class _Method:
 
     @ivar call: makes a call of its C{params}.
     @ivar batch: makes many calls; C{None} where the operation takes one call at a time.
-    @ivar names: the names of the parameters, in their order by position.
+    @ivar names: the names of the parameters, in their order by position; without any, all calls of
+        a batch have the same answer.
     @ivar render: makes the result member.
     """
 
@@ -125,6 +133,8 @@ class JSONRPC:
         @return: fires with the answer, or C{None} where nothing is to be answered.
         """
         if isinstance(body, Call):
+            if self._batchMethod(body) is None and not connection.lane.begin(isWrite=False):
+                return self._performLater(principal, body, connection)
             return self._perform(principal, body, connection)
         if isinstance(body, Malformed):
             return succeed(body.answer)
@@ -148,7 +158,7 @@ class JSONRPC:
         answers: list[_Answer] = []
         for method, group in groupby(calls, self._batchMethod):
             assert method is not None
-            answers += await self._performBatch(principal, method, list(group))
+            answers += await self._performBatch(principal, method, list(group), None)
         return answers
 
     def addHeaders(self, body: Body, headers: PublishHeaders) -> _Request:
@@ -207,7 +217,7 @@ class JSONRPC:
             items = method.batch.readPlain(principal, [call.params for call in calls])
         except BrokerError:
             return await self._answerBatch(principal, parseEntries(batch.text), connection)
-        outcomes = await self._outcomes(principal, method.batch, items)
+        outcomes = await self._outcomes(principal, method.batch, items, connection.lane)
         answers = self._answersTo(outcomes, method, calls)
         return [answer for answer in answers if answer is not None] or None
 
@@ -217,31 +227,58 @@ class JSONRPC:
     ) -> Raw | None:
         """
         Publishes that follow each other are submitted in one batch; any other call waits for
-        those before it.
+        those before it. Each has a turn of its own.
         """
         answers: list[bytes] = []
-        size = 0
-        for method, group in groupby(batch, self._batchMethod):
-            for step in [list(group)] if method is not None else [[entry] for entry in group]:
-                done: Sequence[_Answer]
-                if size > MAX_BATCH_ANSWER:
-                    done = [self._tooLarge(entry) for entry in step]
-                elif method is None:
-                    done = [await self._performEntry(principal, step[0], connection)]
-                else:
-                    done = await self._performBatch(principal, method, step)
-                known = [answer for answer in done if answer is not None]
-                if known:
-                    answers.append(encode(known)[1:-1])
-                    size += len(answers[-1])
-        return Raw(b"[" + b",".join(answers) + b"]") if answers else None
+        # Of calls without parameters.
+        made: dict[bytes, _Answer] = {}
+        lane, unsent = connection.lane, connection.unsent
+        try:
+            for method, group in groupby(batch, self._batchMethod):
+                for step in [list(group)] if method is not None else [[entry] for entry in group]:
+                    if not lane.begin(isWrite=method is not None):
+                        await lane.turn(isWrite=method is not None)
+                    done: Sequence[_Answer]
+                    if unsent.held > MAX_BATCH_ANSWER or (unsent.held and unsent.room <= 0):
+                        done = [self._tooLarge(entry) for entry in step]
+                    elif method is None:
+                        done = [await self._performEntry(principal, step[0], connection, made)]
+                    else:
+                        done = await self._performBatch(principal, method, step, lane)
+                    known = [answer for answer in done if answer is not None]
+                    if known:
+                        answers.append(encode(known)[1:-1])
+                        unsent.hold(len(answers[-1]))
+        finally:
+            unsent.release()
+        return Raw(b"[%b]" % b",".join(answers)) if answers else None
 
     async def _performEntry(
-        self, principal: Principal, entry: Call | Malformed, connection: Connection
+        self,
+        principal: Principal,
+        entry: Call | Malformed,
+        connection: Connection,
+        made: dict[bytes, _Answer],
     ) -> _Answer:
         if isinstance(entry, Malformed):
             return entry.answer
-        return await self._perform(principal, entry, connection)
+        name = bytes(entry.method)
+        method = self._byText.get(name)
+        isSame = method is not None and not method.names and bytes(entry.id)
+        answer = made.get(name) if isSame else None
+        if answer is not None:
+            return replace(answer, id=entry.id)
+        answer = await self._perform(principal, entry, connection)
+        if isSame:
+            made[name] = answer
+        return answer
+
+    @asDeferred
+    async def _performLater(
+        self, principal: Principal, call: Call, connection: Connection
+    ) -> _Answer:
+        await connection.lane.turn(isWrite=False)
+        return await self._perform(principal, call, connection)
 
     def _perform(
         self, principal: Principal, call: Call, connection: Connection
@@ -250,24 +287,24 @@ class JSONRPC:
             method = self._method(call)
             result = method.call(principal, call.params, connection)
         except Exception:
-            return succeed(self._fail(Failure(), call))
+            return succeed(self._failed(self._incidents.explain(Failure()), call))
         return result.addCallbacks(
             self._succeed, self._fail, callbackArgs=(method, call), errbackArgs=(call,)
         )
 
     async def _performBatch(
-        self, principal: Principal, method: _Method, calls: Sequence[Any]
+        self, principal: Principal, method: _Method, calls: Sequence[Any], lane: Lane | None
     ) -> Sequence[_Answer]:
         assert method.batch is not None
         try:
             items = method.batch.readMany(principal, [call.params for call in calls])
         except BrokerError:
-            return await self._performEach(principal, method, calls)
-        outcomes = await self._outcomes(principal, method.batch, items)
+            return await self._performEach(principal, method, calls, lane)
+        outcomes = await self._outcomes(principal, method.batch, items, lane)
         return self._answersTo(outcomes, method, calls)
 
     async def _performEach(
-        self, principal: Principal, method: _Method, calls: Sequence[Any]
+        self, principal: Principal, method: _Method, calls: Sequence[Any], lane: Lane | None
     ) -> Sequence[_Answer]:
         """Make calls of which one at least is wrong, or not plain."""
         assert method.batch is not None
@@ -280,19 +317,34 @@ class JSONRPC:
                 places.append(place)
             except BrokerError as error:
                 answers[place] = self._failed(error, call)
-        outcomes = await self._outcomes(principal, method.batch, items)
+        outcomes = await self._outcomes(principal, method.batch, items, lane)
         for place, outcome in zip(places, outcomes, strict=True):
             answers[place] = self._answerTo(outcome, method, calls[place])
         return answers
 
     async def _outcomes(
-        self, principal: Principal, batch: BatchCalls, items: Sequence[Any]
+        self,
+        principal: Principal,
+        batch: BatchCalls,
+        items: Sequence[Any],
+        lane: Lane | None,
     ) -> Sequence[Any]:
-        """Make calls that were read: the result of each, or the error."""
+        """
+        Make calls that were read: the result of each, or the error.
+
+        @param lane: that of the connection; C{None} for calls of several.
+        """
         outcomes: list[Any] = []
         try:
             for part in _parts(items):
+                count = len(part)
+                if lane is not None and not lane.begin(isWrite=True, events=count):
+                    await lane.turn(isWrite=True, events=count)
                 outcomes += await batch.perform(principal, part)
+                if isinstance(outcomes[-1], QuotaExceeded):
+                    # Nothing overtakes what was refused.
+                    outcomes += outcomes[-1:] * (len(items) - len(outcomes))
+                    break
         except CancelledError:
             raise
         except Exception:
@@ -318,15 +370,16 @@ class JSONRPC:
         # A notification has no id.
         return Success("2.0", call.id, method.render(outcome)) if bytes(call.id) else None
 
-    def _succeed(self, result: Any, method: _Method, call: Call) -> _Answer:
+    def _succeed(self, result: Any, method: _Method, call: Call) -> _Answer | Failure:
         try:
             return self._answerTo(result, method, call)
         except Exception:
             return self._fail(Failure(), call)
 
-    def _fail(self, failure: Failure, call: Call) -> Failed | None:
+    def _fail(self, failure: Failure, call: Call) -> Failed | Failure | None:
+        # Raised here, the error would be a cycle with the frame of this function.
         if isinstance(failure.value, CancelledError):
-            raise failure.value
+            return failure
         return self._failed(self._incidents.explain(failure), call)
 
     def _failed(self, error: BrokerError, call: Call) -> Failed | None:
@@ -352,6 +405,12 @@ def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield items[start:]
 
 
+def _encoded(answer: Any) -> bytes | None:
+    if answer is None:
+        return None
+    return bytes(answer) if isinstance(answer, Raw) else encode(answer)
+
+
 def rpcEndpoint(path: str, broker: Broker, incidents: Incidents, interface: Interface) -> Endpoint:
     """The endpoint of JSON-RPC."""
     calls = JSONRPC(broker, incidents, interface)
@@ -363,7 +422,7 @@ def rpcEndpoint(path: str, broker: Broker, incidents: Incidents, interface: Inte
         call=calls.answer,
         callMany=calls.answerCalls,
         isOneOfMany=calls.isBatched,
-        encode=lambda answer: None if answer is None else encode(answer),
+        encode=_encoded,
         encodeError=errorEncoder(interface),
         incidents=incidents,
     )

@@ -29,7 +29,7 @@ from ...errors import (
 from ...net.deferreds import asDeferred
 from ...operations import LOG_PROOF, bindText
 from .rest import parseFields
-from .routes import Refusal, Route, encode, encodeError, principalOf, refuse, respond
+from .routes import Refusal, Route, connectionOf, encode, encodeError, principalOf, refuse, respond
 
 _TEXT: Final = b"text/plain; charset=utf-8"
 _BYTES: Final = b"application/octet-stream"
@@ -71,7 +71,7 @@ def logRoutes(prefix: str, broker: Broker) -> Iterator[Route]:
     async def proof(principal: Principal, request: Request, groupId: str) -> _Answer:
         _, _, query = request.uri.partition(b"?")
         fields = {**parseFields(query), b"groupId": groupId.encode()}
-        found = await prove(principal, fields, request.channel)
+        found = await prove(principal, fields, connectionOf(request))
         return _TEXT, _FRESH, found.encode()
 
     for path, answer in (

@@ -14,7 +14,7 @@ from twisted.web import http
 from twisted.web.server import Request
 
 from ...access import ANYBODY, Principal
-from ...errors import BrokerError, ContentTooLarge, NotAuthorized, QuotaExceeded
+from ...errors import BrokerError, ContentTooLarge, NotAuthorized, Overloaded, QuotaExceeded
 from .authentication import SESSION_CHALLENGE, Credentials
 from .bodies import IncompleteBody
 from .routes import Refusal, encodeError, refuse, respond
@@ -77,6 +77,7 @@ class BrokerRequest(Request):
     def _authenticate(self) -> None:
         """Find the principal of the request, and refuse it where there is none."""
         channel = self.channel
+        channel.countFor("")
         site = channel.site
         method, path = channel.requestLine()
         needed = site.routes.credentials(method, path)
@@ -116,6 +117,7 @@ class BrokerRequest(Request):
         """Let a principal make the request, if it may have this connection."""
         try:
             self.channel.authenticator.count(principal)
+            self.channel.countFor(principal.name)
             self.principal = principal
         except QuotaExceeded as error:
             self._refusal = error
@@ -154,7 +156,8 @@ class BrokerRequest(Request):
         """
         The body is there too, or is refused. See C{twisted.web.http.Request.requestReceived}.
         """
-        self.endBody()
+        if self._body is not None:
+            self._body.received()
         self.content.seek(0)
         self.method, self.uri, self.clientproto = command, path, version
         self.path = path.partition(b"?")[0]
@@ -167,7 +170,7 @@ class BrokerRequest(Request):
 
     def _respond(self) -> None:
         """Answer the request, whose body is there or refused."""
-        routes, error = self.site.routes, self._refusal
+        routes, error = self.site.routes, self._refusal or self._overload()
         if error is not None:
             isTooLarge = isinstance(error, ContentTooLarge)
             code = http.REQUEST_ENTITY_TOO_LARGE if isTooLarge else http.SERVICE_UNAVAILABLE
@@ -182,7 +185,18 @@ class BrokerRequest(Request):
             _, body = routes.encodeError(self.path, NotAuthorized(self._reason), http.FORBIDDEN)
             self.answer(Refusal(http.FORBIDDEN, body))
         else:
+            channel = self.channel
             self.process()
+            # Unless a WebSocket has taken its place.
+            channel.known()
+
+    def _overload(self) -> BrokerError | None:
+        """The error where too many answers wait to be read; those without credentials are small."""
+        try:
+            self.channel.unsent.check(isSmall=self.principal is None)
+        except Overloaded as error:
+            return error
+        return None
 
     def answer(self, refusal: Refusal) -> None:
         """Answer with JSON text and finish."""
@@ -211,11 +225,21 @@ class BrokerRequest(Request):
         if loggingIn is not None:
             loggingIn.cancel()
         super().connectionLost(reason)
+        self.answered()
 
     def endBody(self) -> None:
-        """The body is complete, or is not received any further."""
+        """The body is answered, refused or abandoned."""
         if self._body is not None:
             self._body.end()
+
+    def answered(self) -> None:
+        """
+        The request is answered, or its client has left. Klein leaves cycles behind, with its
+        adapters and its own callbacks: they keep neither the connection nor the body.
+        """
+        self.endBody()
+        self._adapterCache.clear()
+        self.transport = None
 
     def _refuse(self, error: BrokerError) -> None:
         self._refusal = error

@@ -5,6 +5,7 @@ The route table of a site: endpoints, other routes, and JSON answers where there
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import wraps
 from math import ceil
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +21,8 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from ...access import ANYBODY, Principal
 from ...errors import BrokerError, NoSuchCall, NotAuthenticated, NotAuthorized, QuotaExceeded
+from ...net.budgets import Unsent
+from ...net.deferreds import withoutTraceback
 from ...operations import Connection, ErrorRecord, Incidents, ManyCall, Operation, erasureOf
 from .authentication import CHALLENGES, Credentials
 from .headers import PublishHeaders, publishHeadersOf
@@ -122,10 +125,27 @@ def refused(error: Exception) -> Deferred[Any]:
     return succeed(error) if isinstance(error, BrokerError) else fail(error)
 
 
+def checkOutput(outcome: Any, unsent: Unsent, isSmall: bool) -> Any:
+    """
+    Look whether a call that was waited for may be answered.
+
+    @return: the call's outcome.
+    @raise Overloaded: too many bytes of answers wait to be read.
+    """
+    unsent.check(isSmall)
+    return outcome
+
+
 def principalOf(request: Any) -> Principal:
     """Who makes a request, where its path requires credentials."""
     principal: Principal = request.principal
     return principal
+
+
+def connectionOf(request: Any) -> Connection:
+    """The connection that a request came by."""
+    channel: Connection = request.channel
+    return channel
 
 
 @frozen(kw_only=True, eq=False)
@@ -144,6 +164,7 @@ class Endpoint:
         that of L{make} does. C{None} where each call is made alone.
     @ivar isOneOfMany: whether C{callMany} may make a call with this argument. One that names one of
         several groups is made alone: no group waits for another.
+    @ivar isWrite: whether it publishes: such calls come before others.
     @ivar encode: encodes the result as JSON text; C{None} where there is nothing to answer.
     @ivar encodeError: encodes a failure.
     @ivar incidents: logs unexpected failures.
@@ -159,6 +180,11 @@ class Endpoint:
     addHeaders: Callable[[Any, PublishHeaders], Any] | None = None
     callMany: ManyCall | None = None
     isOneOfMany: Callable[[Any], bool] = lambda argument: True
+    isWrite: bool = field(init=False)
+
+    @isWrite.default
+    def _isWrite(self) -> bool:
+        return self.callMany is not None
 
     def read(
         self, query: bytes, contentType: bytes | None, body: bytes, headers: PublishHeaders | None
@@ -228,9 +254,10 @@ class Endpoint:
             C{CancelledError}, once the call was cancelled.
         """
 
-        def failed(failure: Failure) -> Answer:
+        def failed(failure: Failure) -> Answer | Failure:
+            # Raised here, the error would be a cycle with the frame of this function.
             if isinstance(failure.value, CancelledError):
-                raise failure.value
+                return withoutTraceback(failure)
             return self.explain(failure, principal)
 
         return asked.addCallbacks(self.answerTo, failed, callbackArgs=(principal,))
@@ -241,7 +268,11 @@ class Endpoint:
         _, _, query = request.uri.partition(b"?")
         principal, contentType = principalOf(request), request.getHeader(b"content-type")
         body, headers = request.content.read(), publishHeadersOf(request)
-        asked = self.ask(principal, query, contentType, body, request.channel, headers)
+        connection = connectionOf(request)
+        asked = self.ask(principal, query, contentType, body, connection, headers)
+        if not asked.called:
+            # Many calls may wait for one thing, and have answers at once.
+            asked.addCallback(checkOutput, connection.unsent, self.isWrite)
         return self.answer(asked, principal).addCallback(lambda answer: respond(request, answer))
 
 
@@ -340,7 +371,7 @@ class Routes:
             route = app.route(
                 each.path, methods=list(each.methods), endpoint=each.path, branch=each.isBranch
             )
-            route(each.handler)
+            route(_lean(each.handler))
         self._installErrorHandlers(app)
         return _Root(self, app.resource())
 
@@ -387,6 +418,19 @@ class Routes:
     def _respondError(self, request: Request, error: BrokerError, code: int) -> bytes:
         status, body = self.encodeError(request.path, error, code)
         return respond(request, body, status)
+
+
+def _lean(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler whose cancelled requests leave nothing to the garbage collector."""
+
+    @wraps(handler)
+    def handle(*args: Any, **kwargs: Any) -> Any:
+        answered = handler(*args, **kwargs)
+        if isinstance(answered, Deferred):
+            answered.addErrback(withoutTraceback)
+        return answered
+
+    return handle
 
 
 def _refuseMethod(request: Request, methods: Iterable[str]) -> bytes:

@@ -11,7 +11,7 @@ from attrs import frozen
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, defstruct
 from msgspec.json import Decoder
 
-from ...errors import BrokerError, SequenceConflict
+from ...errors import BrokerError, QuotaExceeded, SequenceConflict
 from ...operations import Erasure, erasureOf
 
 MAX_BATCH: Final = 1000
@@ -38,14 +38,16 @@ class Call(Struct):
 class ErrorData(Struct):
     """
     The data of an error. The protocol's own errors have no code of the broker. The sequence number
-    is that of the topic, where another one was expected. Where the content of an event was erased,
-    they say when and why.
+    is that of the topic, where another one was expected. Over a quota they say after how many
+    seconds to try again, where time alone helps. Where the content of an event was erased, they say
+    when and why.
     """
 
     exceptionTypeName: str
     message: str
     code: int | UnsetType = UNSET
     sequenceNumber: int | UnsetType = UNSET
+    retryAfter: float | UnsetType = UNSET
     erased: Erasure | UnsetType = UNSET
 
 
@@ -94,6 +96,8 @@ def failed(error: BrokerError, id: Raw = _NULL, exceptionName: str | None = None
     data = ErrorData(exceptionName or error.name, error.message, error.code)
     if isinstance(error, SequenceConflict) and error.sequence is not None:
         data.sequenceNumber = error.sequence
+    if isinstance(error, QuotaExceeded) and error.retryAfter:
+        data.retryAfter = round(error.retryAfter, 3)
     data.erased = erasureOf(error)
     return Failed("2.0", id, ErrorObject(error.rpcCode, error.message, data))
 

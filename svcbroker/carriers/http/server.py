@@ -6,11 +6,11 @@ The only module of the carrier that uses private attributes of Twisted; C{test_t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocol, IReactorTime
+from twisted.internet.interfaces import IAddress, IProtocol, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
@@ -19,7 +19,8 @@ from twisted.web.server import Site
 
 from ...access import Access
 from ...errors import ParameterInvalid, QueryTooLong
-from ...net.addresses import isLoopback, networkOf
+from ...net.addresses import isLoopback, networkOf, ownerKey, peerText
+from ...net.budgets import Budgets, Lane, Stranger, Unsent
 from .authentication import ClientAuthenticator
 from .bodies import IncompleteBodies
 from .operator import Authorizer
@@ -31,11 +32,6 @@ from .settings import HttpSettings
 
 MAX_HEADERS: Final = 64 * 1024
 """The largest request line and headers together, in bytes."""
-MAX_IN_TURN: Final = 50
-"""
-How many requests of a connection twisted.web answers in one turn of the reactor. A client can send
-thousands in one piece, and each may take 100 µs.
-"""
 LINGER: Final = 2.0
 """How long the rest of a refused request is read and discarded, in seconds."""
 _MALFORMED: Final = encodeError(
@@ -48,6 +44,9 @@ class BrokerChannel(http.HTTPChannel):
     A connection that can refuse a body before it is there, and can be drained.
 
     @ivar authenticator: finds the principals of its requests.
+    @ivar lane: its share of the time in which requests are answered.
+    @ivar unsent: the bytes of its answers that are not sent yet.
+    @ivar stranger: its place until it has made a request that is let in.
 
     A body is refused by answering, reading on for a moment, and only then closing: a connection
     that is closed with unread bytes is reset, and the client may never see the answer.
@@ -57,6 +56,9 @@ class BrokerChannel(http.HTTPChannel):
     totalHeadersSize = MAX_HEADERS
     site: BrokerSite
     authenticator: ClientAuthenticator
+    lane: Lane
+    unsent: Unsent
+    stranger: Stranger | None = None
 
     _host: IAddress | None = None
     _peer: IAddress | None = None
@@ -68,13 +70,17 @@ class BrokerChannel(http.HTTPChannel):
     _isWebSocket = False
     _isStalled = False
     _isLoggingIn = False
-    _requestsInTurn = 0
-    _nextTurn: IDelayedCall | None = None
+    _waitsForTurn = False
     _waiter: Deferred[None] | None = None
 
     def connectionMade(self) -> None:
         super().connectionMade()
         self.authenticator = ClientAuthenticator(self.site.access, self)
+        budgets = self.site.budgets
+        self.lane = budgets.work.lane()
+        self.unsent = budgets.output.unsent(
+            *("", self.transport, self._pauseAnswers, self._resumeAnswers)
+        )
         self.site.channels.add(self)
 
     # Every request asks for these. By the first one a PROXY header has named the client.
@@ -103,6 +109,20 @@ class BrokerChannel(http.HTTPChannel):
             self._isTLS = super().isSecure()
         return self._isTLS
 
+    def known(self) -> None:
+        """A request of the client is let in."""
+        if self.stranger is not None:
+            self.stranger.leave()
+            self.stranger = None
+
+    def countFor(self, account: str) -> None:
+        """
+        Count the answers from now on as those of an account.
+
+        @param account: its name; empty for those of the client's address.
+        """
+        self.unsent.belongTo(ownerKey(account, peerText(self.getPeer())))
+
     def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:
         """Write the status line and the headers, as one piece instead of four for each header."""
         lines = [b"%b %b %b" % (version, code, reason)]
@@ -113,15 +133,17 @@ class BrokerChannel(http.HTTPChannel):
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
         super().connectionLost(reason)
         self.release()
+        # What else would be a cycle with this.
+        self._transferDecoder = None
 
     def release(self) -> None:
         """Keep nothing for a connection that is closed, or no longer HTTP."""
-        if self._nextTurn is not None:
-            self._nextTurn.cancel()
-            self._nextTurn = None
+        self.lane.stop()
+        self.unsent.close()
+        self.known()
         if self._waiter is not None:
             self._waiter.cancel()
-        self.authenticator.release()
+        self.authenticator.close()
         self.site.channelLost(self)
 
     def refuseBody(self) -> None:
@@ -154,9 +176,10 @@ class BrokerChannel(http.HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         if not self._isRefused:
-            if not self._busyReceiving:
-                self._requestsInTurn = 0
+            if data and not self.paused and not self.lane.begin(isWrite=False):
+                self.readInLaterTurn()
             super().dataReceived(data)
+            self.lane.end()
 
     def lineReceived(self, line: bytes) -> None:
         if not self._isRefused:
@@ -171,7 +194,25 @@ class BrokerChannel(http.HTTPChannel):
             self._isAnswering = True
             super().allContentReceived()
 
+    def write(self, data: bytes) -> None:
+        """Write a piece of an answer."""
+        super().write(data)
+        self.unsent.written()
+
+    def writeSequence(self, iovec: Iterable[bytes]) -> None:
+        """Write pieces of an answer."""
+        super().writeSequence(iovec)
+        self.unsent.written()
+
     def pauseProducing(self) -> None:
+        """The transport's buffer is full."""
+        self.unsent.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """The transport's buffer is empty."""
+        self.unsent.resumeProducing()
+
+    def _pauseAnswers(self) -> None:
         """
         The client does not read its answers. Its further requests have to wait too: a few bytes
         of request can bring a megabyte of answer.
@@ -181,7 +222,7 @@ class BrokerChannel(http.HTTPChannel):
             self._isStalled = True
             self._updateReading()
 
-    def resumeProducing(self) -> None:
+    def _resumeAnswers(self) -> None:
         """The client has read its answers."""
         super().resumeProducing()
         if not self._isWebSocket:
@@ -205,14 +246,20 @@ class BrokerChannel(http.HTTPChannel):
                 self._send100Continue()
             self._updateReading()
 
-    def readInNextTurn(self) -> None:
-        """Read no further request in this turn of the reactor."""
-        if self._nextTurn is None:
-            self._nextTurn = self.site.reactor.callLater(0, self._readOn)
+    def readInLaterTurn(self, isWrite: bool = False, size: int = 0) -> None:
+        """
+        Read no further request in this turn of the reactor.
+
+        @param isWrite: whether the next one publishes.
+        @param size: the length of its body, in bytes, where that is known.
+        """
+        if not self._waitsForTurn:
+            self._waitsForTurn = True
+            self.lane.wait(self._readOn, isWrite, size)
             self._updateReading()
 
     def _readOn(self) -> None:
-        self._nextTurn = None
+        self._waitsForTurn = False
         self._updateReading()
 
     def mayReadStranger(self) -> bool:
@@ -236,10 +283,7 @@ class BrokerChannel(http.HTTPChannel):
 
     def _updateReading(self) -> None:
         self.paused = (
-            self._isStalled
-            or self._isLoggingIn
-            or self._nextTurn is not None
-            or self._waiter is not None
+            self._isStalled or self._isLoggingIn or self._waitsForTurn or self._waiter is not None
         )
         if self.paused:
             self.stopReading()
@@ -265,15 +309,15 @@ class BrokerChannel(http.HTTPChannel):
 
     def requestDone(self, request: Any) -> None:
         self._isAnswering = False
-        self._requestsInTurn += 1
+        request.answered()
         if self._dataBuffer and self._buffer:
             # TLS delivers what it has decrypted even while reading is stopped. What arrived while
             # the client did not read its answers belongs behind what arrived before.
             self._dataBuffer.append(self.clearLineBuffer())
         super().requestDone(request)
         # After twisted.web has begun to read again.
-        if self._requestsInTurn >= MAX_IN_TURN and self._buffer and not self.paused:
-            self.readInNextTurn()
+        if self._buffer and not self.paused and not self.lane.begin(isWrite=False):
+            self.readInLaterTurn()
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """The request line or a header is too long."""
@@ -313,6 +357,11 @@ class BrokerChannel(http.HTTPChannel):
         self.release()
         self._isWebSocket = True
         super()._protocolUpgradeForWebsockets(protocol)
+        # The request is never finished.
+        for request in self.requests:
+            request.answered()
+            request.channel = None
+        self.requests.clear()
 
     def _closeAfterAnswer(self) -> None:
         self.persistent = 0
@@ -330,6 +379,7 @@ class BrokerSite(Site):
     @ivar bodies: the bodies that are being received, and their bounds.
     @ivar hasAccessLog: whether answers are logged.
     @ivar channels: the open connections.
+    @ivar budgets: what all connections share.
     @ivar origins: decides which web pages may use the site.
     """
 
@@ -343,6 +393,7 @@ class BrokerSite(Site):
         settings: HttpSettings,
         access: Access,
         reactor: IReactorTime,
+        budgets: Budgets,
         maxBody: int,
         makeChannel: Callable[[], BrokerChannel] = BrokerChannel,
         authorizer: Authorizer | None = None,
@@ -361,9 +412,10 @@ class BrokerSite(Site):
         self.protocol = makeChannel  # type: ignore[assignment]
         self.routes = routes
         self.access = access
+        self.budgets = budgets
         self.authorizer = authorizer
         self.userSessions = sessions
-        self.bodies = IncompleteBodies(reactor, maxBody)
+        self.bodies = IncompleteBodies(reactor, maxBody, budgets.input)
         self.hasAccessLog = settings.accessLog
         self.channels: set[BrokerChannel] = set()
         self.origins = OriginPolicy(settings)

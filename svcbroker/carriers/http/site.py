@@ -76,7 +76,8 @@ def makeSite(
         makeChannel = partial(FastChannel, fastPath)
     maxBody = _PERCENT_ENCODED * broker.limits.maxContent + BODY_MARGIN
     return BrokerSite(
-        *(table, settings, access, broker.clock, maxBody, makeChannel, authorizer, sessions)
+        *(table, settings, access, broker.clock, broker.budgets),
+        *(maxBody, makeChannel, authorizer, sessions),
     )
 
 

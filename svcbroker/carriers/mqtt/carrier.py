@@ -5,6 +5,7 @@ MQTT over TCP and WebSocket: the one module here that touches a transport.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -12,7 +13,6 @@ from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
     IProtocolNegotiationFactory,
-    IPushProducer,
     ITCPTransport,
 )
 from twisted.internet.protocol import Factory, Protocol, connectionDone
@@ -21,7 +21,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...access import Admission, credentialsOf
-from ...net.addresses import networkOf, peerText
+from ...net.addresses import networkOf, ownerKey, peerText
+from ...net.budgets import Stranger
 from ...net.deferreds import asDeferred
 from ...net.sending import endSending, isDirect, sender
 from ...net.turns import EndOfTurn, ReadsInTurn
@@ -71,7 +72,9 @@ class MqttCarrier:
         """
         self._drained = Deferred()
         for link in tuple(self._links):
-            link.connection.shutDown()
+            # One that is shut down may take another with it.
+            if link in self._links:
+                link.connection.shutDown()
         try:
             if self._links:
                 await self._drained
@@ -106,7 +109,6 @@ class MqttCarrier:
             self._drained.callback(None)
 
 
-@implementer(IPushProducer)
 class Link:
     """
     One connection and its transport. Nothing else in this package touches a transport.
@@ -114,30 +116,47 @@ class Link:
 
     _log = Logger()
 
-    def __init__(self, carrier: MqttCarrier, transport: Any, remote: str) -> None:
+    def __init__(
+        self, carrier: MqttCarrier, transport: Any, remote: str, stranger: Stranger | None = None
+    ) -> None:
         """
+        @param stranger: the connection's place until the client has logged in.
         @param transport: has C{write}, C{loseConnection}, C{abortConnection},
             C{registerProducer}, and is a push producer.
         """
         self._carrier = carrier
         self._transport = transport
+        self._stranger = stranger
         self._pauses = 0
         self._timeout: IDelayedCall | None = None
         self._isClosing = False
         self._isGone = False
-        self._send = sender(transport)
+        context = carrier.context
+        budgets = context.broker.budgets
+        self._lane = budgets.work.lane()
+        self._reads = ReadsInTurn(
+            *(partial(self._lane.begin, True), partial(self._lane.turn, True)),
+            *(self.received, self._setReading),
+        )
+        self._unsent = budgets.output.unsent(
+            *(ownerKey("", remote), transport, self.pauseProducing, self.resumeProducing)
+        )
+        self._send = sender(transport, self._unsent.written)
+        self._remote = remote
         self._address: str = getattr(transport.getPeer(), "host", "")
         # Until the client has logged in.
         self._early: ReadsInTurn | None = None
-        access = carrier.context.access
-        if not access.isOpen:
-            lane = networkOf(self._address)
-            self._early = ReadsInTurn(access.turns, lane, self.received, self._setReading)
+        turns, network = context.access.turns, networkOf(self._address)
+        if not context.access.isOpen:
+            self._early = ReadsInTurn(
+                *(partial(turns.take, network), partial(turns.wait, network)),
+                *(self.received, self._setReading),
+            )
         self.connection = self._makeConnection(carrier, remote)
         if ITCPTransport.providedBy(transport):
             # Acknowledgements are small, and clients wait for them.
             transport.setTcpNoDelay(True)
-        transport.registerProducer(self, True)
+        transport.registerProducer(self._unsent, True)
         carrier.opened(self)
 
     def _makeConnection(self, carrier: MqttCarrier, remote: str) -> Connection:
@@ -151,29 +170,39 @@ class Link:
             return
         if self._early is not None and not self._early.mayHandle(data):
             return
+        if not self._reads.mayHandle(data):
+            return
         try:
             self.connection.receive(data)
         except Exception:
             self._log.failure("A connection has failed")
             self.abort()
+        self._lane.end()
 
     def abort(self) -> None:
         """Close at once, without sending the rest."""
+        transport = self._transport
         self.gone()
-        self._transport.abortConnection()
+        transport.abortConnection()
 
     def gone(self) -> None:
         """End the connection: the transport is closed."""
         if self._isGone:
             return
-        self._isGone = True
+        self._isGone = self._isClosing = True
         if self._early is not None:
             self._early.stop()
+        self._reads.stop()
+        self._unsent.close()
+        if self._stranger is not None:
+            self._stranger.leave()
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
         self._carrier.closed(self)
         self.connection.lost()
+        # Otherwise each of these would be a cycle with this.
+        del self.connection, self._transport, self._send
 
     # IWire
 
@@ -188,6 +217,9 @@ class Link:
 
     def _admitted(self, admission: Admission) -> Admission:
         self._early = None
+        if self._stranger is not None:
+            self._stranger.leave()
+        self._unsent.belongTo(ownerKey(admission.principal.name, self._remote))
         return admission
 
     def write(self, data: bytes) -> None:
@@ -215,6 +247,14 @@ class Link:
     def _setReading(self, isOn: bool) -> None:
         (self.resumeReading if isOn else self.pauseReading)()
 
+    def mayWork(self, events: int = 1) -> bool:
+        """Ask whether this turn of the reactor has time for more packets."""
+        return self._lane.begin(True, events)
+
+    def turn(self, events: int = 1) -> Deferred[None]:
+        """Fires when a later turn has."""
+        return self._lane.turn(True, events)
+
     def pauseReading(self) -> None:
         """Stop reading. Calls nest: reading goes on when each one is undone."""
         self._pauses += 1
@@ -227,24 +267,20 @@ class Link:
         if not self._pauses and not self._isClosing and not self._isGone:
             self._transport.resumeProducing()
 
-    # IPushProducer
-
     def pauseProducing(self) -> None:
-        """See C{IPushProducer}: the client does not read."""
+        """The client does not read."""
         self.connection.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """See C{IPushProducer}: the client has read everything."""
+        """The client has read everything."""
         self.connection.resumeProducing()
-
-    def stopProducing(self) -> None:
-        """See C{IPushProducer}: the connection is about to be lost."""
 
 
 class MqttProtocol(Protocol):
     """A client on any transport that an endpoint or a WebSocket gives."""
 
     _link: Link
+    stranger: Stranger | None = None
 
     def __init__(self, carrier: MqttCarrier) -> None:
         self._carrier = carrier
@@ -252,7 +288,8 @@ class MqttProtocol(Protocol):
     def connectionMade(self) -> None:
         """See C{IProtocol}."""
         assert self.transport is not None
-        self._link = Link(self._carrier, self.transport, peerText(self.transport.getPeer()))
+        remote = peerText(self.transport.getPeer())
+        self._link = Link(self._carrier, self.transport, remote, self.stranger)
         # Hot path: saves a call for each read.
         self.dataReceived = self._link.received  # type: ignore[method-assign]
 

@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from ...access import Admission, Principal
 from ...broker import REFUSAL_DELAY
 from ...errors import BrokerError
+from ...net.budgets import FEW
 from ...net.timers import NEVER, LazyTimer
 from .codec import encode
 from .context import Context
@@ -56,6 +57,9 @@ from .subscribing import Subscriber
 _PINGRESP: Final = encode(Pingresp(), MQTT_311)
 _KEEP_ALIVE_FACTOR: Final = 1.5
 
+PACKETS_AT_ONCE: Final = 64
+"""So many packets are handled without a look at the time."""
+
 
 class Connection:
     """
@@ -84,6 +88,7 @@ class Connection:
         self._wire = wire
         self._remote = remote
         self._decoder = Decoder(context.settings.maximumPacketSize)
+        self._partial = context.broker.budgets.input.count()
         self._version = MQTT_311
         self._backlog: deque[Arrival] = deque()
         self._isWaiting = False
@@ -112,6 +117,9 @@ class Connection:
             self._backlog.extend(packets)
         else:
             self._handle(packets)
+        if not (self._isClosed or self._partial.set(self._decoder.kept)):
+            busy = "too many bytes of packets wait for their rest"
+            self._violated(MqttError(ReasonCode.QUOTA_EXCEEDED, busy))
         self._afterPackets()
 
     def lost(self) -> None:
@@ -147,6 +155,10 @@ class Connection:
 
     def _handle(self, packets: list[Arrival]) -> None:
         for number, packet in enumerate(packets):
+            if number % PACKETS_AT_ONCE == PACKETS_AT_ONCE - 1 and not self._wire.mayWork():
+                self._backlog.extend(packets[number:])
+                self._waitFor(self._nextTurn())
+                return
             handler = self._handlers.get(type(packet))
             if handler is None:
                 self._violated(outOfPlace(packet, self.session is not None))
@@ -171,6 +183,10 @@ class Connection:
         if self._delivery is not None:
             self._delivery.settle()
         self._output.flush()
+
+    async def _nextTurn(self, events: int = 1, *packets: Publishes) -> None:
+        await self._wire.turn(events)
+        self._backlog.extendleft(packets)
 
     def _waitFor(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
         """Handle no other packet before this is done."""
@@ -237,6 +253,7 @@ class Connection:
             send=self._output.send,
             window=handshake.window,
             maxBytes=context.settings.maxInFlightBytes,
+            counted=context.broker.budgets.windows.count(),
             maximumPacketSize=handshake.maximumPacketSize,
             topicAliasMaximum=handshake.topicAliasMaximum,
             now=context.now,
@@ -259,6 +276,7 @@ class Connection:
             version=packet.version,
             isPlain=handshake.isPlain,
             remote=self._remote,
+            wire=self._wire,
             failed=self._failed,
         )
         self._handlers = {
@@ -298,11 +316,14 @@ class Connection:
 
     def _publish(self, packets: Publishes) -> None:
         assert self._receiving is not None
-        delay = self._receiving.delay()
-        if delay:
-            self._waitFor(self._wait(delay, packets))
-        else:
-            self._receiving.publish(packets)
+        events = self._receiving.unanswered + packets.count
+        if events > FEW and not self._wire.mayWork(events):
+            self._waitFor(self._nextTurn(events, packets))
+            return
+        fitting, others = self._receiving.split(packets)
+        self._receiving.publish(fitting)
+        if others.runs and not self._isClosed:
+            self._waitFor(self._wait(self._receiving.delay(), others))
 
     def _overQuota(self) -> None:
         if not self._isClosed and not self._isWaiting:
@@ -438,12 +459,16 @@ class Connection:
         self._hasEnded = True
         self._silence.close()
         self._backlog.clear()
+        self._partial.close()
         if self._receiving is not None:
             self._receiving.end()
         if self.session is not None:
             self._sessions.disconnected(self.session, isOrderly=self._isOrderly)
         if self._admission is not None:
             self._admission.release()
+        # What calls back this connection. It would be kept for the garbage collector.
+        self._handlers = {}
+        self._receiving = self._subscriber = self._delivery = None
 
     def _send(self, packet: Packet) -> None:
         self._output.send(encode(packet, self._version))

@@ -145,6 +145,11 @@ class Decoder:
                 packets.append(arrival)
         return packets
 
+    @property
+    def kept(self) -> int:
+        """How many bytes wait for the rest of their packet."""
+        return sum(map(len, self._parts)) if self._parts else 0
+
     def arrivals(self, data: bytes) -> list[Arrival]:
         """
         Read bytes.
@@ -165,7 +170,8 @@ class Decoder:
         try:
             position = self._readAll(data, packets)
         except MqttError as error:
-            self.error = error
+            # Its frames have this as a local.
+            self.error = error.with_traceback(None)
         else:
             if position < len(data):
                 self._parts.append(data[position:] if position else data)

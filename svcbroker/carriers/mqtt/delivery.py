@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from ...interfaces import Action, Batch
 from ...model import Event
+from ...net.budgets import ByteCount
 from .codec import DUP, PUBREL, encode, encodeSuccess
 from .fields import NO_PROPERTIES, Properties
 from .frames import (
@@ -64,6 +65,7 @@ class Delivery:
         send: Callable[[bytes], None],
         window: int,
         maxBytes: int,
+        counted: ByteCount,
         maximumPacketSize: int,
         topicAliasMaximum: int,
         now: Callable[[], float],
@@ -72,13 +74,14 @@ class Delivery:
         @param send: sends one or more encoded packets.
         @param window: the most unacknowledged messages.
         @param maxBytes: the most bytes of those, unless it is a single one.
+        @param counted: counts them with those of all clients.
         @param maximumPacketSize: the most bytes of a packet that the client accepts.
         @param topicAliasMaximum: the most topic aliases that may be set.
         """
         self._session = session
         self._version = version
         self._send = send
-        self._window = Window(session, window, maxBytes)
+        self._window = Window(session, window, maxBytes, counted)
         self._maximumPacketSize = maximumPacketSize
         self._topicAliasMaximum = topicAliasMaximum
         self._now = now
@@ -432,6 +435,7 @@ class Delivery:
         self.acknowledgeEvents()
         self._pending.clear()
         self._tellRoom()
+        self._window.close()
         return self._window.all()
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ...interfaces import Batch
 from ...model import Event
+from ...net.budgets import ByteCount
 from .cloudevents import CloudEventForm
 from .codec import encodePublish
 from .context import MAX_U16
@@ -289,16 +290,17 @@ class Window:
     The unacknowledged messages of a client, by packet identifier.
     """
 
-    def __init__(self, session: Session, count: int, maxBytes: int) -> None:
+    def __init__(self, session: Session, count: int, maxBytes: int, counted: ByteCount) -> None:
         """
         @param count: the most unacknowledged messages.
         @param maxBytes: the most bytes of those, unless it is a single one.
+        @param counted: counts them with those of all clients.
         """
         self._session = session
         self._count = count
         self._maxBytes = maxBytes
         self._runs: dict[int, _Run] = {}
-        self._bytes = 0
+        self._bytes = counted
         self._lastId = 0
 
     # Room.
@@ -311,17 +313,23 @@ class Window:
     def hasRoom(self) -> bool:
         """Whether another message may be sent."""
         # [MQTT5-3.3.4-9] [MQTT5-4.9.0-1] [MQTT5-4.9.0-2]
-        return self._used < self._count and self._bytes < self._maxBytes
+        return (
+            self._used < self._count
+            and self._bytes.size < self._maxBytes
+            and not self._bytes.isFull
+        )
 
     @property
     def isHalfEmpty(self) -> bool:
         """Whether there is room enough for a batch to resume the subscriptions."""
-        return 2 * self._used <= self._count and 2 * self._bytes <= self._maxBytes
+        return 2 * self._used <= self._count and 2 * self._bytes.size <= self._maxBytes
 
     def fits(self, count: int, size: int) -> bool:
         """Whether this many messages and bytes have room."""
         return not count or (
-            self._used + count <= self._count and self._bytes + size <= self._maxBytes
+            self._used + count <= self._count
+            and self._bytes.size + size <= self._maxBytes
+            and not self._bytes.isFull
         )
 
     # Packet identifiers.
@@ -356,7 +364,7 @@ class Window:
     def add(self, packetId: int, source: Source | None, sent: Sent) -> None:
         """Add a message that was sent."""
         self._runs[packetId] = _Run(source, packetId, (sent,))
-        self._bytes += sent.size
+        self._bytes.add(sent.size)
 
     def addAll(self, packetIds: Sequence[int], source: Source, template: FrameTemplate) -> None:
         """Add the messages of a template that was sent with identifiers of L{newIds}."""
@@ -364,7 +372,7 @@ class Window:
         if isinstance(packetIds, range):
             run = _Run(source, packetIds[0], messages)
             self._runs.update(dict.fromkeys(packetIds, run))
-            self._bytes += template.size
+            self._bytes.add(template.size)
         else:
             for packetId, sent in zip(packetIds, messages, strict=True):
                 self.add(packetId, source, sent)
@@ -383,7 +391,7 @@ class Window:
     def remove(self, packetId: int) -> None:
         """Remove a message."""
         run = self._runs.pop(packetId)
-        self._bytes -= run.sent[packetId - run.first].size
+        self._bytes.add(-run.sent[packetId - run.first].size)
 
     def acknowledge(self, packetIds: Sequence[int], done: dict[Source, list[Event]]) -> None:
         """
@@ -399,7 +407,7 @@ class Window:
             sent = run.sent[packetId - run.first]
             if sent.qos == 1:
                 del runs[packetId]
-                self._bytes -= sent.size
+                self._bytes.add(-sent.size)
                 source = run.source
                 if source is not None and source.isAcknowledged:
                     done.setdefault(source, []).append(sent.message.event)
@@ -418,6 +426,10 @@ class Window:
                 self._runs[packetId] = _Run(None, run.first, run.sent)
                 events.append(message.event)
         return events
+
+    def close(self) -> None:
+        """The connection has ended."""
+        self._bytes.close()
 
     def all(self) -> dict[int, InFlight]:
         """All messages, by packet identifier, in the order in which they were sent."""

@@ -45,6 +45,16 @@ class IWire(Protocol):
         @raise NotAuthenticated, QuotaExceeded, Overloaded: it is refused.
         """
 
+    def mayWork(self, events: int = 1) -> bool:
+        """
+        Ask whether this turn of the reactor has time for more packets.
+
+        @param events: how many events of this client would wait for their answers.
+        """
+
+    def turn(self, events: int = 1) -> Deferred[None]:
+        """Fires when a later turn has. Cancelling gives it up."""
+
     def pauseReading(self) -> None:
         """Stop reading from the client. Calls nest."""
 
@@ -174,3 +184,4 @@ class Output:
         """Drop the rest: the connection is closed."""
         self._hasEnded = True
         self._parts.clear()
+        self._session = self._delivery = None

@@ -231,6 +231,26 @@ class Publishes(Struct, frozen=True):
 
     runs: list[PublishRun]
 
+    @property
+    def count(self) -> int:
+        """How many packets they are."""
+        return sum([len(run.packetIds) for run in self.runs])
+
+    def split(self, count: int) -> tuple[Publishes, Publishes]:
+        """The first so many packets, and the others."""
+        first: list[PublishRun] = []
+        others: list[PublishRun] = []
+        for run in self.runs:
+            packetIds, payloads = run.packetIds, run.payloads
+            if 0 < count < len(packetIds):
+                head = replace(run.first, packetId=packetIds[count], payload=payloads[count])
+                others.append(PublishRun(head, packetIds[count:], payloads[count:]))
+                first.append(replace(run, packetIds=packetIds[:count], payloads=payloads[:count]))
+            else:
+                (first if count > 0 else others).append(run)
+            count -= len(packetIds)
+        return Publishes(first), Publishes(others)
+
 
 class Pubacks(Struct, frozen=True):
     """

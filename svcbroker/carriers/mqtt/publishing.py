@@ -39,8 +39,11 @@ if TYPE_CHECKING:
     from .output import IWire
 
 _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
-_RECHECK: Final = 0.01
-"""Seconds until it is looked again whether earlier messages are submitted."""
+_RECHECK: Final = 0.02
+"""Seconds until messages are looked at again that wait, which takes time for each of them."""
+_NONE: Final = Publishes([])
+_EXTENSIONS: Final = 64
+"""The most bytes of the extensions of a message of 3.1.1."""
 
 
 class Receiving:
@@ -104,16 +107,22 @@ class Receiving:
         self._hasEnded = False
         self._waiters: list[Deferred[None]] = []
 
-    def delay(self) -> float:
+    def split(self, arrived: Publishes) -> tuple[Publishes, Publishes]:
         """
-        How long messages must wait before L{publish}, in seconds: 3.1.1 cannot refuse those above
-        the account's rate.
+        Messages to L{publish} now, and those that wait for room in the quotas of the account, since
+        3.1.1 cannot refuse them.
         """
         usage = self._session.principal.usage
-        if not usage.limitsPublishes or self._version == MQTT_5:
-            return 0.0
-        # What is not submitted is not counted yet.
-        return _RECHECK if self._unsubmitted else usage.delay()
+        if self._version == MQTT_5 or not usage.limitsPublishes:
+            return arrived, _NONE
+        if self._unsubmitted:
+            return _NONE, arrived  # They are not counted yet.
+        sizes = [len(each) + _EXTENSIONS for run in arrived.runs for each in run.payloads]
+        return arrived.split(usage.room(sizes))
+
+    def delay(self) -> float:
+        """The seconds that messages wait for room, at least."""
+        return max(_RECHECK, self._session.principal.usage.delay())
 
     def publish(self, arrived: Publishes) -> None:
         """

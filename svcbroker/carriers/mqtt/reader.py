@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from zope.interface import implementer
 
 from ...access import Usage
-from ...broker.subscriptions import FilterTrie, Subscriptions
+from ...broker.subscriptions import FilterTrie, Subscriptions, TopicMatches
 from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequest
@@ -127,8 +127,7 @@ class Reader:
         self._usage: Usage | None = None
         self._counted = 0
         self._trie: FilterTrie[SessionSubscription] | None = None
-        self._remembered: dict[str, _Found] = {}
-        self._matches = 0
+        self._remembered: TopicMatches[_Found] = TopicMatches(REMEMBERED_TOPICS, REMEMBERED_MATCHES)
         # All members have begun at this height; None where it must be worked out.
         self._allBegun: int | None = None
         # Whether it reads for its only member, and for no other that has ended.
@@ -162,7 +161,7 @@ class Reader:
 
     def changed(self) -> None:
         """Look at the members anew: their options have changed."""
-        self._forget()
+        self._remembered.clear()
         self.always = None
         self._allBegun = None
 
@@ -346,16 +345,8 @@ class Reader:
         if found is None:
             members = tuple(self._matching(topic))
             found = _Found(members, optionsOfAll(each.options for each in members))
-            isFull = len(self._remembered) >= REMEMBERED_TOPICS
-            if isFull or self._matches + len(members) > REMEMBERED_MATCHES:
-                self._forget()
-            self._matches += len(members)
-            self._remembered[topic] = found
+            self._remembered.keep(topic, found, len(members))
         return found
-
-    def _forget(self) -> None:
-        self._remembered.clear()
-        self._matches = 0
 
     def _matching(self, topic: str) -> Iterable[SessionSubscription]:
         if self._trie is None:

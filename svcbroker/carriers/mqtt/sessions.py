@@ -85,7 +85,7 @@ class Sessions:
         self._expiring: dict[Session, IDelayedCall] = {}
         self._shares: dict[tuple[object, ...], ShareGroup] = {}
         # How many sessions that outlive connections each owner has made.
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[Owner] = Counter()
 
     def __len__(self) -> int:
         """How many sessions there are."""
@@ -202,7 +202,7 @@ class Sessions:
             raise MqttError(ReasonCode.QUOTA_EXCEEDED, "there are too many sessions")
         if not session.isPersistent:
             return
-        count = self._counts[session.owner]
+        count = self._counts[Owner(session.owner, session.account)]
         try:
             principal.usage.checkRoom("sessions", count)
         except QuotaExceeded as error:
@@ -218,14 +218,15 @@ class Sessions:
     def _add(self, session: Session) -> None:
         self._sessions[session.group, session.clientId] = session
         if session.isPersistent:
-            self._counts[session.owner] += 1
+            self._counts[Owner(session.owner, session.account)] += 1
 
     def _remove(self, session: Session) -> None:
         del self._sessions[session.group, session.clientId]
         if session.isPersistent:
-            self._counts[session.owner] -= 1
-            if not self._counts[session.owner]:
-                del self._counts[session.owner]
+            owner = Owner(session.owner, session.account)
+            self._counts[owner] -= 1
+            if not self._counts[owner]:
+                del self._counts[owner]
 
     def _transfer(self, session: Session, account: str) -> None:
         """Give a session that nobody's account has to an account."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
-from twisted.internet.task import SchedulerStopped, deferLater
+from twisted.internet.task import SchedulerStopped
 from twisted.python.failure import Failure
 
 from ...errors import (
@@ -37,6 +37,7 @@ from .context import Context
 from .delivery import Delivery
 from .frames import RETAIN_FLAG
 from .handshake import Handshake
+from .output import IWire
 from .packets import MQTT_5, Suback, Subscribe, TopicSubscription, Unsubscribe
 from .reasons import SUBSCRIBE_FAILURE, MalformedPacket, ProtocolError, ReasonCode
 from .session import Session
@@ -46,8 +47,8 @@ from .subscription import KeptSubscription, SessionSubscription, parseShare
 OFFSET: Final = "svc-offset"
 FORMAT: Final = "svc-format"
 TOMBSTONES: Final = "svc-erased"
-FILTERS_A_TURN: Final = 32
-"""How many filters of a client are handled in one turn of the reactor."""
+FILTERS_AT_ONCE: Final = 8
+"""How many filters of a client are handled without a look at the time."""
 STEPS_AT_ONCE: Final = 64
 """The most retained messages that are sent in the turn of the SUBSCRIBE."""
 
@@ -141,11 +142,14 @@ class Subscriber:
         version: int,
         isPlain: bool,
         remote: str,
+        wire: IWire,
         failed: Callable[[Failure], None],
     ) -> None:
         """
+        @param wire: says when there is time for more.
         @param failed: called when the log cannot be read.
         """
+        self._wire = wire
         self._context = context
         self._sessions = sessions
         self._session = session
@@ -200,10 +204,10 @@ class Subscriber:
         return granted
 
     async def _pace(self) -> None:
-        """Yield to the reactor once for L{FILTERS_A_TURN} filters, of whatever packets."""
+        """Look at the time once for L{FILTERS_AT_ONCE} filters, of whatever packets."""
         self._filters += 1
-        if self._filters % FILTERS_A_TURN == 0:
-            await deferLater(self._context.clock, 0)
+        if self._filters % FILTERS_AT_ONCE == 0 and not self._wire.mayWork():
+            await self._wire.turn()
 
     async def _subscribeOne(self, asked: TopicSubscription, common: _Asked) -> Opened:
         session = self._session

@@ -98,6 +98,7 @@ class StompFactory(Factory):
             server=self._server,
             remote=remote,
             now=self.clock.seconds(),
+            budgets=self.broker.budgets,
             dialect=self._dialect,
         )
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, ITCPTransport
+from twisted.internet.interfaces import IDelayedCall, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -19,7 +20,8 @@ from ...access import Admission, Principal, credentialsOf
 from ...broker import PublishPolicy, SendResult
 from ...errors import BrokerError, NotAuthenticated, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
-from ...net.addresses import networkOf, peerText
+from ...net.addresses import networkOf, ownerKey, peerText
+from ...net.budgets import Stranger
 from ...net.deferreds import asDeferred
 from ...net.sending import endSending, sender
 from ...net.timers import LazyTimer
@@ -31,6 +33,7 @@ from .effects import (
     Effect,
     LogIn,
     Pause,
+    Proceed,
     Publish,
     PublishAll,
     Resume,
@@ -52,6 +55,7 @@ ABORT: Final = 5.0
 """How long a client may take to read the last bytes, in seconds."""
 
 _POLICY: Final = PublishPolicy(carrier="stomp", mayBeEmpty=True)
+_COMMIT_POLICY: Final = evolve(_POLICY, isWhole=True)
 
 
 @implementer(ISubscriber)
@@ -73,7 +77,6 @@ class Reader:
         self._protocol.subscriptionEnded(self._number, error)
 
 
-@implementer(IPushProducer)
 class StompProtocol(Protocol):
     """
     One connection: carries out what its session wants, and keeps it from wanting too much.
@@ -84,6 +87,7 @@ class StompProtocol(Protocol):
     """
 
     factory: StompFactory
+    stranger: Stranger | None = None
 
     def __init__(self, factory: StompFactory) -> None:
         self.factory = factory
@@ -92,6 +96,8 @@ class StompProtocol(Protocol):
         self._subscriptions: dict[int, ISubscription] = {}
         self._todo: deque[Effect] = deque()
         self._isBusy = False
+        # Whether effects wait for a turn of the reactor that has time for them.
+        self._isLate = False
         self._isStalled = False
         self._isReading = True
         self._isClosed = False
@@ -110,27 +116,48 @@ class StompProtocol(Protocol):
         if ITCPTransport.providedBy(transport):
             transport.setTcpNoDelay(True)
             transport.setTcpKeepAlive(True)
-        transport.registerProducer(self, True)
-        self._send = sender(transport)
         peer, access = transport.getPeer(), self.factory.access
+        budgets, self._remote = self.factory.broker.budgets, peerText(peer)
+        self._lane = budgets.work.lane()
+        self._reads = ReadsInTurn(
+            *(partial(self._lane.begin, True), partial(self._lane.turn, True)),
+            *(self.dataReceived, self._setReading),
+        )
+        self._unsent = budgets.output.unsent(
+            *(ownerKey("", self._remote), transport, self.pauseProducing, self.resumeProducing)
+        )
+        transport.registerProducer(self._unsent, True)
+        self._send = sender(transport, self._unsent.written)
         self._address: str = getattr(peer, "host", "")
         if not access.isOpen:
-            lane = networkOf(self._address)
-            self._early = ReadsInTurn(access.turns, lane, self.dataReceived, self._setReading)
-        self._session = self.factory.makeSession(peerText(peer))
+            turns, network = access.turns, networkOf(self._address)
+            self._early = ReadsInTurn(
+                *(partial(turns.take, network), partial(turns.wait, network)),
+                *(self.dataReceived, self._setReading),
+            )
+        self._session = self.factory.makeSession(self._remote)
         self.factory.protocols.add(self)
         self._look()
 
     def dataReceived(self, data: bytes) -> None:
         """See C{IProtocol}."""
-        if not self._isClosed and (self._early is None or self._early.mayHandle(data)):
+        if self._isClosed or (self._early is not None and not self._early.mayHandle(data)):
+            return
+        if self._reads.mayHandle(data):
             self._perform(self._session.receive(data, self._clock.seconds()))
+            self._lane.end()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """See C{IProtocol}."""
         self._isClosed = True
+        self._todo.clear()
         if self._early is not None:
             self._early.stop()
+        self._reads.stop()
+        self._known()
+        self._session.close()
+        self._lane.stop()
+        self._unsent.close()
         self._endSubscriptions()
         if self._admission is not None:
             self._admission.release()
@@ -139,19 +166,20 @@ class StompProtocol(Protocol):
             self._closing.cancel()
         self.factory.connectionLost(self)
 
+    def _known(self) -> None:
+        if self.stranger is not None:
+            self.stranger.leave()
+
     def pauseProducing(self) -> None:
-        """See C{IPushProducer}: the client does not read."""
+        """The client does not read."""
         self._isStalled = True
         self._perform(self._session.stall(True, self._clock.seconds()))
 
     def resumeProducing(self) -> None:
-        """See C{IPushProducer}: the client has read everything."""
+        """The client has read everything."""
         self._isStalled = False
         self._unread = 0
         self._perform(self._session.stall(False, self._clock.seconds()))
-
-    def stopProducing(self) -> None:
-        """See C{IPushProducer}: the connection is about to be lost."""
 
     # What the broker says.
 
@@ -180,12 +208,20 @@ class StompProtocol(Protocol):
         inside them.
         """
         self._todo.extend(effects)
-        if self._isBusy:
+        if self._isBusy or self._isLate:
             return
         self._isBusy = True
         try:
             while self._todo:
-                effect = self._todo.popleft()
+                effect = self._todo[0]
+                events = _LONG.get(type(effect))
+                if events is not None and not self._isClosed:
+                    count = events(effect)
+                    if not self._lane.begin(isWrite=True, events=count):
+                        self._isLate = True
+                        self._lane.wait(self._performLate, isWrite=True, events=count)
+                        break
+                del self._todo[0]
                 if not self._isClosed:
                     _PERFORM[type(effect)](self, effect)
         finally:
@@ -193,12 +229,21 @@ class StompProtocol(Protocol):
         if not self._isClosed:
             self._look()
 
+    def _performLate(self) -> None:
+        """Go on with effects that have waited for a turn."""
+        self._isLate = False
+        self._perform(())
+
+    def _proceed(self, effect: Proceed) -> None:
+        self._perform(self._session.goOn(self._clock.seconds()))
+
     def _look(self) -> None:
         """Read or do not read, and look at the clock again in time."""
         wantsInput = (
             self._session.wantsInput
             and self._unread <= self.factory.settings.maxUnread
             and not self._isEarly
+            and not self._isLate
         )
         if wantsInput is not self._isReading:
             self._isReading = wantsInput
@@ -245,7 +290,9 @@ class StompProtocol(Protocol):
                 admission.release()
                 return ()
             self._admission = admission
+            self._known()
             self._early = None
+            self._unsent.belongTo(ownerKey(admission.principal.name, self._remote))
             return self._session.loggedIn(effect.answer, self._clock.seconds())
 
         admitting = self.factory.access.admit(
@@ -283,7 +330,9 @@ class StompProtocol(Protocol):
         for group, topic in {(each.groupId, each.topic): None for each in effect.publications}:
             if not await self.factory.broker.exist(self._principal, group, topic):
                 raise TopicNotFound()
-        submitted = self.factory.broker.publish(self._principal, effect.publications, _POLICY)
+        submitted = self.factory.broker.publish(
+            self._principal, effect.publications, _COMMIT_POLICY
+        )
         self._perform(self._session.proceed(effect.answer, self._clock.seconds()))
         results = []
         for outcome in await submitted:
@@ -380,8 +429,18 @@ class StompProtocol(Protocol):
             subscription.close()
 
 
+_LONG: Final[dict[type[Any], Callable[[Any], int]]] = {
+    Proceed: lambda effect: 1,
+    Publish: lambda effect: len(effect.publications),
+    PublishAll: lambda effect: len(effect.publications),
+    Subscribe: lambda effect: 1,
+    Unsubscribe: lambda effect: 1,
+}
+"""The effects that take time, and how many events each publishes."""
+
 _PERFORM: Final[dict[type[Any], Callable[[StompProtocol, Any], None]]] = {
     Write: StompProtocol._write,
+    Proceed: StompProtocol._proceed,
     LogIn: StompProtocol._logIn,
     Publish: StompProtocol._publish,
     PublishAll: StompProtocol._publishAll,

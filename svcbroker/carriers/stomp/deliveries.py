@@ -12,6 +12,7 @@ from attrs import define
 from ...errors import Overloaded, ParameterInvalid, SubscriptionExists
 from ...interfaces import Batch, ISubscription
 from ...model import Event
+from ...net.budgets import ByteBudget
 from .dialects import PLAIN, StompDialect
 from .effects import Acknowledge, Effect, Pause, Resume
 from .frames import Version
@@ -75,7 +76,12 @@ class Deliveries:
 
     version = Version.V10
 
-    def __init__(self, settings: StompSettings, dialect: StompDialect = PLAIN) -> None:
+    def __init__(
+        self, settings: StompSettings, windows: ByteBudget, dialect: StompDialect = PLAIN
+    ) -> None:
+        """
+        @param windows: bounds what is not acknowledged, over all connections.
+        """
         self.output: list[bytes] = []
         self.effects: list[Effect] = []
         self._settings = settings
@@ -84,7 +90,8 @@ class Deliveries:
         self._byNumber: dict[int, StompSubscription] = {}
         self._count = 0
         self._filterBytes = 0
-        self._account = Account(settings.maxUnacknowledgedBytes)
+        self._unacknowledged = windows.count()
+        self._account = Account(settings.maxUnacknowledgedBytes, self._unacknowledged)
         # Those that may send now what they could not before.
         self._due: dict[int, StompSubscription] = {}
         self._isStalled = False
@@ -114,6 +121,10 @@ class Deliveries:
         added = StompSubscription(self._count, key, window, filterBytes)
         self._byKey[key] = self._byNumber[added.number] = added
         return added
+
+    def close(self) -> None:
+        """The connection is closed."""
+        self._unacknowledged.close()
 
     def made(self, number: int, subscription: ISubscription) -> None:
         """The broker has made a subscription."""

@@ -22,6 +22,11 @@ class Write:
 
 
 @frozen
+class Proceed:
+    """Call C{Session.goOn}: there may be more frames, and those before have taken some time."""
+
+
+@frozen
 class LogIn:
     """
     Log the client in. What comes of it is told by C{Session.loggedIn} or C{failed}.
@@ -121,6 +126,7 @@ class Close:
 
 Effect: TypeAlias = (
     Write
+    | Proceed
     | LogIn
     | Publish
     | PublishAll

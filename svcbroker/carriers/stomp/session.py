@@ -13,13 +13,24 @@ from enum import Enum
 from typing import Final
 
 from ...broker import SendResult, SendStatus
-from ...errors import BrokerError, ParameterInvalid
+from ...errors import BrokerError, Overloaded, ParameterInvalid
 from ...interfaces import Batch, ISubscription
+from ...net.budgets import Budgets
 from ...net.timers import NEVER
 from .answers import Answer, Answers, encodeConnected, errorOf
 from .deliveries import Deliveries
 from .dialects import PLAIN, StompDialect
-from .effects import Close, Effect, LogIn, Publish, PublishAll, Subscribe, Unsubscribe, Write
+from .effects import (
+    Close,
+    Effect,
+    LogIn,
+    Proceed,
+    Publish,
+    PublishAll,
+    Subscribe,
+    Unsubscribe,
+    Write,
+)
 from .frames import HEARTBEAT, Frame, FrameParser, Version
 from .heartbeats import HeartBeats
 from .requests import (
@@ -50,6 +61,9 @@ class State(Enum):
 
 _TAKES_FRAMES: Final = (State.CONNECTING, State.OPEN)
 
+FRAMES_AT_ONCE: Final = 200
+"""So many frames are taken without a look at the time."""
+
 
 class Session:
     """
@@ -67,12 +81,14 @@ class Session:
         server: str,
         remote: str,
         now: float,
+        budgets: Budgets,
         dialect: StompDialect = PLAIN,
     ) -> None:
         """
         @param sessionId: what CONNECTED says as C{session}.
         @param server: what it says as C{server}.
         @param remote: the client's address, as operators see it.
+        @param budgets: what all connections share.
         @param dialect: how the client's STOMP differs from the specification's.
         """
         self.state = State.CONNECTING
@@ -89,7 +105,8 @@ class Session:
         self._beats = HeartBeats(now)
         self._answers = Answers()
         self._transactions = Transactions(settings)
-        self._deliveries = Deliveries(settings, dialect)
+        self._deliveries = Deliveries(settings, budgets.windows, dialect)
+        self._waiting = budgets.input.count()
         self._effects = self._deliveries.effects
         self._output = self._deliveries.output
         # What the next frame waits for, since it could overtake it.
@@ -105,7 +122,16 @@ class Session:
         self._beats.received(now)
         if self.state in _TAKES_FRAMES:
             self._parser.feed(data)
-        return self._go(now)
+        effects = self._go(now)
+        if not self._waiting.set(self._parser.buffered + self._transactions.size):
+            self._refuse(Overloaded("too many bytes of frames and transactions wait for the rest"))
+            effects += self._go(now)
+        return effects
+
+    def close(self) -> None:
+        """The connection is closed."""
+        self._waiting.close()
+        self._deliveries.close()
 
     def tick(self, now: float) -> list[Effect]:
         """Time has passed; called at the latest at L{deadline}."""
@@ -192,6 +218,10 @@ class Session:
         self._refuse(error)
         return self._go(now)
 
+    def goOn(self, now: float) -> list[Effect]:
+        """L{Proceed}: there is time for more frames."""
+        return self._go(now)
+
     def stall(self, isStalled: bool, now: float) -> list[Effect]:
         """The client has stopped to read what it is sent, or goes on."""
         self._isStalled = isStalled
@@ -242,9 +272,14 @@ class Session:
         if self.state is State.CLOSED and not self._effects:
             return []
         self._giveAnswers(now)
+        frames = 0
         while self.state in _TAKES_FRAMES and self._mayGoOn and self._takeFrame():
             self._giveAnswers(now)
-        if self.state is not State.CLOSED:
+            frames += 1
+            if frames == FRAMES_AT_ONCE:
+                self._effects.append(Proceed())
+                break
+        if self.state is not State.CLOSED and frames < FRAMES_AT_ONCE:
             self._deliveries.flow()
         effects = list(self._effects)
         self._effects.clear()

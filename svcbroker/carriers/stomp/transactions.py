@@ -57,6 +57,11 @@ class Transactions:
         self._frames = 0
         self._size = 0
 
+    @property
+    def size(self) -> int:
+        """How much content they hold, in bytes."""
+        return self._size
+
     def begin(self, name: str) -> None:
         """
         Open a transaction.

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from ...model import Event
+from ...net.budgets import ByteCount
 from .messages import EncodedEvent
 
 _EVENT_BYTES: Final = 512
@@ -38,18 +39,28 @@ class Waiting(NamedTuple):
 class Account:
     """
     How much all subscriptions of one connection have sent ahead of acknowledgements.
-
-    @ivar used: that, in bytes.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.used = 0
+    def __init__(self, limit: int, counted: ByteCount) -> None:
+        """
+        @param counted: counts it with that of all connections.
+        """
         self._limit = limit
+        self._bytes = counted
+
+    @property
+    def used(self) -> int:
+        """How much that is, in bytes."""
+        return self._bytes.size
 
     @property
     def isFull(self) -> bool:
         """Whether no more may be sent."""
-        return self.used >= self._limit
+        return self.used >= self._limit or self._bytes.isFull
+
+    def add(self, size: int) -> None:
+        """Count so many bytes more, or fewer."""
+        self._bytes.add(size)
 
 
 class Window:
@@ -101,7 +112,7 @@ class Window:
                 dropped.append(event)
                 continue
             self._sent[str(event.eventId)] = event
-            self._account.used += _weight(event)
+            self._account.add(_weight(event))
             taken.append(waiting)
         self._hasWaited = bool(self._waiting)
         return taken, dropped
@@ -122,7 +133,7 @@ class Window:
                 found, event = sent.popitem(last=False)
                 events.append(event)
                 isThere = found == eventId
-        self._account.used -= sum(map(_weight, events))
+        self._account.add(-sum(map(_weight, events)))
         return events
 
     def again(self, waiting: Iterable[Waiting]) -> None:
@@ -132,7 +143,7 @@ class Window:
 
     def clear(self) -> None:
         """The subscription has ended."""
-        self._account.used -= sum(map(_weight, self._sent.values()))
+        self._account.add(-sum(map(_weight, self._sent.values())))
         self._sent.clear()
         self._waiting.clear()
 

@@ -151,7 +151,7 @@ class Webhook:
         else:
             # The account needs no grant there, but has the log grow.
             usage = principal.usage
-            usage.spend(1, eventSize(publication))
+            usage.spendOne(eventSize(publication))
             publishing = self._publisher.publish(ANYBODY, [publication], _POLICY)
             if usage.quotas.inflight is not None:
                 publishing.addBoth(usage.answered, 1)

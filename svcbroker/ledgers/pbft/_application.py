@@ -23,8 +23,9 @@ from ...storage import StorageError, Store
 from ._messages import ProposedBlock
 from ._pool import TransactionPool
 
-MAX_TRANSACTIONS = 10_000
-"""The maximum number of transactions in a block."""
+MAX_TRANSACTIONS = 1000
+"""The maximum number of transactions in a block. To execute and to answer them takes some 10 ms of
+one turn of the reactor."""
 
 MAX_DRIFT = 60_000
 """How far a block's time may be ahead of the replicas' clock, in milliseconds."""

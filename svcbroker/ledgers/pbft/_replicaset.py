@@ -4,6 +4,7 @@ The set of replicas in one process: their network, timers, and which of them run
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
@@ -184,7 +185,7 @@ class ReplicaSet:
         running = self.running
         # The leader first: on a perfect network the block is decided within its turn, and the
         # others need not be told that one is due.
-        first = self._slots[0].replica.leader if running else 0
+        first = bisect_left(running, self._slots[running[0]].replica.leader) if running else 0
         for index in (*running[first:], *running[:first]):
             if self._hasWork:
                 self._perform(index, self._slots[index].replica.propose(self._height + 1))

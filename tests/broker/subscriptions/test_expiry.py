@@ -21,7 +21,7 @@ from svcbroker.broker.subscriptions import (
     _positions,
 )
 from svcbroker.interfaces import Identity, Quotas
-from svcbroker.model import InterfaceType, Position, SubscribeRequest
+from svcbroker.model import InterfaceType, Owner, Position, SubscribeRequest
 from tests.access.support import principalOf
 from tests.carriers.mqtt.support import MetadataFile
 
@@ -306,7 +306,7 @@ class OwnerTests(SynchronousTestCase):
             self.subscribe(self.uuid(number), "10.0.0.1:1").subscription.close()
         for number in (1, 2):
             self.subscribe(self.uuid(number), "10.0.0.2:1").subscription.close()
-        self.assertEqual(self.fixture.positions.countOf("10.0.0.1"), 2)
+        self.assertEqual(self.fixture.positions.countOf(Owner("10.0.0.1", "")), 2)
         self.subscribe(self.uuid(3), "10.0.0.2:1")
         self.assertRaises(errors.Overloaded, self.subscribe, self.uuid(4), "10.0.0.1:1")
 
@@ -322,6 +322,13 @@ class OwnerTests(SynchronousTestCase):
             errors.Overloaded, self.subscribe, self.uuid(3), "10.0.0.3:1", account
         )
         self.assertIn("ada has made 2 durable subscriptions", error.message)
+        self.subscribe(self.uuid(3), "10.0.0.1:1")
+
+    def test_anAccountNamedAsAnAddressHasPlacesOfItsOwn(self) -> None:
+        """Others than the operator may choose names of accounts."""
+        account = principalOf("subscribe 1 #", name="10.0.0.1")
+        for number in (1, 2):
+            self.subscribe(self.uuid(number), "10.0.0.2:1", account)
         self.subscribe(self.uuid(3), "10.0.0.1:1")
 
     def test_othersMayNotUseAPosition(self) -> None:
@@ -352,6 +359,7 @@ class OwnerTests(SynchronousTestCase):
         )
         self.subscribe(self.uuid(1), "10.0.0.2:1")
         self.assertEqual(
-            [self.fixture.positions.countOf(f"10.0.0.{number}") for number in (1, 2)], [0, 1]
+            [self.fixture.positions.countOf(Owner(f"10.0.0.{number}", "")) for number in (1, 2)],
+            [0, 1],
         )
         self.assertEqual(self.fixture.positions.ids("2"), [])

@@ -186,13 +186,14 @@ class ForwardTests(ReadingTestCase):
 
     def test_pagesTogetherAreBoundedInBytes(self) -> None:
         """Beyond the bound each page still gets an event."""
-        self.patch(_reading, "MAX_PAGES", 2000)
+        output = self.fixture.subscriptions._reading._output
+        output.own = 2000
         made = self.publish(20)
         pages = [self.ask("+", offset=offset) for offset in ("OFFSET_FIRST", "10")]
         self.fixture.turn()
         for page in map(self.successResultOf, pages):
             self.assertTrue(1 <= len(contents(page)) < 10)
-        self.assertEqual(self.fixture.subscriptions._reading._held.size, 0)
+        self.assertEqual(output.used, 0)
         self.assertEqual(self.walk("+"), made)
 
     def test_publishedEventsAreReadAtOnce(self) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 from attrs import frozen
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IAddress
-from twisted.internet.testing import StringTransportWithDisconnection
+from twisted.internet.testing import StringTransport, StringTransportWithDisconnection
 from twisted.python.failure import Failure
 
 from svcbroker.access import Access
 from svcbroker.carriers.http import BrokerSite, HttpSettings, Route, makeSite
+from svcbroker.net.budgets import Budgets
 from svcbroker.operations import Incidents, Interface
 from tests.access.support import openAccess
 from tests.broker.support import Fixture, makeFixture
@@ -95,6 +96,15 @@ def requestBytes(
         lines.append(f"Content-Length: {len(body)}")
     lines.extend(f"{name}: {value}" for name, value in given.items())
     return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
+
+
+class CallConnection(StringTransport):
+    """A connection that calls come by, without a carrier."""
+
+    def __init__(self, budgets: Budgets) -> None:
+        super().__init__()
+        self.lane = budgets.work.lane()
+        self.unsent = budgets.output.unsent("")
 
 
 class Client:

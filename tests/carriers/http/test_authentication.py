@@ -11,7 +11,7 @@ from typing import Any, cast
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from svcbroker.broker import REFUSAL_DELAY
-from svcbroker.carriers.http import HttpSettings, Route, authentication
+from svcbroker.carriers.http import HttpSettings, Route, authentication, jsonrpc
 from svcbroker.carriers.http.authentication import Credentials
 from svcbroker.carriers.http.fastpath import RECALL
 from svcbroker.carriers.http.routes import principalOf, respond
@@ -19,6 +19,7 @@ from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import Quotas
 from svcbroker.net.tls import PeerCertificate
 from tests.access.support import account
+from tests.authors import Author, tellChain
 
 from .accounts import TOKEN, AuthenticationTestCase, basic
 from .support import BASE, Answer, Connection, requestBytes
@@ -268,10 +269,42 @@ class GrantTests(AuthenticationTestCase):
         body = {"jsonrpc": "2.0", "id": 1, "method": "publish", "params": call}
         answer = refused("jsonrpc", json.dumps(body).encode())
         self.assertEqual(answer.json()["error"]["code"], -32050)
+        self.assertEqual(answer.json()["error"]["data"]["retryAfter"], 2.25)
         self.clock.advance(2.4 - 2 * REFUSAL_DELAY)
         self.assertEqual(refused(f"rest/{publish}").headers["retry-after"], "1")
         self.clock.advance(0.2 - REFUSAL_DELAY)
         self.assertPublished(self.ask(publish, basic("ann")))
+
+    def test_quotaHoldsWithinABatch(self) -> None:
+        """The first calls are made; the others say when to try again."""
+        self.make(quotas=Quotas(publishes=2))
+        self.topic("t")
+        author = Author().sign(tellChain(self.fixture.ledger), "t", b"x", {})
+        signed = {
+            "author": author.key.hex(),
+            "signature": author.signature.hex(),
+            "signedAt": author.signedAt,
+        }
+        # Signed ones are submitted in parts.
+        self.patch(jsonrpc, "MAX_SIGNED", 100)
+        for more in ({}, signed):
+            call = {"topic": "t", "content": b64encode(b"x").decode(), **more}
+            self.clock.advance(2)
+            batch = [
+                {"jsonrpc": "2.0", "id": number, "method": "publish", "params": call}
+                for number in range(150)
+            ]
+            connection = self.client.connect()
+            body = json.dumps(batch).encode()
+            connection.send(requestBytes("POST", f"{BASE}/jsonrpc", body, basic("ann")))
+            self.assertEqual(connection.answers(), [])
+            self.clock.advance(REFUSAL_DELAY)
+            [answer] = connection.answers()
+            answers = answer.json()
+            self.assertEqual([each["id"] for each in answers], [*range(150)])
+            self.assertEqual([each["result"]["status"] for each in answers[:2]], ["SUCCESS"] * 2)
+            self.assertEqual({each["error"]["code"] for each in answers[2:]}, {-32050})
+            self.assertEqual({each["error"]["data"]["retryAfter"] for each in answers[2:]}, {1.0})
 
 
 class ConnectionQuotaTests(AuthenticationTestCase):

@@ -23,7 +23,7 @@ class IncompleteBodyTests(SynchronousTestCase):
         self.client.rest("open?topic=t")
         self.clock = self.client.fixture.clock
         self.bodies = self.client.site.bodies
-        self.bodies.maximum = 2 * len(BODY)
+        self.bodies.budget.total = 2 * len(BODY)
         self.request = requestBytes("POST", f"{BASE}/rest/publish", BODY, {"Content-Type": FORM})
 
     def begin(self, path: str = "/rest/publish") -> Connection:
@@ -42,7 +42,7 @@ class IncompleteBodyTests(SynchronousTestCase):
         for connection in (first, second):
             connection.send(self.request[-1:])
             self.assertEqual(connection.answers()[0].json()["status"], "SUCCESS")
-        self.assertEqual(self.bodies.total, 0)
+        self.assertEqual(self.bodies.budget.used, 0)
         fourth = self.begin()
         fourth.send(self.request[-1:])
         self.assertEqual(fourth.answers()[0].json()["status"], "SUCCESS")
@@ -56,7 +56,7 @@ class IncompleteBodyTests(SynchronousTestCase):
         first.send(BODY[1:] + self.request)
         [refused] = first.answers()
         self.assertEqual((refused.status, refused.json()["code"]), (200, 200101))
-        self.assertEqual(self.bodies.total, 2 * (len(BODY) - 1))
+        self.assertEqual(self.bodies.budget.used, 2 * (len(BODY) - 1))
 
     def test_refusalOutsideOfAreas(self) -> None:
         connections = [self.begin(), self.begin(), self.begin("/nothing")]
@@ -69,7 +69,7 @@ class IncompleteBodyTests(SynchronousTestCase):
             for connection in [self.begin(), self.begin()]:
                 self.assertEqual(connection.answers(), [])
                 connection.disconnect()
-            self.assertEqual(self.bodies.total, 0)
+            self.assertEqual(self.bodies.budget.used, 0)
         self.assertEqual(self.clock.getDelayedCalls(), before)
 
     def test_slowBodyTimesOut(self) -> None:
@@ -82,12 +82,12 @@ class IncompleteBodyTests(SynchronousTestCase):
             self.assertTrue(connection.isOpen)
         self.clock.advance(2)
         self.assertFalse(connection.isOpen)
-        self.assertEqual(self.bodies.total, 0)
+        self.assertEqual(self.bodies.budget.used, 0)
 
     def test_largeBodyMayTakeLonger(self) -> None:
         """As long as it arrives fast enough."""
         size = 60_000
-        self.bodies.maximum = size
+        self.bodies.budget.total = size
         request = requestBytes("POST", f"{BASE}/rest/exist?topic=t", b"x" * size)
         connection = self.client.connect()
         connection.send(request[: 1 - size])

@@ -27,6 +27,7 @@ from svcbroker.carriers.http.plain import (
 from svcbroker.carriers.http.routes import Area, Endpoint, Routes
 from svcbroker.carriers.http.server import BrokerChannel, BrokerSite
 from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.net.budgets import Budgets
 from svcbroker.net.turns import EndOfTurn
 from svcbroker.operations import OPERATIONS, QUERIES, Incidents
 from tests.access.support import openAccess
@@ -218,7 +219,10 @@ class CallTests(SynchronousTestCase):
                 ),
             )
         return Connection(
-            BrokerSite(routes, settings, openAccess(self.clock), self.clock, 1000, makeChannel)
+            BrokerSite(
+                *(routes, settings, openAccess(self.clock), self.clock),
+                *(Budgets.of(self.clock), 1000, makeChannel),
+            )
         )
 
     def raiseError(self, value: object) -> Any:

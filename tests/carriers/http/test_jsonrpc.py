@@ -11,7 +11,6 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
-from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
@@ -25,7 +24,7 @@ from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.operations import Incidents, Interface
 from tests.broker.support import makeFixture
 
-from .support import BASE, Client
+from .support import BASE, CallConnection, Client
 
 
 def call(method: str, params: object, id: object = 1) -> dict[str, object]:
@@ -35,11 +34,12 @@ def call(method: str, params: object, id: object = 1) -> dict[str, object]:
 class JSONRPCTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.fixture = makeFixture()
+        self.connection = CallConnection(self.fixture.broker.budgets)
         incidents = Incidents(lambda: "incident-id")
         self.endpoint = rpcEndpoint("/jsonrpc", self.fixture.broker, incidents, Interface())
 
     def start(self, body: bytes) -> Deferred[Answer]:
-        asked = self.endpoint.ask(ANYBODY, b"", None, body, StringTransport())
+        asked = self.endpoint.ask(ANYBODY, b"", None, body, self.connection)
         return self.endpoint.answer(asked, ANYBODY)
 
     def raw(self, body: bytes) -> bytes | None:

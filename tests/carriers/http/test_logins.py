@@ -67,7 +67,7 @@ class WaitingTests(AuthenticationTestCase):
             for piece in pieces:
                 connection.send(piece)
                 self.assertEqual(connection.transport.producerState, "paused")
-            self.assertEqual(self.client.site.bodies.total, 0)
+            self.assertEqual(self.client.site.bodies.budget.used, 0)
             self.accounts.finish()
             [answer] = connection.answers()
             self.assertPublished(answer)
@@ -136,7 +136,7 @@ class WaitingTests(AuthenticationTestCase):
             connection.disconnect()
         self.accounts.finish()
         self.assertEqual(len(self.fixture.ledger.submitted), 2)
-        self.assertEqual(self.client.site.bodies.total, 0)
+        self.assertEqual(self.client.site.bodies.budget.used, 0)
 
     def test_tooLargeBodyIsRefused(self) -> None:
         """With 401 where the credentials are wrong, too."""
@@ -191,7 +191,7 @@ class BodyRefusalTests(AuthenticationTestCase):
                 self.assertRefused(answer, 401, 101015)
                 self.assertEqual(answer.headers["connection"], "close")
                 connection.send(b"x" * 100_000)
-                self.assertEqual(self.client.site.bodies.total, 0)
+                self.assertEqual(self.client.site.bodies.budget.used, 0)
                 self.clock.advance(LINGER)
                 self.assertFalse(connection.isOpen)
 

@@ -11,7 +11,6 @@ from urllib.parse import quote_from_bytes
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
@@ -19,7 +18,7 @@ from svcbroker.carriers.http.rest import restEndpoints
 from svcbroker.operations import OPERATIONS, Incidents, Interface
 from tests.broker.support import makeFixture
 
-from .support import BASE, FORM, Client
+from .support import BASE, FORM, CallConnection, Client
 
 
 class OperationTests(SynchronousTestCase):
@@ -125,7 +124,7 @@ class PropertyTests(SynchronousTestCase):
             (each.method, each.path): each
             for each in restEndpoints("", fixture.broker, Incidents(), Interface())
         }
-        self.connection = StringTransport()
+        self.connection = CallConnection(fixture.broker.budgets)
         self.ask("open", b"topic=t")
 
     def ask(self, name: str, query: bytes, form: bytes | None = None) -> Any:

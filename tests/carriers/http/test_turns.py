@@ -1,50 +1,74 @@
 """
-Requests that a client sends in one piece are answered over several turns of the reactor.
+Requests that take long are answered over several turns of the reactor.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.fastpath import MAX_ANSWERED
-from svcbroker.carriers.http.server import MAX_IN_TURN
+from svcbroker.net.budgets import READS_A_TURN
 
-from .support import BASE, Answer, requestBytes
+from .support import BASE, Answer, Connection, requestBytes
 from .twosites import FastClient, KleinClient
 
 UNKNOWN = requestBytes("GET", "/x")
 FOREIGN = requestBytes("GET", f"{BASE}/rest/list", headers={"Origin": "http://evil"})
 EXIST = requestBytes("GET", f"{BASE}/rest/exist?topic=t")
-COUNT = 2000
+PUBLISH = requestBytes("GET", f"{BASE}/rest/publish?topic=t&content=x")
+COUNT = 500
+TICK = READS_A_TURN / 100
+"""The time between two looks at the clock."""
+MOST = 101
+"""So many requests fit into a turn at the most."""
+
+
+def batch(method: str, count: int, **params: str) -> bytes:
+    """A batch of JSON-RPC."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return requestBytes("POST", f"{BASE}/jsonrpc", json.dumps([call] * count).encode())
 
 
 class TurnTests(SynchronousTestCase):
     """
-    One connection to a site with the fast path.
+    Connections to a site with the fast path, where each look at the clock takes time.
     """
 
     hasFastPath = True
 
     def setUp(self) -> None:
         self.client = FastClient() if self.hasFastPath else KleinClient()
-        self.clock = self.client.fixture.clock
+        self.clock: Any = self.client.fixture.clock
+        self.client.rest("open?topic=t")
+        self.clock.advance(1)
+        self.client.fixture.broker.budgets.work._seconds = self.tick
+        self.now = 0.0
         self.connection = self.client.connect()
+
+    def tick(self) -> float:
+        self.now += TICK
+        return self.now
 
     def turn(self) -> None:
         """Make the calls that are due, but not those that they make."""
-        clock: Any = self.clock
-        for call in [each for each in clock.getDelayedCalls() if each.getTime() <= clock.seconds()]:
+        for call in self.due():
             run, args, keywords = call.func, call.args, call.kw
             call.cancel()
             run(*args, **keywords)
 
-    def answersOfTurns(self, most: int) -> list[Answer]:
+    def due(self) -> list[Any]:
+        """The calls of the next turn."""
+        return [
+            each for each in self.clock.getDelayedCalls() if each.getTime() <= self.clock.seconds()
+        ]
+
+    def answersOfTurns(self, connection: Connection, most: int = MOST) -> list[Answer]:
         """The answers of all turns, each of which has a bound."""
         found: list[Answer] = []
         while True:
-            answers = self.connection.answers()
+            answers = connection.answers()
             self.assertLessEqual(len(answers), most)
             found += answers
             if not answers:
@@ -52,21 +76,64 @@ class TurnTests(SynchronousTestCase):
             self.turn()
 
     def test_requestsOfOneReadAreAnsweredInTurns(self) -> None:
-        most = MAX_ANSWERED if self.hasFastPath else MAX_IN_TURN
-        for request, status, limit in (
-            (UNKNOWN, 404, MAX_IN_TURN),
-            (FOREIGN, 403, MAX_IN_TURN),
-            (EXIST, 200, most),
-        ):
-            self.connection = self.client.connect()
-            self.connection.send(request * COUNT)
-            answers = self.answersOfTurns(limit)
+        for request, status in ((UNKNOWN, 404), (FOREIGN, 403), (EXIST, 200)):
+            connection = self.client.connect()
+            connection.send(request * COUNT)
+            answers = self.answersOfTurns(connection)
             self.assertEqual([each.status for each in answers], [status] * COUNT)
-            self.connection.disconnect()
+            connection.disconnect()
+
+    def test_connectionsShareATurn(self) -> None:
+        connections = [self.client.connect() for _ in range(20)]
+        for each in connections:
+            each.send(EXIST * 20)
+        count = 0
+        while count < 20 * 20:
+            answered = sum(len(each.answers()) for each in connections)
+            self.assertTrue(0 < answered <= MOST, answered)
+            count += answered
+            self.turn()
+
+    def test_entriesOfABatchAreAnsweredInTurns(self) -> None:
+        turns = 0
+        self.connection.send(batch("exist", COUNT, topic="t"))
+        while not (answers := self.connection.answers()):
+            self.turn()
+            turns += 1
+        self.assertGreaterEqual(turns, COUNT // MOST)
+        self.assertEqual(len(answers[0].json()), COUNT)
+
+    def test_aLeavingClientEndsItsBatch(self) -> None:
+        self.connection.send(batch("exist", COUNT, topic="t"))
+        self.turn()
+        self.connection.disconnect()
+        self.turn()
+        self.assertEqual(self.due(), [])
+
+    def test_whoAsksForLittleComesFirst(self) -> None:
+        greedy = [self.client.connect() for _ in range(5)]
+        for each in greedy:
+            each.send(EXIST * COUNT)
+        for _ in range(3):
+            self.turn()
+        for each in greedy:
+            each.answers()
+        self.connection.send(EXIST)
+        self.turn()
+        self.assertEqual(len(self.connection.answers()), 1)
+        self.assertGreater(sum(len(each.answers()) for each in greedy), 0)
+
+    def test_publishesComeBeforeReads(self) -> None:
+        self.connection.send(EXIST * COUNT)
+        publisher = self.client.connect()
+        publisher.send(PUBLISH)
+        self.turn()
+        self.clock.advance(0)
+        self.assertEqual(len(publisher.answers()), 1)
 
     def test_readingStopsUntilTheNextTurn(self) -> None:
         for request in (UNKNOWN, EXIST):
-            connection = self.connection = self.client.connect()
+            connection = self.client.connect()
             connection.send(request * 300)
             self.assertEqual(connection.transport.producerState, "paused")
             while connection.answers():
@@ -75,40 +142,41 @@ class TurnTests(SynchronousTestCase):
             connection.disconnect()
 
     def test_aClientThatReadsItsAnswersDoesNotEndTheTurn(self) -> None:
-        self.connection.send(UNKNOWN * 200)
-        self.assertEqual(len(self.connection.answers()), MAX_IN_TURN)
+        self.connection.send(UNKNOWN * 300)
+        self.assertTrue(self.connection.answers())
         for _ in range(3):
             self.connection.channel.pauseProducing()
             self.connection.channel.resumeProducing()
         self.assertEqual(self.connection.answers(), [])
         self.turn()
-        self.assertEqual(len(self.connection.answers()), MAX_IN_TURN)
+        self.assertTrue(self.connection.answers())
 
     def test_aClientThatDoesNotReadItsAnswersIsNotReadFrom(self) -> None:
-        self.connection.send(UNKNOWN * 200)
+        self.connection.send(UNKNOWN * 300)
         self.connection.answers()
         self.connection.channel.pauseProducing()
         self.turn()
         self.assertEqual(self.connection.answers(), [])
         self.connection.channel.resumeProducing()
-        self.assertEqual(len(self.connection.answers()), MAX_IN_TURN)
+        self.assertTrue(self.connection.answers())
 
     def test_mixedRequestsAreAnsweredInOrder(self) -> None:
         self.connection.send((EXIST * 100 + UNKNOWN * 100) * 4)
-        statuses = [each.status for each in self.answersOfTurns(MAX_ANSWERED + MAX_IN_TURN)]
+        statuses = [each.status for each in self.answersOfTurns(self.connection, 2 * MOST)]
         self.assertEqual(statuses, ([200] * 100 + [404] * 100) * 4)
 
     def test_requestsOfSeveralReadsKeepTheirOrder(self) -> None:
         data = (UNKNOWN + EXIST) * 200
         for start in range(0, len(data), 1000):
             self.connection.send(data[start : start + 1000])
-        statuses = [each.status for each in self.answersOfTurns(COUNT)]
+        statuses = [each.status for each in self.answersOfTurns(self.connection, COUNT)]
         self.assertEqual(statuses, [404, 200] * 200)
 
     def test_aClientThatLeavesIsForgotten(self) -> None:
-        self.connection.send(UNKNOWN * 200)
+        self.connection.send(UNKNOWN * 300)
         self.connection.disconnect()
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.turn()
+        self.assertEqual(self.due(), [])
 
 
 class TurnTestsWithoutFastPath(TurnTests):
@@ -117,3 +185,12 @@ class TurnTestsWithoutFastPath(TurnTests):
     """
 
     hasFastPath = False
+
+    def test_publishesComeBeforeReads(self) -> None:
+        self.connection.send(EXIST * COUNT)
+        publisher = self.client.connect()
+        publisher.send(PUBLISH)
+        for _ in range(3):
+            self.turn()
+        self.clock.advance(0)
+        self.assertEqual(len(publisher.answers()), 1)

@@ -137,6 +137,20 @@ class RunTests(SynchronousTestCase):
             [Publishes([_run(*packets[:2]), _run(*packets[2:])])],
         )
 
+    def test_packetsAreSplitAnywhere(self) -> None:
+        first = [Publish("t", b"%d" % n, 1, packetId=n) for n in (1, 2)]
+        last = [Publish("u", b"%d" % n) for n in range(3)]
+        both = Publishes([_run(*first), _run(*last)])
+        for count, expected in (
+            (0, ([], [_run(*first), _run(*last)])),
+            (1, ([_run(first[0])], [_run(first[1]), _run(*last)])),
+            (2, ([_run(*first)], [_run(*last)])),
+            (4, ([_run(*first), _run(*last[:2])], [_run(last[2])])),
+            (5, ([_run(*first), _run(*last)], [])),
+            (9, ([_run(*first), _run(*last)], [])),
+        ):
+            self.assertEqual(both.split(count), tuple(map(Publishes, expected)))
+
     def test_differentPacketWithinARunIsFound(self) -> None:
         """A packet of the size of those before it that has properties, or is malformed."""
         alike = [Publish("t", b"-" * 9, 1, packetId=n) for n in range(1, 101)]

@@ -1,0 +1,780 @@
+"""
+Budgets over all connections of all carriers: the processor time of a turn of the reactor, the bytes
+that wait to be sent or acknowledged or for their rest, and the connections whose clients are not
+known yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Final
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from ..errors import Overloaded
+from .sending import unsentOf
+
+WRITES_A_TURN: Final = 0.008
+"""The time that publishes take of a turn of the reactor before further ones wait, in seconds."""
+
+READS_A_TURN: Final = 0.016
+"""The same of all other requests, while nobody publishes."""
+
+READS_BESIDE_WRITES: Final = 0.004
+"""The same while events are published: a publish takes two or three turns."""
+
+PUBLISHING: Final = 0.25
+"""For so many seconds after a publish, events are said to be being published."""
+
+MAX_OUTPUT: Final = 256 * 1024 * 1024
+"""The bytes that may wait to be sent, where the process may use eight times as much memory."""
+
+CROWD: Final = 2000
+"""While so many events are with the ledgers, more than L{FEW} of a connection wait: two blocks."""
+
+FEW: Final = 16
+"""So many events of a connection never wait for those of others."""
+
+BYTE: Final = 3e-8
+"""About how long it takes to read a byte of a request, in seconds."""
+
+QUANTUM: Final = 0.001
+"""A connection goes on where others wait until it has used so much more time, in seconds."""
+
+MAX_INPUT: Final = 128 * 1024 * 1024
+"""The bytes of what is not whole yet, likewise."""
+
+MAX_WINDOWS: Final = 256 * 1024 * 1024
+"""The bytes of what is not acknowledged yet, likewise."""
+
+MAX_STRANGERS: Final = 1024
+"""The most connections whose clients have not shaken hands or logged in. One of TLS takes 80 kB."""
+
+STRANGERS_OF_ONE: Final = 256
+"""The most of them from one address."""
+
+PATIENCE: Final = 15.0
+"""How long a client may take to shake hands and to log in, in seconds."""
+
+SHARE: Final = 4
+"""One account, or one address of clients without one, may have one byte in so many."""
+
+LOOK_EVERY: Final = 0.05
+"""The shortest time between two looks at all connections, in seconds."""
+
+
+_WRITE, _MANY, _READ = range(3)
+"""The kinds of work that waits, in their order: publishes, those of many events, all else."""
+
+
+@frozen
+class Budgets:
+    """
+    What all connections share.
+
+    @ivar work: the time of each turn of the reactor.
+    @ivar output: the bytes that wait to be sent.
+    @ivar input: the bytes of requests, frames, packets and transactions that are not whole yet, or
+        not answered.
+    @ivar windows: the bytes of deliveries that are not acknowledged yet.
+    @ivar strangers: the connections whose clients are not known yet.
+    """
+
+    work: WorkBudget
+    output: OutputBudget
+    input: ByteBudget
+    windows: ByteBudget
+    strangers: Strangers
+
+    @classmethod
+    def of(
+        cls,
+        clock: IReactorTime,
+        output: int = MAX_OUTPUT,
+        input: int = MAX_INPUT,
+        windows: int = MAX_WINDOWS,
+    ) -> Budgets:
+        """
+        The budgets of a reactor.
+
+        @param output: how many bytes may wait to be sent.
+        @param input: how many bytes may wait for their rest.
+        @param windows: how many bytes may wait for an acknowledgement.
+        """
+        return cls(
+            WorkBudget(clock),
+            OutputBudget(clock, output),
+            ByteBudget(input),
+            ByteBudget(windows),
+            Strangers(clock),
+        )
+
+    def stop(self) -> None:
+        """Let go of the clock. Called once, after the connections have closed."""
+        self.work.stop()
+        self.output.stop()
+        self.strangers.stop()
+
+
+class WorkBudget:
+    """
+    The processor time of a turn of the reactor, shared by the work that clients of all carriers
+    cause. Work that does not fit waits for a later turn: publishes before all other work, and
+    within each kind the connection first that has used the least time, what it waits for included
+    as far as that is known. So a client that asks for little does not wait for those that ask for
+    much.
+
+    Work is cut into units, each a request or a part of one. A unit is not interrupted: the longest
+    one comes on top of the budget.
+
+    Many events that a connection publishes together wait while many are with the ledgers, so that
+    single ones of others are in one of the next blocks.
+
+    @ivar pending: how many events are with the ledgers.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime) -> None:
+        """
+        @param clock: the reactor. The daemon's counts its turns (C{turns}); for any other one, a
+            turn with work takes a delayed call.
+        """
+        self._clock: Any = clock
+        self._seconds = clock.seconds
+        self._countsTurns = hasattr(clock, "turns")
+        self.pending = 0
+        # The turn that is counted, and the time that each kind of work has used of it.
+        self._turn = 0
+        self._used = {True: 0.0, False: 0.0}
+        # What waits, by its kind: how much its lane had used, a number, and the rest.
+        self._queues: list[list[tuple[float, int, Waiter]]] = [[], [], []]
+        self._sequence = 0
+        # The least that any of the lanes had used that were served last.
+        self._floor = 0.0
+        self._publishedAt = float("-inf")
+        # The lane whose unit is under way, the kind of its work, and since when.
+        self._lane: Lane | None = None
+        self._isWrite = False
+        self._since = 0.0
+        self._call: IDelayedCall | None = None
+
+    def lane(self) -> Lane:
+        """Make the lane of a connection."""
+        return Lane(self)
+
+    def stop(self) -> None:
+        """Let nothing that waits go on."""
+        for queue in self._queues:
+            queue.clear()
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def submitted(self, count: int) -> None:
+        """Count events that a ledger has been given."""
+        self.pending += count
+
+    def settled(self, count: int) -> None:
+        """They are answered."""
+        self.pending -= count
+        if self._queues[_MANY] and self.pending < CROWD:
+            self._schedule()
+
+    def begin(self, lane: Lane, isWrite: bool, events: int = 1) -> bool:
+        """See L{Lane.begin}. Hot path."""
+        now = self._seconds()
+        if self._countsTurns and self._clock.turns > self._turn:
+            self._turn = self._clock.turns
+            self._used = {True: 0.0, False: 0.0}
+            self._lane = None
+        elif self._lane is not None:
+            self._charge(now)
+        if isWrite:
+            self._publishedAt = now
+        if events > FEW and self.pending >= CROWD:
+            return False
+        queue = self._queues[_READ if not isWrite else _WRITE if events <= FEW else _MANY]
+        if self._used[isWrite] >= self._limit(isWrite, now) or (
+            queue and lane.used > queue[0][0] + QUANTUM
+        ):
+            return False
+        self._lane, self._isWrite, self._since = lane, isWrite, now
+        return True
+
+    def end(self) -> None:
+        """See L{Lane.end}."""
+        if self._lane is not None:
+            self._charge(self._seconds())
+
+    def wait(self, waiter: Waiter, isWrite: bool, size: int = 0, events: int = 1) -> None:
+        """Add what waits for a turn."""
+        lane = waiter.lane
+        # Nobody saves up time by being idle.
+        lane.used = max(lane.used, self._floor)
+        self._sequence += 1
+        entry = (lane.used + size * BYTE, self._sequence, waiter)
+        kind = _READ if not isWrite else _WRITE if events <= FEW else _MANY
+        heappush(self._queues[kind], entry)
+        if events <= FEW or self.pending < CROWD:
+            self._schedule()
+
+    def _limit(self, isWrite: bool, now: float) -> float:
+        if isWrite:
+            return WRITES_A_TURN
+        return READS_BESIDE_WRITES if now - self._publishedAt < PUBLISHING else READS_A_TURN
+
+    def _charge(self, now: float) -> None:
+        """Count the time of the unit that has ended."""
+        lane, self._lane = self._lane, None
+        # A clock that was set back gives no time back.
+        spent = now - self._since
+        if lane is not None and spent > 0:
+            lane.used += spent
+            self._used[self._isWrite] += spent
+            if not self._countsTurns:
+                self._schedule()
+
+    def _schedule(self) -> None:
+        if self._call is None:
+            self._call = self._clock.callLater(0, self._run)
+
+    def _run(self) -> None:
+        """Begin a turn with what waits. The reads of the turn share what is left of its time."""
+        self._call = None
+        self._used = {True: 0.0, False: 0.0}
+        if self._countsTurns:
+            self._turn = self._clock.turns + 1
+        for kind, queue in enumerate(self._queues):
+            isWrite = kind != _READ
+            while (
+                queue
+                and self._used[isWrite] < self._limit(isWrite, self._seconds())
+                and (kind != _MANY or self.pending < CROWD)
+            ):
+                used, _, waiter = heappop(queue)
+                if not waiter.isCancelled:
+                    self._floor = max(self._floor, used)
+                    self._serve(waiter, isWrite)
+            if queue and (kind != _MANY or self.pending < CROWD):
+                self._schedule()
+
+    def _serve(self, waiter: Waiter, isWrite: bool) -> None:
+        self.end()
+        self._lane, self._isWrite, self._since = waiter.lane, isWrite, self._seconds()
+        try:
+            waiter.call()
+        except Exception:
+            self._log.failure("Work that has waited for its turn failed")
+        self.end()
+
+
+class Lane:
+    """
+    The share that a connection has in a L{WorkBudget}.
+
+    @ivar used: how much time it has used, in seconds, as the budget counts.
+    """
+
+    __slots__ = ("_budget", "_waiter", "used")
+
+    def __init__(self, budget: WorkBudget) -> None:
+        self._budget = budget
+        self._waiter: Waiter | None = None
+        self.used = 0.0
+
+    def begin(self, isWrite: bool, events: int = 1) -> bool:
+        """
+        Begin a unit of work, which ends where the next one begins, or with L{end}.
+
+        @param isWrite: whether it publishes.
+        @param events: how many events are published, those of this connection included that are
+            not answered yet.
+        @return: C{False} where this turn has no time left for it: it has to L{wait}.
+        """
+        return self._budget.begin(self, isWrite, events)
+
+    def end(self) -> None:
+        """There is nothing more to do now."""
+        self._budget.end()
+
+    def wait(
+        self, call: Callable[[], object], isWrite: bool, size: int = 0, events: int = 1
+    ) -> None:
+        """
+        Do a unit of work in a later turn.
+
+        @param call: does it. A lane has one call that waits at the most.
+        @param size: how many bytes have to be read for it, where they are many.
+        @param events: as C{begin} has it.
+        """
+        self._waiter = Waiter(self, call)
+        self._budget.wait(self._waiter, isWrite, size, events)
+
+    def turn(self, isWrite: bool, events: int = 1) -> Deferred[None]:
+        """
+        Wait for a later turn. Cancelling gives it up.
+
+        @param events: as C{begin} has it.
+        @return: fires when the unit may be done, which has begun by then.
+        """
+        done: Deferred[None] = Deferred(lambda _: waiter.cancel())
+        waiter = Waiter(self, lambda: done.callback(None))
+        self._budget.wait(waiter, isWrite, events=events)
+        return done
+
+    def stop(self) -> None:
+        """Drop the call that waits: the connection is closed."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.cancel()
+
+
+class Waiter:
+    """
+    A call that waits for its turn.
+
+    @ivar lane: whose it is.
+    """
+
+    __slots__ = ("_call", "isCancelled", "lane")
+
+    def __init__(self, lane: Lane, call: Callable[[], object]) -> None:
+        self.lane = lane
+        self._call: Callable[[], object] | None = call
+        self.isCancelled = False
+
+    def call(self) -> None:
+        """Make the call."""
+        call, self._call = self._call, None
+        assert call is not None
+        call()
+
+    def cancel(self) -> None:
+        """Make it no more, and keep nothing of it."""
+        self.isCancelled = True
+        self._call = None
+
+
+class OutputBudget:
+    """
+    The bytes of answers and deliveries that were made and not yet written to a socket, over all
+    connections. The bound is for clients that ask for much and read nothing.
+
+    Above it, or above a share of it that one account or address has, connections with unread bytes
+    are not read from and get no deliveries, and whoever asks for more is refused.
+
+    @ivar total: the most bytes.
+    @ivar own: the most of one account or address.
+    @ivar used: how many there are, as far as is known: a connection whose client reads is not
+        always asked.
+    """
+
+    def __init__(self, clock: IReactorTime, total: int = MAX_OUTPUT) -> None:
+        self.total = total
+        self.own = max(1, total // SHARE)
+        self.used = 0
+        self._clock = clock
+        self._owners: Counter[str] = Counter()
+        self._counted: dict[Unsent, None] = {}
+        self._blocked: dict[Unsent, None] = {}
+        self._lookedAt = float("-inf")
+        self._call: IDelayedCall | None = None
+
+    def stop(self) -> None:
+        """Look at no connection any more."""
+        self._blocked.clear()
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def unsent(
+        self,
+        owner: str,
+        transport: Any = None,
+        pause: Callable[[], object] | None = None,
+        resume: Callable[[], object] | None = None,
+    ) -> Unsent:
+        """
+        Count the bytes of a connection, or of a call.
+
+        @param owner: whose they are: see L{ownerKey<svcbroker.access.ownerKey>}.
+        @param transport: that of a connection; C{None} for a call.
+        @param pause: called when the connection's client does not read what it was sent.
+        @param resume: called when it has read all of it, or others have.
+        """
+        return Unsent(self, owner, transport, pause, resume)
+
+    def measure(self) -> int:
+        """
+        Ask all connections.
+
+        @return: how many bytes there are now.
+        """
+        self._lookedAt = self._clock.seconds()
+        for each in tuple(self._counted):
+            each.measure()
+        return self.used
+
+    def isOver(self, owner: str) -> bool:
+        """Whether an owner, or all together, have as much as they may have."""
+        if self.used < self.own:
+            return False
+        return self.used >= self.total or self._owners[owner] >= self.own
+
+    def isStillOver(self, owner: str) -> bool:
+        """The same, after a look at all connections where the last one is some time ago."""
+        if self.isOver(owner) and self._clock.seconds() - self._lookedAt >= LOOK_EVERY:
+            self.measure()
+        return self.isOver(owner)
+
+    def count(self, unsent: Unsent, owner: str, size: int) -> None:
+        """Add bytes to what somebody has; called by L{Unsent}."""
+        self.used += size
+        left = self._owners[owner] + size
+        if left:
+            self._owners[owner] = left
+        else:
+            del self._owners[owner]
+        if unsent.size:
+            self._counted[unsent] = None
+        else:
+            self._counted.pop(unsent, None)
+
+    def block(self, unsent: Unsent) -> None:
+        """Look at a connection again until it may go on; called by L{Unsent}."""
+        self._blocked[unsent] = None
+        if self._call is None:
+            self._call = self._clock.callLater(LOOK_EVERY, self._look)
+
+    def unblock(self, unsent: Unsent) -> None:
+        """It may go on, or is closed; called by L{Unsent}."""
+        self._blocked.pop(unsent, None)
+
+    def _look(self) -> None:
+        self._call = None
+        for each in tuple(self._blocked):
+            each.look()
+        if self._blocked and self._call is None:
+            self._call = self._clock.callLater(LOOK_EVERY, self._look)
+
+
+@implementer(IPushProducer)
+class Unsent:
+    """
+    The bytes of one connection, or of one call, that count in an L{OutputBudget}.
+
+    Of a connection it is the producer of the transport, and passes on to it whether its client
+    reads.
+
+    @ivar size: how many bytes were counted last.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_budget",
+        "_held",
+        "_isBlocked",
+        "_isPaused",
+        "_owner",
+        "_pause",
+        "_resume",
+        "_transport",
+        "size",
+    )
+
+    def __init__(
+        self,
+        budget: OutputBudget,
+        owner: str,
+        transport: Any,
+        pause: Callable[[], object] | None,
+        resume: Callable[[], object] | None,
+    ) -> None:
+        self.size = 0
+        self._budget = budget
+        self._owner = owner
+        self._transport = transport
+        self._pause = pause
+        self._resume = resume
+        self._held = 0
+        # Whether the transport's buffer is full, and whether the budget is used up.
+        self._isPaused = False
+        self._isBlocked = False
+
+    def belongTo(self, owner: str) -> None:
+        """Count the bytes as those of another owner from now on: the client has logged in."""
+        if owner != self._owner:
+            before, self._owner = self._owner, owner
+            self._budget.count(self, before, -self.size)
+            self._budget.count(self, owner, self.size)
+
+    def check(self, isSmall: bool = False) -> None:
+        """
+        Look whether the client may have another answer. Called before it is made.
+
+        @param isSmall: whether the answer is always small, as that to a publish: it is refused
+            only where others wait on this connection.
+        @raise Overloaded: it may not.
+        """
+        budget = self._budget
+        if (not isSmall or self.size) and budget.isOver(self._owner):
+            self.measure()
+            if (not isSmall or self.size) and budget.isStillOver(self._owner):
+                raise Overloaded("too many bytes of answers wait to be read: read them, then ask")
+
+    @property
+    def room(self) -> int:
+        """How many bytes may be added."""
+        budget = self._budget
+        return min(budget.total - budget.used, budget.own - budget._owners[self._owner])
+
+    @property
+    def held(self) -> int:
+        """How many bytes were made and are not yet with the transport."""
+        return self._held
+
+    def hold(self, size: int) -> None:
+        """Count bytes that were made and are not yet with the transport."""
+        self._held += size
+        self._set(self.size + size)
+
+    def release(self) -> None:
+        """Those that were held are with the transport, or are dropped."""
+        held, self._held = self._held, 0
+        self._set(self.size - held)
+
+    def written(self) -> None:
+        """The transport has been given bytes, and may have kept some."""
+        before = self.size
+        self.measure()
+        if self.size > before and not self._isBlocked and self._budget.isOver(self._owner):
+            # Its client may read all the same.
+            self._isBlocked = True
+            self._budget.block(self)
+            self._changed(not self._isPaused)
+
+    def measure(self) -> None:
+        """Ask the transport."""
+        if self._transport is not None:
+            self._set(self._held + unsentOf(self._transport))
+
+    def look(self) -> None:
+        """Go on where the client has read everything, or there is room again."""
+        self.measure()
+        if not self.size or not self._budget.isOver(self._owner):
+            self._isBlocked = False
+            self._budget.unblock(self)
+            self._changed(not self._isPaused)
+
+    def close(self) -> None:
+        """The connection is closed, or the call is answered. Nothing is kept."""
+        self._budget.unblock(self)
+        self._transport = self._pause = self._resume = None
+        self._held = 0
+        self._set(0)
+
+    # IPushProducer
+
+    def pauseProducing(self) -> None:
+        """See C{IPushProducer}: the client does not read."""
+        self._isPaused = True
+        self._changed(not self._isBlocked)
+
+    def resumeProducing(self) -> None:
+        """See C{IPushProducer}: the client has read everything."""
+        self.measure()
+        if self._isPaused:
+            self._isPaused = False
+            self._changed(not self._isBlocked)
+
+    def stopProducing(self) -> None:
+        """See C{IPushProducer}: the connection is about to be lost."""
+
+    def _changed(self, isChange: bool) -> None:
+        call = self._pause if self._isPaused or self._isBlocked else self._resume
+        if isChange and call is not None:
+            call()
+
+    def _set(self, size: int) -> None:
+        change, self.size = size - self.size, size
+        if change:
+            self._budget.count(self, self._owner, change)
+
+
+class ByteBudget:
+    """
+    Bytes of one kind, over all connections.
+
+    @ivar total: the most bytes.
+    @ivar used: how many there are.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.used = 0
+
+    @property
+    def isFull(self) -> bool:
+        """Whether there are as many as there may be."""
+        return self.used >= self.total
+
+    def count(self) -> ByteCount:
+        """Count the bytes of a connection."""
+        return ByteCount(self)
+
+
+class ByteCount:
+    """
+    The bytes of one connection that count in a L{ByteBudget}.
+
+    @ivar size: how many they are.
+    """
+
+    __slots__ = ("_budget", "size")
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self.size = 0
+        self._budget = budget
+
+    @property
+    def isFull(self) -> bool:
+        """Whether there is no room for more, over all connections, and some are of this one."""
+        return self.size > 0 and self._budget.isFull
+
+    def add(self, size: int) -> None:
+        """Count so many more, or fewer."""
+        self.size += size
+        self._budget.used += size
+
+    def set(self, size: int) -> bool:
+        """
+        Count so many.
+
+        @return: C{False} where they are more than before, and there is no room for them. They count
+            all the same, until they are dropped.
+        """
+        grown = size - self.size
+        if grown:
+            self.add(grown)
+        return grown <= 0 or self._budget.used <= self._budget.total
+
+    def close(self) -> None:
+        """Count none: the connection is closed."""
+        self.add(-self.size)
+
+
+class Strangers:
+    """
+    The connections whose clients have not shaken hands by TLS, or not logged in, or not made a
+    request yet: bounded for each address and in all, each with a deadline. The bound is for clients
+    that open connections and say nothing.
+
+    Where all places are taken, the oldest connection of the address with the most has to go: a
+    client that logs in at once always finds a place.
+    """
+
+    def __init__(
+        self, clock: IReactorTime, total: int = MAX_STRANGERS, own: int = STRANGERS_OF_ONE
+    ) -> None:
+        """
+        @param own: the most of one address.
+        """
+        self._clock = clock
+        self._total = total
+        self._own = own
+        # All of them, the oldest first; and those of each address.
+        self._all: dict[Stranger, None] = {}
+        self._lanes: dict[str, dict[Stranger, None]] = {}
+        self._call: IDelayedCall | None = None
+        self.refused = 0
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._all)
+
+    def stop(self) -> None:
+        """Let go of the clock."""
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def admit(self, lane: str, abort: Callable[[], object]) -> Stranger | None:
+        """
+        Accept a connection.
+
+        @param lane: the client's network (L{networkOf<svcbroker.net.addresses.networkOf>}); empty
+            where it is not known, as behind a proxy, and then no address is bounded by itself.
+        @param abort: closes the connection at once.
+        @return: its place; C{None} where the address has as many as it may have.
+        """
+        own = self._lanes.get(lane, {})
+        if lane and len(own) >= self._own:
+            self.refused += 1
+            return None
+        if len(self._all) >= self._total:
+            most = max(self._lanes.values(), key=len)
+            self.refused += 1
+            next(iter(most)).drop()
+        stranger = Stranger(self, lane, self._clock.seconds() + PATIENCE, abort)
+        self._all[stranger] = None
+        self._lanes.setdefault(lane, {})[stranger] = None
+        if self._call is None:
+            self._call = self._clock.callLater(PATIENCE, self._sweep)
+        return stranger
+
+    def remove(self, stranger: Stranger) -> None:
+        """Give a place back. Called by L{Stranger}."""
+        del self._all[stranger]
+        own = self._lanes[stranger.lane]
+        del own[stranger]
+        if not own:
+            del self._lanes[stranger.lane]
+
+    def _sweep(self) -> None:
+        self._call = None
+        now = self._clock.seconds()
+        while self._all:
+            oldest = next(iter(self._all))
+            if oldest.deadline > now:
+                self._call = self._clock.callLater(oldest.deadline - now, self._sweep)
+                break
+            oldest.drop()
+
+
+class Stranger:
+    """
+    The place of a connection among L{Strangers}.
+
+    @ivar lane: the client's network.
+    @ivar deadline: when it has to be known, by the clock.
+    """
+
+    __slots__ = ("_abort", "_strangers", "deadline", "lane")
+
+    def __init__(
+        self, strangers: Strangers, lane: str, deadline: float, abort: Callable[[], object]
+    ) -> None:
+        self.lane = lane
+        self.deadline = deadline
+        self._strangers = strangers
+        self._abort: Callable[[], object] | None = abort
+
+    def leave(self) -> None:
+        """Give the place back: the client is known, or the connection is closed."""
+        if self._abort is not None:
+            self._abort = None
+            self._strangers.remove(self)
+
+    def drop(self) -> None:
+        """Close the connection."""
+        abort = self._abort
+        self.leave()
+        if abort is not None:
+            abort()

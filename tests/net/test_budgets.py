@@ -1,0 +1,390 @@
+"""
+Tests of L{svcbroker.net.budgets}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import CancelledError
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.errors import Overloaded
+from svcbroker.net import budgets
+from svcbroker.net.budgets import (
+    LOOK_EVERY,
+    PATIENCE,
+    QUANTUM,
+    READS_A_TURN,
+    READS_BESIDE_WRITES,
+    SHARE,
+    WRITES_A_TURN,
+    Lane,
+    OutputBudget,
+    Stranger,
+    Strangers,
+    WorkBudget,
+)
+
+
+class CountingClock(Clock):
+    """A clock that counts turns, as the daemon's reactor does."""
+
+    turns = 0
+
+    def turn(self) -> None:
+        """Make the calls that are due, but not those that they make; then read."""
+        calls: list[Any] = list(self.getDelayedCalls())
+        for call in [each for each in calls if each.getTime() <= self.seconds()]:
+            function, args, keywords = call.func, call.args, call.kw
+            call.cancel()
+            function(*args, **keywords)
+        self.turns += 1
+
+
+class WorkTestCase(SynchronousTestCase):
+    """
+    A budget on a clock that counts turns.
+    """
+
+    def setUp(self) -> None:
+        self.clock = CountingClock()
+        self.work = WorkBudget(self.clock)
+        self.done: list[str] = []
+
+    def unit(self, lane: Lane, seconds: float, isWrite: bool = False) -> bool:
+        """Do a unit of work, if it may be done."""
+        if not lane.begin(isWrite):
+            return False
+        self.clock.rightNow += seconds
+        lane.end()
+        return True
+
+    def wait(self, name: str, lane: Lane, seconds: float = 0.0, isWrite: bool = False) -> None:
+        """Have a unit of work done in a later turn."""
+
+        def work() -> None:
+            self.done.append(name)
+            self.unit(lane, seconds, isWrite)
+
+        lane.wait(work, isWrite)
+
+    def turn(self) -> list[str]:
+        """What is done in the next turn of the reactor."""
+        self.done.clear()
+        self.clock.turn()
+        return list(self.done)
+
+
+class WorkTests(WorkTestCase):
+    """
+    L{WorkBudget} and L{Lane}.
+    """
+
+    def test_aTurnHasABound(self) -> None:
+        lane = self.work.lane()
+        count = 0
+        while self.unit(lane, READS_A_TURN / 10):
+            count += 1
+        self.assertIn(count, (10, 11))
+        self.clock.turns += 1
+        self.assertTrue(self.unit(lane, 0))
+
+    def test_lanesShareTheBound(self) -> None:
+        self.assertTrue(self.unit(self.work.lane(), READS_A_TURN))
+        self.assertFalse(self.work.lane().begin(isWrite=False))
+
+    def test_publishesHaveABoundOfTheirOwn(self) -> None:
+        self.unit(self.work.lane(), READS_A_TURN)
+        self.assertTrue(self.unit(self.work.lane(), WRITES_A_TURN, isWrite=True))
+        self.assertFalse(self.work.lane().begin(isWrite=True))
+
+    def test_readsHaveLessWhileThereArePublishes(self) -> None:
+        self.unit(self.work.lane(), 0, isWrite=True)
+        self.assertTrue(self.unit(self.work.lane(), READS_BESIDE_WRITES))
+        self.assertFalse(self.work.lane().begin(isWrite=False))
+
+    def test_aUnitEndsWhereTheNextBegins(self) -> None:
+        one, other = self.work.lane(), self.work.lane()
+        one.begin(isWrite=False)
+        self.clock.rightNow += 0.001
+        other.begin(isWrite=False)
+        self.clock.rightNow += 0.002
+        other.end()
+        self.assertAlmostEqual(one.used, 0.001)
+        self.assertAlmostEqual(other.used, 0.002)
+
+    def test_publishesComeFirst(self) -> None:
+        self.wait("read", self.work.lane())
+        self.wait("write", self.work.lane(), isWrite=True)
+        self.assertEqual(self.turn(), ["write", "read"])
+
+    def test_whoHasUsedLeastComesFirst(self) -> None:
+        lanes = [self.work.lane() for _ in range(3)]
+        for number, lane in enumerate(lanes):
+            lane.used = 3.0 - number
+            self.wait(str(number), lane)
+        self.assertEqual(self.turn(), ["2", "1", "0"])
+
+    def test_idleTimeIsNotSavedUp(self) -> None:
+        busy = self.work.lane()
+        busy.used = 5.0
+        self.wait("busy", busy)
+        self.turn()
+        late = self.work.lane()
+        late.wait(lambda: None, isWrite=False)
+        self.assertEqual(late.used, 5.0)
+
+    def test_whatDoesNotFitWaitsForTheNextTurn(self) -> None:
+        for name in "abc":
+            self.wait(name, self.work.lane(), READS_A_TURN)
+        self.assertEqual([self.turn() for _ in range(4)], [["a"], ["b"], ["c"], []])
+
+    def test_whoeverIsServedGoesOnlySoFarWhileOthersWait(self) -> None:
+        greedy, other = self.work.lane(), self.work.lane()
+        units = []
+
+        def work() -> None:
+            while self.unit(greedy, QUANTUM / 2):
+                units.append(greedy)
+
+        greedy.wait(work, isWrite=False)
+        self.wait("other", other)
+        self.turn()
+        self.assertLessEqual(len(units), 4)
+
+    def test_readsOfATurnShareItsTimeWithWhatHasWaited(self) -> None:
+        self.wait("a", self.work.lane(), READS_A_TURN)
+        self.turn()
+        self.assertFalse(self.work.lane().begin(isWrite=False))
+
+    def test_aClosedConnectionWaitsForNothing(self) -> None:
+        lane = self.work.lane()
+        self.wait("a", lane)
+        lane.stop()
+        self.assertEqual(self.turn(), [])
+
+    def test_turnIsADeferred(self) -> None:
+        lane = self.work.lane()
+        first, second = lane.turn(False), lane.turn(False)
+        second.cancel()
+        self.failureResultOf(second, CancelledError)
+        self.turn()
+        self.successResultOf(first)
+
+    def test_failureIsLoggedAndOthersGoOn(self) -> None:
+        self.work.lane().wait(lambda: 1 / 0, isWrite=False)
+        self.wait("a", self.work.lane())
+        self.assertEqual(self.turn(), ["a"])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_clockThatIsSetBackGivesNoTimeBack(self) -> None:
+        lane = self.work.lane()
+        self.unit(lane, -5)
+        self.assertEqual(lane.used, 0)
+
+    def test_anyReactorHasTurns(self) -> None:
+        """One that does not count them has a delayed call for each with work."""
+        clock: Any = Clock()
+        work = WorkBudget(clock)
+        lane = work.lane()
+        lane.begin(isWrite=False)
+        clock.rightNow += READS_A_TURN
+        lane.end()
+        self.assertFalse(lane.begin(isWrite=False))
+        clock.advance(0)
+        self.assertTrue(lane.begin(isWrite=False))
+        self.assertEqual(clock.getDelayedCalls(), [])
+
+    def test_stopLeavesNothingWithTheReactor(self) -> None:
+        self.wait("a", self.work.lane())
+        self.work.stop()
+        self.assertEqual((self.turn(), self.clock.getDelayedCalls()), ([], []))
+
+
+class OutputTests(SynchronousTestCase):
+    """
+    L{OutputBudget} and L{Unsent}, over transports that say how much they keep.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.budget = OutputBudget(self.clock, 400)
+        self.patch(budgets, "unsentOf", lambda transport: transport.kept)
+        self.calls: list[str] = []
+
+    def connect(self, owner: str) -> tuple[Any, Any]:
+        """A connection: its transport and its bytes."""
+        transport: Any = StringTransport()
+        transport.kept = 0
+        call: Callable[[str], Any] = lambda name: partial(self.calls.append, f"{owner} {name}")  # noqa: E731
+        return transport, self.budget.unsent(owner, transport, call("pauses"), call("resumes"))
+
+    def write(self, transport: Any, unsent: Any, size: int) -> None:
+        transport.kept += size
+        unsent.written()
+
+    def test_keptBytesCountUntilTheyAreSent(self) -> None:
+        transport, unsent = self.connect("a")
+        self.write(transport, unsent, 50)
+        self.assertEqual((self.budget.used, unsent.size), (50, 50))
+        transport.kept = 10
+        self.assertEqual(self.budget.measure(), 10)
+        unsent.close()
+        self.assertEqual(self.budget.used, 0)
+
+    def test_anOwnerHasAShare(self) -> None:
+        self.assertEqual(self.budget.own * SHARE, self.budget.total)
+        transport, unsent = self.connect("a")
+        self.write(transport, unsent, 100)
+        _, another = self.connect("a")
+        self.assertRaises(Overloaded, another.check)
+        _, other = self.connect("b")
+        other.check()
+
+    def test_allTogetherHaveABound(self) -> None:
+        for owner in "abcd":
+            self.write(*self.connect(owner), 100)
+        _, other = self.connect("e")
+        self.assertRaises(Overloaded, other.check)
+
+    def test_smallAnswersAreRefusedOnlyWhereOthersWait(self) -> None:
+        transport, unsent = self.connect("a")
+        self.write(transport, unsent, 100)
+        self.assertRaises(Overloaded, unsent.check, isSmall=True)
+        _, another = self.connect("a")
+        another.check(isSmall=True)
+
+    def test_whatWasReadMeanwhileIsFoundBeforeARefusal(self) -> None:
+        transport, unsent = self.connect("a")
+        self.write(transport, unsent, 100)
+        transport.kept = 0
+        _, another = self.connect("a")
+        another.check()
+
+    def test_allAreAskedNowAndThenAlone(self) -> None:
+        """The look at all connections takes time with each of them."""
+        transport, unsent = self.connect("a")
+        self.write(transport, unsent, 100)
+        _, another = self.connect("a")
+        self.assertRaises(Overloaded, another.check)
+        transport.kept = 0
+        self.assertRaises(Overloaded, another.check)
+        self.clock.advance(LOOK_EVERY)
+        another.check()
+
+    def test_overTheBudgetAConnectionIsPausedUntilItsClientReads(self) -> None:
+        transport, unsent = self.connect("a")
+        self.write(transport, unsent, 99)
+        self.assertEqual(self.calls, [])
+        self.write(transport, unsent, 1)
+        self.assertEqual(self.calls, ["a pauses"])
+        transport.kept = 0
+        self.clock.advance(LOOK_EVERY)
+        self.assertEqual(self.calls, ["a pauses", "a resumes"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_roomThatOthersMakeResumesAConnection(self) -> None:
+        one, other = self.connect("a"), self.connect("a")
+        self.write(*one, 60)
+        self.write(*other, 60)
+        self.assertEqual(self.calls, ["a pauses"])
+        one[1].close()
+        self.clock.advance(LOOK_EVERY)
+        self.assertEqual(self.calls, ["a pauses", "a resumes"])
+
+    def test_fullTransportAndBudgetArePausedForOnce(self) -> None:
+        transport, unsent = self.connect("a")
+        transport.kept = 100
+        unsent.pauseProducing()
+        unsent.written()
+        self.assertEqual(self.calls, ["a pauses"])
+        transport.kept = 0
+        unsent.resumeProducing()
+        self.assertEqual(self.calls, ["a pauses"])
+        self.clock.advance(LOOK_EVERY)
+        self.assertEqual(self.calls, ["a pauses", "a resumes"])
+
+    def test_heldBytesCountUntilTheyAreReleased(self) -> None:
+        transport, unsent = self.connect("a")
+        unsent.hold(30)
+        self.assertEqual((unsent.held, self.budget.used, unsent.room), (30, 30, 70))
+        self.write(transport, unsent, 20)
+        self.assertEqual(self.budget.used, 50)
+        unsent.release()
+        self.assertEqual((unsent.held, self.budget.used), (0, 20))
+
+    def test_bytesMoveToTheOwnerThatLogsIn(self) -> None:
+        transport, unsent = self.connect("address")
+        self.write(transport, unsent, 100)
+        unsent.belongTo("account")
+        self.assertFalse(self.budget.isOver("address"))
+        self.assertTrue(self.budget.isOver("account"))
+        unsent.close()
+        self.assertEqual(self.budget._owners, {})
+
+    def test_stopLeavesNothingWithTheReactor(self) -> None:
+        self.write(*self.connect("a"), 100)
+        self.budget.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class StrangersTests(SynchronousTestCase):
+    """
+    L{Strangers}.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.strangers = Strangers(self.clock, total=4, own=3)
+        self.aborted: list[str] = []
+
+    def admit(self, lane: str, name: str = "") -> Stranger | None:
+        return self.strangers.admit(lane, partial(self.aborted.append, name))
+
+    def test_anAddressHasABound(self) -> None:
+        for _ in range(3):
+            self.assertIsNotNone(self.admit("a"))
+        self.assertIsNone(self.admit("a"))
+        self.assertIsNotNone(self.admit("b"))
+        self.assertEqual((len(self.strangers), self.strangers.refused), (4, 1))
+
+    def test_theOldestOfTheGreediestHasToGo(self) -> None:
+        self.admit("b", "b1")
+        for name in ("a1", "a2", "a3"):
+            self.admit("a", name)
+        self.assertIsNotNone(self.admit("c", "c1"))
+        self.assertEqual((self.aborted, len(self.strangers)), (["a1"], 4))
+
+    def test_whoIsKnownGivesItsPlaceBack(self) -> None:
+        for _ in range(10):
+            stranger = self.admit("a")
+            assert stranger is not None
+            stranger.leave()
+            stranger.leave()
+        self.assertEqual(len(self.strangers), 0)
+        self.clock.advance(PATIENCE)
+        self.assertEqual((self.aborted, self.clock.getDelayedCalls()), ([], []))
+
+    def test_whoStaysUnknownIsClosedInTime(self) -> None:
+        self.admit("a", "first")
+        self.clock.advance(1)
+        self.admit("a", "second")
+        self.clock.advance(PATIENCE - 1)
+        self.assertEqual(self.aborted, ["first"])
+        self.clock.advance(1)
+        self.assertEqual(self.aborted, ["first", "second"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_clientsOfAProxyShareTheBoundOfAll(self) -> None:
+        for _ in range(4):
+            self.assertIsNotNone(self.admit(""))
+
+    def test_stopLeavesNothingWithTheReactor(self) -> None:
+        self.admit("a")
+        self.strangers.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
