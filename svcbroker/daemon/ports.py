@@ -34,7 +34,7 @@ from twisted.logger import Logger
 from zope.interface import directlyProvides, implementer, providedBy
 
 from ..net.addresses import addressText, isLoopback, networkOf
-from ..net.budgets import Budgets, Strangers
+from ..net.budgets import TLS_WEIGHT, Budgets, Strangers
 from ..net.inherited import InheritedEndpoint, inheritedEndpoint
 from ..net.pem import CertificateError
 from ..net.proxied import ProxiedEndpoint
@@ -170,7 +170,7 @@ class PortPlan:
     @property
     def certificates(self) -> ServerCertificates | None:
         """The certificates that can be renewed while it listens; C{None} where there are none."""
-        return None if self.tls is None else self.tls.certificates
+        return getattr(self._unproxied, "certificates", None)
 
     @property
     def tls(self) -> TLSServerEndpoint | None:
@@ -209,15 +209,21 @@ class GatedFactory:
     """
 
     def __init__(
-        self, name: str, strangers: Strangers | None = None, isProxied: bool = False
+        self,
+        name: str,
+        strangers: Strangers | None = None,
+        isProxied: bool = False,
+        weight: int = 1,
     ) -> None:
         """
         @param name: what is served.
         @param strangers: bounds the connections whose clients are not known yet.
         @param isProxied: whether they all come from the address of a proxy.
+        @param weight: what each counts there.
         """
         self._name = name
         self._isProxied = isProxied
+        self._weight = weight
         self._strangers = strangers
         self._factory: Any = None
 
@@ -251,7 +257,8 @@ class GatedFactory:
         protocol: Any = self._factory.buildProtocol(addr)
         if self._strangers is not None and hasattr(protocol, "stranger"):
             lane = "" if self._isProxied else networkOf(getattr(addr, "host", ""))
-            protocol.stranger = self._strangers.admit(lane, partial(_abort, ref(protocol)))
+            abort = partial(_abort, ref(protocol))
+            protocol.stranger = self._strangers.admit(lane, abort, self._weight)
             if protocol.stranger is None:
                 return None
         made: IProtocol | None = protocol
@@ -285,7 +292,8 @@ class Port:
         """
         self.plan = plan
         isProxied = isinstance(plan.endpoint, ProxiedEndpoint)
-        self.factory = GatedFactory(plan.name, budgets.strangers, isProxied)
+        weight = 1 if plan.tls is None else TLS_WEIGHT
+        self.factory = GatedFactory(plan.name, budgets.strangers, isProxied, weight)
         if plan.tls is not None:
             plan.tls.work = budgets.work
         self.address = ""

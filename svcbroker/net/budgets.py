@@ -53,11 +53,17 @@ MAX_INPUT: Final = 128 * 1024 * 1024
 MAX_WINDOWS: Final = 256 * 1024 * 1024
 """The bytes of what is not acknowledged yet, likewise."""
 
-MAX_STRANGERS: Final = 1024
-"""The most connections whose clients have not shaken hands or logged in. One of TLS takes 80 kB."""
+STRANGER_BYTES: Final = 16 * 1024
+"""What a connection takes whose client is not known yet, in bytes of memory."""
 
-STRANGERS_OF_ONE: Final = 256
-"""The most of them from one address."""
+TLS_WEIGHT: Final = 5
+"""How many times as much it takes with TLS."""
+
+MAX_STRANGERS: Final = 4096
+"""The most connections whose clients have not shaken hands or logged in; a fifth of it with TLS."""
+
+STRANGERS_OF_ONE: Final = 1024
+"""The most of them from one address, likewise."""
 
 PATIENCE: Final = 15.0
 """How long a client may take to shake hands and to log in, in seconds."""
@@ -678,20 +684,25 @@ class Strangers:
 
     Where all places are taken, the oldest connection of the address with the most has to go: a
     client that logs in at once always finds a place.
+
+    @ivar refused: how many were refused, or had to go.
     """
 
     def __init__(
         self, clock: IReactorTime, total: int = MAX_STRANGERS, own: int = STRANGERS_OF_ONE
     ) -> None:
         """
-        @param own: the most of one address.
+        @param total: the sum of their weights.
+        @param own: the most of it that one address may have.
         """
         self._clock = clock
         self._total = total
         self._own = own
-        # All of them, the oldest first; and those of each address.
+        # All of them, the oldest first; and those of each address, with the sum of their weights.
         self._all: dict[Stranger, None] = {}
         self._lanes: dict[str, dict[Stranger, None]] = {}
+        self._weights: Counter[str] = Counter()
+        self._sum = 0
         self._call: IDelayedCall | None = None
         self.refused = 0
 
@@ -705,37 +716,42 @@ class Strangers:
             self._call.cancel()
             self._call = None
 
-    def admit(self, lane: str, abort: Callable[[], object]) -> Stranger | None:
+    def admit(self, lane: str, abort: Callable[[], object], weight: int = 1) -> Stranger | None:
         """
         Accept a connection.
 
         @param lane: the client's network (L{networkOf<svcbroker.net.addresses.networkOf>}); empty
             where it is not known, as behind a proxy, and then no address is bounded by itself.
         @param abort: closes the connection at once.
+        @param weight: L{TLS_WEIGHT} for a connection with TLS.
         @return: its place; C{None} where the address has as many as it may have.
         """
-        own = self._lanes.get(lane, {})
-        if lane and len(own) >= self._own:
+        if lane and self._weights.get(lane, 0) + weight > self._own:
             self.refused += 1
             return None
-        if len(self._all) >= self._total:
-            most = max(self._lanes.values(), key=len)
+        while self._all and self._sum + weight > self._total:
+            greediest = max(self._weights, key=self._weights.__getitem__)
             self.refused += 1
-            next(iter(most)).drop()
-        stranger = Stranger(self, lane, self._clock.seconds() + PATIENCE, abort)
+            next(iter(self._lanes[greediest])).drop()
+        stranger = Stranger(self, lane, weight, self._clock.seconds() + PATIENCE, abort)
         self._all[stranger] = None
         self._lanes.setdefault(lane, {})[stranger] = None
+        self._weights[lane] += weight
+        self._sum += weight
         if self._call is None:
             self._call = self._clock.callLater(PATIENCE, self._sweep)
         return stranger
 
     def remove(self, stranger: Stranger) -> None:
         """Give a place back. Called by L{Stranger}."""
+        lane = stranger.lane
         del self._all[stranger]
-        own = self._lanes[stranger.lane]
+        self._sum -= stranger.weight
+        self._weights[lane] -= stranger.weight
+        own = self._lanes[lane]
         del own[stranger]
         if not own:
-            del self._lanes[stranger.lane]
+            del self._lanes[lane], self._weights[lane]
 
     def _sweep(self) -> None:
         self._call = None
@@ -753,15 +769,22 @@ class Stranger:
     The place of a connection among L{Strangers}.
 
     @ivar lane: the client's network.
+    @ivar weight: what it counts.
     @ivar deadline: when it has to be known, by the clock.
     """
 
-    __slots__ = ("_abort", "_strangers", "deadline", "lane")
+    __slots__ = ("_abort", "_strangers", "deadline", "lane", "weight")
 
     def __init__(
-        self, strangers: Strangers, lane: str, deadline: float, abort: Callable[[], object]
+        self,
+        strangers: Strangers,
+        lane: str,
+        weight: int,
+        deadline: float,
+        abort: Callable[[], object],
     ) -> None:
         self.lane = lane
+        self.weight = weight
         self.deadline = deadline
         self._strangers = strangers
         self._abort: Callable[[], object] | None = abort

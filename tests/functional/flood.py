@@ -1,9 +1,9 @@
 """
 Log-ins with wrong passwords, very many at a time, as a program of its own.
 
-C{python flood.py COUNT PID HTTP-PORT STOMP-PORT MQTT-PORT} opens COUNT connections from 127.0.0.1
-in all, and sends credentials on all of them while the daemon, which has this process id, is
-stopped: when it goes on, everything has arrived. Behind them come a log-in of a known account from
+C{python flood.py COUNT PID HTTP-PORT STOMP-PORT MQTT-PORT} opens COUNT connections in all, as many
+from an address as may wait for a log-in, and sends credentials on all of them while the daemon,
+which has this process id, is stopped: when it goes on, everything has arrived. Behind them come a log-in of a known account from
 127.0.0.2, and a publish by another account whose log-in the daemon remembers. It writes, line by
 line, how many connections were answered or closed, and after how many of them these two were
 answered: what comes together is counted in the order in which it has come.
@@ -23,6 +23,8 @@ USER, OTHER, WRONG = "ann", "bob", "wrong"
 """Two accounts, whose passwords are their names, and a password of none."""
 PIECE = 200
 """Connections that are opened at a time."""
+OF_ONE = 900
+"""Connections of each address."""
 STEP = 100
 """Of how many answers a line is written."""
 
@@ -65,7 +67,8 @@ async def main(count: int, daemon: int, *ports: int) -> None:
 
     async def connect(number: int) -> None:
         kind = number % len(ports)
-        reader, writer = await asyncio.open_connection("127.0.0.1", ports[kind])
+        own = (f"127.0.0.{3 + number // OF_ONE}", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", ports[kind], local_addr=own)
         connections.append((reader, writer, attempts()[kind]))
 
     for start in range(0, count, PIECE):

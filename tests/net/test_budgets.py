@@ -343,8 +343,8 @@ class StrangersTests(SynchronousTestCase):
         self.strangers = Strangers(self.clock, total=4, own=3)
         self.aborted: list[str] = []
 
-    def admit(self, lane: str, name: str = "") -> Stranger | None:
-        return self.strangers.admit(lane, partial(self.aborted.append, name))
+    def admit(self, lane: str, name: str = "", weight: int = 1) -> Stranger | None:
+        return self.strangers.admit(lane, partial(self.aborted.append, name), weight)
 
     def test_anAddressHasABound(self) -> None:
         for _ in range(3):
@@ -379,6 +379,15 @@ class StrangersTests(SynchronousTestCase):
         self.clock.advance(1)
         self.assertEqual(self.aborted, ["first", "second"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_heavyOnesCountMore(self) -> None:
+        self.admit("a", "a1")
+        self.admit("b", "b1", weight=3)
+        self.assertIsNone(self.admit("b", weight=3))
+        self.admit("c", "c1", weight=2)
+        self.assertEqual(self.aborted, ["b1"])
+        self.admit("c", "c2")
+        self.assertEqual(self.aborted, ["b1"])
 
     def test_clientsOfAProxyShareTheBoundOfAll(self) -> None:
         for _ in range(4):

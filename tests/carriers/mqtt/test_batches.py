@@ -409,7 +409,7 @@ class TemplateTests(SynchronousTestCase):
         self.assertEqual(
             frames, [Publish("t", b"abc", 1, packetId=packetId) for packetId in packetIds]
         )
-        self.assertEqual(window._bytes, 12)
+        self.assertEqual(window._bytes.size, 12)
         self.assertIsNone(template.packetIds)
         client.send(*map(Puback, packetIds))
-        self.assertEqual((window.all(), window._bytes), ({}, 0))
+        self.assertEqual((window.all(), window._bytes.size), ({}, 0))

@@ -146,7 +146,7 @@ class RetainedTests(SynchronousTestCase):
 
     def test_replaysAreCutIntoSlices(self) -> None:
         """However many are asked for, one turn of the reactor sends a bounded number."""
-        server, client = self.replaying(300)
+        server, client = self.replaying(3 * REPLAY_STEPS)
         sent = []
         while server.turn():
             client.look()
@@ -154,7 +154,7 @@ class RetainedTests(SynchronousTestCase):
             client.packets.clear()
         # The slice of one turn may be written with that of the next.
         self.assertLessEqual(max(sent), 2 * REPLAY_STEPS)
-        self.assertGreaterEqual(sum(sent), 500)
+        self.assertGreaterEqual(sum(sent), 3 * REPLAY_STEPS)
 
     def test_replayWaitsForItsReader(self) -> None:
         """A client that does not read is sent no more of a replay."""
