@@ -422,7 +422,7 @@ class Broker:
         if principal.isEverything:
             page = await self._timeouts.wait(ledger.listTopics(offset, size))
         else:
-            given = (offset, size, self._timeouts, self.clock)
+            given = (offset, size, self._timeouts, self.budgets.work)
             page = await listVisible(principal, ledger, *given)
         return NumberedPage(page=page, index=pageIndex, size=size)
 

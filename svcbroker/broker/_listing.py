@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
-
 from ..access import Principal
 from ..interfaces import ILedger
 from ..model import Page, Topic
+from ..net.budgets import WorkBudget
 from ._timeouts import TimeoutQueue
 
 _STEP: Final = 500
-"""How many topics are looked at in one turn of the reactor."""
+"""How many topics are looked at without a look at the time."""
 
 
 async def listVisible(
@@ -24,15 +22,18 @@ async def listVisible(
     offset: int,
     size: int,
     timeouts: TimeoutQueue,
-    clock: IReactorTime,
+    work: WorkBudget,
 ) -> Page[Topic]:
     """
-    The page of a principal that may not know of all topics. All of them are looked at, a few in
-    each turn of the reactor.
+    The page of a principal that may not know of all topics. All of them are looked at, a few at a
+    time.
+
+    @param work: says when there is time for more.
     """
     found: list[Topic] = []
     visible = position = 0
     generation = -1
+    lane = work.lane()
     while True:
         part = await timeouts.wait(ledger.listTopics(position, _STEP))
         if principal.generation != generation:
@@ -45,4 +46,4 @@ async def listVisible(
         position += _STEP
         if position >= part.total:
             return Page(items=found, total=visible)
-        await deferLater(clock, 0)
+        await lane.turn(isWrite=False)

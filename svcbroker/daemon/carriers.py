@@ -186,7 +186,7 @@ def makeCarriers(
         maxLevels=config.maxLevels,
         maxOwnPositions=config.maxPositions,
         positionExpiry=config.positionExpiry,
-        output=budgets.output,
+        budgets=budgets,
     )
     audit: AuditTrail | None = None
     if config.auditTopic and plan.access.hasAccounts:

@@ -205,6 +205,7 @@ class BrokerService(Service):
                 runInThread=thread.run,
                 runBriefly=thread.runBriefly,
                 maxContent=self._plan.maxContent,
+                turn=lambda: dependencies.budgets.work.lane().turn(isWrite=False),
             )
         )
         try:

@@ -7,12 +7,14 @@ How ledgers are plugged in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from attrs import Factory, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.plugin import IPlugin
 from zope.interface import Attribute, Interface
 
@@ -45,6 +47,8 @@ class LedgerContext:
         takes to hear of it, such as storing a block. It may run on the reactor thread, and its
         Deferred may have fired when it is returned. By default it is C{runInThread}.
     @ivar maxContent: the largest content in bytes that the broker lets in.
+    @ivar turn: fires when a read that takes long may go on. The daemon shares the time of a turn of
+        the reactor among all that clients ask for. By default it is the next turn.
     """
 
     group: str
@@ -57,6 +61,9 @@ class LedgerContext:
         lambda self: self.runInThread, takes_self=True
     )
     maxContent: int
+    turn: Callable[[], Deferred[None]] = Factory(
+        lambda self: partial(deferLater, self.reactor, 0), takes_self=True
+    )
 
 
 class ILedgerFactory(IPlugin, Interface):

@@ -10,14 +10,12 @@ from typing import Any, TypeVar
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from ..archive import Certificates, Eraser, Prover, exportPart
 from ..chain import ChainState, Genesis, Malformed
 from ..errors import BrokerError, LedgerUnavailable, ParameterInvalid
-from ..interfaces import IBlockObserver
+from ..interfaces import IBlockObserver, LedgerContext
 from ..model import (
     Block,
     BlockRecord,
@@ -73,17 +71,15 @@ class StoredLedger:
 
     _log = Logger()
 
-    def __init__(
-        self, group: str, reactor: IReactorTime, runInThread: Callable[..., Deferred[Any]]
-    ) -> None:
+    def __init__(self, context: LedgerContext) -> None:
         """
-        @param reactor: gets its turn in the middle of a long search.
-        @param runInThread: runs blocking disk work, one call after the other.
+        @param context: what it lives on.
         """
-        self.group = group
+        self.group = context.group
         self.chain = b""
-        self._reactor = reactor
-        self._runInThread = runInThread
+        self._reactor = context.reactor
+        self._runInThread = context.runInThread
+        self._turn = context.turn
         self._observers = Observers()
         self._logged: set[str] = set()
         self._loggedAt = -LOG_PERIOD
@@ -244,4 +240,4 @@ class StoredLedger:
         return LedgerUnavailable("the ledger's disk cannot be read")
 
     def _yieldToReactor(self) -> Deferred[None]:
-        return deferLater(self._reactor, 0, self._checkOpen)
+        return self._turn().addCallback(lambda _: self._checkOpen())

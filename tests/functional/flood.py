@@ -3,10 +3,10 @@ Log-ins with wrong passwords, very many at a time, as a program of its own.
 
 C{python flood.py COUNT PID HTTP-PORT STOMP-PORT MQTT-PORT} opens COUNT connections in all, as many
 from an address as may wait for a log-in, and sends credentials on all of them while the daemon,
-which has this process id, is stopped: when it goes on, everything has arrived. Behind them come a log-in of a known account from
-127.0.0.2, and a publish by another account whose log-in the daemon remembers. It writes, line by
-line, how many connections were answered or closed, and after how many of them these two were
-answered: what comes together is counted in the order in which it has come.
+which has this process id, is stopped: when it goes on, everything has arrived. Behind them come a
+log-in of a known account from 127.0.0.2, and a publish by another account whose log-in the daemon
+remembers. It writes, line by line, how many connections were answered or closed, and after how many
+of them these two were answered: what comes together is counted in the order in which it has come.
 """
 
 from __future__ import annotations

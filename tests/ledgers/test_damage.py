@@ -20,6 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.archive import loadChain
 from svcbroker.chain import Kind, Malformed, TransactionReceipt, encodeReceipts
 from svcbroker.errors import EventNotFound, LedgerUnavailable
+from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers import _verifying
 from svcbroker.ledgers._reader import ChainReader
 from svcbroker.ledgers._stored import LOG_PERIOD, MAX_REASONS, StoredLedger
@@ -402,7 +403,16 @@ class LoggingTests(DamageTestCase):
         """The ledger of the file as it is now."""
         store = Store.open(self.path)
         self.addCleanup(store.close)
-        ledger = _Ledger("1", self.clock, maybeDeferred)
+        context = LedgerContext(
+            group="1",
+            directory=self.path.parent,
+            reactor=self.clock,
+            now=self.clock.seconds,
+            entropy=bytes,
+            runInThread=maybeDeferred,
+            maxContent=1,
+        )
+        ledger = _Ledger(context)
         ledger._openReads(self.genesis, self.state, store)
         return ledger
 

@@ -12,7 +12,6 @@ from uuid import UUID
 from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -30,7 +29,7 @@ from ...model import (
     isPattern,
 )
 from ...net.addresses import ownerOf
-from ...net.budgets import OutputBudget
+from ...net.budgets import Budgets
 from ...net.deferreds import asDeferred
 from .._dependencies import IDurableSubscriptions, ISubscriptionDirectory
 from .._groups import Groups
@@ -86,7 +85,7 @@ class Subscriptions:
         maxLevels: int = MAX_LEVELS,
         maxOwnPositions: int = MAX_OWN_POSITIONS,
         positionExpiry: int = 0,
-        output: OutputBudget | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         """
         @param ledgers: the ledgers by the id of their group.
@@ -96,8 +95,10 @@ class Subscriptions:
         @param maxLevels: the most levels of a pattern.
         @param maxOwnPositions: how many positions one owner may have made.
         @param positionExpiry: how many days a position is kept that is not used; 0 for ever.
-        @param output: bounds what is read for answers; C{None} makes a bound of its own.
+        @param budgets: bound what is read for answers, and the time that lists take; C{None} makes
+            budgets of its own.
         """
+        budgets = Budgets.of(reactor) if budgets is None else budgets
         self.counts: Counter[tuple[str, bool]] = Counter()
         self._groups = Groups(ledgers)
         self._turns = HistoryTurns(reactor)
@@ -105,6 +106,7 @@ class Subscriptions:
             group: Follower(ledger, reactor, self._turns) for group, ledger in self._groups.items()
         }
         self._reactor = reactor
+        self._work = budgets.work
         self._now = now
         self._entropy = entropy
         self._positions = MemoryPositions() if positions is None else positions
@@ -118,7 +120,7 @@ class Subscriptions:
             reactor,
             now,
             self._checkFilter,
-            OutputBudget(reactor) if output is None else output,
+            budgets.output,
         )
         self._live: dict[str, LogSubscription] = {}
         self._reserved: set[str] = set()
@@ -448,6 +450,7 @@ class Subscriptions:
     ) -> Sequence[SubscriptionRecord]:
         """See L{ISubscriptionDirectory}."""
         records = []
+        lane = self._work.lane()
         for number, subscription in enumerate(tuple(self._live.values()), 1):
             isOwn = subscription.principal.name == principal.name
             isSeen = isOwn or principal.may(Action.OPERATE, subscription.group)
@@ -455,5 +458,5 @@ class Subscriptions:
             if isLive and isSeen and group in (None, subscription.group):
                 records.append(await subscription.record())
             if not number % LISTED_AT_ONCE:
-                await deferLater(self._reactor, 0)
+                await lane.turn(isWrite=False)
         return records

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from attrs import define
 
@@ -20,6 +21,9 @@ from .messages import MessageHeads, encodedEvents
 from .settings import StompSettings
 from .transactions import Acknowledgement
 from .window import Account, AckMode, Waiting, Window
+
+MESSAGES_AT_ONCE: Final = 1000
+"""How many messages are sent without a look at the time: some milliseconds."""
 
 
 @define(eq=False)
@@ -221,8 +225,7 @@ class Deliveries:
         if acknowledgement.isGood:
             self.effects.append(Acknowledge(subscription.number, events))
         else:
-            encode = self._dialect.encodeEvent
-            window.again(Waiting(event, encode(event, self.version), True) for event in events)
+            window.again(Waiting(event, None, True) for event in events)
         self._due[subscription.number] = subscription
         self._roomMade(wasFull)
 
@@ -233,22 +236,21 @@ class Deliveries:
         self._isStalled = isStalled
         self._due.update(self._byNumber)
 
-    def flow(self) -> None:
+    def flow(self) -> bool:
         """
         Send what may be sent, and tell the broker of whom it may hand over more. Called once
         after everything that arrived together.
+
+        @return: whether there is more to send, which would take too long now.
         """
         due, self._due = self._due, {}
+        left = MESSAGES_AT_ONCE
         for subscription in due.values():
-            if subscription.window is not None and not self._isStalled and subscription.hasBegun:
-                heads = subscription.heads
-                assert heads is not None
-                sent, dropped = subscription.window.send(subscription.mayRead)
-                self.output.extend(
-                    heads.message(waiting.encoded, waiting.isRedelivered) for waiting in sent
-                )
-                if dropped:
-                    self.effects.append(Acknowledge(subscription.number, dropped))
+            window = subscription.window
+            if window is not None and not self._isStalled and subscription.hasBegun:
+                left -= self._send(subscription, window, left)
+                if not window.isIdle and window.isOpen:
+                    self._due[subscription.number] = subscription
             wantsFlow = not self._isStalled and subscription.takesMore
             if wantsFlow is not subscription.isFlowing:
                 subscription.isFlowing = wantsFlow
@@ -256,6 +258,20 @@ class Deliveries:
                 self.effects.append(change(subscription.number))
         if self._account.isFull:
             self._pauseAll()
+        return bool(self._due)
+
+    def _send(self, subscription: StompSubscription, window: Window, limit: int) -> int:
+        """Send what a subscription may send, and tell how many events that were."""
+        heads, version, encode = subscription.heads, self.version, self._dialect.encodeEvent
+        assert heads is not None
+        sent, dropped = window.send(subscription.mayRead, limit)
+        self.output.extend(
+            heads.message(encoded or encode(event, version), isRedelivered)
+            for event, encoded, isRedelivered in sent
+        )
+        if dropped:
+            self.effects.append(Acknowledge(subscription.number, dropped))
+        return len(sent) + len(dropped)
 
     def _roomMade(self, wasFull: bool) -> None:
         if wasFull and not self._account.isFull:

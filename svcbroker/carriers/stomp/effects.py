@@ -23,7 +23,7 @@ class Write:
 
 @frozen
 class Proceed:
-    """Call C{Session.goOn}: there may be more frames, and those before have taken some time."""
+    """Call C{Session.goOn} in a while: there may be more frames, or messages to be sent."""
 
 
 @frozen

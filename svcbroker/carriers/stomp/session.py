@@ -219,7 +219,7 @@ class Session:
         return self._go(now)
 
     def goOn(self, now: float) -> list[Effect]:
-        """L{Proceed}: there is time for more frames."""
+        """L{Proceed}: there is time for more frames and messages."""
         return self._go(now)
 
     def stall(self, isStalled: bool, now: float) -> list[Effect]:
@@ -279,8 +279,8 @@ class Session:
             if frames == FRAMES_AT_ONCE:
                 self._effects.append(Proceed())
                 break
-        if self.state is not State.CLOSED and frames < FRAMES_AT_ONCE:
-            self._deliveries.flow()
+        if self.state is not State.CLOSED and frames < FRAMES_AT_ONCE and self._deliveries.flow():
+            self._effects.append(Proceed())
         effects = list(self._effects)
         self._effects.clear()
         if self._output:

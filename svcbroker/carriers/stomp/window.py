@@ -29,10 +29,13 @@ class AckMode(Enum):
 
 
 class Waiting(NamedTuple):
-    """An event that waits to be sent, and whether it was sent before."""
+    """
+    An event that waits to be sent, and whether it was sent before. One that was is encoded anew:
+    an acknowledgement may be for ten thousand.
+    """
 
     event: Event
-    encoded: EncodedEvent
+    encoded: EncodedEvent | None
     isRedelivered: bool
 
 
@@ -96,16 +99,19 @@ class Window:
         """Events are to be sent after all others."""
         self._waiting.extend(waiting)
 
-    def send(self, mayRead: Callable[[Event], bool]) -> tuple[list[Waiting], list[Event]]:
+    def send(
+        self, mayRead: Callable[[Event], bool], limit: int
+    ) -> tuple[list[Waiting], list[Event]]:
         """
         Take out what may be sent now; it counts as sent.
 
         @param mayRead: whether the client may still read an event that had to wait.
+        @param limit: how many are looked at, at the most.
         @return: that, and events that the client may not read any more.
         """
         taken: list[Waiting] = []
         dropped: list[Event] = []
-        while self._waiting and self.isOpen:
+        while self._waiting and self.isOpen and len(taken) + len(dropped) < limit:
             waiting = self._waiting.popleft()
             event = waiting.event
             if self._hasWaited and not mayRead(event):

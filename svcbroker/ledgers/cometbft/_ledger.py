@@ -88,7 +88,7 @@ class CometLedger(StoredLedger):
         """
         @param parts: the parts that touch the network and other processes; tests have their own.
         """
-        super().__init__(context.group, context.reactor, context.runInThread)
+        super().__init__(context)
         self._context = context
         self._settings = settings
         self._parts = EngineParts.real(context, settings) if parts is None else parts

@@ -75,7 +75,7 @@ class CopyLedger(StoredLedger):
         @param connect: makes the client of the original; tests pass their own.
         @param report: told of each answer and each failure.
         """
-        super().__init__(context.group, context.reactor, context.runInThread)
+        super().__init__(context)
         self._context = context
         self._settings = settings
         self._connect = connect

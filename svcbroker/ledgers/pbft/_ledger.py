@@ -84,7 +84,7 @@ class PbftLedger(StoredLedger):
         """
         @param makeReplica: makes a replica; tests pass faulty ones.
         """
-        super().__init__(context.group, context.reactor, context.runInThread)
+        super().__init__(context)
         self._context = context
         self._settings = PbftSettings() if settings is None else settings
         self._makeReplica = makeReplica

@@ -7,6 +7,8 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.stomp import StompSettings
+from svcbroker.carriers.stomp.deliveries import MESSAGES_AT_ONCE
+from svcbroker.carriers.stomp.effects import Write
 from svcbroker.model import Event
 
 from .support import Client, FakeSubscription, Received, Server, event, frame
@@ -140,6 +142,23 @@ class NackTests(AckTestCase):
             self.client.send("NACK", {"id": message["ack"], "requeue": text})
             acknowledged = self.made.acknowledged
             self.assertEqual((self.client.frames(), acknowledged), ([], EVENTS[:1]), number)
+
+    def test_thousandsAreSentAgainInSteps(self) -> None:
+        """Between two of which there is a look at the time."""
+        self.subscribe(prefetch="2500")
+        messages = self.publish(*[event(number) for number in range(1, 2501)])
+        self.assertEqual(len(messages), 2500)
+        session = self.client.protocol._session
+        nack = frame("NACK", {"id": messages[-1]["ack"]})
+        effects = session.receive(nack, 0.0)
+        sent = []
+        while effects:
+            write, *rest = effects
+            assert isinstance(write, Write)
+            sent.append(write.data.count(b"redelivered:true"))
+            self.assertLessEqual(len(rest), 1)
+            effects = session.goOn(0.0) if rest else []
+        self.assertEqual(sent, [MESSAGES_AT_ONCE, MESSAGES_AT_ONCE, 500])
 
     def test_manyAtOnce(self) -> None:
         """A read full of NACKs for one message has it sent once."""
