@@ -24,7 +24,9 @@ from ..metrics import (
     MetricsRoute,
     ProcessMetrics,
     ReactorLag,
+    counter,
     gauge,
+    only,
 )
 from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
@@ -68,6 +70,7 @@ class DaemonMetrics:
         self.factories: Mapping[str, BrokerSite] = {}
         self._config = config
         self._ledgers = ledgers
+        self._budgets = budgets
         self._certificates = {
             port.name: port.certificates for port in ports if port.certificates is not None
         }
@@ -113,11 +116,40 @@ class DaemonMetrics:
         self.metrics.add("reactor", self._lag.collect)
         self.metrics.add("process", process.collect)
         self.metrics.add("certificates", self._collectCertificates)
+        self.metrics.add("budgets", self._collectBudgets)
 
     def _collectCertificates(self) -> Iterable[Metric]:
         ends = [((name,), each.validUntil) for name, each in self._certificates.items()]
         name = "svcbroker_certificate_expiry_timestamp_seconds"
         return [gauge(name, "When the certificate of a port expires.", ["port"], ends)]
+
+    def _collectBudgets(self) -> Iterable[Metric]:
+        budgets, strangers = self._budgets, self._budgets.strangers
+        kinds = {"output": budgets.output, "input": budgets.input, "windows": budgets.windows}
+        yield gauge(
+            "svcbroker_budget_used_bytes",
+            "Bytes that wait to be sent, for their rest, or for an acknowledgement.",
+            ["budget"],
+            [((name,), each.used) for name, each in kinds.items()],
+        )
+        yield gauge(
+            "svcbroker_budget_bytes",
+            "How many there may be, over all connections.",
+            ["budget"],
+            [((name,), each.total) for name, each in kinds.items()],
+        )
+        refused = [((name,), float(each.refused)) for name, each in kinds.items()]
+        yield counter(
+            "svcbroker_budget_refused",
+            "What was refused because there was no room, and connections before their log-in.",
+            ["budget"],
+            [*refused, (("strangers",), strangers.refused)],
+        )
+        yield gauge(
+            "svcbroker_strangers",
+            "Connections whose clients have not shaken hands or logged in.",
+            values=only(len(strangers)),
+        )
 
     @asDeferred
     async def start(self) -> None:

@@ -380,12 +380,13 @@ class OutputBudget:
     @ivar own: the most of one account or address.
     @ivar used: how many there are, as far as is known: a connection whose client reads is not
         always asked.
+    @ivar refused: how many answers were refused.
     """
 
     def __init__(self, clock: IReactorTime, total: int = MAX_OUTPUT) -> None:
         self.total = total
         self.own = max(1, total // SHARE)
-        self.used = 0
+        self.used = self.refused = 0
         self._clock = clock
         self._owners: Counter[str] = Counter()
         self._counted: dict[Unsent, None] = {}
@@ -533,6 +534,7 @@ class Unsent:
         if (not isSmall or self.size) and budget.isOver(self._owner):
             self.measure()
             if (not isSmall or self.size) and budget.isStillOver(self._owner):
+                budget.refused += 1
                 raise Overloaded("too many bytes of answers wait to be read: read them, then ask")
 
     @property
@@ -620,11 +622,12 @@ class ByteBudget:
 
     @ivar total: the most bytes.
     @ivar used: how many there are.
+    @ivar refused: how often there was no room for more.
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.used = 0
+        self.used = self.refused = 0
 
     @property
     def isFull(self) -> bool:
@@ -669,7 +672,9 @@ class ByteCount:
         grown = size - self.size
         if grown:
             self.add(grown)
-        return grown <= 0 or self._budget.used <= self._budget.total
+        isRoom = grown <= 0 or self._budget.used <= self._budget.total
+        self._budget.refused += not isRoom
+        return isRoom
 
     def close(self) -> None:
         """Count none: the connection is closed."""
