@@ -28,7 +28,7 @@ from ..metrics import (
     gauge,
     only,
 )
-from ..net.budgets import Budgets
+from ..net.budgets import Budgets, ByteBudget, OutputBudget
 from ..net.deferreds import asDeferred
 from ..operations import Incidents
 from ..version import readVersion
@@ -125,7 +125,11 @@ class DaemonMetrics:
 
     def _collectBudgets(self) -> Iterable[Metric]:
         budgets, strangers = self._budgets, self._budgets.strangers
-        kinds = {"output": budgets.output, "input": budgets.input, "windows": budgets.windows}
+        kinds: Mapping[str, OutputBudget | ByteBudget] = {
+            "output": budgets.output,
+            "input": budgets.input,
+            "windows": budgets.windows,
+        }
         yield gauge(
             "svcbroker_budget_used_bytes",
             "Bytes that wait to be sent, for their rest, or for an acknowledgement.",

@@ -69,7 +69,10 @@ PATIENCE: Final = 15.0
 """How long a client may take to shake hands and to log in, in seconds."""
 
 SHARE: Final = 4
-"""One account, or one address of clients without one, may have one byte in so many."""
+"""One account, or one address of clients without one, may have one unsent byte in so many."""
+
+HALF: Final = 2
+"""The same of bytes that wait for their rest or for an acknowledgement."""
 
 LOOK_EVERY: Final = 0.05
 """The shortest time between two looks at all connections, in seconds."""
@@ -411,7 +414,7 @@ class OutputBudget:
         """
         Count the bytes of a connection, or of a call.
 
-        @param owner: whose they are: see L{ownerKey<svcbroker.access.ownerKey>}.
+        @param owner: whose they are: see L{ownerKey<svcbroker.net.addresses.ownerKey>}.
         @param transport: that of a connection; C{None} for a call.
         @param pause: called when the connection's client does not read what it was sent.
         @param resume: called when it has read all of it, or others have.
@@ -480,6 +483,7 @@ class Unsent:
     Of a connection it is the producer of the transport, and passes on to it whether its client
     reads.
 
+    @ivar owner: whose they are.
     @ivar size: how many bytes were counted last.
     """
 
@@ -489,10 +493,10 @@ class Unsent:
         "_held",
         "_isBlocked",
         "_isPaused",
-        "_owner",
         "_pause",
         "_resume",
         "_transport",
+        "owner",
         "size",
     )
 
@@ -506,7 +510,7 @@ class Unsent:
     ) -> None:
         self.size = 0
         self._budget = budget
-        self._owner = owner
+        self.owner = owner
         self._transport = transport
         self._pause = pause
         self._resume = resume
@@ -517,8 +521,8 @@ class Unsent:
 
     def belongTo(self, owner: str) -> None:
         """Count the bytes as those of another owner from now on: the client has logged in."""
-        if owner != self._owner:
-            before, self._owner = self._owner, owner
+        if owner != self.owner:
+            before, self.owner = self.owner, owner
             self._budget.count(self, before, -self.size)
             self._budget.count(self, owner, self.size)
 
@@ -531,9 +535,9 @@ class Unsent:
         @raise Overloaded: it may not.
         """
         budget = self._budget
-        if (not isSmall or self.size) and budget.isOver(self._owner):
+        if (not isSmall or self.size) and budget.isOver(self.owner):
             self.measure()
-            if (not isSmall or self.size) and budget.isStillOver(self._owner):
+            if (not isSmall or self.size) and budget.isStillOver(self.owner):
                 budget.refused += 1
                 raise Overloaded("too many bytes of answers wait to be read: read them, then ask")
 
@@ -541,7 +545,7 @@ class Unsent:
     def room(self) -> int:
         """How many bytes may be added."""
         budget = self._budget
-        return min(budget.total - budget.used, budget.own - budget._owners[self._owner])
+        return min(budget.total - budget.used, budget.own - budget._owners[self.owner])
 
     @property
     def held(self) -> int:
@@ -562,7 +566,7 @@ class Unsent:
         """The transport has been given bytes, and may have kept some."""
         before = self.size
         self.measure()
-        if self.size > before and not self._isBlocked and self._budget.isOver(self._owner):
+        if self.size > before and not self._isBlocked and self._budget.isOver(self.owner):
             # Its client may read all the same.
             self._isBlocked = True
             self._budget.block(self)
@@ -576,7 +580,7 @@ class Unsent:
     def look(self) -> None:
         """Go on where the client has read everything, or there is room again."""
         self.measure()
-        if not self.size or not self._budget.isOver(self._owner):
+        if not self.size or not self._budget.isOver(self.owner):
             self._isBlocked = False
             self._budget.unblock(self)
             self._changed(not self._isPaused)
@@ -613,7 +617,7 @@ class Unsent:
     def _set(self, size: int) -> None:
         change, self.size = size - self.size, size
         if change:
-            self._budget.count(self, self._owner, change)
+            self._budget.count(self, self.owner, change)
 
 
 class ByteBudget:
@@ -621,22 +625,38 @@ class ByteBudget:
     Bytes of one kind, over all connections.
 
     @ivar total: the most bytes.
+    @ivar own: the most of one account or address.
     @ivar used: how many there are.
     @ivar refused: how often there was no room for more.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, own: int | None = None) -> None:
+        """
+        @param own: a half of all if it is C{None}.
+        """
         self.total = total
+        self.own = max(1, total // HALF) if own is None else own
         self.used = self.refused = 0
+        self._owners: Counter[str] = Counter()
 
-    @property
-    def isFull(self) -> bool:
-        """Whether there are as many as there may be."""
-        return self.used >= self.total
+    def room(self, owner: str) -> int:
+        """How many bytes more an owner may have; below 0 where it has too many."""
+        return min(self.total - self.used, self.own - self._owners.get(owner, 0))
 
-    def count(self) -> ByteCount:
-        """Count the bytes of a connection."""
-        return ByteCount(self)
+    def add(self, owner: str, size: int) -> None:
+        """Count so many bytes more, or fewer. Called by L{ByteCount}."""
+        self.used += size
+        self._owners[owner] += size
+        if not self._owners[owner]:
+            del self._owners[owner]
+
+    def count(self, owner: str) -> ByteCount:
+        """
+        Count the bytes of a connection.
+
+        @param owner: whose they are: see L{ownerKey<svcbroker.net.addresses.ownerKey>}.
+        """
+        return ByteCount(self, owner)
 
 
 class ByteCount:
@@ -646,21 +666,30 @@ class ByteCount:
     @ivar size: how many they are.
     """
 
-    __slots__ = ("_budget", "size")
+    __slots__ = ("_budget", "_owner", "size")
 
-    def __init__(self, budget: ByteBudget) -> None:
+    def __init__(self, budget: ByteBudget, owner: str) -> None:
         self.size = 0
         self._budget = budget
+        self._owner = owner
 
     @property
     def isFull(self) -> bool:
-        """Whether there is no room for more, over all connections, and some are of this one."""
-        return self.size > 0 and self._budget.isFull
+        """Whether there is no room for more, and some are of this connection."""
+        return self.size > 0 and self._budget.room(self._owner) <= 0
+
+    def belongTo(self, owner: str) -> None:
+        """Count the bytes as those of another owner from now on: the client has logged in."""
+        size = self.size
+        self.add(-size)
+        self._owner = owner
+        self.add(size)
 
     def add(self, size: int) -> None:
         """Count so many more, or fewer."""
-        self.size += size
-        self._budget.used += size
+        if size:
+            self.size += size
+            self._budget.add(self._owner, size)
 
     def set(self, size: int) -> bool:
         """
@@ -672,7 +701,7 @@ class ByteCount:
         grown = size - self.size
         if grown:
             self.add(grown)
-        isRoom = grown <= 0 or self._budget.used <= self._budget.total
+        isRoom = grown <= 0 or self._budget.room(self._owner) >= 0
         self._budget.refused += not isRoom
         return isRoom
 

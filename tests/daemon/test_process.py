@@ -1,14 +1,22 @@
 """
-How many files may be open.
+Open files, and garbage collections of all objects.
 """
 
 from __future__ import annotations
 
 import resource
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon.process import WANTED_FILES, raiseFileLimit
+from svcbroker.daemon.process import (
+    COLLECT_AFTER,
+    COLLECT_AT_LATEST,
+    LOOK_EVERY,
+    WANTED_FILES,
+    FullCollections,
+    raiseFileLimit,
+)
 
 NONE = resource.RLIM_INFINITY
 
@@ -50,3 +58,39 @@ class RaiseFileLimitTests(SynchronousTestCase):
         limit = raiseFileLimit()
         self.assertEqual(resource.getrlimit(resource.RLIMIT_NOFILE)[0], limit)
         self.assertEqual(raiseFileLimit(), limit)
+
+
+class FullCollectionsTests(SynchronousTestCase):
+    """
+    L{FullCollections}
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.worked = 0.0
+        self.collected: list[float] = []
+        FullCollections(
+            self.clock,
+            worked=lambda: self.worked,
+            collect=lambda: self.collected.append(self.clock.seconds()),
+        ).start()
+
+    def wait(self, seconds: float, share: float) -> None:
+        """Let time pass, of which the reactor works for a share."""
+        for _ in range(int(seconds / LOOK_EVERY)):
+            self.worked += share * LOOK_EVERY
+            self.clock.advance(LOOK_EVERY)
+
+    def test_idleReactorCollectsNowAndThen(self) -> None:
+        self.wait(2 * COLLECT_AFTER, share=0)
+        self.assertEqual(self.collected, [COLLECT_AFTER, 2 * COLLECT_AFTER])
+
+    def test_busyReactorCollectsOnceItIsIdle(self) -> None:
+        self.wait(COLLECT_AFTER + 60, share=0.5)
+        self.assertEqual(self.collected, [])
+        self.wait(LOOK_EVERY, share=0)
+        self.assertEqual(self.collected, [COLLECT_AFTER + 60 + LOOK_EVERY])
+
+    def test_reactorThatIsNeverIdleCollectsAtLast(self) -> None:
+        self.wait(COLLECT_AT_LATEST, share=0.5)
+        self.assertEqual(self.collected, [COLLECT_AT_LATEST])

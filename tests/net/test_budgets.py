@@ -23,6 +23,7 @@ from svcbroker.net.budgets import (
     READS_BESIDE_WRITES,
     SHARE,
     WRITES_A_TURN,
+    ByteBudget,
     Lane,
     OutputBudget,
     Stranger,
@@ -331,6 +332,46 @@ class OutputTests(SynchronousTestCase):
         self.write(*self.connect("a"), 100)
         self.budget.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class ByteTests(SynchronousTestCase):
+    """
+    L{ByteBudget}.
+    """
+
+    def setUp(self) -> None:
+        self.budget = ByteBudget(100)
+
+    def test_anOwnerHasAHalf(self) -> None:
+        """However many connections it has; another one finds room."""
+        first, second, other = (self.budget.count(owner) for owner in ("a", "a", "b"))
+        self.assertTrue(first.set(30))
+        self.assertFalse(second.set(30))
+        self.assertTrue(other.set(40))
+        self.assertEqual((first.isFull, second.isFull, other.isFull), (True, True, True))
+        second.close()
+        self.assertEqual((first.isFull, other.isFull), (False, False))
+        self.assertEqual((self.budget.used, self.budget.refused), (70, 1))
+
+    def test_fewerBytesAreNeverRefused(self) -> None:
+        count = self.budget.count("a")
+        self.assertFalse(count.set(200))
+        self.assertTrue(count.set(150))
+
+    def test_oneWithoutBytesIsNeverFull(self) -> None:
+        """Each connection gets on, if slowly."""
+        self.budget.count("a").set(200)
+        self.assertFalse(self.budget.count("b").isFull)
+
+    def test_aLogInChangesTheOwner(self) -> None:
+        count = self.budget.count("address")
+        count.set(50)
+        self.assertFalse(self.budget.count("address").set(1))
+        count.belongTo("account")
+        self.assertTrue(self.budget.count("address").set(1))
+        self.assertEqual(self.budget.room("account"), 0)
+        count.close()
+        self.assertEqual(self.budget.room("account"), 50)
 
 
 class StrangersTests(SynchronousTestCase):

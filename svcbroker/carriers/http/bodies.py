@@ -46,13 +46,14 @@ class IncompleteBody:
     @ivar content: what has arrived of it.
     """
 
-    def __init__(self, bodies: IncompleteBodies, timeOut: Callable[[], object]) -> None:
+    def __init__(self, bodies: IncompleteBodies, owner: str, timeOut: Callable[[], object]) -> None:
         """
+        @param owner: whose it is: see L{ownerKey<svcbroker.net.addresses.ownerKey>}.
         @param timeOut: called when the body arrives too slowly.
         """
         self.content = BytesIO()
         self._bodies = bodies
-        self._count = bodies.budget.count()
+        self._count = bodies.budget.count(owner)
         self._timeOut: Callable[[], object] | None = timeOut
         self._started = bodies.clock.seconds()
         self._timer = bodies.clock.callLater(GRACE, self._check)

@@ -229,7 +229,7 @@ class FastChannel(BrokerChannel):
             end = begin + head.fields.length
             body = data[begin:end]
             if end > len(data):
-                incomplete = IncompleteBody(self.site.bodies, self.bodyTimedOut)
+                incomplete = IncompleteBody(self.site.bodies, self.owner, self.bodyTimedOut)
                 self._arriving = _Arriving(head, incomplete, head.fields.length)
                 if self._receiveBody(self._arriving, body) is None:
                     self._giveUp(self._abandonBody(self._arriving) + body)

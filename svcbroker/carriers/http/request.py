@@ -67,7 +67,7 @@ class BrokerRequest(Request):
         if site.userSessions is not None:
             self.sessionToken = site.userSessions.tokenOf(self.requestHeaders, portOf(channel))
         if length != 0:
-            self._body = IncompleteBody(bodies, channel.bodyTimedOut)
+            self._body = IncompleteBody(bodies, channel.owner, channel.bodyTimedOut)
             self.content = self._body.content
         if self._reason is None:
             self._authenticate()

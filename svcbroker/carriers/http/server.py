@@ -115,6 +115,11 @@ class BrokerChannel(http.HTTPChannel):
             self.stranger.leave()
             self.stranger = None
 
+    @property
+    def owner(self) -> str:
+        """Whose the connection is, as far as is known."""
+        return self.unsent.owner or ownerKey("", peerText(self.getPeer()))
+
     def countFor(self, account: str) -> None:
         """
         Count the answers from now on as those of an account.

@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from ...access import Admission, Principal
 from ...broker import REFUSAL_DELAY
 from ...errors import BrokerError
+from ...net.addresses import ownerKey
 from ...net.budgets import FEW
 from ...net.timers import NEVER, LazyTimer
 from .codec import encode
@@ -88,7 +89,7 @@ class Connection:
         self._wire = wire
         self._remote = remote
         self._decoder = Decoder(context.settings.maximumPacketSize)
-        self._partial = context.broker.budgets.input.count()
+        self._partial = context.broker.budgets.input.count(ownerKey("", remote))
         self._version = MQTT_311
         self._backlog: deque[Arrival] = deque()
         self._isWaiting = False
@@ -246,6 +247,8 @@ class Connection:
         # [MQTT-3.1.4-3] [MQTT5-3.1.4-4]
         opened = sessions.connect(packet, handshake, principal, self._remote)
         session = self.session = opened.session
+        owner = ownerKey(principal.name, self._remote)
+        self._partial.belongTo(owner)
         self._handshake = handshake
         self._delivery = Delivery(
             session,
@@ -253,7 +256,7 @@ class Connection:
             send=self._output.send,
             window=handshake.window,
             maxBytes=context.settings.maxInFlightBytes,
-            counted=context.broker.budgets.windows.count(),
+            counted=context.broker.budgets.windows.count(owner),
             maximumPacketSize=handshake.maximumPacketSize,
             topicAliasMaximum=handshake.topicAliasMaximum,
             now=context.now,

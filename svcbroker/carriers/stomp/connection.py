@@ -292,7 +292,9 @@ class StompProtocol(Protocol):
             self._admission = admission
             self._known()
             self._early = None
-            self._unsent.belongTo(ownerKey(admission.principal.name, self._remote))
+            owner = ownerKey(admission.principal.name, self._remote)
+            self._unsent.belongTo(owner)
+            self._session.belongTo(owner)
             return self._session.loggedIn(effect.answer, self._clock.seconds())
 
         admitting = self.factory.access.admit(

@@ -13,7 +13,7 @@ from attrs import define
 from ...errors import Overloaded, ParameterInvalid, SubscriptionExists
 from ...interfaces import Batch, ISubscription
 from ...model import Event
-from ...net.budgets import ByteBudget
+from ...net.budgets import ByteCount
 from .dialects import PLAIN, StompDialect
 from .effects import Acknowledge, Effect, Pause, Resume
 from .frames import Version
@@ -81,10 +81,10 @@ class Deliveries:
     version = Version.V10
 
     def __init__(
-        self, settings: StompSettings, windows: ByteBudget, dialect: StompDialect = PLAIN
+        self, settings: StompSettings, windows: ByteCount, dialect: StompDialect = PLAIN
     ) -> None:
         """
-        @param windows: bounds what is not acknowledged, over all connections.
+        @param windows: counts what is not acknowledged with that of all connections.
         """
         self.output: list[bytes] = []
         self.effects: list[Effect] = []
@@ -94,7 +94,7 @@ class Deliveries:
         self._byNumber: dict[int, StompSubscription] = {}
         self._count = 0
         self._filterBytes = 0
-        self._unacknowledged = windows.count()
+        self._unacknowledged = windows
         self._account = Account(settings.maxUnacknowledgedBytes, self._unacknowledged)
         # Those that may send now what they could not before.
         self._due: dict[int, StompSubscription] = {}

@@ -15,6 +15,7 @@ from typing import Final
 from ...broker import SendResult, SendStatus
 from ...errors import BrokerError, Overloaded, ParameterInvalid
 from ...interfaces import Batch, ISubscription
+from ...net.addresses import ownerKey
 from ...net.budgets import Budgets
 from ...net.timers import NEVER
 from .answers import Answer, Answers, encodeConnected, errorOf
@@ -105,8 +106,10 @@ class Session:
         self._beats = HeartBeats(now)
         self._answers = Answers()
         self._transactions = Transactions(settings)
-        self._deliveries = Deliveries(settings, budgets.windows, dialect)
-        self._waiting = budgets.input.count()
+        owner = ownerKey("", remote)
+        self._windows = budgets.windows.count(owner)
+        self._deliveries = Deliveries(settings, self._windows, dialect)
+        self._waiting = budgets.input.count(owner)
         self._effects = self._deliveries.effects
         self._output = self._deliveries.output
         # What the next frame waits for, since it could overtake it.
@@ -127,6 +130,11 @@ class Session:
             self._refuse(Overloaded("too many bytes of frames and transactions wait for the rest"))
             effects += self._go(now)
         return effects
+
+    def belongTo(self, owner: str) -> None:
+        """Count what is kept as that of another owner from now on: the client has logged in."""
+        self._waiting.belongTo(owner)
+        self._windows.belongTo(owner)
 
     def close(self) -> None:
         """The connection is closed."""
