@@ -1,12 +1,12 @@
 """
-Twisted's epoll reactor, without its logging context for each event, and with calls after all reads
-of a turn.
+Twisted's epoll reactor, without its logging context for each event, with a bound on the reads of a
+turn, and with calls after them.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from twisted.logger import Logger
@@ -14,6 +14,12 @@ from twisted.logger import Logger
 _PRIVATE: Final = ("_selectables", "_poller", "_doReadOrWrite")
 
 _log = Logger()
+
+EVENTS_AT_ONCE: Final = 16
+"""How many connections are read from and written to without a look at the time."""
+
+READING: Final = 0.008
+"""After the first of them, for how long others are in one turn of the reactor, in seconds."""
 
 
 def pollWithoutContext(reactor: Any) -> None:
@@ -60,10 +66,28 @@ class _Polling:
 
         @param timeout: how long to wait at the most, in seconds; C{None} for ever.
         """
-        selectables, handle = self._reactor._selectables, self._reactor._doReadOrWrite
-        wait = 0 if self._calls else -1 if timeout is None else timeout
-        ready = self._reactor._poller.poll(wait, len(selectables))
+        poll, seconds = self._reactor._poller.poll, self._reactor.seconds
+        ready = poll(0 if self._calls else -1 if timeout is None else timeout, EVENTS_AT_ONCE)
         self._reactor.turns += 1
+        end = 0.0
+        while ready:
+            self._handle(ready)
+            if len(ready) < EVENTS_AT_ONCE:
+                break
+            now = seconds()
+            end = end or now + READING
+            # The kernel gives those first that it has not given before. A clock may be set back.
+            ready = poll(0, EVENTS_AT_ONCE) if end - READING <= now < end else ()
+        if self._calls:
+            calls, self._calls = self._calls, []
+            for call in calls:
+                try:
+                    call()
+                except Exception:
+                    _log.failure("A call after reads failed")
+
+    def _handle(self, ready: Iterable[tuple[int, int]]) -> None:
+        selectables, handle = self._reactor._selectables, self._reactor._doReadOrWrite
         for number, event in ready:
             selectable = selectables.get(number)
             # Otherwise it was closed by what was called before.
@@ -72,10 +96,3 @@ class _Polling:
                     handle(selectable, number, event)
                 except Exception:
                     _log.failure("A connection failed")
-        if self._calls:
-            calls, self._calls = self._calls, []
-            for call in calls:
-                try:
-                    call()
-                except Exception:
-                    _log.failure("A call after reads failed")

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from twisted.python.log import ILogContext
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon.polling import pollWithoutContext
+from svcbroker.daemon.polling import EVENTS_AT_ONCE, READING, pollWithoutContext
 
 
 class Reader(FileDescriptor):
@@ -109,6 +109,27 @@ class PollingTests(SynchronousTestCase):
             other.close()
         self.reactor.doIteration(0)
         self.assertEqual(sorted(len(reader.received) for reader, _ in ends), [0, 1])
+
+    def test_aTurnReadsForABoundedTime(self) -> None:
+        """The connections that are left are read in the next turns, each once before any twice."""
+        ends = [self.connect() for _ in range(3 * EVENTS_AT_ONCE)]
+        times = iter(n * READING for n in range(1000))
+        self.patch(self.reactor, "seconds", lambda: next(times))
+        for _, other in ends:
+            other.send(b"x" * 200)
+        for count in range(1, 4):
+            self.reactor.doIteration(0)
+            found = [len(reader.received) for reader, _ in ends]
+            self.assertEqual(sum(found), 2 * count * EVENTS_AT_ONCE)
+            self.assertLessEqual(max(found) - min(found), 1)
+
+    def test_manyShortReadsAreOfOneTurn(self) -> None:
+        ends = [self.connect() for _ in range(3 * EVENTS_AT_ONCE + 1)]
+        for _, other in ends:
+            other.send(b"x")
+        self.patch(self.reactor, "seconds", lambda: 0.0)
+        self.reactor.doIteration(0)
+        self.assertEqual({len(reader.received) for reader, _ in ends}, {1})
 
     def test_callsAreMadeAfterAllReads(self) -> None:
         """They do not wait for anything to be read."""
