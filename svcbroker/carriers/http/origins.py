@@ -7,6 +7,8 @@ images, C{fetch} and WebSockets, and, by DNS rebinding, even under a name of its
 
 from __future__ import annotations
 
+import re
+from ipaddress import IPv6Address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -19,6 +21,11 @@ from .settings import HttpSettings
 MAX_LOGGED: Final = 100
 """How many different refusals are logged, against floods of them."""
 
+# RFC 3986, 3.2.2 and 3.2.3: a name may be empty, and so may a port.
+_HOST: Final = re.compile(
+    rb"(?:\[(?:([0-9A-Fa-f:.]+)|v[0-9A-Fa-f]+\.[\w.~!$&'()*+,;=:-]+)\]"
+    rb"|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?"
+)
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _OTHER_SITES: Final = (b"cross-site", b"same-site")
 _SHOWN: Final = 200
@@ -31,6 +38,19 @@ def hostName(host: bytes) -> str:
         return urlsplit("//" + host.decode("ascii")).hostname or ""
     except ValueError:
         return ""
+
+
+def isHost(host: bytes) -> bool:
+    """Whether a header C{Host} is valid: a name or an address, and a port or none."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    try:
+        if found[1] is not None:
+            IPv6Address(found[1].decode("ascii"))
+    except ValueError:
+        return False
+    return True
 
 
 def isOwnOrigin(origin: str, host: str) -> bool:

@@ -17,6 +17,7 @@ from twisted.web.http import OK, RESPONSES, datetimeToString
 from twisted.web.server import version
 
 from .headers import PublishHeaders, publishHeaders
+from .origins import isHost
 from .routes import CONTENT_TYPE, Answer, Endpoint, Refusal
 from .sessions import COOKIE
 from .settings import HttpSettings
@@ -125,6 +126,8 @@ def readFields(block: bytes) -> Fields | None:
             return None
     if used.get(b"connection", b"keep-alive").lower() != b"keep-alive":
         return None
+    if not isHost(used.get(b"host", b"")):
+        return None
     return Fields(
         length=int(used.get(b"content-length", b"0")),
         contentType=used.get(b"content-type"),
@@ -197,6 +200,8 @@ def readHead(
         return None
     if not isWhole:
         return PARTIAL
+    if fields.host is None:
+        return None
     return Head(endpoint, line[2] or b"", fields, data[start : end + 4])
 
 

@@ -6,6 +6,7 @@ The only module of the carrier that uses private attributes of Twisted; C{test_t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from ...net.budgets import Budgets, Lane, Stranger, Unsent
 from .authentication import ClientAuthenticator
 from .bodies import IncompleteBodies
 from .operator import Authorizer
-from .origins import OriginPolicy
+from .origins import OriginPolicy, isHost
 from .request import BrokerRequest
 from .routes import CONTENT_TYPE, Routes, encodeError
 from .sessions import Sessions
@@ -37,6 +38,13 @@ LINGER: Final = 2.0
 _MALFORMED: Final = encodeError(
     ParameterInvalid("this is no request of HTTP/1.1; a URL has ASCII only, and all else as %XX")
 )
+_NO_HOST: Final = encodeError(
+    ParameterInvalid(
+        "a request of HTTP/1.1 has one header Host: a host's name or address, and a port or none"
+    )
+)
+_USER_INFORMATION: Final = re.compile(rb"\A([A-Za-z][A-Za-z0-9+.-]*://)?[^/]*@")
+"""The beginning of a target that is no path, up to the end of its user information."""
 
 
 class BrokerChannel(http.HTTPChannel):
@@ -193,6 +201,15 @@ class BrokerChannel(http.HTTPChannel):
     def rawDataReceived(self, data: bytes) -> None:
         if not self._isRefused:
             super().rawDataReceived(data)
+
+    def allHeadersReceived(self) -> None:
+        hosts = self.requests[-1].requestHeaders.getRawHeaders(b"host", [])
+        # RFC 9112, 3.2. Only HTTP/1.0 knows requests without the header.
+        isMissing = not hosts and self._version != b"HTTP/1.0"
+        if isMissing or len(hosts) > 1 or not all(map(isHost, hosts)):
+            self._refuse(b"400 Bad Request", _NO_HOST)
+        else:
+            super().allHeadersReceived()
 
     def allContentReceived(self) -> None:
         if not self._isRefused:
@@ -448,7 +465,7 @@ class BrokerSite(Site):
             self.logAnswer(
                 request.getClientAddress(),
                 request.method.decode("ascii", "replace"),
-                request.path.decode("ascii", "replace"),
+                _USER_INFORMATION.sub(rb"\1", request.path).decode("ascii", "replace"),
                 request.code,
                 request.sentLength,
             )
@@ -456,7 +473,7 @@ class BrokerSite(Site):
     def logAnswer(self, peer: IAddress, method: str, path: str, code: int, length: int) -> None:
         """
         Write an answer into the access log. The query string, which may hold content, never
-        appears there.
+        appears there, nor does the user information of a target, which may hold a password.
         """
         self._log.info(
             "{peer} {method} {path} {code} {length}",

@@ -37,8 +37,13 @@ ODD_TARGETS = (
     *("/rest/exist?\xb1", "/rest/state?topic=t?x", "/rest/state?" + "x" * 9000, "/rest/\x00"),
     *("/rest/publish?" + "y" * 1100, "/rest/publish?" + "y" * 70_000),
 )
+HOSTS = ("Host: broker", "Host: localhost:8080", "host: b")
+ODD_HOSTS = (
+    *("", "Host: evil.example", "Host:", "Host: [", "Host: b/", "Host: b\r\nHost: b"),
+    *("Host: \xe9", "Host : b", "Host: [::1]:8080", "Host: b\tc", "Host: a@b", "Host: %62"),
+)
 LINES = (
-    *("Host: broker", "Host: localhost:8080", "Sec-Fetch-Site: same-origin"),
+    "Sec-Fetch-Site: same-origin",
     *("Origin: http://broker", "Accept: */*", "Connection: keep-alive", "Connection: Keep-Alive"),
     *(f"Content-Type: {FORM}", "Content-Type: application/json", "Origin: http://a"),
     *(f"Authorization: {basic('ann')['Authorization']}", f"authorization: bearer {TOKEN}"),
@@ -52,7 +57,7 @@ LINES = (
     ),
 )
 ODD_LINES = (
-    *("Host: evil.example", "Host:", "Host: [", "Sec-Fetch-Site: cross-site", "Origin: null"),
+    *("Host: b", "Sec-Fetch-Site: cross-site", "Origin: null"),
     *("Sec-Fetch-Site: same-site", "Sec-Fetch-Site: x", "Connection: close", "connection: CLOSE"),
     *("Connection: keep-alive, close", "Connection: x"),
     *("Transfer-Encoding: chunked", "Transfer-Encoding: identity", "transfer-encoding: x, chunked"),
@@ -106,6 +111,8 @@ def requests(draw: DrawFn) -> bytes:
     odd = sample(["HTTP/1.0", "HTTP/1.2", "HTTP/2", "http/1.1", "", "HTTP/1.1 ", " HTTP/1.1"])
     version = draw(mostly(st.just("HTTP/1.1"), odd))
     lines = draw(st.lists(mostly(sample(LINES), sample(ODD_LINES)), max_size=5))
+    host = draw(mostly(sample(HOSTS), sample(ODD_HOSTS)))
+    lines[:0] = [host] if host else []
     body = draw(sample(BODIES)) if method == "POST" or draw(st.integers(0, 9)) == 0 else b""
     if draw(st.integers(0, 19)) == 0:
         body, length = draw(sample(CHUNKED)), "Transfer-Encoding: chunked"
@@ -184,7 +191,10 @@ class DifferenceTests(SynchronousTestCase):
         heads = [f"GET {BASE}{target} HTTP/1.1\r\nHost: b" for target in ODD_TARGETS]
         for line in ODD_LINES:
             start = f"POST {BASE}/rest/open HTTP/1.1\r\nContent-Type: {FORM}\r\n"
-            heads += [start + line, f"{start}Content-Length: {len(body)}\r\n{line}\r\nHost: b"]
+            length = f"Content-Length: {len(body)}"
+            heads += [f"{start}Host: b\r\n{line}", f"{start}{length}\r\n{line}\r\nHost: b"]
+        for host in ODD_HOSTS:
+            heads.append(f"GET {BASE}/rest/exist?topic=t HTTP/1.1\r\n{host}".rstrip("\r\n"))
         for head in heads:
             request = head.encode("latin-1") + b"\r\n\r\n" + body
             # In the middle of a line, after the head, in the body.

@@ -317,21 +317,27 @@ class HeadTests(SynchronousTestCase):
         return readHead({b"POST /call": self.endpoint}, data, start, {})
 
     def test_wholeHead(self) -> None:
-        data = b"xxPOST /call?a=b HTTP/1.1\r\nContent-Length: 3 \r\ncontent-type: a\r\n\r\nabc"
+        fields = b"Content-Length: 3 \r\ncontent-type: a\r\nHost: b\r\n"
+        data = b"xxPOST /call?a=b HTTP/1.1\r\n" + fields + b"\r\nabc"
         head = self.read(data, 2)
         assert isinstance(head, Head)
         self.assertEqual((head.endpoint, head.query), (self.endpoint, b"a=b"))
         self.assertEqual(b"xx" + head.text + b"abc", data)
-        self.assertEqual(head.fields, Fields(3, b"a", None))
+        self.assertEqual(head.fields, Fields(3, b"a", None, b"b"))
 
     def test_beginningOfAHeadIsPartial(self) -> None:
-        data = b"POST /call HTTP/1.1\r\nA: b\r\n\r\n"
+        data = b"POST /call HTTP/1.1\r\nA: b\r\nHost: c\r\n\r\n"
         for end in range(len(data)):
             self.assertIs(self.read(data[:end]), PARTIAL, data[:end])
         self.assertIsInstance(self.read(data), Head)
 
     def test_badLineIsNotPartial(self) -> None:
         self.assertIsNone(self.read(b"POST /call HTTP/1.1\r\nA : b\r\nC"))
+
+    def test_wholeHeadWithoutHostIsNotPlain(self) -> None:
+        data = b"POST /call HTTP/1.1\r\nA: b\r\n"
+        self.assertIs(self.read(data), PARTIAL)
+        self.assertIsNone(self.read(data + b"\r\n"))
 
     def test_longHeadIsNotPlain(self) -> None:
         line = b"POST /call HTTP/1.1\r\n"
@@ -347,6 +353,8 @@ class HeadTests(SynchronousTestCase):
             b"Connection: close\r\n",
             b"Upgrade: x\r\nConnection: upgrade\r\n",
             b"Content-Type: a\r\nContent-Type: a\r\n",
+            b"Host: a\r\nHost: a\r\n",
+            b"Host: a/b\r\n",
             b"A: b\r\n folded\r\n",
             b"A: b\nC: d\r\n",
             b"A: b\rC: d\r\n",

@@ -85,9 +85,13 @@ class RoutingTests(SynchronousTestCase):
 
     def test_anyHostHeaderIsRouted(self) -> None:
         """Klein's router fails on some of them."""
-        connection = self.client.connect()
-        connection.send(b"GET /healthz HTTP/1.1\r\nHost: \xff..x" + b"y" * 300 + b"\r\n\r\n")
-        self.assertEqual(connection.answers()[0].status, 200)
+        for host in (
+            *("", ":", ":80", "a:", "_a.b-c~:8080", "%ff..x" + "y" * 300, "!$&'()*+,;=", "1.2.3.4"),
+            *("[::1]", "[2001:DB8::192.0.2.1]:80", "[v1.a:b]"),
+        ):
+            for path in ("/healthz", f"{BASE}/rest/list"):
+                answer = self.client.ask("GET", path, headers={"Host": host})
+                self.assertEqual(answer.status, 200, host)
 
     def test_basePathIsConfigurable(self) -> None:
         for basePath, path in (("/", "/rest/list"), ("/a/b/", "/a/b/rest/list")):
@@ -291,6 +295,66 @@ class BodyBoundTests(SynchronousTestCase):
             self.assertEqual((connection.answers(), connection.isOpen), ([], False))
 
 
+class HostTests(SynchronousTestCase):
+    """
+    The header Host, which RFC 9112 requires once, on every path.
+    """
+
+    def setUp(self) -> None:
+        self.client = Client()
+
+    def assertRefused(self, head: str) -> None:
+        """
+        The request is refused before it has an effect, and nothing behind it is read.
+        """
+        self.client.rest("open?topic=t")
+        before = self.client.rest("state?topic=t")
+        for target in ("/healthz", "/nothing", f"{BASE}/rest/publish?topic=t&content=x"):
+            connection = self.client.connect()
+            request = f"POST {target} HTTP/1.1\r\n{head}\r\n".encode("latin-1")
+            connection.send(request + requestBytes("GET", "/healthz"))
+            [answer] = connection.answers()
+            self.assertEqual((answer.status, answer.json()["code"]), (400, 100600), head)
+            self.assertIn("Host", answer.json()["message"])
+            self.assertEqual(answer.headers["connection"], "close")
+            self.client.fixture.clock.advance(LINGER)
+            self.assertFalse(connection.isOpen)
+        self.assertEqual(self.client.rest("state?topic=t"), before)
+
+    def test_twoHostsAreRefused(self) -> None:
+        """Also equal ones: a proxy may go by another of them than this."""
+        for other in ("evil.example", "broker", ""):
+            self.assertRefused(f"Host: broker\r\nhost: {other}\r\n")
+            self.assertRefused(f"Host: {other}\r\nContent-Length: 0\r\nHost: broker\r\n")
+
+    def test_invalidHostIsRefused(self) -> None:
+        for host in (
+            *("a b", "a/b", "a, b", "user@a", "a:b", "a:1:2", "a:+1", "a?", "a#", "a\\b", '"a"'),
+            *("[::1", "::1", "[]", "[1.2.3.4]", "[::1%25eth0]", "[::1]a", "[:::]", "[v.a]"),
+            *("%", "%f", "%fg", "<a>", "\xe9", "a\x7f", "a" * 5000 + "/"),
+        ):
+            self.assertRefused(f"Host: {host}\r\n")
+
+    def test_missingHostIsRefused(self) -> None:
+        self.assertRefused("")
+        self.assertRefused("X-Forwarded-Host: broker\r\n")
+
+    def test_oldRequestNeedsNoHost(self) -> None:
+        """But two are refused in HTTP/1.0 too."""
+        for head, status in (("", 200), ("Host: a\r\n", 200), ("Host: a\r\nHost: a\r\n", 400)):
+            connection = self.client.connect()
+            connection.send(f"GET /healthz HTTP/1.0\r\n{head}\r\n".encode())
+            self.assertEqual([each.status for each in connection.answers()], [status])
+
+    def test_bodyOfARefusedRequestIsDiscarded(self) -> None:
+        connection = self.client.connect()
+        connection.send(f"POST {BASE}/rest/open HTTP/1.1\r\nContent-Length: 60\r\n\r\n".encode())
+        self.assertEqual([each.status for each in connection.answers()], [400])
+        connection.send(requestBytes("GET", f"{BASE}/rest/open?topic=u") * 2)
+        self.assertEqual(connection.answers(), [])
+        self.assertIs(self.client.rest("exist?topic=u"), False)
+
+
 class ConnectionTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.client = Client()
@@ -374,13 +438,15 @@ class ConnectionTests(SynchronousTestCase):
 
 
 class AccessLogTests(SynchronousTestCase):
-    def logged(self, accessLog: bool) -> list[LogEvent]:
+    def logged(
+        self, accessLog: bool, target: str = f"{BASE}/rest/publish?topic=t&content=secret"
+    ) -> list[LogEvent]:
         events: list[LogEvent] = []
         observer = cast(ILogObserver, events.append)
         globalLogPublisher.addObserver(observer)
         self.addCleanup(globalLogPublisher.removeObserver, observer)
         client = Client(HttpSettings(accessLog=accessLog))
-        client.rest("publish?topic=t&content=secret")
+        client.ask("GET", target)
         return [event for event in events if "path" in event]
 
     def test_logIsOffByDefault(self) -> None:
@@ -392,3 +458,19 @@ class AccessLogTests(SynchronousTestCase):
         self.assertEqual((event["method"], event["code"]), ("GET", 200))
         self.assertEqual(event["path"], f"{BASE}/rest/publish")
         self.assertNotIn("secret", repr(event))
+
+    def test_logHasNoUserInformation(self) -> None:
+        """Of targets that are no paths."""
+        for target, path in (
+            ("http://ann:secret@broker/rest/list?x=secret", "http://broker/rest/list"),
+            ("HTTPS://secret@sec%20ret:@[::1]:80/a@b/c", "HTTPS://[::1]:80/a@b/c"),
+            ("http://ann:secret@", "http://"),
+            ("ann:secret@broker:443", "broker:443"),
+            ("http:secret@broker/a", "broker/a"),
+            ("http://broker/a@b", "http://broker/a@b"),
+            ("/a@b//c@d", "/a@b//c@d"),
+            ("*", "*"),
+        ):
+            [event] = self.logged(True, target)
+            self.assertEqual(event["path"], path)
+            self.assertNotIn("secret", repr(event))
