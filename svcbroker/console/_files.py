@@ -35,7 +35,6 @@ _HEADERS: Final = (
     ("Content-Security-Policy", CONTENT_SECURITY_POLICY),
     # Sessions count in requests of the page alone: see L{isOfOwnPage}.
     ("Referrer-Policy", "same-origin"),
-    ("X-Content-Type-Options", "nosniff"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
     # Kept, and asked for again each time: after an upgrade, pages and scripts must fit.

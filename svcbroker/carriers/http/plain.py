@@ -18,7 +18,7 @@ from twisted.web.server import version
 
 from .headers import PublishHeaders, publishHeaders
 from .origins import isHost
-from .routes import CONTENT_TYPE, Answer, Endpoint, Refusal
+from .routes import CONTENT_TYPE, NO_SNIFFING, Answer, Endpoint, Refusal
 from .sessions import COOKIE
 from .settings import HttpSettings
 
@@ -249,7 +249,10 @@ class Answers:
 
     def _keepDate(self, second: int) -> None:
         self._second = second
-        self._common = b"\r\nServer: %b\r\nDate: %b" % (version, datetimeToString())
+        self._common = b"\r\n%b: %b\r\nServer: %b\r\nDate: %b" % (
+            *NO_SNIFFING,
+            *(version, datetimeToString()),
+        )
         self._usual = b"%b%b\r\nContent-Type: %b\r\nContent-Length: " % (
             *(_OK, self._common, CONTENT_TYPE),
         )

@@ -17,7 +17,7 @@ from ...access import ANYBODY, Principal
 from ...errors import BrokerError, ContentTooLarge, NotAuthorized, Overloaded, QuotaExceeded
 from .authentication import SESSION_CHALLENGE, Credentials
 from .bodies import IncompleteBody
-from .routes import Refusal, encodeError, refuse, respond
+from .routes import NO_SNIFFING, Refusal, encodeError, refuse, respond
 from .sessions import isOfOwnPage, portOf
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ class BrokerRequest(Request):
         self.args = {}
         self.site = self.channel.site
         self.site.allowOrigin(self)
+        self.setHeader(*NO_SNIFFING)
         self._isReceived = True
         if self._loggingIn is None:
             self._respond()

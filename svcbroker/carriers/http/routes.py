@@ -29,6 +29,9 @@ from .headers import PublishHeaders, publishHeadersOf
 
 CONTENT_TYPE: Final = b"application/json;charset=UTF-8"
 
+NO_SNIFFING: Final = (b"X-Content-Type-Options", b"nosniff")
+"""The header of all answers: browsers take none for anything but its content type."""
+
 _CONTENT_TYPES = [CONTENT_TYPE]
 _PREFLIGHT_AGE = b"86400"
 _ALLOWED_HEADERS = b"Authorization, Content-Type, Idempotency-Key, traceparent, tracestate"

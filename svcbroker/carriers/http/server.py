@@ -27,7 +27,7 @@ from .bodies import IncompleteBodies
 from .operator import Authorizer
 from .origins import OriginPolicy, isHost
 from .request import BrokerRequest
-from .routes import CONTENT_TYPE, Routes, encodeError
+from .routes import CONTENT_TYPE, NO_SNIFFING, Routes, encodeError
 from .sessions import Sessions
 from .settings import HttpSettings
 
@@ -354,8 +354,9 @@ class BrokerChannel(http.HTTPChannel):
         assert self.transport is not None
         self._isRefused = True
         self.transport.write(
-            b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
-            % (status, CONTENT_TYPE, len(body), body)
+            b"HTTP/1.1 %b\r\nConnection: close\r\n%b: %b\r\n"
+            b"Content-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
+            % (status, *NO_SNIFFING, CONTENT_TYPE, len(body), body)
         )
         self.loseConnection()
 

@@ -355,6 +355,45 @@ class HostTests(SynchronousTestCase):
         self.assertIs(self.client.rest("exist?topic=u"), False)
 
 
+class SniffingTests(SynchronousTestCase):
+    """
+    Browsers take no answer for anything but its content type.
+    """
+
+    def test_answersAreNotSniffed(self) -> None:
+        """Results and errors, of calls and of other paths, also where no request is understood."""
+        client = Client(HttpSettings(corsOrigins={"http://a"}))
+        good = {"Host": "broker", "Origin": "http://a"}
+        for headers in (good, {"Host": "broker"}, {**good, "Connection": "close"}):
+            for method, path, status in (
+                ("GET", f"{BASE}/rest/open?topic=t", 200),
+                ("GET", f"{BASE}/rest/open", 200),
+                ("POST", f"{BASE}/jsonrpc", 200),
+                ("GET", f"{BASE}/openapi.json", 200),
+                ("OPTIONS", f"{BASE}/rest/open", 204),
+                ("GET", "/healthz", 200),
+                ("GET", "/nothing", 404),
+                ("DELETE", f"{BASE}/rest/open", 405),
+            ):
+                answer = client.ask(method, path, headers=headers)
+                self.assertEqual(answer.status, status, path)
+                self.assertEqual(answer.headers["x-content-type-options"], "nosniff", path)
+
+    def test_refusalsAreNotSniffed(self) -> None:
+        for request, status in (
+            (requestBytes("GET", "/healthz", headers={"Origin": "http://evil.example"}), 403),
+            (requestBytes("GET", "/healthz", headers={"Content-Length": "100000"}), 413),
+            (b"no request\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\n\r\n", 400),
+            (b"GET /" + b"x" * 100_000, 431),
+        ):
+            connection = Client().connect()
+            connection.send(request)
+            [answer] = connection.answers()
+            self.assertEqual(answer.status, status)
+            self.assertEqual(answer.headers["x-content-type-options"], "nosniff", status)
+
+
 class ConnectionTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.client = Client()

@@ -19,7 +19,6 @@ _PAGE_HEADERS = (
     ("Content-Type", "text/html;charset=UTF-8"),
     ("Content-Security-Policy", CONTENT_SECURITY_POLICY),
     ("Referrer-Policy", "no-referrer"),
-    ("X-Content-Type-Options", "nosniff"),
 )
 
 
