@@ -7,15 +7,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from hashlib import sha256
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker import console
 from svcbroker.commands._table import COMMANDS
+from tests.console.support import VENDOR, originOf
 from tools.packages.manpage import escape, manualPage
 from tools.packages.sbom import VENDORED, addVendored
 
@@ -45,11 +44,13 @@ class MaterialsTests(SynchronousTestCase):
     """
 
     def test_hashesOfVendoredScriptsAreRight(self) -> None:
-        """Each component tells the hash of one file."""
-        folder = Path(console.__file__).parent / "vendor"
-        hashes = {sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.js")}
+        """Each component tells the package of one file, and the hash of the file in it."""
+        origins = [originOf(path)[0] for path in VENDOR.glob("*.js")]
         components = json.loads(VENDORED.read_bytes())
-        self.assertEqual({each["hashes"][0]["content"] for each in components}, hashes)
+        self.assertEqual(
+            {(each["name"], each["version"], each["hashes"][0]["content"]) for each in components},
+            {(each.package, each.version, each.hash) for each in origins},
+        )
 
     def test_vendoredScriptsAreDependencies(self) -> None:
         """They are added to those of the main component."""

@@ -5,12 +5,16 @@ The console on a site, asked as browsers ask.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.address import IPv4Address
 from twisted.trial.unittest import SynchronousTestCase
 
+import svcbroker.console
 from svcbroker.access import Access
 from svcbroker.carriers.http import HttpSettings, Sessions, makeSite
 from svcbroker.console import Console
@@ -19,10 +23,43 @@ from tests.broker.support import makeFixture
 from tests.carriers.http.accounts import Accounts
 from tests.carriers.http.support import BASE, Answer, Connection, requestBytes
 
+VENDOR = Path(svcbroker.console.__file__).with_name("vendor")
+"""The files that others have written."""
+
+_ORIGIN = re.compile(
+    rb"/\* (?P<package>[\w-]+) (?P<version>[\w.-]+), (?P<file>[\w./-]+);"
+    rb" SHA-256 of what follows: (?P<hash>[0-9a-f]{64}) \*/\n"
+)
+
 CONSOLE = f"{BASE}/console"
 OPERATOR_TOKEN = "0f" * 32
 OWN = {"Origin": "http://broker"}
 """The header of requests that the page makes by POST."""
+
+
+@frozen
+class Origin:
+    """
+    The first line of a vendored file.
+
+    @ivar package: the package of npm that it is from.
+    @ivar version: the version of the package.
+    @ivar file: its path in the package.
+    @ivar hash: the SHA-256 of what follows.
+    """
+
+    package: str
+    version: str
+    file: str
+    hash: str
+
+
+def originOf(path: Path) -> tuple[Origin, bytes]:
+    """The first line of a vendored file, and what follows."""
+    data = path.read_bytes()
+    found = _ORIGIN.match(data)
+    assert found is not None, f"{path} does not begin with its origin"
+    return Origin(**{k: v.decode() for k, v in found.groupdict().items()}), data[found.end() :]
 
 
 class Entropy:

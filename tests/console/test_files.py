@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from gzip import decompress
+from hashlib import sha256
 
 from twisted.python.filepath import FilePath
 
@@ -13,7 +14,7 @@ import svcbroker.console
 from svcbroker.console._files import CONTENT_SECURITY_POLICY, readFiles
 from tests.carriers.http.support import BASE
 
-from .support import CONSOLE, ConsoleTestCase
+from .support import CONSOLE, VENDOR, ConsoleTestCase, originOf
 
 FOLDER = FilePath(svcbroker.console.__file__).parent()
 MAX_PAGE = 150_000
@@ -176,6 +177,14 @@ class SourceTests(ConsoleTestCase):
         families = set(re.findall(r"\bt\(`([\w.]+\.)\$", code))
         unused = {key for key in keys - used if not any(key.startswith(each) for each in families)}
         self.assertEqual({each for each in unused if f'"{each}"' not in code}, set())
+
+    def test_vendoredFilesTellVersionAndHash(self) -> None:
+        """In their first line: of which file of which package they are, and whether as a whole."""
+        names = [path.name for path in VENDOR.iterdir() if not path.name.startswith("LICENSE-")]
+        self.assertEqual(sorted(names), ["preact-htm.js", "uplot.css", "uplot.js"])
+        for name in names:
+            origin, content = originOf(VENDOR / name)
+            self.assertEqual(sha256(content).hexdigest(), origin.hash, name)
 
     def test_licencesAreThere(self) -> None:
         """What others have written comes with its licence."""

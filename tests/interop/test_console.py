@@ -4,20 +4,47 @@ The console in Chromium, against the daemon: walked by keyboard, judged by axe-c
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import hashPassword
+from tests.console.support import VENDOR, originOf
 from tests.functional.daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase
 
 from .chromium import Chromium
 from .node import nodeModules
 
 WIDTHS = (390, 1280, 1920)
+
+
+class VendoredTests(SynchronousTestCase):
+    """
+    The files of the console that others have written.
+    """
+
+    def test_vendoredFilesAreThoseOfTheirPackages(self) -> None:
+        """Below their first line, which tells where they are from; so are their licences."""
+        modules = Path(nodeModules("htm", "uplot"))
+        for path in VENDOR.iterdir():
+            if path.name.startswith("LICENSE-"):
+                package = path.name.removeprefix("LICENSE-")
+                # Preact is in the file of htm.
+                if package != "preact":
+                    self.assertEqual(
+                        path.read_bytes(), (modules / package / "LICENSE").read_bytes()
+                    )
+                continue
+            origin, content = originOf(path)
+            manifest = json.loads((modules / origin.package / "package.json").read_bytes())
+            self.assertEqual(manifest["version"], origin.version, path.name)
+            original = modules / origin.package / origin.file
+            self.assertEqual(content, original.read_bytes(), path.name)
 
 
 class ConsoleTestCase(DaemonTestCase):
@@ -163,6 +190,36 @@ class PagesTests(ConsoleTestCase):
         await browser.evaluate("location.hash = '#topics'")
         await browser.waitForText("1 of 1 topics")
         await browser.waitFor("document.querySelector('.error') === null")
+
+    async def test_badHeightsComeToRest(self) -> None:
+        """A height that is no number is told, and nothing is asked for."""
+        await self.open()
+        browser = self.browser
+        await browser.waitForText("Transactions a second")
+        for given in ("abc", "-1", "1e3", "NaN", "9" * 16, ""):
+            await browser.evaluate(f"location.hash = '#block?height={given}'")
+            await browser.waitForText(f"“{given}” is no height of a block")
+        asked = "performance.getEntriesByType('resource').map(({ name }) => name)"
+        for name in await browser.evaluate(asked):
+            self.assertNotIn("blockList", name)
+        await self.publish("orders/zurich", 1)
+        await browser.evaluate("location.hash = '#block?height=1'")
+        await browser.waitForText("Header")
+        self.assertEqual(browser.problems, [])
+
+    async def test_unknownPagesAreTheOverview(self) -> None:
+        """Also those whose names all objects have."""
+        await self.open()
+        browser = self.browser
+        for name in ("nothing", "__proto__", "constructor", "toString"):
+            await browser.open("about:blank")
+            await browser.open(f"{self.daemon.base}/console#{name}")
+            await browser.waitForText("Transactions a second")
+            await browser.evaluate("location.hash = '#topics'")
+            await browser.waitForText("Search")
+            await browser.evaluate(f"location.hash = '#{name}'")
+            await browser.waitForText("Transactions a second")
+        self.assertEqual(browser.problems, [])
 
     async def test_pageOpenedInBackgroundIsReadOnceItIsSeen(self) -> None:
         """A page that cannot be seen asks for nothing."""

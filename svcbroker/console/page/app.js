@@ -25,7 +25,7 @@ const BELOW = { topic: "topics", block: "blocks" };
 /** The page and the parameters in the address. */
 function readAddress() {
   const [name, query] = location.hash.slice(1).split("?");
-  return { name: name in PAGES ? name : "overview", parameters: new URLSearchParams(query) };
+  return { name: Object.hasOwn(PAGES, name) ? name : "overview", parameters: new URLSearchParams(query) };
 }
 
 // Both are needed for the first page: neither waits for the other.

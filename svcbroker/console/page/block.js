@@ -2,7 +2,7 @@
 
 import { html } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
-import { Badge, ErrorText, explain, linkTo, Section, Short, Table, Time, useCall } from "./parts.js";
+import { Badge, ErrorText, explain, linkTo, readHeight, Section, Short, Table, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, parseUtc, t } from "./texts.js";
 
 const MOST = 99;
@@ -54,8 +54,14 @@ function Signers({ signed }) {
 }
 
 export default function Block({ group, parameters }) {
+  const given = parameters.get("height") ?? "";
+  const height = readHeight(given);
+  if (height === undefined) return html`<p class="error" role="alert">${t("block.noHeight", { given })}</p>`;
+  return html`<${Shown} group=${group} height=${height} />`;
+}
+
+function Shown({ group, height }) {
   const groupId = group;
-  const height = Number(parameters.get("height"));
   const blocks = useCall(
     (signal) => ask("admin/block/blockList", { groupId, blockNumber: height }, signal), [group, height]);
   const transactions = useCall(

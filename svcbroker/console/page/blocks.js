@@ -2,7 +2,7 @@
 
 import { html, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
-import { ErrorText, linkTo, Section, Short, Table, Time, useCall } from "./parts.js";
+import { ErrorText, linkTo, readHeight, Section, Short, Table, Time, useCall } from "./parts.js";
 import { formatNumber, parseUtc, t } from "./texts.js";
 
 const PAGE = 25;
@@ -11,7 +11,8 @@ const EVERY = 5000;
 /** The parameters of a search: a height, or a hash with or without 0x; undefined for neither. */
 function searchOf(text) {
   const wanted = text.trim().replace(/^0x/, "");
-  if (/^\d{1,18}$/.test(wanted)) return { blockNumber: wanted };
+  const blockNumber = readHeight(wanted);
+  if (blockNumber !== undefined) return { blockNumber };
   if (/^[0-9a-fA-F]{64}$/.test(wanted)) return { hash: `0x${wanted.toLowerCase()}` };
   return undefined;
 }

@@ -137,6 +137,12 @@ export function ActionButton({ run, kind = "", label, children }) {
   >${children}</button>`;
 }
 
+/** The height of a block in a text; undefined where that is none. */
+export function readHeight(text) {
+  // Longer numbers are not exact.
+  return /^\d{1,15}$/.test(text) ? Number(text) : undefined;
+}
+
 /** An address of a page of this console. */
 export function linkTo(page, parameters = {}) {
   const query = new URLSearchParams(parameters).toString();

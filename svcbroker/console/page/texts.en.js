@@ -137,6 +137,7 @@ export default {
   "blocks.page": "Page {page} of {last}",
 
   "block.numbered": "Block {height}",
+  "block.noHeight": "“{given}” is no height of a block: a height is a number, such as 12.",
   "block.before": "Block before",
   "block.after": "Block after",
   "block.title": "Header",

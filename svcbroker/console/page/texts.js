@@ -8,7 +8,7 @@ const KEY = "svcbroker-language";
 
 function preferred() {
   const kept = localStorage.getItem(KEY);
-  if (kept in TABLES) return kept;
+  if (Object.hasOwn(TABLES, kept)) return kept;
   return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
 

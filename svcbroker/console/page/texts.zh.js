@@ -137,6 +137,7 @@ export default {
   "blocks.page": "第 {page} 页，共 {last} 页",
 
   "block.numbered": "区块 {height}",
+  "block.noHeight": "“{given}”不是区块高度：高度是一个数字，例如 12。",
   "block.before": "上一个区块",
   "block.after": "下一个区块",
   "block.title": "区块头",
