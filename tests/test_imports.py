@@ -20,7 +20,7 @@ ROOT = Path(svcbroker.__file__).parent
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("", "_build"),
     ("version",),
-    ("errors", "histogram"),
+    ("errors", "files", "histogram"),
     ("model",),
     ("chain",),
     ("tlog",),

@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 from attrs import field, frozen
 
+from ..files import openFile
 from ..interfaces import Identity, InvalidDescription, Quotas
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants
 from ._passwords import DEFAULT_COST, checkHash, costOf
@@ -102,7 +103,7 @@ def readAccounts(path: Path) -> AccountTable:
         table and the key, and what is allowed.
     """
     try:
-        with path.open("rb") as file:
+        with openFile(path) as file:
             raw = file.read(MAX_FILE_SIZE + 1)
     except OSError as error:
         raise InvalidDescription(f"cannot read {path}: {error.strerror}") from error

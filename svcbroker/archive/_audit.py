@@ -5,7 +5,7 @@ Auditing whole data directories.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from attrs import frozen
@@ -110,7 +110,10 @@ def auditGroup(
     @param pause: called between read transactions.
     @raise StorageFailed: a broker began to use it meanwhile.
     """
-    earlier = [each.key for each in readKeyFiles(directory / KEYS_NAME)]
+    earlier: list[bytes | None] = []
+    # A file that cannot be read is named below.
+    with suppress(OSError):
+        earlier += [each.key for each in readKeyFiles(directory / KEYS_NAME)]
     try:
         audited = auditChain(
             directory / STORE_NAME,

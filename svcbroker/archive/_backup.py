@@ -13,6 +13,7 @@ from tempfile import mkdtemp
 from attrs import frozen
 
 from ..chain import CertificateInvalid, Malformed
+from ..files import readFile, writeNew
 from ..proofs import Checkpoint
 from ..storage import Snapshot, StorageDamaged, Store, readTip, syncFile
 from ._files import auditMetadata
@@ -143,8 +144,8 @@ def _copyFiles(source: Path, target: Path, names: Sequence[str]) -> bool:
     """
     found = [name for name in names if (source / name).exists()]
     for name in found:
-        shutil.copy(source / name, target / name)
-        syncFile(target / name)
+        mode = (source / name).stat().st_mode & 0o777
+        writeNew(target / name, readFile(source / name), mode)
     return bool(found)
 
 

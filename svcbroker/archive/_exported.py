@@ -18,6 +18,7 @@ from ..chain import (
     leafHash,
     merklePath,
 )
+from ..files import openFile
 from ..proofs import (
     AnyCertificate,
     Checkpoint,
@@ -134,7 +135,7 @@ class ExportedHeaders:
 
     @contextmanager
     def _blocks(self) -> Iterator[tuple[Begin, Iterator[tuple[Header, StreamedBlock]]]]:
-        with self._path.open("rb") as file:
+        with openFile(self._path) as file:
             reader = StreamReader(file)
             yield reader.begin(), _decoded(reader)
 

@@ -13,6 +13,7 @@ from typing import Final
 from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from ..files import openFile, readFile
 from ..storage import syncFile, writeFile
 
 STORE_NAME: Final = "ledger.sqlite"
@@ -109,7 +110,7 @@ def readKeyFiles(directory: Path) -> Iterator[KeyFile]:
     """
     for path in sorted(directory.glob("*" + KEY_SUFFIX)):
         try:
-            with path.open("rb") as file:
+            with openFile(path) as file:
                 mode, text = os.fstat(file.fileno()).st_mode, file.read(_MAX_KEY_FILE)
         except FileNotFoundError:
             # A key change has removed it just now.
@@ -164,7 +165,7 @@ def markCopy(directory: Path, original: str) -> None:
     @raise OSError: it cannot be written.
     """
     path, text = directory / COPY_NAME, f"{original}\n"
-    if not path.exists() or path.read_text("utf-8") != text:
+    if not path.exists() or readFile(path) != text.encode():
         path.write_text(text, "utf-8")
         syncFile(path)
         syncFile(directory)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ..chain import History, Malformed, checkGrowth, growthPath, merkleRoot
+from ..files import readFile
 from ..storage import Snapshot, writeFile
 from ..tlog import (
     TILE_HEIGHT,
@@ -100,7 +101,7 @@ def exportLog(
     """
     note = read(CHECKPOINT)
     path = directory / CHECKPOINT
-    kept = path.read_bytes() if path.exists() else None
+    kept = readFile(path) if path.exists() else None
     try:
         head = TreeHead.parse(Note.decode(note).text)
         before = None if kept is None else TreeHead.parse(Note.decode(kept).text)
@@ -150,7 +151,7 @@ class _Files:
         """A tile that is needed to check the checkpoint."""
         path = f"tile/{tile.path}"
         target = self._directory / path
-        data = target.read_bytes() if target.exists() else self._read(path)
+        data = readFile(target) if target.exists() else self._read(path)
         self._found[tile] = data
         return data
 
@@ -182,7 +183,7 @@ class _Files:
         count = self._size >> TILE_HEIGHT * (tile.level + 1)
         index = tile.index // TILE_WIDTH
         above = Tile(tile.level + 1, index, min(TILE_WIDTH, count - index * TILE_WIDTH))
-        data = (self._directory / "tile" / above.path).read_bytes()
+        data = readFile(self._directory / "tile" / above.path)
         return splitTile(above, data)[tile.index % TILE_WIDTH]
 
     def put(self, path: str, data: bytes) -> None:

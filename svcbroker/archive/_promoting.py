@@ -11,6 +11,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from ..chain import CertificateInvalid, Malformed
+from ..files import readFile
 from ..proofs import Checkpoint
 from ..storage import Snapshot, Store, readTip, suspectLoss, syncFile
 from ._layout import (
@@ -58,7 +59,7 @@ def readCopy(directory: Path) -> Copy:
     @raise StorageError: it cannot be opened.
     """
     try:
-        original = (directory / COPY_NAME).read_text("utf-8").strip()
+        original = readFile(directory / COPY_NAME).decode("utf-8").strip()
     except FileNotFoundError:
         raise PromotionRefused(f"{directory} has no copy of a chain") from None
     store, chain = _open(directory)

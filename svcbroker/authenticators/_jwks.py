@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from .. import files
 from ..interfaces import InvalidDescription
 from ..net.addresses import isLoopback
 from ..net.deferreds import asDeferred
@@ -166,7 +167,7 @@ def readFile(path: Path, algorithms: Collection[str]) -> KeySet:
     @raise InvalidDescription: it cannot be used.
     """
     try:
-        return KeySet.parse(path.read_bytes(), algorithms)
+        return KeySet.parse(files.readFile(path), algorithms)
     except OSError as error:
         raise InvalidDescription(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

@@ -14,6 +14,7 @@ from twisted.cred.credentials import IUsernamePassword
 from twisted.cred.error import UnauthorizedLogin
 from zope.interface import implementer
 
+from ..files import readFile
 from ..interfaces import AuthenticatorContext, IAuthenticator, Identity, InvalidDescription
 from ..net.deferreds import asDeferred
 from ..net.descriptions import Readers, absolutePath, readValues
@@ -150,7 +151,7 @@ def _credential(hash: PasswordHash) -> str:
 def _read(path: Path, parse: Callable[[bytes], T]) -> T:
     """See L{readPasswords}."""
     try:
-        return parse(path.read_bytes())
+        return parse(readFile(path))
     except OSError as error:
         raise InvalidDescription(f"cannot read {path}: {error.strerror}") from error
     except LineError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeVar
 import msgspec
 
 from ..errors import BrokerError, EventErased, HeightUnknown, ParameterInvalid, TopicNotFound
+from ..files import readFile
 from ._answers import readAnswer, readDocument
 from ._attempts import Attempts, Brokers, isUncertain
 from ._effects import Deliver, Procedure
@@ -441,7 +442,7 @@ def _verifier(requests: Requests, options: Options) -> Verifier | None:
     from ._trust import Verifier
 
     if genesis is not None and not isinstance(genesis, bytes):
-        genesis = Path(genesis).read_bytes()
+        genesis = readFile(genesis)
     return Verifier(
         requests,
         genesis=genesis,

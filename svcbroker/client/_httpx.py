@@ -5,10 +5,10 @@ What the clients over httpx share.
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
 
 import httpx
 
+from ..files import openFile
 from ._effects import HttpRequest, HttpResponse
 from ._errors import Unreachable
 from ._options import Options
@@ -29,7 +29,7 @@ def makeContext(options: Options) -> ssl.SSLContext:
     for each in (ca, certificate, key):
         if each is not None:
             # The errors of the context name no file.
-            Path(each).open("rb").close()
+            openFile(each).close()
     try:
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except ssl.SSLError:

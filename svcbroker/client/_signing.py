@@ -10,6 +10,8 @@ from typing import Any
 
 from attrs import frozen
 
+from ..files import readFile
+
 
 class PassphraseMissing(ValueError):
     """The key's file is encrypted, and no passphrase was given."""
@@ -41,7 +43,7 @@ class AuthorKey:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        data = Path(path).read_bytes()
+        data = readFile(path)
         isEncrypted = b"ENCRYPTED" in data
         if isEncrypted and password is None:
             raise PassphraseMissing(f"{path} is encrypted: its passphrase is needed")

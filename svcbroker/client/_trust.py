@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from ..errors import BrokerError, EventNotFound, HeightUnknown
+from ..files import readFile
 from ..proofs import (
     Checkpoint,
     ProofInvalid,
@@ -87,7 +88,7 @@ class Verifier:
 
     def _load(self, path: Path) -> Checkpoint:
         try:
-            record = _records.decode(path.read_bytes())
+            record = _records.decode(readFile(path))
             chain = bytes.fromhex(record.chain)
             kept = Checkpoint.parse(record.checkpoint)
         except (msgspec.MsgspecError, ValueError) as error:

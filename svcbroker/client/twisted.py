@@ -40,6 +40,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IPolicyForHTTPS
 from zope.interface import implementer
 
+from ..files import readFile
 from ._core import Core
 from ._driving import Events, iterate, run
 from ._effects import Delay, Effect, HttpRequest, HttpResponse, OpenStream, Procedure, ReadStream
@@ -173,7 +174,7 @@ class _TlsPolicy:
 
 
 def _certificates(path: str | Path) -> list[Any]:
-    data = Path(path).read_bytes()
+    data = readFile(path)
     try:
         return list(load_pem_x509_certificates(data))
     except ValueError:
@@ -181,7 +182,7 @@ def _certificates(path: str | Path) -> list[Any]:
 
 
 def _privateKey(path: str | Path) -> Any:
-    data = Path(path).read_bytes()
+    data = readFile(path)
     try:
         return load_pem_private_key(data, None)
     except (TypeError, ValueError) as error:

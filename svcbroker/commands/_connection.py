@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from getpass import getpass
 from logging import INFO, Handler, LogRecord, getLogger
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
 from ..errors import BrokerError, TopicNotFound
+from ..files import readFile
 from ._arguments import Decimal, makeCommand
 from ._command import CommandError, Console, Exit
 from ._contexts import Contexts, contextsPath
@@ -270,7 +270,7 @@ def askTerminal(question: str) -> str:
 
 
 def _readSecret(path: str) -> str:
-    lines = Path(path).read_text("utf-8").splitlines()
+    lines = readFile(path).decode("utf-8").splitlines()
     if not lines or not lines[0]:
         raise CommandError(f"{path}: there is nothing on its first line")
     return lines[0]

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from attrs import define, field
 
+from ..files import readFile, writeNew
 from ._command import CommandError, didYouMean
 
 FIELDS: Final = (
@@ -52,7 +53,7 @@ class Contexts:
         @raise CommandError: it is malformed.
         """
         try:
-            text = path.read_bytes()
+            text = readFile(path)
         except FileNotFoundError:
             return cls(path)
         try:
@@ -88,9 +89,8 @@ class Contexts:
             lines += [f"{key} = {_quoted(value)}" for key, value in fields.items()]
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines).strip() + "\n")
+        made.unlink(missing_ok=True)
+        writeNew(made, ("\n".join(lines).strip() + "\n").encode("utf-8"))
         made.replace(self.path)
 
 

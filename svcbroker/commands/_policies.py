@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..chain import Malformed
+from ..files import readFile
 from ..tlog import Policy, Witnessed
 from ._command import CommandError
 from ._words import quoted, timeText
@@ -21,7 +22,7 @@ def readPolicy(path: Path) -> Policy:
     @raise CommandError: it is none.
     """
     try:
-        return Policy.parse(path.read_bytes())
+        return Policy.parse(readFile(path))
     except Malformed as error:
         raise CommandError(f"{path}: {error}") from None
 

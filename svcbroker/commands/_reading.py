@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..files import openFile
 from ._command import CommandError
 
 
@@ -15,7 +16,7 @@ def readBounded(path: Path, limit: int) -> bytes:
 
     @raise CommandError: it has more bytes than it may have.
     """
-    with path.open("rb") as file:
+    with openFile(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise CommandError(f"{path} is larger than {limit} bytes")

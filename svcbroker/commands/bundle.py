@@ -14,6 +14,7 @@ from urllib.parse import quote
 import click
 from attrs import evolve
 
+from ..files import readFile, writeNew
 from ._arguments import options
 from ._command import CommandError, Console, Exit
 from ._connection import clientCommand
@@ -62,7 +63,9 @@ _TSA_TIMEOUT: Final = 30.0
         help="An authority that stamps the checkpoint with its time (RFC 3161); needs --tsa-roots.",
     ),
     TSA_ROOTS,
-    click.option("--output", metavar="FILE", help="Where to write it. [default: standard output]"),
+    click.option(
+        "--output", metavar="FILE", help="The new file to write. [default: standard output]"
+    ),
 )
 def command(
     console: Console,
@@ -93,7 +96,7 @@ def command(
         policy = Policy.parse(policyText)
         console.warn("no witness is asked for: give --policy with those that the reader trusts")
     else:
-        policy, policyText = readPolicy(policyPath), policyPath.read_bytes()
+        policy, policyText = readPolicy(policyPath), readFile(policyPath)
     proofs = {each: client.readLog(f"proof?eventId={quote(each, safe='')}") for each in ids}
     bundle = Bundle(proofs=proofs, policy=policyText)
     try:
@@ -106,7 +109,7 @@ def command(
     if output is None:
         console.output.buffer.write(data)
     else:
-        Path(output).write_bytes(data)
+        writeNew(output, data)
     console.warn(f"{counted(len(ids), 'event')}, {counted(len(data), 'byte')}")
     return Exit.GOOD
 
@@ -122,7 +125,7 @@ def readRoots(path: Path) -> Sequence[Certificate]:
     try:
         import rfc3161_client  # noqa: F401
 
-        return load_pem_x509_certificates(path.read_bytes())
+        return load_pem_x509_certificates(readFile(path))
     except ImportError:
         raise CommandError("time stamps need: pip install 'svcbroker[timestamps]'") from None
     except OSError as error:

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from ..archive import ExportedHeaders, StreamBroken
+from ..files import openFile
 from ..proofs import (
     MAX_PROOF_SIZE,
     Checkpoint,
@@ -80,7 +81,7 @@ def _check(path: Path, console: Console) -> int:
 
 
 def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with openFile(path) as file:
         # One byte more shows that it is too long.
         return file.read(MAX_PROOF_SIZE + 1)
 
@@ -95,7 +96,7 @@ def _input(name: str) -> Statement | ExportedHeaders:
             return readStatement(str(Checkpoint.parse(name)).encode("ascii"))
         except ValueError:
             pass
-        with path.open("rb") as file:
+        with openFile(path) as file:
             isExport = ExportedHeaders.isExport(file.read(100))
         return ExportedHeaders(path) if isExport else readStatement(_read(path))
     except (ProofInvalid, StreamBroken) as error:

@@ -11,6 +11,7 @@ from typing import BinaryIO
 import click
 
 from ..archive import RangeUnknown, exportChain, groupDirectory, groupsIn
+from ..files import newFile
 from ..proofs import Checkpoint
 from ..storage import StorageError
 from ._arguments import DATA_DIR, HEIGHT, PROGRESS, makeCommand, options
@@ -76,8 +77,7 @@ def command(
     if name == "-":
         tip = write(console.output.buffer)
     else:
-        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
+        with newFile(name) as file:
             try:
                 tip = write(file)
             except CommandError:

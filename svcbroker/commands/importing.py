@@ -14,6 +14,7 @@ from attrs import asdict
 
 from ..archive import Imported, ImportRefused, StreamBroken, importChain
 from ..daemon.directory import DataDirectoryError, lockDataDirectory
+from ..files import openFile
 from ..storage import StorageError
 from ._arguments import DATA_DIR, PROGRESS, jsonOption, makeCommand, options
 from ._command import CommandError, Console, Exit
@@ -57,7 +58,7 @@ def command(
     if name == "-":
         imported = read(sys.stdin.buffer)
     else:
-        with Path(name).open("rb") as stream:
+        with openFile(name) as stream:
             imported = read(stream)
     if asJson:
         console.say(json.dumps({**asdict(imported), "tip": str(imported.tip)}))

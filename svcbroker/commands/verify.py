@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from ..chain import Malformed
+from ..files import openFile
 from ..proofs import (
     MAX_PROOF_SIZE,
     Checkpoint,
@@ -53,7 +54,7 @@ _ARCHIVE = b"PK\x03\x04"
 
 
 def _readFile(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with openFile(path) as file:
         return _read(file)
 
 
@@ -220,7 +221,7 @@ def isBundle(proof: str) -> bool:
     """Whether a file is a bundle: a ZIP archive."""
     if proof == "-":
         return False
-    with open(proof, "rb") as file:
+    with openFile(proof) as file:
         return file.read(len(_ARCHIVE)) == _ARCHIVE
 
 
@@ -235,7 +236,7 @@ def _checkBundle(
     """Check all proofs of a bundle, and tell what they prove."""
     from ..bundle import MAX_SIZE, Bundle, StampRefused
 
-    with path.open("rb") as file:
+    with openFile(path) as file:
         data = file.read(MAX_SIZE + 1)
     names = None if authors is None else readAuthors(authors)
     try:
@@ -321,7 +322,7 @@ def _topic(
 
 def _proofsIn(path: Path) -> Iterator[bytes]:
     """The proofs in a file: one on each line, or one on many lines."""
-    with path.open("rb") as file:
+    with openFile(path) as file:
         line = file.readline(MAX_PROOF_SIZE + 1)
         if not line.rstrip().endswith(b"}"):
             yield line + _read(file)

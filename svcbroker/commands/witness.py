@@ -22,6 +22,7 @@ from ..daemon.directory import DataDirectoryError, lockDataDirectory
 from ..daemon.ports import serverEndpoint
 from ..daemon.settings import Endpoint
 from ..daemon.threads import LedgerThread
+from ..files import readFile
 from ..storage import StorageError
 from ..tlog import KeyType, Policy, VerifierKey
 from ..witness import (
@@ -70,7 +71,7 @@ def readLogs(keys: Sequence[str], path: Path | None) -> Mapping[str, Sequence[Ve
             raise CommandError(f"--log: {error}") from None
     if path is not None:
         try:
-            found += [each.key for each in Policy.parse(path.read_bytes()).logs]
+            found += [each.key for each in Policy.parse(readFile(path)).logs]
         except OSError as error:
             raise CommandError(f"--logs: cannot read {path}: {error.strerror}") from None
         except Malformed as error:

@@ -43,6 +43,7 @@ from ..carriers.webhook import (
     webhookGroup,
 )
 from ..console import Console
+from ..files import openFile
 from ..interfaces import ILedger
 from ..metrics import AuditMetrics, BrokerMetrics, WitnessMetrics
 from ..model import InterfaceType
@@ -113,7 +114,7 @@ def readPeerCredentials(config: Config) -> Mapping[str, bytes]:
 
 def _readSecrets(setting: str, path: str, parse: Callable[[bytes], T]) -> T:
     try:
-        with open(path, "rb") as file:
+        with openFile(path) as file:
             data = file.read(MAX_SECRETS_FILE + 1)
         if len(data) > MAX_SECRETS_FILE:
             raise ConfigError(f"{setting}: {path} is larger than {MAX_SECRETS_FILE} bytes")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..files import openFile
 from .config import ConfigError, makeConfig
 
 MAX_FILE_SIZE: Final = 1024 * 1024
@@ -46,7 +47,7 @@ def readMistakes(path: Path) -> tuple[dict[str, Any], Mapping[str, ConfigError]]
     @raise ConfigError: it cannot be read or is not TOML.
     """
     try:
-        with path.open("rb") as file:
+        with openFile(path) as file:
             raw = file.read(MAX_FILE_SIZE + 1)
     except OSError as error:
         raise ConfigError(f"config: cannot read {path}: {error.strerror}") from error

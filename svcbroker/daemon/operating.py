@@ -11,6 +11,8 @@ from typing import Final
 
 from attrs import field, frozen
 
+from ..files import openFile
+
 OPERATOR_NAME: Final = "operator.json"
 _MAX_SIZE = 64 * 1024
 
@@ -42,7 +44,7 @@ def readOperatorFile(directory: Path) -> Operating:
     """
     path = directory / OPERATOR_NAME
     try:
-        with path.open("rb") as file:
+        with openFile(path) as file:
             value = json.loads(file.read(_MAX_SIZE))
         return Operating(str(value["url"]), str(value["token"]))
     except FileNotFoundError:

@@ -5,7 +5,6 @@ The transparency logs of the groups, and the witnesses that cosign them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from ..broker import MetadataStore
 from ..broker.transparency import (
@@ -17,6 +16,7 @@ from ..broker.transparency import (
 )
 from ..carriers.witnesses import WitnessClient, makeWitnessClient
 from ..chain import Malformed
+from ..files import readFile
 from ..interfaces import ILedger, IProvableLedger
 from ..net.deferreds import asDeferred
 from ..tlog import Policy
@@ -34,7 +34,7 @@ def readWitnessPolicy(config: Config) -> Policy | None:
     if not path:
         return None
     try:
-        policy = Policy.parse(Path(path).read_bytes())
+        policy = Policy.parse(readFile(path))
         checkWitnesses(policy)
     except OSError as error:
         raise ConfigError(f"witness-policy: cannot read {path}: {error.strerror}") from error

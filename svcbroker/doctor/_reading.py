@@ -21,6 +21,7 @@ from cryptography.x509 import Name, load_pem_x509_certificates
 from OpenSSL import SSL
 
 from ..authenticators.mosquitto import USUAL_ITERATIONS, PasswordHash, readPasswords
+from ..files import openFile, readFile
 from ..interfaces import InvalidDescription
 from ..net.descriptions import absolutePath, readDescription
 from ..net.proxied import ProxiedEndpoint
@@ -95,7 +96,7 @@ def readEngine(group: str, description: str, engineProblem: Callable[[Path], str
     home, program = Path(settings.get("home", "")), settings.get("engine")
     config = home / "config/config.toml"
     try:
-        engine = tomllib.loads(config.read_text("utf-8"))
+        engine = tomllib.loads(readFile(config).decode("utf-8"))
         rpc, application = str(engine["rpc"]["laddr"]), str(engine["proxy_app"])
         if application.startswith(_UNIX):
             application = _socketAt(Path(application.removeprefix(_UNIX)))
@@ -186,7 +187,7 @@ def readPasswordFile(text: str) -> PasswordFileFacts | None:
 
 def hasKey(path: Path) -> bool:
     """Whether a file has a private key."""
-    with path.open("rb") as file:
+    with openFile(path) as file:
         return _KEY in file.read(_MAX_PEM)
 
 

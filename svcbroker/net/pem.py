@@ -29,6 +29,8 @@ from OpenSSL.crypto import X509
 from OpenSSL.crypto import Error as CryptoError
 from OpenSSL.SSL import Error as SSLError
 
+from ..files import openFile
+
 MAX_PEM: Final = 4 * 1024 * 1024
 """The largest PEM file, in bytes. Bundles of all public authorities have some 250 KiB."""
 
@@ -69,7 +71,7 @@ def readPem(path: Path) -> Pem:
     @raise CertificateError: it cannot be read to its end.
     @raise OSError: it cannot be opened.
     """
-    with path.open("rb") as file:
+    with openFile(path) as file:
         data = file.read(MAX_PEM + 1)
     if len(data) > MAX_PEM:
         raise CertificateError(f"{path} has more than {MAX_PEM} bytes")

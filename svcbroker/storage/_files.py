@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from ..files import openFile, specialKind
 from ._errors import StorageRefused, isDamage, primaryCode
 from ._schema import APPLICATION_ID, backUp, makePrivateFile, runSteps, syncFile, versionOf
 from ._tip import tipPath
@@ -100,6 +101,19 @@ def makeFile(
         ) from error
 
 
+def refuseSpecial(path: Path) -> None:
+    """
+    Refuse a store of which a file is a FIFO, a socket or a device: SQLite would wait for it. The
+    files are not opened, so that no lock on them is dropped.
+
+    @raise StorageRefused: one is.
+    """
+    for each in (path, *companions(path), path.with_name(path.name + "-journal")):
+        kind = specialKind(each)
+        if kind:
+            raise StorageRefused(f"{each} is {kind}, not a file: move it away")
+
+
 def inspectFile(
     path: Path, *, applicationId: int | None = APPLICATION_ID, what: str = "a ledger"
 ) -> None:
@@ -111,8 +125,9 @@ def inspectFile(
     @param what: what it should be.
     @raise StorageRefused: with the reason.
     """
+    refuseSpecial(path)
     try:
-        with path.open("rb") as file:
+        with openFile(path) as file:
             header = file.read(_HEADER_SIZE)
     except OSError as error:
         raise StorageRefused(

@@ -14,6 +14,8 @@ from pathlib import Path
 from struct import Struct, unpack
 from typing import BinaryIO, Final
 
+from ..files import openFile
+
 _HEADER: Final = Struct(">8I")
 _FRAME: Final = Struct(">6I")
 _MAGIC: Final = (0x377F0682, 0x377F0683)
@@ -28,7 +30,7 @@ def logProblem(path: Path) -> str:
     @return: one line; empty where nothing is wrong, or where the log was written meanwhile.
     """
     try:
-        with path.open("rb") as file:
+        with openFile(path) as file:
             before = path.stat()
             problem = _findProblem(file)
             after = path.stat()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ._errors import StorageDamaged, StorageRefused, translated
+from ._files import refuseSpecial
 from ._schema import contentsOf, makePrivateFile, versionOf
 
 APPLICATION_ID: Final = 0x7376636E
@@ -69,6 +70,7 @@ class MetadataFile:
 
         @raise StorageRefused: the file is foreign, damaged or newer, or cannot be written.
         """
+        refuseSpecial(path)
         connection: sqlite3.Connection | None = None
         try:
             makePrivateFile(path)

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from attrs import frozen
 
 from ._errors import StorageFailed, StorageOutdated, StorageRefused, isDamage, translated
-from ._files import companions, foreign, inspectFile, refusal
+from ._files import companions, foreign, inspectFile, refusal, refuseSpecial
 from ._log import logProblem
 from ._metadata import APPLICATION_ID as METADATA
 from ._metadata import VERSION as METADATA_VERSION
@@ -93,6 +93,7 @@ class Snapshot:
     @classmethod
     @contextmanager
     def _open(cls, path: Path, kind: _Kind, expected: Sequence[tuple[Any, ...]]) -> Iterator[Self]:
+        refuseSpecial(path)
         try:
             seen = _signature(path)
         except OSError:

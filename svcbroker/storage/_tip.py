@@ -19,6 +19,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from ..files import readFile
 from ._errors import StorageFailed, StorageRefused
 from ._log import logProblem
 from ._reader import ChainReader
@@ -85,7 +86,7 @@ def readTip(path: Path) -> Tip | None:
     """
     file = tipPath(path)
     try:
-        data = file.read_bytes()
+        data = readFile(file)
     except FileNotFoundError:
         return None
     except PermissionError as error:

@@ -12,6 +12,7 @@ from typing import Final, Self
 from attrs import frozen
 
 from ..chain import Malformed
+from ..files import readFile
 from ..storage import MetadataFile, StorageRefused, writeFile
 from ..tlog import (
     AddCheckpoint,
@@ -248,7 +249,7 @@ def _openState(path: Path) -> MetadataFile:
 
 def _readSeed(path: Path) -> bytes:
     try:
-        seed = bytes.fromhex(path.read_text("ascii"))
+        seed = bytes.fromhex(readFile(path).decode("ascii"))
     except OSError as error:
         raise WitnessError(f"cannot read {path}: {error.strerror}") from None
     except ValueError:

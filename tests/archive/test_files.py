@@ -5,8 +5,12 @@ Tests for auditing what lies around chains.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+from svcbroker.archive import METADATA_NAME
+from svcbroker.storage import TIP_SUFFIX
 from tests.archive.support import ArchiveTestCase, lines
+from tests.test_files import makeSpecial
 
 
 class FileTests(ArchiveTestCase):
@@ -76,6 +80,24 @@ class FileTests(ArchiveTestCase):
         self.noted("note: 'extra': this file is unknown")
         (self.dataDir / "empty").mkdir()
         self.noted("note: 'empty': this directory has no chain")
+
+    def test_specialFilesAreDamage(self) -> None:
+        """A FIFO, a socket or a device in the place of a file: the audit does not wait for it."""
+        special = makeSpecial(self.dataDir.with_name("x"))
+        tip = self.path.with_name(self.path.name + TIP_SUFFIX)
+        metadata = self.dataDir / METADATA_NAME
+        for path in (tip, self.keys / "node2.key", metadata, Path(f"{metadata}-wal")):
+            content = path.read_bytes() if path.exists() else None
+            for each, kind in special.items():
+                path.unlink(missing_ok=True)
+                path.symlink_to(each)
+                found = self.bad(f"{kind}, not a file")
+                self.assertTrue(any(str(path) in line for line in found), found)
+            path.unlink()
+            if content is not None:
+                path.write_bytes(content)
+        os.chmod(self.keys / "node2.key", 0o600)
+        self.good()
 
     def test_changedMetadataIsNamed(self) -> None:
         """A note that is not the one that was written is named."""

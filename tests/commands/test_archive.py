@@ -15,6 +15,7 @@ from svcbroker.commands import _checkpoints, main
 from svcbroker.daemon.directory import lockDataDirectory
 from tests.archive.erasable import makeErasable
 from tests.archive.support import ArchiveTestCase
+from tests.test_files import makeSpecial
 
 
 class Output(io.TextIOWrapper):
@@ -241,12 +242,36 @@ class CommandTests(CommandTestCase):
         file = self.dataDir.with_name("chain")
         code, _, _ = self.main("export", "--to=4", self.dataDir, file)
         self.assertEqual((code, file.stat().st_mode & 0o777), (0, 0o600))
-        self.refused("File exists", "export", self.dataDir, file)
+        self.refused("it exists already", "export", self.dataDir, file)
         wrong = self.dataDir.with_name("wrong")
         self.refused("there are no blocks", "export", "--from=0", self.dataDir, wrong)
         self.assertFalse(wrong.exists(), "it is in the way of the next try")
         self.assertIn("4 blocks added", self.lines(0, "import", file, self.other)[0])
         self.refused("of group 1, not of group 2", "import", "--group=2", file, self.other, code=1)
+
+    def test_specialFilesAreNamed(self) -> None:
+        """A FIFO, a socket or a device where a file should be: nothing waits for it."""
+        for number, (special, kind) in enumerate(makeSpecial(self.dataDir.with_name("x")).items()):
+            self.refused(f"{special}: it is {kind}, not a file", "import", special, self.other)
+            self.refused(f"{special}: it is {kind}", "contradict", "--check", special)
+            for name in ("", "-wal", "-shm", "-journal"):
+                path = self.path.with_name(self.path.name + name)
+                aside = path.with_name("aside")
+                if path.exists():
+                    path.rename(aside)
+                path.symlink_to(special)
+                words = f"{path} is {kind}, not a file: move it away"
+                target = self.dataDir.with_name(f"restored{number}{name}")
+                self.refused(words, "restore", self.dataDir, target, code=1)
+                self.refused(words, "export", self.dataDir, f"{target}.export", code=1)
+                self.refused(words, "backup", self.dataDir, f"{target}.backup", code=1)
+                code, output, errors = self.main("audit", self.dataDir)
+                self.assertEqual((code, errors), (1, ""))
+                self.assertIn(words, output.decode())
+                path.unlink()
+                if aside.exists():
+                    aside.rename(path)
+        self.assertEqual(self.lines(0, "audit", self.dataDir)[-1], "good")
 
     def test_importInUse(self) -> None:
         """Nothing is imported below a running broker."""

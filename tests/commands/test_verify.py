@@ -21,6 +21,7 @@ from svcbroker.commands._words import contentText, quoted, timeText
 from svcbroker.proofs import GenesisFields, verifyProof
 from svcbroker.proofs import _reading as reading
 from tests.proofs.support import BINARY, proofs
+from tests.test_files import makeSpecial
 from tools.enginechain import EngineChain
 from tools.signedchain import SignedChain
 
@@ -73,6 +74,20 @@ class VerifyTests(CommandTestCase):
     """
     Event proofs.
     """
+
+    def test_specialFilesAreNamed(self) -> None:
+        """A FIFO, a socket or a device where a file should be: nothing waits for it."""
+        proof = self.proof()
+        for path, kind in makeSpecial(self.directory / "x").items():
+            words = f"svcbroker verify: {path}: it is {kind}, not a file"
+            for arguments in (
+                (str(path), f"--chain={self.chain}"),
+                (proof, f"--genesis={path}"),
+                (proof, f"--checkpoint={path}"),
+                (proof, f"--policy={path}"),
+                (proof, f"--chain={self.chain}", f"--authors={path}"),
+            ):
+                self.assertEqual(self.wrong("verify", *arguments), words, arguments)
 
     def test_provedEventIsDescribed(self) -> None:
         """What is proved is told: what, where, when, by whom, and what was trusted."""
@@ -191,7 +206,9 @@ class VerifyTests(CommandTestCase):
         """Of what has no end no more is read than a proof may have."""
         for place in (verify, reading):
             self.patch(place, "MAX_PROOF_SIZE", 1000)
-        code, output, _ = self.run_("verify", "/dev/zero", "--chain", self.chain)
+        with open("/dev/zero", encoding="utf-8") as endless:
+            self.patch(sys, "stdin", endless)
+            code, output, _ = self.run_("verify", "-", "--chain", self.chain)
         self.assertEqual(code, 1)
         self.assertIn("never as long as 1001 bytes", output)
 

@@ -18,6 +18,7 @@ import msgspec
 from attrs import frozen
 from msgspec import Struct
 
+from ...files import readFile
 from ...ledgers.cometbft.provisioning import (
     PROFILES,
     Address,
@@ -187,7 +188,7 @@ def readNetwork(directory: Path) -> TestNetwork | None:
     """
     path = directory / NAME
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=_Record)
+        record = msgspec.json.decode(readFile(path), type=_Record)
     except FileNotFoundError:
         if any(each.name != _LOCK for each in directory.iterdir()):
             raise CommandError(

@@ -15,6 +15,7 @@ from typing import Final
 from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from ...files import readFile
 from ...proofs.cometbft import (
     BadAnswer,
     Base64,
@@ -156,7 +157,7 @@ def readValidatorSeed(home: Path) -> bytes | None:
 
 def _readSeed(path: Path) -> bytes:
     try:
-        key = _decodeKeyFile(path.read_bytes()).privKey
+        key = _decodeKeyFile(readFile(path)).privKey
     except OSError:
         raise KeyFileDamaged(f"{path} cannot be read: put it back from a backup") from None
     except BadAnswer:
@@ -177,7 +178,7 @@ def readGenesis(home: Path) -> Genesis:
     """
     path = home / GENESIS
     try:
-        return decodeGenesis(path.read_bytes())
+        return decodeGenesis(readFile(path))
     except OSError:
         raise LayoutError(f"{path} cannot be read: is {home} an engine's home?") from None
     except BadAnswer as error:
@@ -192,7 +193,7 @@ def readPeers(home: Path) -> frozenset[str] | None:
     @return: C{None} where the configuration cannot be read, or does not list them.
     """
     try:
-        text = (home / CONFIG).read_text("utf-8")
+        text = readFile(home / CONFIG).decode("utf-8")
         peers: str = tomllib.loads(text)["p2p"]["persistent_peers"]
         found = frozenset(each.strip().partition("@")[0] for each in peers.split(",") if each)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
@@ -208,6 +209,6 @@ def readSignedHeight(home: Path) -> int:
     @param home: its home directory.
     """
     try:
-        return int(json.loads((home / VALIDATOR_STATE).read_bytes())["height"])
+        return int(json.loads(readFile(home / VALIDATOR_STATE))["height"])
     except (OSError, ValueError, LookupError, TypeError):
         return 0

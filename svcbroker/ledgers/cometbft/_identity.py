@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from ...chain import ValidatorSet, verifySignature
+from ...files import readFile
 from ...storage import writeFile
 from ._batch import Identity, attestationPayload
 from ._home import KeyFileDamaged, publicKey, readValidatorSeed
@@ -69,7 +70,7 @@ def brokerSeed(directory: Path, entropy: Callable[[int], bytes]) -> bytes:
     if not path.exists():
         writeFile(path, entropy(SEED_SIZE).hex().encode("ascii") + b"\n", 0o600)
     try:
-        seed = bytes.fromhex(path.read_text("ascii"))
+        seed = bytes.fromhex(readFile(path).decode("ascii"))
     except ValueError:
         seed = b""
     if len(seed) != SEED_SIZE:
@@ -141,7 +142,7 @@ class IdentityFiles:
 
     def _read(self, path: Path, chain: bytes, broker: bytes) -> Attestation:
         try:
-            attestation = msgspec.json.decode(path.read_bytes(), type=Attestation)
+            attestation = msgspec.json.decode(readFile(path), type=Attestation)
             isGood = attestation.broker == broker.hex() and verifySignature(
                 bytes.fromhex(attestation.validator),
                 attestationPayload(chain, broker),

@@ -15,6 +15,7 @@ from twisted.web import http
 from twisted.web.http_headers import Headers
 
 from ...archive import MAX_PART
+from ...files import readFile
 from ...net.deferreds import asDeferred
 from ...net.http import (
     CertificatePolicy,
@@ -124,7 +125,7 @@ class Original:
 
 
 def _secretIn(path: Path) -> str:
-    line = path.read_text("utf-8").partition("\n")[0].strip()
+    line = readFile(path).decode("utf-8").partition("\n")[0].strip()
     if not line:
         raise ValueError(f"{path} has no secret on its first line")
     return line

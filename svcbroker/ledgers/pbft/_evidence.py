@@ -13,6 +13,7 @@ import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from ...files import readFile
 from ...model import Contradiction
 from ._effects import Evidence
 from ._messages import Proposal, Vote
@@ -72,7 +73,7 @@ class EvidenceFile:
         self._keys: set[str] = set()
         self.contradictions: list[Contradiction] = []
         try:
-            for line in self._path.read_bytes().splitlines() if self._path.exists() else ():
+            for line in readFile(self._path).splitlines() if self._path.exists() else ():
                 self._note(msgspec.json.decode(line, type=_Record))
         except (OSError, msgspec.DecodeError):
             self._log.failure("{path} is damaged", path=self._path)

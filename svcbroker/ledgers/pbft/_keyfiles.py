@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ...files import readFile
 from ...storage import syncFile
 from ._keys import publicKey
 
@@ -106,7 +107,7 @@ def _read(directory: Path) -> Iterator[tuple[Path, bytes, bytes]]:
 
 def _readSeed(path: Path) -> bytes:
     try:
-        seed = bytes.fromhex(path.read_text("ascii"))
+        seed = bytes.fromhex(readFile(path).decode("ascii"))
     except OSError:
         raise KeysDamaged(f"{path} cannot be read: put it back from a backup") from None
     except ValueError:

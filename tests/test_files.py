@@ -1,0 +1,164 @@
+"""
+Tests for L{svcbroker.files}.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.access import readAccounts
+from svcbroker.authenticators._jwks import readFile as readKeySet
+from svcbroker.authenticators.mosquitto import readPasswords
+from svcbroker.client import AuthorKey, Client
+from svcbroker.client._httpx import makeContext
+from svcbroker.commands._contexts import Contexts
+from svcbroker.commands._policies import readPolicy
+from svcbroker.commands.bundle import readRoots
+from svcbroker.daemon.configfile import readFile as readConfiguration
+from svcbroker.daemon.operating import readOperatorFile
+from svcbroker.files import newFile, openFile, readFile, specialKind, writeNew
+from svcbroker.net.pem import readCertificates
+
+
+def makeSpecial(path: Path) -> dict[Path, str]:
+    """
+    A FIFO, a socket and a device beside each other.
+
+    @param path: the beginning of their names, which is short: names of sockets are.
+    @return: their kinds.
+    """
+    names = [path.with_name(path.name + end) for end in ("-fifo", "-socket", "-device")]
+    os.mkfifo(names[0])
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(os.path.relpath(names[1]))
+    # To read it would never end.
+    names[2].symlink_to("/dev/zero")
+    return dict(zip(names, ("a FIFO", "a socket", "a device"), strict=True))
+
+
+class ReadingTests(SynchronousTestCase):
+    """
+    Files that people name are read.
+    """
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        self.file = self.directory / "file"
+        self.file.write_bytes(b"content")
+
+    def test_filesAreRead(self) -> None:
+        """Also by a link to one."""
+        link = self.directory / "link"
+        link.symlink_to("file")
+        for path in (self.file, link, str(self.file)):
+            self.assertEqual(readFile(path), b"content")
+            with openFile(path) as file:
+                self.assertEqual(file.read(3), b"con")
+
+    def test_otherThingsAreNamed(self) -> None:
+        """Without waiting for them."""
+        for path, kind in makeSpecial(self.directory / "x").items():
+            error = self.assertRaises(OSError, readFile, path)
+            self.assertEqual(
+                (error.filename, error.strerror), (str(path), f"it is {kind}, not a file")
+            )
+            self.assertEqual(specialKind(path), kind)
+
+    def test_usualErrorsAreThoseOfOpen(self) -> None:
+        self.assertRaises(IsADirectoryError, readFile, self.directory)
+        self.assertRaises(FileNotFoundError, readFile, self.directory / "none")
+        self.assertRaises(NotADirectoryError, readFile, self.file / "below")
+        for path in (self.file, self.directory, self.directory / "none"):
+            self.assertEqual(specialKind(path), "")
+
+    def test_openPipesOfTheShellAreRead(self) -> None:
+        """As C{<(COMMAND)} gives them; and nothing at all."""
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        os.write(writing, b"piped")
+        os.close(writing)
+        self.assertEqual(readFile(f"/dev/fd/{reading}"), b"piped")
+        self.assertEqual(readFile(os.devnull), b"")
+
+
+class NamedFileTests(SynchronousTestCase):
+    """
+    The readers of files that operators and users name.
+    """
+
+    def test_readersWaitForNoFIFO(self) -> None:
+        """They name it."""
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        path = directory / "operator.json"
+        os.mkfifo(path)
+        readers: dict[str, Callable[[], object]] = {
+            "accounts": lambda: readAccounts(path),
+            "author": lambda: AuthorKey.read(path),
+            "certificates": lambda: readCertificates(path),
+            "client": lambda: Client("http://127.0.0.1:1", genesis=path),
+            "configuration": lambda: readConfiguration(path),
+            "contexts": lambda: Contexts.read(path),
+            "key set": lambda: readKeySet(path, ["EdDSA"]),
+            "operator": lambda: readOperatorFile(directory),
+            "passwords": lambda: readPasswords(path),
+            "policy": lambda: readPolicy(path),
+            "roots": lambda: readRoots(path),
+            "settings": lambda: makeContext({"ca": path}),
+        }
+        for name, read in readers.items():
+            with self.subTest(name), self.assertRaisesRegex(Exception, "it is a FIFO, not a file"):
+                read()
+
+
+class WritingTests(SynchronousTestCase):
+    """
+    New files.
+    """
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        self.path = self.directory / "new"
+        self.addCleanup(os.umask, os.umask(0o022))
+
+    def test_newFilesArePrivate(self) -> None:
+        """Unless they are to be given to others."""
+        writeNew(self.path, b"secret")
+        self.assertEqual(
+            (self.path.read_bytes(), self.path.stat().st_mode & 0o777), (b"secret", 0o600)
+        )
+        writeNew(self.directory / "other", b"", 0o666)
+        self.assertEqual((self.directory / "other").stat().st_mode & 0o777, 0o644)
+
+    def test_nothingIsOverwritten(self) -> None:
+        self.path.write_bytes(b"old")
+        error = self.assertRaises(FileExistsError, writeNew, self.path, b"new")
+        self.assertEqual((error.filename, error.strerror), (str(self.path), "it exists already"))
+        self.assertEqual(self.path.read_bytes(), b"old")
+
+    def test_linksAreNotFollowed(self) -> None:
+        """Nor is anything opened that is no file."""
+        target = self.directory / "target"
+        self.path.symlink_to("target")
+        for path in (self.path, *makeSpecial(self.directory / "x")):
+            self.assertRaises(FileExistsError, writeNew, path, b"new")
+        self.assertFalse(target.exists())
+
+    def test_unfinishedFilesAreRemoved(self) -> None:
+        """They would be in the way of the next try."""
+        self.patch(os, "fsync", self.fails)
+        self.assertRaises(OSError, writeNew, self.path, b"new")
+        self.assertFalse(self.path.exists())
+        with newFile(self.path):
+            pass
+
+    def fails(self, descriptor: int) -> None:
+        """The disk is full."""
+        raise OSError("full")
