@@ -28,6 +28,7 @@ from ..access import (
     parseAccounts,
     readAccounts,
 )
+from ..files import newFile
 from ..interfaces import Action, InvalidDescription
 from ._arguments import ParsedType, jsonOption, makeCommand, options
 from ._command import Command, CommandError, Console, Exit, didYouMean
@@ -343,16 +344,15 @@ def _change(path: Path, change: Callable[[AccountText], str]) -> None:
     made = path.with_name(path.name + ".new")
     made.unlink(missing_ok=True)
     try:
-        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
+        with newFile(made) as file:
             file.write(new)
             file.flush()
             if path.exists():
                 status = path.stat()
-                os.fchmod(descriptor, status.st_mode & 0o777)
+                os.fchmod(file.fileno(), status.st_mode & 0o777)
                 with suppress(PermissionError):
-                    os.fchown(descriptor, status.st_uid, status.st_gid)
-            os.fsync(descriptor)
+                    os.fchown(file.fileno(), status.st_uid, status.st_gid)
+            os.fsync(file.fileno())
         made.replace(path)
     finally:
         made.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ C{svcbroker certificates}: an authority, and certificates of it for a server and
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -41,6 +40,7 @@ from cryptography.x509 import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from ..files import writeNew
 from ._arguments import PATH, ParsedType, jsonOption, makeCommand, options, wholeNumber
 from ._command import CommandError, Console, Exit
 from ._tables import showRecord
@@ -247,9 +247,7 @@ def _files(directory: Path, made: tuple[Certificate, EllipticCurvePrivateKey]) -
 def _write(path: Path, data: bytes) -> None:
     for directory in [*reversed(path.parents)]:
         directory.mkdir(mode=0o700, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(data)
+    writeNew(path, data)
 
 
 def _usage(directory: Path, hosts: Sequence[str], client: str) -> Sequence[str]:

@@ -4,15 +4,15 @@ C{svcbroker keygen}: make a key for an author.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from ..files import writeNew
 from ._arguments import PATH, jsonOption, makeCommand, options
-from ._command import CommandError, Console, Exit
+from ._command import Console, Exit
 from ._tables import showRecord
 
 
@@ -30,12 +30,7 @@ def command(console: Console, path: Path, asJson: bool) -> int:
     """Write the key."""
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise CommandError(f"{path} exists already") from None
-    with open(descriptor, "wb") as file:
-        file.write(pem)
+    writeNew(path, pem)
     public = key.public_key().public_bytes_raw().hex()
     showRecord(console, {"key": public, "file": str(path)}, [public], asJson)
     return Exit.GOOD

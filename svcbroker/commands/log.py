@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..files import readFile, writeNew
 from ._arguments import jsonOption, options
 from ._command import Command, CommandError, Console, Exit
 from ._connection import clientCommand
@@ -42,7 +43,7 @@ def _key(console: Console, client: Client, genesis: str | None, asJson: bool) ->
         console.warn("the key is what the broker tells: give --genesis to have it proved")
     else:
         try:
-            chain = readGenesis(Path(genesis).read_bytes()).chain
+            chain = readGenesis(readFile(genesis)).chain
         except ProofInvalid as error:
             raise CommandError(f"--genesis: {genesis}: {error}") from None
         try:
@@ -70,7 +71,7 @@ def _key(console: Console, client: Client, genesis: str | None, asJson: bool) ->
 )
 @options(
     click.argument("event"),
-    click.option("--output", metavar="FILE", help="Write it to this file."),
+    click.option("--output", metavar="FILE", help="Write it to this new file."),
 )
 def _prove(console: Console, client: Client, event: str, output: str | None) -> int:
     from urllib.parse import quote
@@ -79,7 +80,7 @@ def _prove(console: Console, client: Client, event: str, output: str | None) -> 
     if output is None:
         console.output.write(proof.decode())
     else:
-        Path(output).write_bytes(proof)
+        writeNew(output, proof)
     return Exit.GOOD
 
 

@@ -17,6 +17,7 @@ import httpx
 from ..chain import Malformed
 from ..client._httpx import makeContext
 from ..client._requests import authorization, checkUrl
+from ..files import readFile, writeNew
 from ..storage import writeFile
 from ..tlog import (
     MAX_NOTE_SIZE,
@@ -71,7 +72,7 @@ MAX_ANSWER: Final = MAX_NOTE_SIZE
         "--evidence",
         metavar="FILE",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Where to write the checkpoints that contradict. [default: standard output]",
+        help="A new file for the checkpoints that contradict. [default: standard output]",
     ),
     click.option("--once", is_flag=True, help="Check once, and end."),
     click.option(
@@ -140,11 +141,7 @@ def _checkOnce(
     except LogContradiction as error:
         console.warn(f"{now}  CONTRADICTION: {error}")
         data = b"\n".join(note.encode() for note in error.checkpoints)
-        if evidence is not None:
-            writeFile(evidence, data)
-            console.warn(f"what the log has signed is in {evidence}")
-        else:
-            console.output.write(data.decode())
+        _keepEvidence(console, data, evidence)
         return None
     if state is not None and monitor.known is not None:
         writeFile(state, monitor.known.encode())
@@ -153,6 +150,19 @@ def _checkOnce(
         console.warn(f"{now}  {complaint}")
     console.output.flush()
     return not report.complaints
+
+
+def _keepEvidence(console: Console, data: bytes, path: Path | None) -> None:
+    """Write what contradicts to a new file, or where that is not possible to standard output."""
+    if path is not None:
+        try:
+            writeNew(path, data)
+        except OSError as error:
+            console.warn(f"--evidence: {path}: {error.strerror}")
+        else:
+            console.warn(f"what the log has signed is in {path}")
+            return
+    console.output.write(data.decode())
 
 
 def describe(report: LogReport) -> str:
@@ -167,7 +177,7 @@ def describe(report: LogReport) -> str:
 
 def _readPolicy(path: Path) -> Policy:
     try:
-        policy = Policy.parse(path.read_bytes())
+        policy = Policy.parse(readFile(path))
     except Malformed as error:
         raise CommandError(f"--policy: {path}: {error}") from None
     if not policy.logs:
@@ -177,7 +187,7 @@ def _readPolicy(path: Path) -> Policy:
 
 def _readState(path: Path) -> Note:
     try:
-        return Note.decode(path.read_bytes())
+        return Note.decode(readFile(path))
     except Malformed as error:
         raise CommandError(f"--state: {path} is not a checkpoint: {error}") from None
 

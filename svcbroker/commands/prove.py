@@ -5,11 +5,11 @@ C{svcbroker prove}: get the proof of an event from a broker, and check it.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..files import readFile, writeNew
 from ._arguments import jsonOption, options
 from ._command import CommandError, Console, Exit
 from ._connection import clientCommand
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     click.argument("event"),
     click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
     click.option("--checkpoint", metavar="HEIGHT:HASH", help="A block that is trusted."),
-    click.option("--output", metavar="FILE", help="Keep the proof in this file."),
+    click.option("--output", metavar="FILE", help="Keep the proof in this new file."),
     jsonOption("Tell what is proved in JSON."),
 )
 def command(
@@ -58,7 +58,7 @@ def command(
     chain, trusted = None, [] if known is None else [f"checkpoint {known}"]
     try:
         if genesis is not None:
-            chain = readGenesis(Path(genesis).read_bytes()).chain
+            chain = readGenesis(readFile(genesis)).chain
             trusted.append(f"the genesis in {genesis}")
         elif known is None:
             chain = readGenesis(client.genesis()).chain
@@ -67,7 +67,7 @@ def command(
         raise CommandError(f"{genesis or 'the broker'}: {error}") from None
     proof = client.proof(event)
     if output is not None:
-        Path(output).write_bytes(proof)
+        writeNew(output, proof)
     try:
         proved = verifyProof(proof, chain=chain, checkpoint=known)
         if proved.eventId != event:

@@ -5,7 +5,6 @@ The file in the data directory that says where a daemon is reached and what prov
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
+from ..files import newFile
 from .operating import OPERATOR_NAME, OperatorFileError
 from .ports import TLS_TYPES
 
@@ -74,9 +74,8 @@ class OperatorFile:
             if not self._url:
                 self._log.info("There is no operator.json: HTTP is on no loopback address")
                 return succeed(None)
-            descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"url": self._url, "token": self.token}, file)
+            with newFile(made) as file:
+                file.write(json.dumps({"url": self._url, "token": self.token}).encode("utf-8"))
             made.replace(self._path)
             self._isWritten = True
         except OSError as error:

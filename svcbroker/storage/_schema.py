@@ -12,6 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from ..files import newFile
+
 APPLICATION_ID: Final = 0x73766362
 """Written into each file's header, so that a foreign SQLite database is known as such: svcb."""
 
@@ -133,11 +135,12 @@ def writeFile(path: Path, data: bytes, mode: int = 0o644) -> None:
     @raise OSError: it cannot be written.
     """
     temporary = path.with_name(path.name + ".new")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(handle, "wb") as file:
-        os.fchmod(handle, mode)
+    # What a crash has left, or somebody else has put there.
+    temporary.unlink(missing_ok=True)
+    with newFile(temporary, mode) as file:
+        os.fchmod(file.fileno(), mode)
         file.write(data)
         file.flush()
-        os.fsync(handle)
+        os.fsync(file.fileno())
     temporary.rename(path)
     syncFile(path.parent)

@@ -4,6 +4,7 @@ C{svcbroker bundle} and C{verify}, against a real daemon.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from .daemon import DaemonTestCase
@@ -26,6 +27,13 @@ class BundleTests(DaemonTestCase):
         code, _, errors = await self.outcomeOf("bundle", *ids, where, "--output=case.zip")
         self.assertEqual(code, 0, errors)
         self.assertIn("no witness is asked for", errors)
+        self.assertEqual((self.root / "case.zip").stat().st_mode & 0o777, 0o600)
+        os.symlink("elsewhere.zip", self.root / "link.zip")
+        for name in ("case.zip", "link.zip"):
+            code, _, errors = await self.outcomeOf("bundle", *ids, where, f"--output={name}")
+            self.assertEqual(code, 2, errors)
+            self.assertIn(f"{name}: it exists already", errors)
+        self.assertFalse((self.root / "elsewhere.zip").exists())
         code, _, errors = await self.outcomeOf("bundle", "00000000-1-1", where, "--output=no.zip")
         self.assertEqual(code, 1, errors)
         self.assertEqual(await daemon.stop(), 0)

@@ -65,6 +65,12 @@ class MonitorTests(DaemonTestCase):
         self.assertIn("CONTRADICTION: the log of size 650 is not what it was at size 600", errors)
         halves = (self.root / "evidence").read_bytes().split(b"\n\n")
         self.assertEqual(len(halves), 4)
+        # Evidence is not overwritten.
+        (self.root / "evidence").write_bytes(b"kept")
+        code, output, errors = await self.monitor("--state=known", "--evidence=evidence")
+        self.assertEqual((code, output.count(ORIGIN + "\n")), (1, 2))
+        self.assertIn("--evidence: evidence: it exists already", errors)
+        self.assertEqual((self.root / "evidence").read_bytes(), b"kept")
         known = Note.decode((self.root / "known").read_bytes())
         self.assertEqual(TreeHead.parse(known.text), LOG.head(600))
         # Without what was known, the witness tells it.

@@ -25,7 +25,6 @@ from ...ledgers.cometbft.provisioning import (
     readValidatorSeed,
 )
 from ...ledgers.cometbft.provisioning import Genesis as EngineGenesis
-from ...storage import writeFile
 from .._command import CommandError, Console, Exit
 from .._reading import readBounded
 from .._tables import showRecord
@@ -34,17 +33,6 @@ JOIN_REQUEST_NAME: Final = "join-request.json"
 MAX_GENESIS: Final = 16 * 1024 * 1024
 
 T = TypeVar("T")
-
-
-def writeNew(path: Path, data: bytes) -> None:
-    """
-    Write a new file.
-
-    @raise CommandError: it exists.
-    """
-    if path.exists():
-        raise CommandError(f"{path} exists already")
-    writeFile(path, data)
 
 
 def loadJoinRequest(path: Path) -> JoinRequest:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
+from ...files import writeNew
 from ...ledgers.cometbft.provisioning import ATTESTATION_NAME, GENESIS, attest, encodeAttestation
 from .._arguments import PATH, makeCommand, options
 from .._command import CommandError, Console, Exit
-from ._files import chainOf, hexKey, loadGenesis, loadJoinRequest, seedOf, writeNew
+from ._files import chainOf, hexKey, loadGenesis, loadJoinRequest, seedOf
 from ._parameters import HOME
 
 
@@ -52,5 +53,5 @@ def command(console: Console, home: Path, broker: str, output: Path | None) -> i
     if output is None:
         console.say(data.decode("ascii").rstrip("\n"))
     else:
-        writeNew(output, data)
+        writeNew(output, data, 0o644)
     return Exit.GOOD

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
+from ...files import writeNew
 from ...ledgers.cometbft.provisioning import (
     GENESIS,
     Address,
@@ -23,7 +24,7 @@ from ...ledgers.cometbft.provisioning import (
 from .._arguments import jsonOption, makeCommand, options
 from .._command import CommandError, Console, Exit
 from .._tables import showRecord
-from ._files import JOIN_REQUEST_NAME, brokerKey, seedOf, tried, writeNew
+from ._files import JOIN_REQUEST_NAME, brokerKey, seedOf, tried
 from ._parameters import HOME, NODE_OPTIONS, TIMEOUTS
 
 
@@ -65,7 +66,7 @@ def writeJoinRequest(
         )
     except ConfigInvalid as error:
         raise CommandError(str(error)) from None
-    writeNew(home / JOIN_REQUEST_NAME, encodeJoinRequest(request))
+    writeNew(home / JOIN_REQUEST_NAME, encodeJoinRequest(request), 0o644)
     return request
 
 

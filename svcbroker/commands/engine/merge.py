@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
+from ...files import writeNew
 from ...ledgers.changing import mergeChanges
 from .._arguments import PATH, jsonOption, makeCommand, options
 from .._command import Console, Exit
-from ._files import loadChange, showChange, tried, writeNew
+from ._files import loadChange, showChange, tried
 from ._parameters import OUTPUT
 
 
@@ -30,6 +31,6 @@ from ._parameters import OUTPUT
 def command(console: Console, files: tuple[Path, ...], output: Path, asJson: bool) -> int:
     """Merge the copies."""
     merged = tried(lambda: mergeChanges([loadChange(path) for path in files]))
-    writeNew(output, merged.encode())
+    writeNew(output, merged.encode(), 0o644)
     showChange(console, merged, asJson)
     return Exit.GOOD

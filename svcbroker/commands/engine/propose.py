@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from ...chain import ValidatorSet
+from ...files import writeNew
 from ...ledgers.changing import proposeChange
 from ...ledgers.cometbft.provisioning import GENESIS, engineOrder
 from .._arguments import jsonOption, options
 from .._command import CommandError, Console, Exit
 from .._daemon import DAEMON, Daemon, operatorCommand
-from ._files import chainOf, keyFrom, loadGenesis, showChange, tried, writeNew
+from ._files import chainOf, keyFrom, loadGenesis, showChange, tried
 from ._parameters import HOME, OUTPUT
 
 
@@ -67,7 +68,7 @@ def command(
     document = tried(
         lambda: proposeChange(chain, current, add=add, remove=remove, order=engineOrder)
     )
-    writeNew(output, document.encode())
+    writeNew(output, document.encode(), 0o644)
     showChange(console, document, asJson)
     return Exit.GOOD
 
