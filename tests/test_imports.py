@@ -44,6 +44,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 CLIENTS = {
     "svcbroker.ledgers.cometbft._rpc",
     "svcbroker.ledgers.copy._original",
+    "svcbroker.net.agent",
     "svcbroker.net.endpoints",
     "svcbroker.net.http",
 }

@@ -10,14 +10,17 @@ from inspect import signature
 from socket import socketpair
 from typing import Any
 
-from twisted.internet.endpoints import _parse
+from twisted.internet.endpoints import TCP4ClientEndpoint, _parse
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import Protocol
 from twisted.internet.ssl import CertificateOptions
 from twisted.internet.tcp import Connection
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web._newclient import Request as ClientRequest
+from twisted.web.client import HTTPConnectionPool
 from twisted.web.http import HTTPChannel
+from twisted.web.http_headers import Headers
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
@@ -33,6 +36,9 @@ USERS = {
     "_adapterCache": "svcbroker.carriers.http.request",
     "_tlsShutdownFinished": "svcbroker.net.tls",
     "_dataBuffer": "svcbroker.carriers.http.server",
+    "_newConnection": "svcbroker.net.agent",
+    "_parser": "svcbroker.net.agent",
+    "_putConnection": "svcbroker.net.agent",
     "_networkProducer": "svcbroker.carriers.http.server",
     "_protocolUpgradeForWebsockets": "svcbroker.carriers.http.server",
     "_tempDataBuffer": "svcbroker.net.sending",
@@ -152,6 +158,35 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(
             (connection.connected, connection.disconnecting, connection.TLS), (0, False, False)
         )
+
+
+class ClientTests(SynchronousTestCase):
+    """
+    C{HTTPConnectionPool} and its connections.
+    """
+
+    def test_answeredConnectionIsPutBack(self) -> None:
+        """When it is, the parser of the answer is still there."""
+        put: list[Any] = []
+
+        class Pool(HTTPConnectionPool):
+            def _putConnection(self, key: Any, connection: Any) -> None:
+                parser = connection._parser
+                said = parser.connHeaders.getRawHeaders(b"Connection")
+                put.append((key, said, parser.response.version))
+
+        reactor = MemoryReactorClock()
+        pool: Any = Pool(reactor)
+        endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", 1)
+        connecting = pool._newConnection("key", endpoint)
+        protocol: Any = reactor.tcpClients[0][2].buildProtocol(None)
+        protocol.makeConnection(StringTransport())
+        connection = self.successResultOf(connecting)
+        headers = Headers({b"Host": [b"a"]})
+        asking = connection.request(ClientRequest(b"GET", b"/", headers, None, persistent=True))
+        protocol.dataReceived(b"HTTP/1.0 204 No Content\r\nConnection: x\r\n\r\n")
+        self.assertEqual(self.successResultOf(asking).code, 204)
+        self.assertEqual(put, [("key", [b"x"], (b"HTTP", 1, 0))])
 
 
 class TLSTests(SynchronousTestCase):

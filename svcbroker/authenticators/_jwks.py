@@ -19,8 +19,9 @@ from twisted.logger import Logger
 from .. import files
 from ..interfaces import InvalidDescription
 from ..net.addresses import isLoopback
+from ..net.agent import HttpError
 from ..net.deferreds import asDeferred
-from ..net.http import HttpClient, HttpError
+from ..net.http import HttpClient, discardBody, readBody
 
 MAX_SIZE: Final = 256 * 1024
 """The most bytes that a key set may have."""
@@ -183,12 +184,12 @@ async def fetch(client: HttpClient, url: str, algorithms: Collection[str]) -> Ke
     @raise InvalidDescription: what it answers with is no key set that can be used.
     """
     try:
-        answer = await client.request(b"GET", url, timeout=TIMEOUT)
-        if answer.status != 200:
-            answer.discard()
-            text = f"{url} answered with status {answer.status}"
-            raise (KeysUnreachable if answer.status >= 500 else InvalidDescription)(text)
-        return KeySet.parse(await answer.read(MAX_SIZE), algorithms)
+        answer = await client.request("GET", url, timeout=TIMEOUT, maxBody=MAX_SIZE)
+        if answer.code != 200:
+            discardBody(answer)
+            text = f"{url} answered with status {answer.code}"
+            raise (KeysUnreachable if answer.code >= 500 else InvalidDescription)(text)
+        return KeySet.parse(await readBody(answer), algorithms)
     except HttpError as error:
         raise KeysUnreachable(f"{url} {error}") from error
     except ValueError as error:

@@ -18,8 +18,9 @@ from zope.interface import implementer
 from ..broker import IPeer, PeerError
 from ..errors import Overloaded
 from ..model import SubscriptionRecord
+from ..net.agent import HttpError
 from ..net.deferreds import asDeferred
-from ..net.http import HttpClient, HttpError, basicAuthorization, makeClient
+from ..net.http import HttpClient, basicAuthorization, discardBody, makeClient, readBody
 from ..operations import AnswerInvalid, readSubscriptions
 
 MAX_SUBSCRIPTIONS: Final = 16 * 1024 * 1024
@@ -151,11 +152,13 @@ class Peers:
     async def _fetch(self, name: str, url: str, limit: int, timeout: float) -> bytes:
         headers = self._headers.get(name) or Headers(_HEADERS)
         try:
-            answer = await self._client.request(b"GET", url, headers=headers, timeout=timeout)
-            if answer.status != http.OK:
-                answer.discard()
-                raise PeerError(_statusText(answer.status, name in self._headers))
-            return await answer.read(limit)
+            answer = await self._client.request(
+                "GET", url, headers=headers, timeout=timeout, maxBody=limit
+            )
+            if answer.code != http.OK:
+                discardBody(answer)
+                raise PeerError(_statusText(answer.code, name in self._headers))
+            return await readBody(answer)
         except HttpError as error:
             raise PeerError(str(error)) from None
 

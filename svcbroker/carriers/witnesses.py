@@ -10,8 +10,9 @@ from twisted.internet.defer import Deferred
 from twisted.web.http_headers import Headers
 
 from ..broker.transparency import WitnessFailed
+from ..net.agent import HttpError
 from ..net.deferreds import asDeferred
-from ..net.http import HttpClient, HttpError, makeClient
+from ..net.http import HttpClient, makeClient, readBody
 from ..tlog import MAX_NOTE_SIZE
 
 TIMEOUT: Final = 30.0
@@ -37,12 +38,13 @@ class WitnessClient:
         """See L{IWitnessClient<svcbroker.broker.transparency.IWitnessClient>}."""
         try:
             answer = await self._client.request(
-                *(b"POST", f"{url.rstrip('/')}/add-checkpoint"),
+                *("POST", f"{url.rstrip('/')}/add-checkpoint"),
                 headers=_HEADERS,
-                body=body,
+                data=body,
                 timeout=TIMEOUT,
+                maxBody=MAX_NOTE_SIZE,
             )
-            return answer.status, await answer.read(MAX_NOTE_SIZE)
+            return answer.code, await readBody(answer)
         except HttpError as error:
             raise WitnessFailed(str(error)) from None
 
@@ -53,6 +55,12 @@ class WitnessClient:
 
 def makeWitnessClient(reactor: Any) -> WitnessClient:
     """A client over the network."""
-    return WitnessClient(
-        makeClient(reactor, maxBody=MAX_NOTE_SIZE, keep=1, connectTimeout=CONNECT_TIMEOUT)
+    # A checkpoint that a witness has already seen changes nothing.
+    client = makeClient(
+        reactor,
+        maxBody=MAX_NOTE_SIZE,
+        keep=1,
+        isRepeatable=True,
+        connectTimeout=CONNECT_TIMEOUT,
     )
+    return WitnessClient(client)

@@ -56,11 +56,13 @@ class BoundedProtocol(ProtocolWrapper):
 
     Interim responses (1xx) are discarded here: twisted.web logs each of them, so a server that
     sends them without end would fill the log.
+
+    @ivar received: how much was received since the last write, in bytes.
     """
 
     factory: BoundedFactory
     transport: Any
-    _received = 0
+    received = 0
     _interim = 0
     _isAwaited = False
     _head = b""
@@ -77,14 +79,14 @@ class BoundedProtocol(ProtocolWrapper):
 
     def _begin(self) -> None:
         """A request is sent."""
-        self._received = self._interim = 0
+        self.received = self._interim = 0
         self._isAwaited = True
 
     def dataReceived(self, data: bytes) -> None:
-        self._received += len(data)
+        self.received += len(data)
         if self._isAwaited:
             data = self._discardInterim(self._head + data)
-        if self._received > self.factory.maxReceived or self._interim > MAX_INTERIM:
+        if self.received > self.factory.maxReceived or self._interim > MAX_INTERIM:
             self._reason = Failure(TooMuchReceived())
             self.transport.abortConnection()
         elif data:

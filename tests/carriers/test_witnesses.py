@@ -6,45 +6,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
+from treq.testing import RequestTraversalAgent
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.iweb import IAgent
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
+from zope.interface import implementer
 
 from svcbroker.broker.transparency import WitnessFailed
 from svcbroker.carriers.witnesses import TIMEOUT, WitnessClient
-from svcbroker.net.http import HttpError, Problem
+from svcbroker.net.http import HttpClient
 from svcbroker.tlog import MAX_NOTE_SIZE
 
 
-class FakeHttpClient:
+class FakeWitness(Resource):
     """
     Answers every request as a test says.
 
-    @ivar asked: the method, the URL, the body and the time-out of each request.
+    @ivar asked: the method, the URL's path and the body of each request.
     """
 
-    def __init__(self, answer: Deferred[Any]) -> None:
+    isLeaf = True
+
+    def __init__(self, answer: bytes | int) -> None:
+        super().__init__()
         self.asked: list[Any] = []
         self._answer = answer
 
-    def request(self, method: bytes, url: str, **given: Any) -> Deferred[Any]:
-        self.asked.append((method, url, given["body"], given["timeout"]))
+    def render(self, request: Any) -> bytes | int:
+        self.asked.append((request.method, request.uri, request.content.read()))
+        request.setResponseCode(409)
         return self._answer
 
 
-class FakeAnswer:
-    """
-    An answer with a body of any size.
-    """
+@implementer(IAgent)
+class RefusingAgent:
+    """An agent that reaches nothing."""
 
-    status = 409
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def read(self, limit: int) -> Deferred[bytes]:
-        if len(self._body) > limit:
-            return fail(HttpError(Problem.TOO_LARGE))
-        return succeed(self._body)
+    def request(self, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        return fail(ConnectionRefusedError())
 
 
 class WitnessClientTests(SynchronousTestCase):
@@ -52,27 +55,31 @@ class WitnessClientTests(SynchronousTestCase):
     Tests for L{WitnessClient}.
     """
 
-    def ask(self, answer: Deferred[Any], url: str = "https://w.example/log") -> Deferred[Any]:
+    def setUp(self) -> None:
+        self.clock = Clock()
+
+    def ask(self, agent: IAgent, url: str = "https://w.example/log") -> Deferred[Any]:
         """Post a request."""
-        http: Any = FakeHttpClient(answer)
-        asked = WitnessClient(http).addCheckpoint(url, b"old 0")
-        self.asked = http.asked
-        return asked
+        client = HttpClient(agent, self.clock)
+        return WitnessClient(client).addCheckpoint(url, b"old 0")
+
+    def reason(self, asked: Deferred[Any]) -> str:
+        """Why there is no answer."""
+        return str(self.failureResultOf(asked, WitnessFailed).value)
 
     def test_requestIsPostedBelowTheUrl(self) -> None:
-        """With or without a slash at the end of the URL, and within a bounded time."""
+        """With or without a slash at the end of the URL."""
         for url in ("https://w.example/log", "https://w.example/log/"):
-            found = self.successResultOf(self.ask(succeed(FakeAnswer(b"7")), url))
+            witness = FakeWitness(b"7")
+            found = self.successResultOf(self.ask(RequestTraversalAgent(witness), url))
             self.assertEqual(found, (409, b"7"))
-            expected = (b"POST", "https://w.example/log/add-checkpoint", b"old 0", TIMEOUT)
-            self.assertEqual(self.asked, [expected])
+            self.assertEqual(witness.asked, [(b"POST", b"/log/add-checkpoint", b"old 0")])
 
     def test_failuresOfTheNetworkAreTold(self) -> None:
         """No connection, no answer in time, or more than any note has."""
-        for answer, words in (
-            (fail(HttpError(Problem.UNREACHABLE)), "cannot be reached"),
-            (fail(HttpError(Problem.TIMEOUT)), "in time"),
-            (succeed(FakeAnswer(bytes(MAX_NOTE_SIZE + 1))), "more than any answer has"),
-        ):
-            error = self.failureResultOf(self.ask(answer), WitnessFailed).value
-            self.assertIn(words, str(error))
+        self.assertIn("cannot be reached", self.reason(self.ask(RefusingAgent())))
+        asked = self.ask(RequestTraversalAgent(FakeWitness(NOT_DONE_YET)))
+        self.clock.advance(TIMEOUT)
+        self.assertIn("in time", self.reason(asked))
+        large = RequestTraversalAgent(FakeWitness(bytes(MAX_NOTE_SIZE + 1)))
+        self.assertIn(f"more than {MAX_NOTE_SIZE} bytes", self.reason(self.ask(large)))

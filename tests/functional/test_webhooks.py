@@ -17,6 +17,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
+from twisted.web.server import Request as SiteRequest
 
 try:
     from standardwebhooks.webhooks import Webhook
@@ -125,6 +126,26 @@ class Receiver(Resource):
         return contentsOf(told)
 
 
+class OldRequest(SiteRequest):
+    """
+    A request whose answer is of HTTP/1.0: its connection is closed without a word.
+    """
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        self.channel.persistent = False
+        super().requestReceived(command, path, b"HTTP/1.0")
+
+
+class OldReceiver(Receiver):
+    """
+    A receiver that speaks HTTP/1.0.
+    """
+
+    def listen(self) -> Any:
+        self._site.requestFactory = OldRequest
+        return super().listen()
+
+
 def contentsOf(told: Any) -> list[str]:
     """What was published, from either form of delivery, of a batch or of one event."""
     params = [each.get("params", each) for each in (told if isinstance(told, list) else [told])]
@@ -204,6 +225,18 @@ class WebhookTests(DaemonTestCase):
         failed = await daemon.call("/rest/unSubscribe", subscriptionId=restId)
         self.assertEqual(failed["code"], 100504)
         self.assertEqual(await daemon.stop(), 0)
+
+    async def test_oldReceiverGetsEverythingAtOnce(self) -> None:
+        """A receiver that speaks HTTP/1.0 fails no attempt by closing its connections."""
+        daemon = await self.begin(ledger="memory")
+        await daemon.call("/rest/open", topic="a")
+        receiver = OldReceiver(self)
+        url = f"http://127.0.0.1:{receiver.port}/"
+        await daemon.call("/rest/subscribe", topic="a", url=url, maxAttempts=1)
+        contents = [str(number) for number in range(20)]
+        await self.publish(daemon, *contents)
+        await receiver.until(lambda: contents[-1] in receiver.accepted)
+        self.assertEqual(receiver.accepted, contents)
 
     async def test_loopbackIsRefusedByDefault(self) -> None:
         """Without --webhook-allow nothing is sent to loopback, under any name."""

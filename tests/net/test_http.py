@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.net.http}: requests through a real agent, over memory.
+Tests of L{svcbroker.net.http}: requests with treq, over memory.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
+from svcbroker.net.agent import HttpError, Problem
 from svcbroker.net.endpoints import AddressRefused
-from svcbroker.net.http import HttpAnswer, HttpClient, HttpError, Problem, makeClient
+from svcbroker.net.http import HttpClient, discardBody, headerOf, makeClient, readBody
 
 URL = "http://a.example/x?y=%20"
 TIMEOUT = 10.0
@@ -49,6 +50,7 @@ class Server(Resource):
         self.requests: list[Any] = []
         self.bodies: list[bytes] = []
         self.headers: dict[bytes, bytes] = {}
+        self.status = 202
         self.answer: bytes | int = b"answer"
 
     def render(self, request: Any) -> bytes | int:
@@ -56,7 +58,7 @@ class Server(Resource):
         self.bodies.append(request.content.read())
         for name, value in self.headers.items():
             request.setHeader(name, value)
-        request.setResponseCode(202)
+        request.setResponseCode(self.status)
         return self.answer
 
 
@@ -82,11 +84,12 @@ class ClientTestCase(SynchronousTestCase):
         self.agent: Any = RequestTraversalAgent(self.server)
         self.client = HttpClient(self.agent, self.clock)
 
-    def request(self, **more: Any) -> Deferred[HttpAnswer]:
+    def request(self, **more: Any) -> Deferred[Any]:
         """Make a request."""
-        return self.client.request(b"POST", URL, timeout=TIMEOUT, **more)
+        more.setdefault("maxBody", 100)
+        return self.client.request("POST", URL, timeout=TIMEOUT, **more)
 
-    def answer(self, **more: Any) -> HttpAnswer:
+    def answer(self, **more: Any) -> Any:
         """The answer, whose body is not read yet."""
         return self.successResultOf(self.request(**more))
 
@@ -109,19 +112,48 @@ class RequestTests(ClientTestCase):
 
     def test_requestIsSentAsGiven(self) -> None:
         """Method, URL, headers and body, and no header that asks for more."""
-        self.answer(headers=Headers({b"X-A": [b"b"]}), body=b"body")
+        self.answer(headers=Headers({b"X-A": [b"b"]}), data=b"body")
         [request] = self.server.requests
         self.assertEqual((request.method, request.uri), (b"POST", b"/x?y=%20"))
         self.assertEqual(self.server.bodies, [b"body"])
         names = {name.lower() for name, _ in request.requestHeaders.getAllRawHeaders()}
         self.assertEqual(names - {b"connection"}, {b"host", b"x-a", b"content-length"})
 
+    def test_urlsAreSentAsGiven(self) -> None:
+        """Also those that Hyperlink, treq's parser, refuses or writes differently."""
+        for host, path in (
+            ("[::1]:8080", "/a"),
+            ("ho_st", "/?x"),
+            ("10.0.0.1:80", "/a//b/../c%2f%2F?x={y}&&z=%zz;"),
+        ):
+            url = f"http://{host}{path}"
+            asking = self.client.request("GET", url, timeout=TIMEOUT, maxBody=100)
+            self.assertEqual(self.successResultOf(asking).code, 202)
+            request = self.server.requests[-1]
+            self.assertEqual(request.uri, path.encode())
+            self.assertEqual(request.getHeader("host"), host.removesuffix(":80"))
+
+    def test_redirectsAreNotFollowed(self) -> None:
+        """They are answers."""
+        self.server.headers = {b"Location": b"http://127.0.0.1/inside"}
+        for status in (301, 302, 303, 307, 308):
+            self.server.status = status
+            self.assertEqual(self.answer().code, status)
+        self.assertEqual(len(self.server.requests), 5)
+
+    def test_cookiesAreNotKept(self) -> None:
+        """Neither for the next request, nor for the answer's."""
+        self.server.headers = {b"Set-Cookie": b"a=b"}
+        self.assertEqual(list(self.answer().cookies()), [])
+        self.answer()
+        self.assertIsNone(self.server.requests[1].getHeader("cookie"))
+
     def test_answerHasStatusAndHeaders(self) -> None:
         """The first value of a header counts."""
         self.server.headers = {b"X-A": b"b"}
         answer = self.answer()
         self.assertEqual(
-            (answer.status, answer.header("x-a"), answer.header("x-b")), (202, "b", None)
+            (answer.code, headerOf(answer, "x-a"), headerOf(answer, "x-b")), (202, "b", None)
         )
 
 
@@ -132,19 +164,19 @@ class BodyTests(ClientTestCase):
 
     def test_bodyIsReadUpToLimit(self) -> None:
         """No timer is left behind."""
-        self.assertEqual(self.successResultOf(self.answer().read(6)), b"answer")
+        self.assertEqual(self.successResultOf(readBody(self.answer(maxBody=6))), b"answer")
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_longerBodyFailsAndCloses(self) -> None:
         """It is told how long it may be."""
-        reading = self.answer().read(5)
+        reading = readBody(self.answer(maxBody=5))
         failure = self.failureResultOf(reading, HttpError)
         self.assertEqual(str(failure.value), "answered with more than 5 bytes")
 
     def test_packedBodyIsNotUnpacked(self) -> None:
         """The client did not ask for one."""
         self.server.headers = {b"Content-Encoding": b"gzip"}
-        self.assertIs(self.problem(self.answer().read(100)), Problem.PACKED)
+        self.assertIs(self.problem(readBody(self.answer())), Problem.PACKED)
 
     def test_brokenOffBodyFails(self) -> None:
         """Whatever it looks like."""
@@ -152,7 +184,7 @@ class BodyTests(ClientTestCase):
         asking = self.request()
         self.server.requests[0].write(b"half")
         self.agent.flush()
-        reading = self.successResultOf(asking).read(100)
+        reading = readBody(self.successResultOf(asking))
         self.server.requests[0].transport.loseConnection()
         self.agent.flush()
         self.assertIs(self.problem(reading), Problem.CLOSED)
@@ -163,7 +195,7 @@ class BodyTests(ClientTestCase):
         asking = self.request()
         self.server.requests[0].write(b"half")
         self.agent.flush()
-        self.successResultOf(asking).discard()
+        discardBody(self.successResultOf(asking))
         self.assertTrue(self.isClosed())
 
 
@@ -191,12 +223,35 @@ class TimeoutTests(ClientTestCase):
         self.clock.advance(TIMEOUT - 1)
         self.server.requests[0].write(b"half")
         self.agent.flush()
-        reading = self.successResultOf(asking).read(100)
+        reading = readBody(self.successResultOf(asking))
         self.clock.advance(0.9)
         self.assertNoResult(reading)
         self.clock.advance(0.1)
         self.assertIs(self.problem(reading), Problem.TIMEOUT)
         self.assertTrue(self.isClosed())
+
+    def test_cancelledReadingClosesConnection(self) -> None:
+        """No timer is left behind."""
+        asking = self.request()
+        self.server.requests[0].write(b"half")
+        self.agent.flush()
+        reading = readBody(self.successResultOf(asking))
+        reading.cancel()
+        self.failureResultOf(reading, CancelledError)
+        self.assertTrue(self.isClosed())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_treqsOwnReadingIsBounded(self) -> None:
+        """Whoever reads the body, the agent bounds it."""
+        asking = self.request(maxBody=5)
+        self.server.requests[0].write(b"four")
+        self.agent.flush()
+        reading = self.successResultOf(asking).content()
+        self.server.requests[0].write(b"more")
+        self.agent.flush()
+        self.assertIs(self.problem(reading), Problem.TOO_LARGE)
+        self.assertTrue(self.isClosed())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_cancellingClosesConnection(self) -> None:
         """No timer is left behind."""
@@ -234,7 +289,7 @@ class ProblemTests(ClientTestCase):
         """What the agent raises at once is an error of the request, too."""
         client = makeClient(MemoryReactorClock(), maxBody=1)
         for url in ("http://a b/", "http://[::1/", "http://[zz]/", "http:///x"):
-            asking = client.request(b"GET", url, timeout=TIMEOUT)
+            asking = client.request("GET", url, timeout=TIMEOUT, maxBody=1)
             failure = self.failureResultOf(asking, HttpError)
             self.assertIs(failure.value.problem, Problem.BAD_HOST, url)
 
@@ -266,7 +321,7 @@ class InterimTests(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, observer)
         reactor = MemoryReactorClock()
         client = makeClient(reactor, maxBody=64 * 1024)
-        asking = client.request(b"POST", "http://127.0.0.1/", timeout=TIMEOUT, body=b"x")
+        asking = client.request("POST", "http://127.0.0.1/", timeout=TIMEOUT, maxBody=1, data=b"x")
         reactor.advance(0)
         [(_, _, factory, _, _)] = reactor.tcpClients
         protocol: Any = factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 80))
@@ -280,26 +335,3 @@ class InterimTests(SynchronousTestCase):
         failure = self.failureResultOf(asking, HttpError)
         self.assertIs(failure.value.problem, Problem.TOO_LARGE)
         self.assertEqual([each for each in events if "code" in each], [])
-
-
-class PoolTests(SynchronousTestCase):
-    """
-    Connections that are kept.
-    """
-
-    def pool(self, **settings: Any) -> Any:
-        """The connections that a client keeps."""
-        client: Any = makeClient(MemoryReactorClock(), maxBody=1, **settings)
-        return client._agent._pool
-
-    def test_keptConnectionsAreBounded(self) -> None:
-        """They are not kept for long, and nothing is sent again by itself."""
-        pool = self.pool(keep=2)
-        self.assertTrue(pool.persistent)
-        self.assertEqual(pool.maxPersistentPerHost, 2)
-        self.assertLess(pool.cachedConnectionTimeout, 5)
-        self.assertFalse(pool.retryAutomatically)
-
-    def test_noneIsKeptByDefault(self) -> None:
-        """Each request has a connection of its own."""
-        self.assertFalse(self.pool().persistent)

@@ -12,9 +12,10 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.web.http_headers import Headers
 
 from ...model import Event
+from ...net.agent import HttpError, Problem
 from ...net.certificates import ClientCertificate
 from ...net.deferreds import asDeferred
-from ...net.http import HttpClient, HttpError, Problem
+from ...net.http import HttpClient, discardBody, headerOf, readBody
 from ...net.tracing import Tracer
 from ...operations import traceOf
 from .messages import USER_AGENT, NotAcknowledged, Payload, RequestForm, checkAnswer, checkStatus
@@ -124,20 +125,21 @@ class Poster:
         isAcknowledged = False
         try:
             answer = await self._clientOf(receiver).request(
-                b"POST",
+                "POST",
                 receiver.target.url,
                 headers=self._headers(receiver, events, payload, trace),
-                body=payload.body,
+                data=payload.body,
                 timeout=self._settings.timeout,
+                maxBody=MAX_ANSWER,
             )
             try:
-                checkStatus(answer.status, answer.header("Retry-After"))
+                checkStatus(answer.code, headerOf(answer, "Retry-After"))
             except NotAcknowledged:
-                answer.discard()
+                discardBody(answer)
                 raise
             # To REST the status is the answer, whatever becomes of the body.
             isAcknowledged = not isCall
-            told = await answer.read(MAX_ANSWER)
+            told = await readBody(answer)
         except CancelledError:
             if not isAcknowledged:
                 raise NotAcknowledged("was given up", isAttempt=False) from None

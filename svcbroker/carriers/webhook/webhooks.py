@@ -38,9 +38,10 @@ from ...model import (
     WebhookPage,
     filterMatches,
 )
+from ...net.agent import CertificatePolicy
 from ...net.certificates import ClientCertificate
 from ...net.deferreds import asDeferred
-from ...net.http import CertificatePolicy, HttpClient, makeClient
+from ...net.http import HttpClient, makeClient
 from ...net.slots import Slots
 from ...net.tracing import Tracer
 from .checking import TargetChecker, checkOptions
@@ -423,6 +424,8 @@ def makeWebhooks(
             reactor,
             maxBody=MAX_ANSWER,
             keep=_IDLE_PER_HOST,
+            # Receivers may get an event twice anyway, and know it by its id.
+            isRepeatable=True,
             connectTimeout=settings.timeout,
             tls=None if certificate is None else CertificatePolicy(certificate),
             policy=settings.policy,

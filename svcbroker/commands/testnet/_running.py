@@ -14,8 +14,9 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.task import deferLater, react
 from twisted.python.failure import Failure
 
+from ...net.agent import HttpError
 from ...net.deferreds import asDeferred
-from ...net.http import HttpError, makeClient
+from ...net.http import makeClient, readBody
 from .._command import CommandError, Console, Exit
 from .._progress import progressBar
 from .._tables import showRecord
@@ -164,8 +165,10 @@ class RunningNetwork:
     async def _look(self, node: TestNode) -> str:
         """Why a broker is not ready; empty where it is."""
         try:
-            response = await self._client.request(b"GET", f"{node.root}/readyz", timeout=ANSWER)
-            answer = json.loads(await response.read(_MAX_ANSWER))
+            response = await self._client.request(
+                "GET", f"{node.root}/readyz", timeout=ANSWER, maxBody=_MAX_ANSWER
+            )
+            answer = json.loads(await readBody(response))
             if answer["status"] == "ready":
                 return ""
             return "; ".join(group["reason"] for group in answer["groups"].values())

@@ -11,8 +11,9 @@ from typing import Any, Final, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.web.http_headers import Headers
 
+from ...net.agent import HttpError, Problem
 from ...net.deferreds import asDeferred
-from ...net.http import HttpClient, HttpError, Problem, makeClient
+from ...net.http import HttpClient, makeClient, readBody
 from ...proofs.cometbft import (
     MAX_MEMBERS,
     LightBlock,
@@ -86,9 +87,13 @@ class EngineRpc:
         """
         try:
             answer = await self._client.request(
-                b"POST", self._url, headers=_HEADERS, body=body, timeout=self._timeout
+                *("POST", self._url),
+                headers=_HEADERS,
+                data=body,
+                timeout=self._timeout,
+                maxBody=maxAnswer,
             )
-            return await answer.read(maxAnswer)
+            return await readBody(answer)
         except HttpError as error:
             reason = _REASONS.get(error.problem, Reason.UNREACHABLE)
             raise EngineError(reason, error.detail) from error

@@ -16,14 +16,9 @@ from twisted.web.http_headers import Headers
 
 from ...archive import MAX_PART
 from ...files import readFile
+from ...net.agent import CertificatePolicy, HttpError
 from ...net.deferreds import asDeferred
-from ...net.http import (
-    CertificatePolicy,
-    HttpClient,
-    HttpError,
-    basicAuthorization,
-    makeClient,
-)
+from ...net.http import HttpClient, basicAuthorization, headerOf, makeClient, readBody
 from ._settings import CopySettings
 
 WAIT: Final = 20
@@ -108,15 +103,15 @@ class Original:
         url = f"{self._path}?from={first}&wait={wait}"
         try:
             answer = await self._client.request(
-                b"GET", url, headers=self._headers, timeout=wait + TIMEOUT
+                "GET", url, headers=self._headers, timeout=wait + TIMEOUT, maxBody=MAX_ANSWER
             )
-            body = await answer.read(MAX_ANSWER)
+            body = await readBody(answer)
         except HttpError as error:
             raise OriginalUnavailable(str(error)) from None
-        height, tip = (answer.header(f"Svcbroker-{name}") or "" for name in ("Height", "Tip"))
+        height, tip = (headerOf(answer, f"Svcbroker-{name}") or "" for name in ("Height", "Tip"))
         if _HEIGHT.fullmatch(height) is None or _HEIGHT.fullmatch(tip) is None:
-            raise OriginalUnavailable(_explain(answer.status, body))
-        stream = body if answer.status == http.OK else b""
+            raise OriginalUnavailable(_explain(answer.code, body))
+        stream = body if answer.code == http.OK else b""
         return Answer(stream=stream, height=int(height), tip=int(tip))
 
     def close(self) -> Deferred[Any]:

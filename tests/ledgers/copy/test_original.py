@@ -6,53 +6,58 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
+from treq.testing import RequestTraversalAgent
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgent
+from twisted.web.resource import Resource
+from zope.interface import implementer
 
 from svcbroker.interfaces import InvalidDescription
 from svcbroker.ledgers import parseDescription
 from svcbroker.ledgers.copy import CopySettings, readSettings
 from svcbroker.ledgers.copy._original import Answer, Original, OriginalUnavailable
-from svcbroker.net.http import HttpClient, HttpError, Problem
+from svcbroker.net.http import HttpClient
 from svcbroker.proofs import Checkpoint
 
 URL = "https://original.example:8443/svcbroker"
 HEIGHTS = {"Svcbroker-Height": "40", "Svcbroker-Tip": "41"}
 
 
-class FakeAnswer:
-    """An answer as L{HttpAnswer<svcbroker.net.http.HttpAnswer>} is one."""
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.status = status
-        self._headers = headers
-        self._body = body
-
-    def header(self, name: str) -> str | None:
-        return self._headers.get(name)
-
-    def read(self, limit: int) -> Deferred[bytes]:
-        return succeed(self._body)
-
-
-class FakeClient:
+class FakeBroker(Resource):
     """
     Answers all requests alike.
 
-    @ivar asked: the URLs, and the headers.
+    @ivar asked: the requests.
     """
 
-    def __init__(self) -> None:
-        self.answer: FakeAnswer | Exception = FakeAnswer(200, HEIGHTS, b"export")
-        self.asked: list[tuple[str, Headers]] = []
+    isLeaf = True
 
-    def request(self, method: bytes, url: str, *, timeout: float, headers: Headers) -> Any:
-        self.asked.append((url, headers))
-        return fail(self.answer) if isinstance(self.answer, Exception) else succeed(self.answer)
+    def __init__(self) -> None:
+        super().__init__()
+        self.status = 200
+        self.headers: Mapping[str, str] = HEIGHTS
+        self.body = b"export"
+        self.asked: list[Any] = []
+
+    def render(self, request: Any) -> bytes:
+        self.asked.append(request)
+        request.setResponseCode(self.status)
+        for name, value in self.headers.items():
+            request.setHeader(name, value)
+        return self.body
+
+
+@implementer(IAgent)
+class RefusingAgent:
+    """An agent that reaches nothing."""
+
+    def request(self, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        return fail(ConnectionRefusedError())
 
 
 class OriginalTests(SynchronousTestCase):
@@ -61,12 +66,13 @@ class OriginalTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.client = FakeClient()
-        self.original = Original(URL, "1", cast(HttpClient, self.client), b"Bearer x")
+        self.broker = FakeBroker()
+        self.client = HttpClient(RequestTraversalAgent(self.broker), Clock())
+        self.original = Original(URL, "1", self.client, b"Bearer x")
 
     def refused(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> str:
         """What is said of an answer that has no blocks."""
-        self.client.answer = FakeAnswer(status, headers or {}, body)
+        self.broker.status, self.broker.headers, self.broker.body = status, headers or {}, body
         return str(self.failureResultOf(self.original.read(1), OriginalUnavailable).value)
 
     def test_blocksAreAskedFor(self) -> None:
@@ -74,13 +80,14 @@ class OriginalTests(SynchronousTestCase):
         answer."""
         answer = self.successResultOf(self.original.read(7, 5))
         self.assertEqual(answer, Answer(stream=b"export", height=40, tip=41))
-        [(url, headers)] = self.client.asked
-        self.assertEqual(url, f"{URL}/replication/1?from=7&wait=5")
-        self.assertEqual(headers.getRawHeaders(b"authorization"), [b"Bearer x"])
+        [request] = self.broker.asked
+        self.assertEqual(request.uri, b"/svcbroker/replication/1?from=7&wait=5")
+        self.assertEqual(request.getHeader(b"host"), b"original.example:8443")
+        self.assertEqual(request.getHeader(b"authorization"), b"Bearer x")
 
     def test_shorterChainHasNoStream(self) -> None:
         """Where the chain ends before, the answer has its height alone."""
-        self.client.answer = FakeAnswer(416, HEIGHTS, b'{"code":1,"message":"x"}')
+        self.broker.status, self.broker.body = 416, b'{"code":1,"message":"x"}'
         answer = self.successResultOf(self.original.read(100))
         self.assertEqual(answer, Answer(stream=b"", height=40, tip=41))
 
@@ -94,8 +101,8 @@ class OriginalTests(SynchronousTestCase):
 
     def test_networkErrorsAreTold(self) -> None:
         """An original that cannot be reached gives none."""
-        self.client.answer = HttpError(Problem.UNREACHABLE)
-        failure = self.failureResultOf(self.original.read(1), OriginalUnavailable)
+        original = Original(URL, "1", HttpClient(RefusingAgent(), Clock()), None)
+        failure = self.failureResultOf(original.read(1), OriginalUnavailable)
         self.assertEqual(str(failure.value), "cannot be reached")
 
     def test_credentialsAreReadFromFiles(self) -> None:
@@ -108,10 +115,9 @@ class OriginalTests(SynchronousTestCase):
             (CopySettings(url=URL, tokenFile=path), b"Bearer secret"),
         ):
             original = Original.connect(Clock(), "1", settings)
-            original._client = cast(HttpClient, self.client)
+            original._client = self.client
             self.successResultOf(original.read(1))
-            [given] = self.client.asked.pop()[1].getRawHeaders(b"authorization") or []
-            self.assertEqual(given, expected)
+            self.assertEqual(self.broker.asked.pop().getHeader(b"authorization"), expected)
         path.write_text("\n")
         with self.assertRaisesRegex(ValueError, "no secret on its first line"):
             Original.connect(Clock(), "1", account)
