@@ -5,10 +5,11 @@ Connections to other machines: bounded in what is read, and only to permitted ad
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint, wrapClientTLS
 from twisted.internet.error import DNSLookupError
@@ -332,6 +333,22 @@ class CheckedEndpoint(BoundedEndpoint):
         return failure
 
 
+@implementer(IStreamClientEndpoint)
+@frozen
+class _LazyEndpoint:
+    """
+    An endpoint that is made when it connects. A request on a kept connection needs none, and its
+    TLS context would cost more than the request.
+    """
+
+    _make: Callable[[], IStreamClientEndpoint]
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """See C{IStreamClientEndpoint}."""
+        connecting: Deferred[IProtocol] = self._make().connect(protocolFactory)
+        return connecting
+
+
 @implementer(IAgentEndpointFactory)
 class BoundedEndpoints:
     """
@@ -366,8 +383,11 @@ class BoundedEndpoints:
         self._resolver = resolver
         self._path = path
 
-    def endpointForURI(self, uri: URI) -> BoundedEndpoint:
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """See C{IAgentEndpointFactory}."""
+        return _LazyEndpoint(lambda: self._make(uri))
+
+    def _make(self, uri: URI) -> BoundedEndpoint:
         if self._path is not None:
             local = UNIXClientEndpoint(self._reactor, str(self._path), timeout=self._timeout)
             return BoundedEndpoint(local, self._reactor, self._maxReceived)
