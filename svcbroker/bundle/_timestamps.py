@@ -5,7 +5,7 @@ log's operator nor a witness sets. They need the extra C{timestamps}.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -43,7 +43,9 @@ def stampName(text: str) -> str:
     return f"{sha256(text.encode()).hexdigest()}.tsr"
 
 
-def requestStamp(text: str, roots: Sequence[Certificate], ask: Callable[[bytes], bytes]) -> bytes:
+async def requestStamp(
+    text: str, roots: Sequence[Certificate], ask: Callable[[bytes], Awaitable[bytes]]
+) -> bytes:
     """
     Have an authority stamp a checkpoint.
 
@@ -57,7 +59,7 @@ def requestStamp(text: str, roots: Sequence[Certificate], ask: Callable[[bytes],
     client = _library()
     algorithm = client.HashAlgorithm.SHA256
     request = client.TimestampRequestBuilder().data(text.encode()).hash_algorithm(algorithm).build()
-    answer = ask(request.as_bytes())
+    answer = await ask(request.as_bytes())
     _check(answer, text, roots, client.VerifierBuilder.from_request(request))
     return answer
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import wraps
 from getpass import getpass
 from logging import INFO, Handler, LogRecord, getLogger
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
@@ -24,6 +24,8 @@ from ._contexts import Contexts, contextsPath
 
 if TYPE_CHECKING:
     from ..client import Client
+
+T = TypeVar("T")
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080/svcbroker"
 """Where a broker is that was started without options."""
@@ -260,6 +262,34 @@ def settingsOf(
     elif environment.get(TOKEN):
         options["token"] = environment[TOKEN]
     return options
+
+
+def runReactor(work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+    """
+    Run a coroutine on the reactor, which a process can do once.
+
+    @param work: is given the reactor.
+    @return: what it returned; what it raised is raised.
+    @raise KeyboardInterrupt: this process was interrupted before.
+    """
+    from twisted.internet.defer import Deferred
+    from twisted.internet.task import react
+    from twisted.python.failure import Failure
+
+    outcomes: list[Any] = []
+
+    def main(reactor: Any) -> Deferred[None]:
+        return Deferred.fromCoroutine(work(reactor)).addBoth(outcomes.append)
+
+    # It always ends so; what came of it is known by then.
+    with suppress(SystemExit):
+        react(main)
+    for outcome in outcomes:
+        if isinstance(outcome, Failure):
+            outcome.raiseException()
+        result: T = outcome
+        return result
+    raise KeyboardInterrupt
 
 
 def askTerminal(question: str) -> str:

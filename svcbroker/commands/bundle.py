@@ -8,8 +8,8 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote, urlsplit
 
 import click
 from attrs import evolve
@@ -17,7 +17,7 @@ from attrs import evolve
 from ..files import readFile, writeNew
 from ._arguments import options
 from ._command import CommandError, Console, Exit
-from ._connection import clientCommand
+from ._connection import clientCommand, runReactor
 from ._words import counted
 
 if TYPE_CHECKING:
@@ -138,22 +138,61 @@ def _stamped(
     proofs: Iterable[bytes], url: str, roots: Sequence[Certificate]
 ) -> Mapping[str, bytes]:
     """The time stamps of the checkpoints in proofs, by their names."""
-    import httpx
+    from twisted.web.http_headers import Headers
 
     from ..bundle import MAX_STAMP, REQUEST_TYPE, StampRefused, requestStamp, stampName
+    from ..net.agent import HttpError
+    from ..net.http import makeClient, readBody
     from ..tlog import LogProof
 
-    def ask(request: bytes) -> bytes:
-        headers = {"Content-Type": REQUEST_TYPE}
-        try:
-            answer = httpx.post(url, content=request, headers=headers, timeout=_TSA_TIMEOUT)
-            answer.raise_for_status()
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise CommandError(f"--tsa: {url}: {error}") from None
-        return answer.content[: MAX_STAMP + 1]
-
+    where, authorization = splitCredentials(url)
+    headers = Headers({"Content-Type": [REQUEST_TYPE], "User-Agent": ["svcbroker"]})
+    if authorization is not None:
+        headers.addRawHeader(b"Authorization", authorization)
     texts = {LogProof.decode(each).checkpoint.text for each in proofs}
+
+    async def stampAll(reactor: Any) -> Mapping[str, bytes]:
+        client = makeClient(reactor, maxBody=MAX_STAMP)
+
+        async def ask(request: bytes) -> bytes:
+            answer = await client.request(
+                *("POST", where),
+                headers=headers,
+                data=request,
+                timeout=_TSA_TIMEOUT,
+                maxBody=MAX_STAMP,
+            )
+            if answer.code != 200:
+                raise CommandError(f"--tsa: {where} answered with HTTP status {answer.code}")
+            return await readBody(answer)
+
+        return {stampName(text): await requestStamp(text, roots, ask) for text in texts}
+
     try:
-        return {stampName(text): requestStamp(text, roots, ask) for text in texts}
+        return runReactor(stampAll)
+    except HttpError as error:
+        raise CommandError(f"--tsa: {where} {error}") from None
     except StampRefused as error:
-        raise CommandError(f"--tsa: {url}: {error}", Exit.BAD) from None
+        raise CommandError(f"--tsa: {where}: {error}", Exit.BAD) from None
+
+
+def splitCredentials(url: str) -> tuple[str, bytes | None]:
+    """
+    A URL without the name and password in it, and the value of C{Authorization} that they make.
+
+    @raise CommandError: it is no URL of HTTP.
+    """
+    from ..net.http import basicAuthorization
+
+    try:
+        parts = urlsplit(url)
+        host, password = parts.hostname, unquote(parts.password or "")
+        isHttp = parts.scheme in ("http", "https") and parts.port != 0
+    except ValueError:
+        host, password, isHttp = None, "", False
+    if not host or not isHttp or not url.isascii() or not url.isprintable() or " " in url:
+        raise CommandError("--tsa: give a URL such as https://tsa.example/")
+    where = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
+    if parts.username is None:
+        return where, None
+    return where, basicAuthorization(unquote(parts.username), password)

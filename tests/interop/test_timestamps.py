@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
 from cryptography.x509 import load_pem_x509_certificates
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Site
@@ -87,6 +89,14 @@ class StampTests(SynchronousTestCase):
     Stamps of checkpoints.
     """
 
+    def stamp(self, text: str, roots: Any, answer: Callable[[bytes], bytes]) -> Deferred[bytes]:
+        """Have a text stamped by what answers a request."""
+
+        async def ask(request: bytes) -> bytes:
+            return answer(request)
+
+        return Deferred.fromCoroutine(requestStamp(text, roots, ask))
+
     def test_stampIsOfOneTextAndTrustedRoots(self) -> None:
         """A stamp holds for its text by its own root, and for nothing else."""
         needPackage("rfc3161_client", "timestamps")
@@ -95,7 +105,7 @@ class StampTests(SynchronousTestCase):
         roots = load_pem_x509_certificates(authority.roots.read_bytes())
         name, proof = next(iter(bundle().proofs.items()))
         text = proof.decode().split("\n\n")[1] + "\n"
-        answer = requestStamp(text, roots, authority.answer)
+        answer = self.successResultOf(self.stamp(text, roots, authority.answer))
         stamped = evolve(bundle(), timestamps={stampName(text): answer})
         stamp = Bundle.decode(stamped.encode()).stamp(name, roots)
         assert stamp is not None
@@ -104,13 +114,12 @@ class StampTests(SynchronousTestCase):
         strangers = load_pem_x509_certificates(other.roots.read_bytes())
         with self.assertRaises(StampRefused):
             stamped.stamp(name, strangers)
-        anothers = requestStamp("other\n", roots, authority.answer)
+        anothers = self.successResultOf(self.stamp("other\n", roots, authority.answer))
         for wrong in (answer[:-1], b"", answer + b"x" * 65536, anothers):
             with self.assertRaises(StampRefused):
                 evolve(bundle(), timestamps={stampName(text): wrong}).stamp(name, roots)
         # An answer to another request, as one that is sent again.
-        with self.assertRaises(StampRefused):
-            requestStamp(text, roots, lambda request: answer)
+        self.failureResultOf(self.stamp(text, roots, lambda request: answer), StampRefused)
 
 
 class _Page(Resource):
@@ -123,6 +132,9 @@ class _Page(Resource):
     def render_POST(self, request: Any) -> bytes:
         """Answer a request."""
         assert request.getHeader("content-type") == REQUEST_TYPE
+        if request.path != b"/":
+            request.setResponseCode(404)
+            return b""
         return self._authority.answer(request.content.read())
 
 
@@ -144,6 +156,9 @@ class CommandTests(DaemonTestCase):
         tsa = f"--tsa=http://127.0.0.1:{port.getHost().port}"
         code, _, errors = await self.outcomeOf(*words, tsa)
         self.assertEqual((code, errors.count("\n")), (2, 1))
+        code, _, errors = await self.outcomeOf(*words, f"{tsa}/gone", "--tsa-roots=tsa/ca.pem")
+        self.assertEqual((code, errors.count("\n")), (2, 2), errors)
+        self.assertIn("answered with HTTP status 404", errors)
         code, _, errors = await self.outcomeOf(*words, tsa, "--tsa-roots=tsa/ca.pem")
         self.assertEqual(code, 0, errors)
         code, output, errors = await self.outcomeOf("verify", "case.zip", "--tsa-roots=tsa/ca.pem")

@@ -7,15 +7,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 from msgspec.structs import asdict
 from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.task import react
-from twisted.python.failure import Failure
 
 from ...ledgers.cometbft.provisioning import (
     GENESIS,
@@ -29,6 +26,7 @@ from ...ledgers.cometbft.provisioning import (
 )
 from .._arguments import PATH, ParsedType, jsonOption, makeCommand, options
 from .._command import CommandError, Console, Exit
+from .._connection import runReactor
 from .._tables import showRecord
 from ._files import JOIN_REQUEST_NAME, loadGenesis, loadJoinRequest, tried
 from ._parameters import ADDRESS, HOME, LISTEN_OPTIONS, NODE_OPTIONS, REQUESTS
@@ -150,29 +148,16 @@ def _stateSync(
 
 def _ask(genesis: Genesis, servers: Sequence[Address]) -> tuple[int, bytes]:
     """What the genesis proves of a network that runs."""
-    answers: list[tuple[int, bytes]] = []
-    failures: list[Failure] = []
 
-    async def ask(reactor: Any) -> None:
-        trust = await askTrust(
-            genesis, [connectEngine(reactor, f"http://{each}", _ANSWER) for each in servers]
-        )
-        answers.append((trust.height, trust.hash))
+    async def ask(reactor: Any) -> tuple[int, bytes]:
+        engines = [connectEngine(reactor, f"http://{each}", _ANSWER) for each in servers]
+        asking = Deferred.fromCoroutine(askTrust(genesis, engines))
+        trust = await asking.addTimeout(_ALL, reactor)
+        return trust.height, trust.hash
 
-    def main(reactor: Any) -> Deferred[Any]:
-        asking = Deferred.fromCoroutine(ask(reactor))
-        asking.addTimeout(_ALL, reactor, lambda result, seconds: Failure(TimeoutError()))
-        return asking.addErrback(failures.append)
-
-    # It always ends so; what came of it is known by then.
-    with suppress(SystemExit):
-        react(main)
-    for failure in failures[:1]:
-        if failure.check(TrustMissing):
-            raise CommandError(f"--state-sync: {failure.getErrorMessage()}", Exit.BAD)
-        if failure.check(TimeoutError):
-            raise CommandError("--state-sync: the engines do not answer")
-        failure.raiseException()
-    if not answers:
-        raise KeyboardInterrupt
-    return answers[0]
+    try:
+        return runReactor(ask)
+    except TrustMissing as error:
+        raise CommandError(f"--state-sync: {error}", Exit.BAD) from None
+    except TimeoutError:
+        raise CommandError("--state-sync: the engines do not answer") from None
