@@ -30,7 +30,6 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.web.client import (
     Agent,
-    HTTPConnectionPool,
     RequestTransmissionFailed,
     ResponseDone,
     ResponseFailed,
@@ -41,6 +40,7 @@ from twisted.web.iweb import IAgent, IPolicyForHTTPS
 from zope.interface import implementer
 
 from ..files import readFile
+from ..net.agent import ConnectionPool
 from ._core import Core
 from ._driving import Events, iterate, run
 from ._effects import Delay, Effect, HttpRequest, HttpResponse, OpenStream, Procedure, ReadStream
@@ -56,6 +56,8 @@ MAX_BUFFER: Final = 1024 * 1024
 """A stream is paused while this many of its bytes are not yet read."""
 MAX_IDLE: Final = 20
 """How many idle connections are kept for each broker."""
+IDLE: Final = 240
+"""How long they are kept, in seconds."""
 
 _NOT_SENT: Final = (ConnectError, DNSLookupError, VerificationError)
 _FAILURES: Final = (
@@ -110,10 +112,8 @@ class TwistedClient:
         """
         self._core = Core(urls, options, now=reactor.seconds)
         self._reactor = reactor
-        self._pool = HTTPConnectionPool(reactor)
-        self._pool.maxPersistentPerHost = MAX_IDLE
         # The core knows which requests may be repeated.
-        self._pool.retryAutomatically = False
+        self._pool = ConnectionPool(reactor, keep=MAX_IDLE, idle=IDLE)
         if agent is None:
             agent = Agent(reactor, _TlsPolicy(options), CONNECT_TIMEOUT, pool=self._pool)
         self._http = treq.client.HTTPClient(agent)

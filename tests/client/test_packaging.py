@@ -83,6 +83,15 @@ class ImportTests(SynchronousTestCase):
         """
         self.assertEqual(self.run_(SERVER, program), "['author', 'signature', 'signedAt'] True\n")
 
+    def test_clientForTwistedNeedsTreq(self) -> None:
+        """The client for Twisted needs Twisted and treq, and no other package of the server."""
+        program = """
+            from svcbroker.client.twisted import TwistedClient
+            print(TwistedClient.__name__)
+        """
+        refused = {"klein", "httptools", "werkzeug", "jwt", "prometheus_client", *TOOLS}
+        self.assertEqual(self.run_(refused, program), "TwistedClient\n")
+
     def test_extraHasWhatClientsNeed(self) -> None:
         """The extra and the dependencies of the package name what the clients import."""
         project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
