@@ -33,6 +33,7 @@ USERS = {
     "_command": "svcbroker.carriers.http.server",
     "_send100Continue": "svcbroker.carriers.http.server",
     "_buffer": "svcbroker.carriers.http.server",
+    "_busyReceiving": "svcbroker.carriers.http.server",
     "_adapterCache": "svcbroker.carriers.http.request",
     "_tlsShutdownFinished": "svcbroker.net.tls",
     "_dataBuffer": "svcbroker.carriers.http.server",

@@ -168,10 +168,12 @@ class WorkBudget:
         # The least that any of the lanes had used that were served last.
         self._floor = 0.0
         self._publishedAt = float("-inf")
-        # The lane whose unit is under way, the kind of its work, and since when.
+        # The lane whose unit is under way, the kind of its work, and since when: the time, and the
+        # number of the turn.
         self._lane: Lane | None = None
         self._isWrite = False
         self._since = 0.0
+        self._sinceTurn = 0
         self._call: IDelayedCall | None = None
 
     def lane(self) -> Lane:
@@ -215,6 +217,8 @@ class WorkBudget:
         ):
             return False
         self._lane, self._isWrite, self._since = lane, isWrite, now
+        if self._countsTurns:
+            self._sinceTurn = self._clock.turns
         return True
 
     def end(self) -> None:
@@ -242,6 +246,10 @@ class WorkBudget:
     def _charge(self, now: float) -> None:
         """Count the time of the unit that has ended."""
         lane, self._lane = self._lane, None
+        # Where nothing has ended it, it has ended with its turn. The reactor may have been idle
+        # since.
+        if self._countsTurns and self._clock.turns != self._sinceTurn:
+            return
         # A clock that was set back gives no time back.
         spent = now - self._since
         if lane is not None and spent > 0:
@@ -277,6 +285,8 @@ class WorkBudget:
     def _serve(self, waiter: Waiter, isWrite: bool) -> None:
         self.end()
         self._lane, self._isWrite, self._since = waiter.lane, isWrite, self._seconds()
+        if self._countsTurns:
+            self._sinceTurn = self._clock.turns
         try:
             waiter.call()
         except Exception:
@@ -300,7 +310,7 @@ class Lane:
 
     def begin(self, isWrite: bool, events: int = 1) -> bool:
         """
-        Begin a unit of work, which ends where the next one begins, or with L{end}.
+        Begin a unit of work, which ends where the next one begins, with L{end}, or with the turn.
 
         @param isWrite: whether it publishes.
         @param events: how many events are published, those of this connection included that are

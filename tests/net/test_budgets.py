@@ -119,6 +119,21 @@ class WorkTests(WorkTestCase):
         self.assertAlmostEqual(one.used, 0.001)
         self.assertAlmostEqual(other.used, 0.002)
 
+    def test_aUnitEndsWithItsTurn(self) -> None:
+        """Where nothing ends it. The time until the next turn is nobody's."""
+        for isWaiting in (False, True):
+            lane = self.work.lane()
+            lane.begin(isWrite=False)
+            if isWaiting:
+                self.wait("other", self.work.lane())
+            self.clock.turns += 1
+            self.clock.rightNow += 60
+            if isWaiting:
+                self.assertEqual(self.turn(), ["other"])
+            self.work.end()
+            self.assertEqual(lane.used, 0)
+            self.assertTrue(self.unit(lane, 0))
+
     def test_publishesComeFirst(self) -> None:
         self.wait("read", self.work.lane())
         self.wait("write", self.work.lane(), isWrite=True)

@@ -337,8 +337,14 @@ class BrokerChannel(http.HTTPChannel):
             # the client did not read its answers belongs behind what arrived before.
             self._dataBuffer.append(self.clearLineBuffer())
         super().requestDone(request)
-        # After twisted.web has begun to read again.
-        if self._buffer and not self.paused and not self.lane.begin(isWrite=False):
+        # twisted.web goes on to the next request only where it is called from within: otherwise it
+        # has read all there is already, and what is left is the beginning of a request.
+        if (
+            self._busyReceiving
+            and self._buffer
+            and not self.paused
+            and not self.lane.begin(isWrite=False)
+        ):
             self.readInLaterTurn()
 
     def lineLengthExceeded(self, line: bytes) -> None:

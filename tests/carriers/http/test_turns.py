@@ -131,6 +131,23 @@ class TurnTests(SynchronousTestCase):
         self.clock.advance(0)
         self.assertEqual(len(publisher.answers()), 1)
 
+    def test_theBeginningOfARequestTakesNoTime(self) -> None:
+        """Not while its rest is waited for, behind an answer that was waited for, too."""
+        work, ledger = self.client.fixture.broker.budgets.work, self.client.fixture.ledger
+        work._seconds = self.clock.seconds
+        for request in (PUBLISH, PUBLISH.replace(b"Host", b"Expect: x\r\nHost")):
+            connection = self.client.connect()
+            ledger.isHolding = True
+            connection.send(request + EXIST[:5])
+            ledger.isHolding = False
+            ledger.release()
+            self.clock.advance(30)
+            connection.send(EXIST[5:])
+            self.assertEqual([each.status for each in connection.answers()], [200, 200])
+            other = self.client.connect()
+            other.send(EXIST)
+            self.assertEqual(len(other.answers()), 1)
+
     def test_readingStopsUntilTheNextTurn(self) -> None:
         for request in (UNKNOWN, EXIST):
             connection = self.client.connect()
