@@ -7,34 +7,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import deferLater
 
 from tests.directories import shortDirectory
 from tests.ledgers.cometbft.realengine import cometbft
 
-from .daemon import TIMEOUT, Daemon, DaemonTestCase, reactor
-
-STEP = 0.05
-"""Seconds between two looks at something that will come."""
+from .daemon import TIMEOUT, Daemon, DaemonTestCase, until
 
 READY = r"nodes are ready"
-
-
-async def until(isTrue: Callable[[], Any]) -> None:
-    """Wait until something is true; it may give a coroutine."""
-    end = reactor.seconds() + TIMEOUT
-    while True:
-        found = isTrue()
-        if found if isinstance(found, bool) else await found:
-            return
-        if reactor.seconds() > end:
-            raise AssertionError("it does not come")
-        await deferLater(reactor, STEP)
 
 
 def processesOf(directory: Path) -> list[str]:

@@ -16,8 +16,8 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from tests.ledgers.cometbft.network import Network
 
-from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase
-from .network import processesOf, until
+from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, until
+from .network import processesOf
 from .test_durability import GONE
 
 

@@ -12,8 +12,8 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from .daemon import RUN, Daemon, reactor
-from .network import NetworkTestCase, until
+from .daemon import RUN, Daemon, reactor, until
+from .network import NetworkTestCase
 
 PAUSE = 0.25
 """Seconds between two publishes."""

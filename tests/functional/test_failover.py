@@ -17,7 +17,8 @@ from twisted.internet.defer import Deferred, gatherResults
 from svcbroker.client import Event, Publication, Published
 
 from .clients import Asyncio, Blocking, Face, Twisted
-from .network import NetworkTestCase, until
+from .daemon import until
+from .network import NetworkTestCase
 from .test_clients import END, isEnd
 
 KILLS = 2

@@ -18,7 +18,7 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
-from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
+from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor, until
 from .test_hostile_load import connect, packet, text
 
 PBFT = "pbft:nodes=1"
@@ -124,6 +124,18 @@ class PositionsTests(DaemonTestCase):
             await client.receives(b"\x90\x03\x00\x01\x01")
         return client
 
+    async def left(self, daemon: Daemon) -> None:
+        """Wait until the daemon has noticed that all clients of 127.0.0.1 have left."""
+
+        async def haveLeft() -> bool:
+            for protocol in ("STOMP", "MQTT"):
+                page = await daemon.call("/rest/listDurableSubscriptions", interfaceType=protocol)
+                if any(each["live"] for each in page["subscriptions"]):
+                    return False
+            return True
+
+        await until(haveLeft)
+
     async def publish(self, daemon: Daemon, *contents: str) -> None:
         """Publish events."""
         await daemon.call("/rest/open", topic="t")
@@ -184,6 +196,7 @@ class PositionsTests(DaemonTestCase):
         )
         await (await self.stomp(daemon, f"{UUID[:-1]}3", answer=refusal)).leave()
         await self.stomp(daemon, f"{UUID[:-1]}3", address="127.0.0.2")
+        await self.left(daemon)
         self.assertEqual(
             await self.svcbroker("delete", "--owner", "127.0.0.1"), (0, ["deleted: 2"])
         )
@@ -224,6 +237,7 @@ class PositionsTests(DaemonTestCase):
         self.assertEqual(refused["code"], 100507)
         await stomp.leave()
         await mqtt.leave(DISCONNECT)
+        await self.left(daemon)
         answer = await daemon.rpc("deleteDurableSubscription", interfaceType="STOMP", id=UUID)
         self.assertEqual(answer["result"], "true")
         self.assertIs(
@@ -278,6 +292,7 @@ class PositionsTests(DaemonTestCase):
 
         await stomp.leave()
         await mqtt.leave(DISCONNECT)
+        await self.left(daemon)
         self.assertEqual(
             await self.svcbroker("delete", "--owner", "127.0.0.1"), (0, ["deleted: 2"])
         )

@@ -7,8 +7,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from .daemon import OFF, Daemon, DaemonTestCase
-from .network import until
+from .daemon import OFF, Daemon, DaemonTestCase, until
 
 
 class RunTestCase(DaemonTestCase):

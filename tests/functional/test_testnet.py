@@ -15,8 +15,8 @@ import treq
 from attrs import evolve
 from twisted.trial.unittest import SkipTest
 
-from .daemon import Daemon
-from .network import NetworkTestCase, processesOf, until
+from .daemon import Daemon, until
+from .network import NetworkTestCase, processesOf
 
 
 class TestnetTests(NetworkTestCase):
