@@ -2,12 +2,16 @@
 What developers run: C{nox --list} shows the sessions, C{nox -s "tests(broker)"} runs one room's
 tests.
 
-Every session uses the Python that runs nox, so that one environment serves all of them:
-C{python3 -m venv .venv && .venv/bin/pip install -e '.[dev]'}. C{.ci/run} runs the same sessions.
+Every session but C{pythons} uses the Python that runs nox, so that one environment serves all of
+them: C{python3 -m venv .venv && .venv/bin/pip install -e '.[dev]'}. C{.ci/run} runs the same
+sessions, but for C{pythons}, which is run every night.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,6 +19,8 @@ import nox
 
 HERE = Path(__file__).parent
 ROOMS = sorted(path.parent.name for path in HERE.glob("tests/*/__init__.py"))
+OTHER_PYTHONS = ["3.12", "3.13"]
+"""The versions that are supported beside the oldest one, which C{.ci/run} uses."""
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types"]
@@ -30,6 +36,37 @@ def python(session: nox.Session, *arguments: str) -> None:
 def tests(session: nox.Session, room: str) -> None:
     """Run the tests of one room: nox -s "tests(broker)"."""
     python(session, "twisted.trial", *(session.posargs or [f"tests.{room}"]))
+
+
+def interpreter(version: str) -> str | None:
+    """The path of a Python: the latest that pyenv has built, or one on the C{PATH}."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    # What pyenv has on the PATH runs only versions that were chosen for a directory.
+    built = root.glob(f"versions/{version}.*/bin/python{version}")
+    latest = max(
+        built, key=lambda path: re.findall(r"\d+", path.parts[-3])[2].zfill(3), default=None
+    )
+    return shutil.which(f"python{version}") if latest is None else str(latest)
+
+
+@nox.session
+@nox.parametrize("version", OTHER_PYTHONS, ids=OTHER_PYTHONS)
+def pythons(session: nox.Session, version: str) -> None:
+    """Run all tests of what is committed with another Python; arguments are those of .ci/run."""
+    found = interpreter(version)
+    if found is None:
+        session.error(f"there is no Python {version}: pyenv install {version} makes one")
+    root = Path(session.create_tmp())
+    for name in ("bin", "clone"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    program = root / "bin" / "python3"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{found}" "$@"\n')
+    program.chmod(0o755)
+    session.run("git", "clone", "--quiet", str(HERE), str(root / "clone"), external=True)
+    session.chdir(root / "clone")
+    path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+    session.run(".ci/run", *(session.posargs or ["tests"]), external=True, env={"PATH": path})
 
 
 @nox.session
