@@ -14,7 +14,7 @@ from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
-from .daemon import TIMEOUT, DaemonTestCase, reactor
+from .daemon import TIMEOUT, DaemonTestCase, reactor, until
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN_ID = "00f067aa0ba902b7"
@@ -76,6 +76,14 @@ class TraceTests(DaemonTestCase):
         )
         self.assertEqual(answer["status"], "SUCCESS")
         handed = await collector.delivered.addTimeout(TIMEOUT, reactor)
+
+        async def isAcknowledged() -> bool:
+            told = await daemon.call("/admin/listSubscription")
+            [[record]] = [each.values() for each in told["data"].values()]
+            return bool(record["notifiedEventCount"] == "1")
+
+        # Only then the span of the delivery has ended.
+        await until(isAcknowledged)
         event = await daemon.call("/rest/getEvent", eventId=answer["eventId"])
         self.assertEqual(event["extensions"], {"svc-traceparent": PARENT})
         self.assertEqual(await daemon.stop(), 0)

@@ -16,7 +16,7 @@ from twisted.web.http import Request
 from svcbroker.commands.certificates import certificatePem, keyPem
 from tests.certificates import makeAuthority, writeAuthority
 
-from .daemon import Daemon, reactor
+from .daemon import Daemon, reactor, until
 from .test_certificates import CertificatesTestCase
 from .test_webhooks import SECRET, Receiver
 
@@ -116,11 +116,18 @@ class WebhookCertificateTests(CertificatesTestCase):
             await receiver.until(lambda: receiver.accepted[-1:] == [content])  # noqa: B023
         self.assertEqual(receiver.accepted, ["1", "2", "3"])
         self.assertEqual(set(receiver.serials), {serialOf(clients / "client")})
-        for id in bad:
-            [shown] = (await daemon.call("/rest/listWebhooks", subscriptionId=id))["webhooks"]
-            self.assertIn("requires one of ours", shown["lastError"])
-        [shown] = (await daemon.call("/rest/listWebhooks", subscriptionId=good))["webhooks"]
-        self.assertEqual((shown["certificate"], shown["lastError"]), ("bank", ""))
+
+        async def shown(id: str) -> Any:
+            [found] = (await daemon.call("/rest/listWebhooks", subscriptionId=id))["webhooks"]
+            return found
+
+        async def areRefused() -> bool:
+            errors = [(await shown(id))["lastError"] for id in bad]
+            return all("requires one of ours" in each for each in errors)
+
+        await until(areRefused)
+        found = await shown(good)
+        self.assertEqual((found["certificate"], found["lastError"]), ("bank", ""))
 
     async def test_renewedCertificateIsShownAfterReload(self) -> None:
         """Before it the webhook shows the old one; files that cannot be used change nothing."""

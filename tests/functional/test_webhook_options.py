@@ -23,12 +23,12 @@ class WebhookOptionTests(DaemonTestCase):
     """
 
     async def begin(self) -> Daemon:
-        """A daemon that may send to loopback, signs, and is not patient."""
+        """A daemon that may send to loopback, signs, and tries again soon."""
         secret = self.root / "secret"
         secret.write_text(f"{SECRET}\nmine = {OWN}\n")
         daemon = await self.start(
             *("--webhook-allow=127.0.0.0/8", f"--webhook-secret-file={secret}", "--access-log"),
-            *("--webhook-timeout=2", "--webhook-max-delay=1"),
+            *("--webhook-timeout=60", "--webhook-max-delay=1"),
             ledger="pbft:nodes=4",
         )
         await daemon.call("/rest/open", topic="a")
