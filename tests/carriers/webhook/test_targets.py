@@ -34,6 +34,7 @@ class ParseTests(SynchronousTestCase):
             ("http://1.2.3.4:1/", "http://1.2.3.4:1/"),
             ("https://[2606:4700:0::1111]/", "https://[2606:4700::1111]:443/"),
             ("http://[::FFFF:1.2.3.4]:65535/", "http://[::ffff:102:304]:65535/"),
+            ("http://[::ffff:0.0.0.1]/", "http://[::ffff:0:1]:80/"),
             ("http://a//b@c:d;e", "http://a:80//b@c:d;e"),
         ]:
             self.assertEqual(parseUrl(text).url, url)
