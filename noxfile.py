@@ -65,8 +65,12 @@ def pythons(session: nox.Session, version: str) -> None:
     program.chmod(0o755)
     session.run("git", "clone", "--quiet", str(HERE), str(root / "clone"), external=True)
     session.chdir(root / "clone")
-    path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
-    session.run(".ci/run", *(session.posargs or ["tests"]), external=True, env={"PATH": path})
+    environment = {
+        "PATH": os.pathsep.join([str(program.parent), os.environ["PATH"]]),
+        # That of the session may be too long for the path of a socket.
+        "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
+    }
+    session.run(".ci/run", *(session.posargs or ["tests"]), external=True, env=environment)
 
 
 @nox.session
