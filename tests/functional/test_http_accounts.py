@@ -12,7 +12,7 @@ from typing import Any
 
 from svcbroker.access import hashPassword
 
-from .daemon import Daemon
+from .daemon import TIMEOUT, Daemon
 from .test_certificates import CertificatesTestCase
 
 TOKEN = "svct_of_ann"
@@ -55,7 +55,7 @@ class CurlTests(CertificatesTestCase):
     async def curl(self, *arguments: str) -> tuple[int, Any, str]:
         """The status of an answer, its JSON, and what curl says of the connection."""
         path = self.root / "answer"
-        more = ("-sSv", "--max-time", "30", "-o", str(path), "-w", "status=%{http_code}")
+        more = ("-sSv", "--max-time", str(TIMEOUT), "-o", str(path), "-w", "status=%{http_code}")
         code, text = await self.runCommand("curl", *more, *arguments)
         found = re.search("status=([0-9]+)", text)
         assert code == 0 and found is not None, text

@@ -21,7 +21,7 @@ from tests.needed import neededProgram
 
 from .daemon import Daemon
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 NOT_AUTHENTICATED = 101015
 NOT_AUTHORIZED = 101016
 
@@ -37,7 +37,7 @@ class LoginTestCase(SynchronousTestCase):
     A test of a daemon with an authenticator.
     """
 
-    timeout = 120
+    timeout = 300
 
     def setUp(self) -> None:
         self.curl, self.publisher = neededProgram("curl"), neededProgram("mosquitto_pub")

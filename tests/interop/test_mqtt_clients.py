@@ -30,7 +30,7 @@ with contextlib.suppress(ImportError):
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 """Seconds after which a client that does not get anywhere counts as broken."""
 
 
@@ -205,7 +205,7 @@ class MosquittoTests(ClientTestCase):
                     "-C",
                     "1",
                     "-W",
-                    "10",
+                    "50",
                     "-F",
                     "%q %r %p",
                 )
@@ -216,7 +216,7 @@ class MosquittoTests(ClientTestCase):
         for number in range(3):
             self.run_("mosquitto_pub", "-q", "1", "-m", str(number))
         got = self.run_(
-            *("mosquitto_sub", "-V", "5", "-C", "3", "-W", "10"),
+            *("mosquitto_sub", "-V", "5", "-C", "3", "-W", "50"),
             *("-D", "subscribe", "user-property", "svc-offset", "OFFSET_FIRST"),
         )
         self.assertEqual(got, "0\n1\n2\n")
