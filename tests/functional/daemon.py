@@ -39,6 +39,12 @@ STEP = 0.05
 
 RUN = "from twisted.scripts.twistd import run; run()"
 LOCAL = "tcp:0:interface=127.0.0.1"
+AGAIN = "tcp:0:interface=127.0.0.2"
+"""
+Where a daemon listens that will be started again on its port: other programs, which listen on any
+free port of 127.0.0.1 or connect from one, do not take it meanwhile.
+"""
+
 OFF = ("--stomp=", "--mqtt=")
 """Ports that are off where a test does not ask for them: their defaults are fixed numbers."""
 

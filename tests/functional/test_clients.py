@@ -37,7 +37,7 @@ from svcbroker.errors import (
 from svcbroker.proofs import readGenesis, verifyProof
 
 from .clients import Asyncio, Blocking, Face, Twisted
-from .daemon import TIMEOUT, Daemon, reactor
+from .daemon import AGAIN, TIMEOUT, Daemon, reactor
 from .test_certificates import CertificatesTestCase
 
 LEDGER = "pbft:nodes=1"
@@ -77,8 +77,8 @@ class ClientTests(CertificatesTestCase):
         if not daemon.protocol.ended.called:
             self.assertEqual(await daemon.stop(signal.SIGKILL), -signal.SIGKILL)
         self.dataDir = dataDir or self.dataDir
-        port = urlsplit(daemon.base).port
-        return await self.start(ledger=LEDGER, http=f"tcp:{port}:interface=127.0.0.1")
+        at = urlsplit(daemon.base)
+        return await self.start(ledger=LEDGER, http=f"tcp:{at.port}:interface={at.hostname}")
 
     async def test_everyCallWorks(self) -> None:
         """Topics are opened and closed, events are published and read."""
@@ -186,7 +186,7 @@ class ClientTests(CertificatesTestCase):
         Events are verified as they come. A broker that was set back to an earlier state, and has
         published other events since, has valid signatures, but is refused.
         """
-        daemon = await self.start(ledger=LEDGER)
+        daemon = await self.start(ledger=LEDGER, http=AGAIN)
         genesis = await self.face(daemon.base).call("genesis")
         kept = self.root / "checkpoint.json"
         face = self.face(daemon.base, genesis=genesis, checkpointFile=kept)
@@ -256,7 +256,7 @@ class ClientTests(CertificatesTestCase):
         A broker is killed several times while events are published and followed: each is in the
         log once, and each is delivered once, in the order of the log.
         """
-        daemon = await self.start(ledger=LEDGER)
+        daemon = await self.start(ledger=LEDGER, http=AGAIN)
         publisher, follower = self.face(daemon.base), self.face(daemon.base)
         await publisher.call("open", TOPIC)
         thresholds = [EVENTS * n // (KILLS + 1) for n in range(1, KILLS + 1)]
