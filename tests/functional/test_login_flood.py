@@ -65,10 +65,9 @@ class LoginFloodTests(DaemonTestCase):
         for name in ("log-in", "publish"):
             served = await flood.protocol.waitFor(rf"{name} after (\d+)")
             self.assertLess(int(served[1]), SERVED_BY, name)
+        # On a busy machine the flood may be over before all of these, which wait for each other.
         for _ in range(LOG_INS):
             await self.logIn(int(ports[1]), "ann")
-        self.assertNotIn(f"answered {ATTEMPTS}", flood.protocol.output)
-        # On a busy machine the flood may be over before these, each of which waits for an answer.
         done = len(innocent.protocol.output.splitlines())
         await innocent.protocol.waitFor(rf"(?:.*\n){{{done + WINDOWS}}}")
         await flood.protocol.waitFor(f"answered {ATTEMPTS}")
