@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
@@ -19,17 +20,21 @@ from .daemon import TIMEOUT, Daemon, DaemonTestCase, until
 READY = r"nodes are ready"
 
 
-def processesOf(directory: Path) -> list[str]:
-    """The command lines of all processes that name a directory."""
-    found = []
+def commandLines() -> Iterator[tuple[int, bytes]]:
+    """The identifier and the command line of each process. Those that end meanwhile have none."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            words = path.read_bytes()
         except OSError:
             continue
-        if str(directory) in words and int(path.parent.name) != os.getpid():
-            found.append(words)
-    return found
+        yield int(path.parent.name), words
+
+
+def processesOf(directory: Path) -> list[str]:
+    """The command lines of all processes that name a directory."""
+    lines = [words for process, words in commandLines() if process != os.getpid()]
+    texts = [words.replace(b"\0", b" ").decode("utf-8", "replace") for words in lines]
+    return [text for text in texts if str(directory) in text]
 
 
 class NetworkTestCase(DaemonTestCase):
@@ -70,6 +75,12 @@ class NetworkTestCase(DaemonTestCase):
     def node(self, number: int) -> Path:
         """The directory of a node of the test network."""
         return self.directory / "net" / f"node{number}"
+
+    def brokerOf(self, number: int) -> int:
+        """The process of a broker of the test network."""
+        option = f"--config={self.node(number)}".encode()
+        [process] = [process for process, words in commandLines() if option in words]
+        return process
 
     def port(self, number: int, offset: int = 0) -> int:
         """A port of a node of the test network."""

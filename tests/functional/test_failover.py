@@ -8,7 +8,6 @@ import os
 import re
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -76,12 +75,7 @@ class FailoverTests(NetworkTestCase):
     def kill(self, url: str) -> int:
         """Kill the broker at a URL; its number."""
         [number] = [each for each in range(4) if self.port(each) == urlsplit(url).port]
-        [process] = [
-            path.parent.name
-            for path in Path("/proc").glob("[0-9]*/cmdline")
-            if f"--config={self.node(number)}".encode() in path.read_bytes()
-        ]
-        os.kill(int(process), signal.SIGKILL)
+        os.kill(self.brokerOf(number), signal.SIGKILL)
         return number
 
     async def test_eventsComeOnceAtOtherBrokers(self) -> None:

@@ -253,15 +253,6 @@ class NetworkKillTests(SaidOnceTestCase, NetworkTestCase):
     Four nodes, of which one broker after the other is killed.
     """
 
-    def brokerOf(self, number: int) -> int:
-        """The process of a broker."""
-        [path] = [
-            path
-            for path in Path("/proc").glob("[0-9]*/cmdline")
-            if f"--config={self.node(number)}".encode() in path.read_bytes()
-        ]
-        return int(path.parent.name)
-
     async def test_retriesThroughOtherBrokersAreInTheLogOnce(self) -> None:
         if not Path("/proc/self/cmdline").exists():
             raise SkipTest("the processes of brokers are found in /proc only")

@@ -16,7 +16,7 @@ from attrs import evolve
 from twisted.trial.unittest import SkipTest
 
 from .daemon import Daemon, until
-from .network import NetworkTestCase, processesOf
+from .network import NetworkTestCase, commandLines, processesOf
 
 
 class TestnetTests(NetworkTestCase):
@@ -74,12 +74,7 @@ class TestnetTests(NetworkTestCase):
         self.assertEqual(int(sent["eventId"].split("-")[1]), 2)
         # A broker that is killed comes back, with its engine.
         lines = network.protocol.output
-        [broker] = [
-            path.parent.name
-            for path in Path("/proc").glob("[0-9]*/cmdline")
-            if f"--config={self.node(2)}".encode() in path.read_bytes()
-        ]
-        os.kill(int(broker), signal.SIGKILL)
+        os.kill(self.brokerOf(2), signal.SIGKILL)
         await network.protocol.waitFor("node2 has ended by signal 9; it is started again")
         await network.protocol.waitFor("node2 is ready again")
         self.assertNotIn("again", lines)
@@ -111,11 +106,9 @@ class TestnetTests(NetworkTestCase):
         [engine] = [words for words in processesOf(net) if words.startswith(self.engine)]
         self.assertIn("engine", engine)
         # What the supervisor sees, readyz says.
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            if path.read_bytes().startswith(self.engine.encode() + b"\0") and str(net).encode() in (
-                path.read_bytes()
-            ):
-                os.kill(int(path.parent.name), signal.SIGKILL)
+        for process, words in commandLines():
+            if words.startswith(self.engine.encode() + b"\0") and str(net).encode() in words:
+                os.kill(process, signal.SIGKILL)
         reasons: list[str] = []
 
         async def hasEnded() -> bool:

@@ -96,12 +96,10 @@ class FaultTests(NetworkTestCase):
         await load.end()
         alive, dead = network.nodes[:2], network.nodes[2:]
         await gatherResults([node.kill() for node in dead])
-        killed = reactor.seconds()
         for node in alive:
             await until(partial(self.isTold, node, "2 of 4 validators are active"))
             records = (await node.ledger.listNodes(0, 10)).items
             self.assertEqual(sum(record.isActive for record in records), 2)
-        self.assertLess(reactor.seconds() - killed, 3.0)
         waiting = {b"waiting %d" % number: node for number, node in enumerate(network.nodes)}
         answers = {content: publish(node, content) for content, node in waiting.items()}
         late = publish(alive[0], b"late")
