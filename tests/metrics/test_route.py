@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import tap
 from svcbroker.interfaces import ILedger
 from svcbroker.metrics import Metrics, MetricsRoute, _metrics, gauge, only
+from svcbroker.net import budgets
 from svcbroker.testing.doubles import memoryLedger
 
 from ..access.support import account
@@ -94,7 +95,9 @@ class SettingTests(SynchronousTestCase):
 
     def ask(self, *arguments: str) -> dict[str, list[Answer]]:
         """What a daemon answers on its ports, without a reactor that runs."""
+        # There is no later turn, whatever a busy machine takes for this one.
         self.patch(_metrics, "SLICE", 60.0)
+        self.patch(budgets, "READS_A_TURN", 60.0)
         dataDir = Path(self.mktemp())
         dataDir.mkdir()
         service: Any = tap.makeService(self.plan(f"--data-dir={dataDir}", *arguments))
