@@ -242,7 +242,7 @@ class KillTests(DaemonTestCase):
     The daemon is killed in the middle of everything, and is started again.
     """
 
-    timeout = 3 * TIMEOUT
+    timeout = 6 * TIMEOUT
 
     def until(self, condition: Callable[[], bool]) -> Deferred[None]:
         """Fires when a condition holds, which is looked at with each received event."""

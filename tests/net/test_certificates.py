@@ -19,13 +19,16 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 from cryptography.x509 import (
+    AuthorityKeyIdentifier,
     BasicConstraints,
     CertificateBuilder,
     DNSName,
+    KeyUsage,
     Name,
     NameAttribute,
     NameOID,
     SubjectAlternativeName,
+    SubjectKeyIdentifier,
     random_serial_number,
 )
 from twisted.internet.protocol import Factory, Protocol
@@ -166,16 +169,14 @@ class CertificateDirectoryTests(SourceTestCase):
         own = Name([NameAttribute(NameOID.COMMON_NAME, "a.example")])
         root = self.makeRoot()
         between = [
-            CertificateBuilder(
-                root[0].subject, name, key.public_key(), random_serial_number(), *DATES
-            )
-            .add_extension(BasicConstraints(True, None), critical=True)
-            .sign(root[1], SHA256())
-            for key in keys[:2]
+            self.signAuthority(name, key.public_key(), root[0].subject, root[1]) for key in keys[:2]
         ]
         leaf = (
             CertificateBuilder(name, own, keys[2].public_key(), random_serial_number(), *DATES)
             .add_extension(SubjectAlternativeName([DNSName("a.example")]), critical=False)
+            .add_extension(
+                AuthorityKeyIdentifier.from_issuer_public_key(keys[1].public_key()), critical=False
+            )
             .sign(keys[1], SHA256())
         )
         writeIdentity(self.certs / "leaf.pem", (leaf, keys[2]))
@@ -187,10 +188,26 @@ class CertificateDirectoryTests(SourceTestCase):
         """An authority that may sign others, and its key."""
         key = generate_private_key(SECP256R1())
         name = Name([NameAttribute(NameOID.COMMON_NAME, "root")])
-        builder = CertificateBuilder(name, name, key.public_key(), random_serial_number(), *DATES)
-        return builder.add_extension(BasicConstraints(True, None), critical=True).sign(
-            key, SHA256()
-        ), key
+        return self.signAuthority(name, key.public_key(), name, key), key
+
+    def signAuthority(self, name: Name, public: Any, issuer: Name, key: Any) -> Any:
+        """The certificate of an authority that may sign others, as Python 3.13 requires it."""
+        usages = dict.fromkeys(
+            (
+                *("digital_signature", "content_commitment", "key_encipherment", "crl_sign"),
+                *("data_encipherment", "key_agreement", "encipher_only", "decipher_only"),
+            ),
+            False,
+        )
+        own = AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+        return (
+            CertificateBuilder(issuer, name, public, random_serial_number(), *DATES)
+            .add_extension(BasicConstraints(True, None), critical=True)
+            .add_extension(KeyUsage(key_cert_sign=True, **usages), critical=True)
+            .add_extension(SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(own, critical=False)
+            .sign(key, SHA256())
+        )
 
     def test_unusableFilesAreExplained(self) -> None:
         certificate, key = self.authority.server(["a.example"])
