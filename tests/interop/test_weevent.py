@@ -26,7 +26,7 @@ from .daemon import Daemon
 
 SOURCES = Path(__file__).with_name("weevent")
 BUILD_TIME = 300
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 """Seconds after which a program that says nothing counts as broken."""
 LEDGER = "pbft:nodes=4"
 DIALECT = "--dialect=weevent-1.1"
@@ -122,7 +122,7 @@ class WeEventClient:
 class WeEventTests(SynchronousTestCase):
     """The client of another product, unchanged."""
 
-    timeout = 300
+    timeout = 600
 
     def setUp(self) -> None:
         classPath()
