@@ -5,6 +5,7 @@ Tests of reading other brokers' answers to admin queries.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.errors import GroupUnknown
 from svcbroker.model import InterfaceType, SubscriptionRecord
 from svcbroker.operations import QUERIES, AnswerInvalid, readSubscriptions
+from svcbroker.operations._results import encodeSubscriptions
 
 RENDER = {each.name: each.result.render for each in QUERIES}
 SUBSCRIPTION = {
@@ -33,6 +35,12 @@ SUBSCRIPTION = {
 def envelope(data: Any) -> bytes:
     """An answer with some data."""
     return json.dumps({"code": 0, "message": "success", "data": data}).encode()
+
+
+def rendered(records: Sequence[SubscriptionRecord]) -> bytes:
+    """The answer of a broker that has these subscriptions."""
+    nodes = msgspec.Raw(b'{"b:1":{%b}}' % encodeSubscriptions(records))
+    return msgspec.json.encode(RENDER["listSubscription"](nodes))
 
 
 class ReadingTests(SynchronousTestCase):
@@ -60,8 +68,7 @@ class ReadingTests(SynchronousTestCase):
                 )
             ],
         )
-        again = msgspec.to_builtins(RENDER["listSubscription"]({"b:1": records}))
-        self.assertEqual(again["data"], answer)
+        self.assertEqual(msgspec.json.decode(rendered(records))["data"], answer)
         self.assertEqual(readSubscriptions(envelope({"b:1": {}}), None), [])
 
     @settings(deadline=None)
@@ -80,9 +87,8 @@ class ReadingTests(SynchronousTestCase):
         )
     )
     def test_anySubscriptionIsReadAsWritten(self, record: SubscriptionRecord) -> None:
-        said = RENDER["listSubscription"]({"b:1": [record]})
-        records = readSubscriptions(msgspec.json.encode(said), None)
-        self.assertEqual(RENDER["listSubscription"]({"b:1": records}), said)
+        said = rendered([record])
+        self.assertEqual(rendered(readSubscriptions(said, None)), said)
 
 
 class RefusingTests(SynchronousTestCase):

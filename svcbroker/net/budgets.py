@@ -65,7 +65,7 @@ MAX_STRANGERS: Final = 4096
 STRANGERS_OF_ONE: Final = 1024
 """The most of them from one address, likewise."""
 
-PATIENCE: Final = 15.0
+LOGIN_TIMEOUT: Final = 15.0
 """How long a client may take to shake hands and to log in, in seconds."""
 
 SHARE: Final = 4
@@ -777,13 +777,13 @@ class Strangers:
             greediest = max(self._weights, key=self._weights.__getitem__)
             self.refused += 1
             next(iter(self._lanes[greediest])).drop()
-        stranger = Stranger(self, lane, weight, self._clock.seconds() + PATIENCE, abort)
+        stranger = Stranger(self, lane, weight, self._clock.seconds() + LOGIN_TIMEOUT, abort)
         self._all[stranger] = None
         self._lanes.setdefault(lane, {})[stranger] = None
         self._weights[lane] += weight
         self._sum += weight
         if self._call is None:
-            self._call = self._clock.callLater(PATIENCE, self._sweep)
+            self._call = self._clock.callLater(LOGIN_TIMEOUT, self._sweep)
         return stranger
 
     def remove(self, stranger: Stranger) -> None:

@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.errors import Overloaded
 from svcbroker.net import budgets
 from svcbroker.net.budgets import (
+    LOGIN_TIMEOUT,
     LOOK_EVERY,
-    PATIENCE,
     QUANTUM,
     READS_A_TURN,
     READS_BESIDE_WRITES,
@@ -423,14 +423,14 @@ class StrangersTests(SynchronousTestCase):
             stranger.leave()
             stranger.leave()
         self.assertEqual(len(self.strangers), 0)
-        self.clock.advance(PATIENCE)
+        self.clock.advance(LOGIN_TIMEOUT)
         self.assertEqual((self.aborted, self.clock.getDelayedCalls()), ([], []))
 
     def test_whoStaysUnknownIsClosedInTime(self) -> None:
         self.admit("a", "first")
         self.clock.advance(1)
         self.admit("a", "second")
-        self.clock.advance(PATIENCE - 1)
+        self.clock.advance(LOGIN_TIMEOUT - 1)
         self.assertEqual(self.aborted, ["first"])
         self.clock.advance(1)
         self.assertEqual(self.aborted, ["first", "second"])

@@ -282,20 +282,7 @@ class Connection:
             wire=self._wire,
             failed=self._failed,
         )
-        self._handlers = {
-            Publishes: self._publish,
-            Puback: self._delivery.puback,
-            Pubacks: self._delivery.pubacks,
-            Pubrec: self._delivery.pubrec,
-            Pubrel: self._receiving.pubrel,
-            Pubrels: self._receiving.pubrels,
-            Pubcomp: self._delivery.pubcomp,
-            Subscribe: self._subscribe,
-            Unsubscribe: self._unsubscribe,
-            Pingreq: self._pingreq,
-            Disconnect: self._disconnect,
-            Auth: self._auth,
-        }
+        self._handlers = self._sessionHandlers(self._delivery, self._receiving)
         self._startKeepAlive(handshake.keepAlive)
         # [MQTT-3.1.4-4] [MQTT-3.2.2-1] [MQTT-3.2.2-2] [MQTT5-3.1.4-5] [MQTT5-3.2.2-2]
         # [MQTT5-3.2.2-3]
@@ -316,6 +303,24 @@ class Connection:
         session.resumeSubscriptions()
 
     # PUBLISH.
+
+    def _sessionHandlers(
+        self, delivery: Delivery, receiving: Receiving
+    ) -> dict[type, Callable[[Any], None]]:
+        return {
+            Publishes: self._publish,
+            Puback: delivery.puback,
+            Pubacks: delivery.pubacks,
+            Pubrec: delivery.pubrec,
+            Pubrel: receiving.pubrel,
+            Pubrels: receiving.pubrels,
+            Pubcomp: delivery.pubcomp,
+            Subscribe: self._subscribe,
+            Unsubscribe: self._unsubscribe,
+            Pingreq: self._pingreq,
+            Disconnect: self._disconnect,
+            Auth: self._auth,
+        }
 
     def _publish(self, packets: Publishes) -> None:
         assert self._receiving is not None
