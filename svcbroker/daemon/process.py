@@ -5,6 +5,7 @@ The process as twistd runs it: signals, exit status, garbage collection, open fi
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import os
 import resource
@@ -12,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
@@ -67,10 +69,17 @@ def raiseFileLimit(
     return wanted
 
 
-class FullCollections:
+def _trim() -> None:
+    """Give memory that is free back to the system, where the C library can."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class MemoryUpkeep:
     """
-    The garbage collections of all objects, made while the reactor is idle. Nearly everything is
-    freed by its last reference; what is left are cycles of libraries.
+    The garbage collections of all objects, and the return of free memory to the system, while the
+    reactor is idle. Nearly everything is freed by its last reference; what is left are cycles of
+    libraries. The C library keeps for later what thousands of requests have taken together.
     """
 
     def __init__(
@@ -78,13 +87,17 @@ class FullCollections:
         reactor: IReactorTime,
         worked: Callable[[], float] = time.thread_time,
         collect: Callable[[], object] = gc.collect,
+        trim: Callable[[], object] = _trim,
     ) -> None:
         """
         @param worked: the processor time that this thread has used, in seconds.
+        @param trim: gives free memory back. Called once after each time of work.
         """
         self._reactor = reactor
         self._worked = worked
         self._collect = collect
+        self._trim = trim
+        self._wasIdle = True
 
     def start(self) -> None:
         """Begin to look. It goes on until the reactor stops."""
@@ -99,6 +112,9 @@ class FullCollections:
         if age >= COLLECT_AT_LATEST or (age >= COLLECT_AFTER and isIdle):
             self._collect()
             self._collectedAt = self._reactor.seconds()
+        if isIdle and not self._wasIdle:
+            self._trim()
+        self._wasIdle = isIdle
         self._before = self._worked()
         self._reactor.callLater(LOOK_EVERY, self._look)
 
@@ -158,7 +174,7 @@ class TwistdProcess:
         # Later ones live as long as a publish takes, thousands at a time. Collecting at Python's
         # default threshold takes a tenth of the processor time and finds nothing.
         gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, _NEVER)
-        FullCollections(self._reactor).start()
+        MemoryUpkeep(self._reactor).start()
         # A turn after the start, when the signal handlers are ours again: a supervisor may send
         # a signal as soon as it has read the announcement.
         self._reactor.callWhenRunning(self._reactor.callLater, 0, announce)

@@ -14,7 +14,7 @@ from svcbroker.daemon.process import (
     COLLECT_AT_LATEST,
     LOOK_EVERY,
     WANTED_FILES,
-    FullCollections,
+    MemoryUpkeep,
     raiseFileLimit,
 )
 
@@ -60,19 +60,21 @@ class RaiseFileLimitTests(SynchronousTestCase):
         self.assertEqual(raiseFileLimit(), limit)
 
 
-class FullCollectionsTests(SynchronousTestCase):
+class MemoryUpkeepTests(SynchronousTestCase):
     """
-    L{FullCollections}
+    L{MemoryUpkeep}
     """
 
     def setUp(self) -> None:
         self.clock = Clock()
         self.worked = 0.0
         self.collected: list[float] = []
-        FullCollections(
+        self.trimmed: list[float] = []
+        MemoryUpkeep(
             self.clock,
             worked=lambda: self.worked,
             collect=lambda: self.collected.append(self.clock.seconds()),
+            trim=lambda: self.trimmed.append(self.clock.seconds()),
         ).start()
 
     def wait(self, seconds: float, share: float) -> None:
@@ -94,3 +96,11 @@ class FullCollectionsTests(SynchronousTestCase):
     def test_reactorThatIsNeverIdleCollectsAtLast(self) -> None:
         self.wait(COLLECT_AT_LATEST, share=0.5)
         self.assertEqual(self.collected, [COLLECT_AT_LATEST])
+
+    def test_freeMemoryGoesBackOnceAfterWork(self) -> None:
+        self.wait(60, share=0)
+        self.assertEqual(self.trimmed, [])
+        for _ in range(2):
+            self.wait(10, share=0.5)
+            self.wait(60, share=0)
+        self.assertEqual(self.trimmed, [70 + LOOK_EVERY, 140 + LOOK_EVERY])
