@@ -179,6 +179,7 @@ class FaceTests(SynchronousTestCase):
             "Copy",
             "End",
             "Eraser",
+            "ErasureVerifier",
             "Erasing",
             "ExportedHeaders",
             "Finding",

@@ -12,7 +12,7 @@ To check a data directory takes three lines::
 from ._audit import Audited, audit, auditGroup
 from ._backup import BackedUp, BackupRefused, backUp
 from ._chain import AuditedChain, auditChain
-from ._erasing import Eraser, Erasing
+from ._erasing import Eraser, Erasing, ErasureVerifier
 from ._export import MAX_PART, RangeUnknown, exportChain, exportPart
 from ._exported import ExportedHeaders
 from ._files import auditDataDirectoryFiles, auditGroupFiles
@@ -66,6 +66,7 @@ __all__ = [
     "End",
     "Eraser",
     "Erasing",
+    "ErasureVerifier",
     "ExportedHeaders",
     "Finding",
     "Findings",

@@ -5,12 +5,17 @@ Removing the contents of erased events from a stored chain.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import itemgetter
+from typing import Final
+
+from attrs import frozen
 
 from ..chain import (
     ErasedRange,
+    Erasure,
     Header,
     Kind,
     Malformed,
@@ -18,13 +23,16 @@ from ..chain import (
     TransactionReceipt,
     decodeBody,
     decodeReceipts,
+    decodeTable,
     encodeBody,
     merkleRoot,
     receiptLeaves,
+    transactionHashes,
 )
 from ..model import Execution, extendRanges
 from ..storage import (
     Append,
+    ChainReader,
     ErasableBlock,
     StorageDamaged,
     Store,
@@ -32,6 +40,9 @@ from ..storage import (
     gapsIn,
     packPositions,
 )
+
+VERIFIED_ERASURES: Final = 256
+"""How many erasures are kept after they were verified. Each has at most 1024 ranges."""
 
 
 class EventRanges:
@@ -83,6 +94,91 @@ def eventsOf(
             yield indexes[transaction.topic], receipt.sequence, transaction
 
 
+@frozen
+class VerifiedErasure:
+    """
+    An erasure that a block commits to.
+
+    @ivar header: the header of its block.
+    @ivar transaction: the erasure.
+    @ivar ranges: pairs of the first and the last sequence number of what it erases, rising.
+    """
+
+    header: Header
+    transaction: Transaction
+    ranges: Sequence[tuple[int, int]]
+
+
+class ErasureVerifier:
+    """
+    Compares the erased events that a store's tables name with the erasures in its blocks. A table
+    has nothing that shows a changed number, so without this a damaged one would have other events
+    removed, or called erased.
+
+    An L{Eraser} asks it before it removes contents, and readers before they answer that an event
+    is erased.
+    """
+
+    def __init__(self, store: ChainReader) -> None:
+        self._store = store
+        self._verified: OrderedDict[tuple[int, int], VerifiedErasure] = OrderedDict()
+
+    def check(self, erased: ErasedRange) -> VerifiedErasure:
+        """
+        Find the erasure that has erased some events. Hashes its block when it comes up first.
+
+        @param erased: what a table says.
+        @raise Malformed: its block has no such erasure, or is damaged.
+        @raise svcbroker.storage.StorageError: it cannot be read.
+        """
+        place = erased.height, erased.position
+        erasure = self._verified.pop(place, None)
+        try:
+            if erasure is None:
+                erasure = self._read(*place)
+            isOfTopic = erasure.transaction.topic == self._store.topicName(erased.topic)
+        except Malformed as error:
+            raise Malformed(f"{_said(erased)}: {error}") from None
+        self._verified[place] = erasure
+        if len(self._verified) > VERIFIED_ERASURES:
+            self._verified.popitem(last=False)
+        if not isOfTopic or not _covers(erasure.ranges, erased.first, erased.last):
+            raise Malformed(f"{_said(erased)}: that has erased others")
+        return erasure
+
+    def _read(self, height: int, position: int) -> VerifiedErasure:
+        row = self._store.block(height) if 0 < height < 2**63 else None
+        if row is None:
+            raise Malformed("there is no such block")
+        header, offsets = Header.decode(row.header), decodeTable(row.body)
+        if (header.height, header.hash) != (height, row.hash):
+            raise Malformed("the block has the header of another one")
+        _checkReceipts(header, transactionHashes(row.body, offsets), row.receipts)
+        if not 0 <= position < len(offsets) - 1:
+            raise Malformed("the block has no such transaction")
+        entry = row.body[offsets[position] : offsets[position + 1]]
+        transaction = Transaction.decode(entry, mayBeErased=True)
+        receipt = decodeReceipts(row.receipts)[position]
+        if transaction.kind is not Kind.ERASE or receipt.execution is not Execution.DONE:
+            raise Malformed("that transaction has erased nothing")
+        return VerifiedErasure(header, transaction, Erasure.decode(transaction.content).ranges)
+
+
+def _said(erased: ErasedRange) -> str:
+    return (
+        f"events {erased.first} to {erased.last} of topic {erased.topic} should be erased by "
+        f"transaction {erased.position} of block {erased.height}"
+    )
+
+
+def _checkReceipts(header: Header, hashes: Sequence[bytes], receipts: bytes) -> None:
+    """
+    @raise Malformed: a block is damaged.
+    """
+    if merkleRoot(receiptLeaves(hashes, receipts)) != header.receiptRoot:
+        raise Malformed("the transactions and receipts are not those of the header")
+
+
 class Erasing(Enum):
     """How far an L{Eraser} is."""
 
@@ -105,14 +201,15 @@ class Eraser:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._verifier = ErasureVerifier(store.written)
 
     def step(self) -> Erasing:
         """
         Do a part of the work. It takes some milliseconds, or as long as writing one block.
 
         @raise StorageFailed: the disk is full or failed. Try again later.
-        @raise StorageDamaged: a block is damaged, so its contents cannot be removed, nor those of
-            later blocks.
+        @raise StorageDamaged: a block is damaged, or what is to be removed is not what the chain
+            has erased. So its contents cannot be removed, nor those of later blocks.
         """
         if self._store.eraseSome(self._strip):
             return Erasing.MORE
@@ -135,6 +232,8 @@ class Eraser:
 
     def _strip(self, block: ErasableBlock) -> StrippedBlock | None:
         try:
+            for each in block.erasures:
+                self._verifier.check(each)
             return stripBlock(block, self._store.chainId)
         except Malformed as error:
             raise StorageDamaged(
@@ -166,9 +265,8 @@ def stripBlock(block: ErasableBlock, chain: bytes) -> StrippedBlock | None:
     @raise Malformed: the block is damaged.
     """
     transactions = decodeBody(block.body, mayBeErased=True)
-    leaves = receiptLeaves([each.hash for each in transactions], block.receipts)
-    if merkleRoot(leaves) != Header.decode(block.header).receiptRoot:
-        raise Malformed("the transactions and receipts are not those of the header")
+    header = Header.decode(block.header)
+    _checkReceipts(header, [each.hash for each in transactions], block.receipts)
     receipts = decodeReceipts(block.receipts)
     erased = {topic: sorted(ranges) for topic, ranges in block.erased.items()}
     keys: list[tuple[bytes, str]] = []
@@ -198,8 +296,13 @@ def _isIn(ranges: Sequence[tuple[int, int]], number: int) -> bool:
 
     @param ranges: rising, and without overlaps.
     """
-    place = bisect_right(ranges, number, key=itemgetter(0))
-    return place > 0 and number <= ranges[place - 1][1]
+    return _covers(ranges, number, number)
+
+
+def _covers(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
+    """Whether one of some ranges, which rise, has all numbers from one to another."""
+    place = bisect_right(ranges, first, key=itemgetter(0))
+    return place > 0 and last <= ranges[place - 1][1]
 
 
 def _isEvent(transaction: Transaction, receipt: TransactionReceipt) -> bool:

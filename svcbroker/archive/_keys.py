@@ -4,12 +4,12 @@ The uses of idempotency keys and the erased events of a chain in a store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from msgspec import structs
 
-from ..chain import ErasedRange, KeyUse, MemoryKeys, OwnedKey
+from ..chain import ErasedRange, KeyUse, Malformed, MemoryKeys, OwnedKey
 from ..storage import Store
 
 _MAX_COUNTS: Final = 1024
@@ -22,8 +22,14 @@ class StoredKeys:
     not stored yet is kept in memory until they are.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, check: Callable[[ErasedRange], object]) -> None:
+        """
+        @param check: compares erased events with the chain, such as L{ErasureVerifier.check
+            <svcbroker.archive.ErasureVerifier.check>}: raises
+            L{Malformed<svcbroker.chain.Malformed>} where no block has erased them.
+        """
         self._store = store
+        self._check = check
         self._added: MemoryKeys | None = None
         self._addedHeight = 0
         # The numbers of latest uses, of the owners that were asked for.
@@ -33,13 +39,33 @@ class StoredKeys:
         """See L{KeySource.find<svcbroker.chain.KeySource.find>}."""
         added = self._unstored()
         if added is None:
-            return self._store.findUses(wanted)
-        found = {**self._store.findUses(wanted), **added.find(wanted)}
+            return self._stored(wanted)
+        found = {**self._stored(wanted), **added.find(wanted)}
         for each, use in found.items():
-            place = use.topic, use.sequence
-            if added.erasure(*place) is not None or self._store.erasure(*place) is not None:
+            if added.erasure(use.topic, use.sequence) is not None or self._isErased(use):
                 found[each] = structs.replace(use, digest=None)
         return found
+
+    def _stored(self, wanted: Collection[OwnedKey]) -> dict[OwnedKey, KeyUse]:
+        found = self._store.findUses(wanted)
+        for each, use in found.items():
+            if use.digest is None and not self._isErased(use):
+                found[each] = structs.replace(use, digest=self._store.digestOf(use))
+        return found
+
+    def _isErased(self, use: KeyUse) -> bool:
+        """
+        Whether a block has erased the event of a use. A key whose event only seems to be erased
+        would be taken for the same publish, whatever its content.
+        """
+        erased = self._store.erasure(use.topic, use.sequence)
+        if erased is None:
+            return False
+        try:
+            self._check(erased)
+        except Malformed:
+            return False
+        return True
 
     def count(self, owner: bytes) -> int:
         """See L{KeySource.count<svcbroker.chain.KeySource.count>}."""

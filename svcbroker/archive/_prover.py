@@ -54,6 +54,7 @@ from ..proofs import (
     verifyTopic,
 )
 from ..storage import BlockHeadRow, BlockRow, ChainReader, Snapshot, StorageDamaged
+from ._erasing import ErasureVerifier
 from ._layout import STORE_NAME
 from ._replay import decidedByEngine, historyHashes, storedHistory
 
@@ -143,6 +144,7 @@ class Prover:
     def __init__(self, genesis: Genesis, store: ChainReader) -> None:
         self._genesis = genesis
         self._store = store
+        self._erasures = ErasureVerifier(store)
         self._history = storedHistory(store, genesis.header().hash)
         # Of the blocks that were asked for last, and how many transactions these have.
         self._trees: OrderedDict[int, BlockTrees] = OrderedDict()
@@ -374,8 +376,10 @@ class Prover:
             offset, length = self._place(eventId)
             entry = self._store.bodySlice(eventId.height, offset, length)
         transaction = Transaction.decode(entry, mayBeErased=True)
-        if self._store.isErased(transaction.topic, eventId.sequence):
+        erased = self._store.erasureOf(transaction.topic, eventId.sequence)
+        if erased is not None:
             # Its content may be there still.
+            self._erasures.check(erased)
             return Transaction.decode(transaction.head, mayBeErased=True)
         return transaction
 

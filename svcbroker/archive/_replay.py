@@ -45,7 +45,7 @@ from ..storage import (
     ValidatorsRow,
     packPositions,
 )
-from ._erasing import EventRanges, eventsOf
+from ._erasing import ErasureVerifier, EventRanges, eventsOf
 from ._keys import StoredKeys
 
 BATCH_BLOCKS: Final = 256
@@ -142,7 +142,7 @@ def _checkedState(
         history.after(head.hash),
         (row.topic for row in store.topics()),
         ((row.address, Account.decode(row.state)) for row in store.accounts()),
-        StoredKeys(store),
+        StoredKeys(store, ErasureVerifier(store).check),
     )
     if state.root != head.stateRoot:
         raise Malformed("the topics are not those of the last block")

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from twisted.internet.defer import Deferred
 
+from ..archive import ErasureVerifier
 from ..chain import (
     MAX_HEAD_SIZE,
     BodyTable,
@@ -28,7 +29,7 @@ from ..chain import (
     tableSize,
     topicAddress,
 )
-from ..errors import EventErased, EventNotFound, HeightUnknown
+from ..errors import EventNotFound, HeightUnknown
 from ..model import (
     Block,
     BlockRecord,
@@ -79,6 +80,7 @@ class ChainReader:
         self._state = state
         self._store = store
         self._verifier = EventVerifier(store, seconds)
+        self._erasures = ErasureVerifier(store)
         self._yieldToReactor = yieldToReactor
 
     def listTopics(self, offset: int, limit: int) -> Page[Topic]:
@@ -90,15 +92,19 @@ class ChainReader:
         with self._store.moment():
             place = self._place(eventId)
             entry = self._store.bodySlice(eventId.height, place.offset, place.length)
-        try:
-            transaction = Transaction.decode(entry, mayBeErased=True)
-        except Malformed as error:
-            raise Malformed(f"event {eventId}: {error}") from None
+            try:
+                transaction = Transaction.decode(entry, mayBeErased=True)
+            except Malformed as error:
+                raise Malformed(f"event {eventId}: {error}") from None
+            # Also while its content is not removed yet.
+            erased = self._erasure(transaction.topic, eventId.sequence)
+            isRemoved = erased is not None and not self._store.isErasing()
         self._check(eventId, transaction.topic, transaction.hash)
-        # Also while its content is not removed yet.
-        erased = self._erasure(transaction.topic, eventId.sequence)
         if erased is not None:
-            raise self._erasedError(erased)
+            erasure = self._erasures.check(erased)
+            if isRemoved and (transaction.content or transaction.seal):
+                raise Malformed(f"event {eventId} is erased, and still has its content")
+            raise erasedError(erasure.header, erasure.transaction)
         if transaction.isErased:
             raise Malformed(f"event {eventId} has no content, and nothing has erased it")
         return eventOf(transaction, eventId, 0)
@@ -106,15 +112,6 @@ class ChainReader:
     def _erasure(self, topic: str, sequence: int) -> ErasedRange | None:
         index = self._state.topicIndex(topic)
         return None if index is None else self._store.erasure(index, sequence)
-
-    def _erasedError(self, erased: ErasedRange) -> EventErased:
-        row = self._head(erased.height)
-        if row is None:
-            raise Malformed(f"block {erased.height}, which has an erasure, is missing")
-        header, position = checkedHeader(row), erased.position
-        with self._store.moment():
-            [entry] = self._entries(row.height, header.transactionCount, position, position + 1)
-        return erasedError(header, Transaction.decode(entry))
 
     def locate(self, eventId: EventId) -> Position:
         """See L{ILedger.locate<svcbroker.interfaces.ILedger.locate>}."""
@@ -221,6 +218,7 @@ class ChainReader:
                 continue
             first, last = min(places), max(places)
             for erased in self._store.erasures(index, first, last):
+                self._erasures.check(erased)
                 for sequence in range(max(first, erased.first), min(last, erased.last) + 1):
                     place = places[sequence]
                     left[place] = Transaction.decode(left[place].head, mayBeErased=True)

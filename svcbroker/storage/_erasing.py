@@ -15,8 +15,12 @@ from typing import Final
 
 from attrs import frozen
 
+from ..chain import ErasedRange
 from ..model import topicPrefix
+from ._errors import StorageDamaged
 from ._files import PAGE_SIZE
+from ._keys import ERASED_COLUMNS, makeErased
+from ._rows import POSITION_SIZE
 
 BLOCKS_AT_ONCE: Final = 64
 """From how many blocks at most contents are removed in one transaction."""
@@ -42,6 +46,8 @@ beside, too, and no page has more than 292.
 _UNLOCATED: Final = 0
 _DONE: Final = 2**63 - 1
 
+_ERASED: Final = ", ".join(f"erased.{column}" for column in ERASED_COLUMNS.split(", "))
+
 # How SQLite divides a row between its leaf and overflow pages (Database File Format, 1.6).
 _MAX_LOCAL: Final = PAGE_SIZE - 35
 _MIN_LOCAL: Final = (PAGE_SIZE - 12) * 32 // 255 - 23
@@ -59,6 +65,8 @@ class ErasableBlock:
     @ivar receipts: its encoded receipts.
     @ivar erased: for topics, by name, the ranges of sequence numbers of erased events, without
         overlaps. Some of them may be of other blocks.
+    @ivar erasures: which erasures have erased them, as the table of erased events says. The ranges
+        of the block are among these.
     """
 
     height: int
@@ -66,6 +74,7 @@ class ErasableBlock:
     body: bytes
     receipts: bytes
     erased: Mapping[str, Sequence[tuple[int, int]]]
+    erasures: Sequence[ErasedRange] = ()
 
 
 @frozen(kw_only=True)
@@ -88,41 +97,42 @@ def eraseBlocks(
     writing: sqlite3.Connection,
     height: int,
     strip: Callable[[ErasableBlock], StrippedBlock | None],
-) -> int | None:
+    damage: Callable[[str], StorageDamaged],
+) -> None:
     """
     Remove contents from some blocks. Called in a transaction.
 
     @param height: the height of the last block.
     @param strip: makes a block without the contents that were erased; C{None} where it has none.
-    @return: the height of a block whose index is not that of its events; C{None} where all is well.
+    @param damage: makes the error to raise, of what is damaged.
+    @raise StorageDamaged: the rows of the next block contradict each other. Where there were others
+        before it, their contents are removed first.
     """
     locate(writing, height)
     size = 0
     for number in range(BLOCKS_AT_ONCE):
-        block = nextErasable(writing)
-        if block is None:
-            break
         try:
-            stripped = strip(block)
+            block = nextErasable(writing, damage)
+            stripped = None if block is None else strip(block)
         except Exception:
             if number:
                 break  # and keep what is done; it comes up again
             raise
+        if block is None:
+            break
         if stripped is not None and not replaceBody(writing, block, stripped):
-            return block.height
-        advance(writing, block.height)
+            raise damage(f"the index of block {block.height} is not that of its events")
+        advance(writing, block.height, damage)
         size += len(block.body)
         if size > BYTES_AT_ONCE:
             break
-    return None
 
 
-def locate(writing: sqlite3.Connection, height: int) -> bool:
+def locate(writing: sqlite3.Connection, height: int) -> None:
     """
     Find the blocks of some ranges that were not looked for yet. Called in a transaction.
 
     @param height: the height of the last block.
-    @return: whether there were any.
     """
     rows = writing.execute(
         f"SELECT topic, first FROM erasing WHERE height = {_UNLOCATED} LIMIT {LOCATED_AT_ONCE}"
@@ -131,14 +141,14 @@ def locate(writing: sqlite3.Connection, height: int) -> bool:
         f"UPDATE erasing SET height = ? WHERE height = {_UNLOCATED} AND topic = ? AND first = ?",
         [(_heightOf(writing, topic, first, height), topic, first) for topic, first in rows],
     )
-    return bool(rows)
 
 
 def _heightOf(writing: sqlite3.Connection, topic: int, sequence: int, height: int) -> int:
     """
-    The height of the block that has an event.
+    The height of the block that has an event. Where the index does not have it, that of the last
+    block, which L{nextErasable} then refuses.
     """
-    low, high, found = 1, height, _DONE
+    low, high, found = 1, height, height
     while low <= high:
         middle = (low + high) // 2
         row = writing.execute(
@@ -154,24 +164,78 @@ def _heightOf(writing: sqlite3.Connection, topic: int, sequence: int, height: in
     return found
 
 
-def nextErasable(writing: sqlite3.Connection) -> ErasableBlock | None:
+def nextErasable(
+    writing: sqlite3.Connection, damage: Callable[[str], StorageDamaged]
+) -> ErasableBlock | None:
     """
     The next block with contents to remove; C{None} where there is none. All ranges are located.
+
+    @raise StorageDamaged: a range that waits is not the rest of one that was erased, or the block
+        does not have its first event.
     """
+    ((height,),) = writing.execute(
+        f"SELECT min(height) FROM erasing WHERE height < {_DONE}"
+    ).fetchall()
+    if height is None:
+        return None
     row = writing.execute(
-        "SELECT height, header, body, receipts FROM head JOIN body USING (height) WHERE height = "
-        f"(SELECT min(height) FROM erasing WHERE height < {_DONE})"
+        "SELECT header, body, receipts FROM head JOIN body USING (height) WHERE height = ?",
+        (height,),
     ).fetchone()
     if row is None:
-        return None
-    height, header, body, receipts = row
+        raise damage(f"block {height}, which has contents to remove, is missing")
+    header, body, receipts = row
     erased: dict[str, list[tuple[int, int]]] = {}
-    for name, first, last in writing.execute(
-        "SELECT name, first, last FROM erasing JOIN topic ON idx = topic WHERE erasing.height = ?",
-        (height,),
+    erasures: list[ErasedRange] = []
+    for topic, first, last in writing.execute(
+        "SELECT topic, first, last FROM erasing WHERE height = ? ORDER BY topic, first", (height,)
     ).fetchall():
+        name, erasure = _checkedWaiting(writing, height, topic, first, last, damage)
         erased.setdefault(name, []).append((first, last))
-    return ErasableBlock(height=height, header=header, body=body, receipts=receipts, erased=erased)
+        erasures.append(erasure)
+    return ErasableBlock(
+        height=height,
+        header=header,
+        body=body,
+        receipts=receipts,
+        erased=erased,
+        erasures=erasures,
+    )
+
+
+def _checkedWaiting(
+    writing: sqlite3.Connection,
+    height: int,
+    topic: int,
+    first: int,
+    last: int,
+    damage: Callable[[str], StorageDamaged],
+) -> tuple[str, ErasedRange]:
+    """
+    Compare a range that waits with the table of erased events and with the index of its block: it
+    begins with the first event of an erased range, or with the first one of its block, and ends
+    where the erased range ends.
+
+    @return: the topic's name, and the erased range.
+    @raise StorageDamaged: they contradict each other.
+    """
+    row = writing.execute(
+        f"SELECT name, first_sequence, length(positions) / {POSITION_SIZE}, {_ERASED} FROM erased "
+        "JOIN topic ON idx = erased.topic JOIN topic_block AS t ON t.topic = erased.topic "
+        "AND t.height = ?1 WHERE erased.topic = ?2 AND first <= ?3 ORDER BY first DESC LIMIT 1",
+        (height, topic, first),
+    ).fetchone()
+    # A damaged row may have a value of any type.
+    if row is not None and all(type(each) is int for each in (*row[1:], first, last)):
+        name, start, count, *columns = row
+        erasure = makeErased(tuple(columns))
+        isBeginning = first in (start, erasure.first) and start <= first < start + count
+        if isBeginning and first <= last == erasure.last:
+            return name, erasure
+    raise damage(
+        f"what is to be removed, events {first} to {last} of topic {topic} from block {height} on, "
+        "is not what was erased"
+    )
 
 
 def replaceBody(writing: sqlite3.Connection, block: ErasableBlock, new: StrippedBlock) -> bool:
@@ -206,20 +270,28 @@ def replaceBody(writing: sqlite3.Connection, block: ErasableBlock, new: Stripped
     return True
 
 
-def advance(writing: sqlite3.Connection, height: int) -> None:
+def advance(
+    writing: sqlite3.Connection, height: int, damage: Callable[[str], StorageDamaged]
+) -> None:
     """
     Go from a block on to the next one for each range with events in it. Called in a transaction.
+
+    @raise StorageDamaged: the index leaves out some of the events.
     """
     for topic, first, last in writing.execute(
         "SELECT topic, first, last FROM erasing WHERE height = ?", (height,)
     ).fetchall():
-        row = writing.execute(
-            "SELECT height, first_sequence FROM topic_block WHERE topic = ? AND height > ? "
-            "ORDER BY height LIMIT 1",
+        here, *following = writing.execute(
+            f"SELECT height, first_sequence, length(positions) / {POSITION_SIZE} FROM topic_block "
+            "WHERE topic = ? AND height >= ? ORDER BY height LIMIT 2",
             (topic, height),
-        ).fetchone()
-        if row is None or row[1] > last:
-            row = (_DONE, first)
+        ).fetchall()
+        end = here[1] + here[2]
+        row = (_DONE, first)
+        if end <= last:
+            if not following or following[0][1] != end:
+                raise damage(f"the index of topic {topic} leaves out event {end}")
+            row = following[0][:2]
         writing.execute(
             "UPDATE erasing SET height = ?, first = ? WHERE height = ? AND topic = ? AND first = ?",
             (*row, height, topic, first),

@@ -29,6 +29,9 @@ from ._rows import (
 _HEAD: Final = "height, hash, header, certificate, transaction_total"
 _LOAD_ROWS: Final = 4096
 
+_REMOVED: Final = 2**63 - 1
+"""The height of ranges in the table C{erasing} whose contents are in no body any more."""
+
 
 class ChainReader(Reading):
     """
@@ -289,6 +292,16 @@ class ChainReader(Reading):
         """
         return findUses(self._rows, wanted)
 
+    def digestOf(self, use: KeyUse) -> bytes | None:
+        """
+        The digest that is stored with a use, whether its event is erased or not; C{None} where it
+        was removed.
+        """
+        rows = self._rows(
+            "SELECT digest FROM key_use WHERE owner = ? AND number = ?", use.owner, use.number
+        )
+        return rows[0][0] if rows else None
+
     def countUses(self, owner: bytes) -> int:
         """
         The number of the latest use of any key of an owner; 0 where there is none.
@@ -301,20 +314,25 @@ class ChainReader(Reading):
         """
         return next(iter(self.erasures(topicIndex, sequence, sequence)), None)
 
-    def isErased(self, topic: str, sequence: int) -> bool:
+    def erasureOf(self, topic: str, sequence: int) -> ErasedRange | None:
         """
-        Whether an event is erased.
+        The erased events that an event is among; C{None} where it is not erased.
 
         @param topic: the name of its topic.
         """
         rows = self._rows(
-            "SELECT last FROM topic JOIN erased ON topic = idx WHERE prefix = ? AND name = ? "
-            "AND first <= ? ORDER BY first DESC LIMIT 1",
+            "SELECT idx FROM topic WHERE prefix = ? AND name = ?",
             int(topicPrefix(topic), 16),
             topic,
-            sequence,
         )
-        return bool(rows) and rows[0][0] >= sequence
+        return self.erasure(rows[0][0], sequence) if rows else None
+
+    def topicName(self, index: int) -> str:
+        """
+        The name of a topic; empty where there is no such topic.
+        """
+        rows = self._rows("SELECT name FROM topic WHERE idx = ?", index)
+        return rows[0][0] if rows else ""
 
     def erasures(self, topicIndex: int, first: int, last: int) -> Sequence[ErasedRange]:
         """
@@ -328,7 +346,7 @@ class ChainReader(Reading):
         """
         Whether there may be bodies with contents of erased events.
         """
-        return bool(self._rows("SELECT 1 FROM erasing LIMIT 1"))
+        return bool(self._rows("SELECT 1 FROM erasing WHERE height < ? LIMIT 1", _REMOVED))
 
     def accounts(self) -> Iterator[AccountRow]:
         """

@@ -59,6 +59,7 @@ class Store(ChainReader):
 
     @ivar chainId: what L{create} was given.
     @ivar genesis: what L{create} was given.
+    @ivar written: reads by the connection that writes, for the thread that appends.
     @ivar loss: which part of the chain is missing, in one line; empty where none is. Not empty only
         in a store that was opened with C{mayLose}.
     """
@@ -76,6 +77,7 @@ class Store(ChainReader):
         Private: call L{create} or L{open}.
         """
         super().__init__(path, reading)
+        self.written = ChainReader(path, writing)
         self._writing = writing
         self._checkpoints = checkpoints
         self._transactions = Transactions(path, writing, checkpoints)
@@ -305,17 +307,15 @@ class Store(ChainReader):
         @param strip: makes a block without these contents; C{None} where it has none of them.
         @return: whether there may be more.
         @raise StorageFailed: as for L{append}.
-        @raise StorageDamaged: as for L{append}; or the block is damaged.
+        @raise StorageDamaged: as for L{append}; or the block is damaged, or what is to be removed
+            is not what was erased. Nothing of it was removed.
         """
         if not self._read(lambda: hasErasable(self._writing)):
             return False
 
-        def erase() -> None:
-            damaged = eraseBlocks(self._writing, self._height, strip)
-            if damaged is not None:
-                raise self._damage(f"the index of block {damaged} is not that of its events")
-
-        self._transactions.run(erase)
+        self._transactions.run(
+            lambda: eraseBlocks(self._writing, self._height, strip, self._damage)
+        )
         return True
 
     def endErasing(self) -> bool:

@@ -25,10 +25,12 @@ from svcbroker.archive import (
     exportChain,
     importChain,
 )
+from svcbroker.archive._erasing import stripBlock
 from svcbroker.chain import encodeBody
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs import verifyProof
-from svcbroker.storage import Store
+from svcbroker.storage import ErasableBlock, Store
+from svcbroker.storage._erasing import replaceBody
 from tests.archive.erasable import canary, eventsIn, filesWith, makeErasable, reopened
 from tests.archive.support import ArchiveTestCase, contents, lines
 
@@ -145,9 +147,28 @@ class AuditTests(ErasedTestCase):
     def test_contentThatNothingErasedIsMissed(self) -> None:
         """A content that was removed without an erasure is damage."""
         with closing(Store.open(self.path)) as store:
-            store._writing.execute("INSERT INTO erasing VALUES (0, 1, 1, 1)")
-            Eraser(store).run()
+            row = store.block(4)
+            assert row is not None
+            block = ErasableBlock(
+                height=4,
+                header=row.header,
+                body=row.body,
+                receipts=row.receipts,
+                erased={"b": [(1, 1)]},
+            )
+            stripped = stripBlock(block, store.chainId)
+            assert stripped is not None
+            replaceBody(store._writing, block, stripped)
         self.bad("the contents of events 1 to 1 of topic 1 are missing, and nothing has erased")
+
+    def test_contentsThatNothingRemovesAreDamage(self) -> None:
+        """Where an erased event has its content and none is to be removed, rows were lost."""
+        directory = self.dataDir.with_name("other") / "1"
+        chain = makeErasable(directory, isRemoved=False)
+        self.finish(chain, directory)
+        self.change("DELETE FROM erasing", path=directory / STORE_NAME)
+        [found] = lines(self.audit(directory.parent))
+        self.assertIn("3 erased events still have their contents, and none of them is to be", found)
 
     def test_contentOfRefusedPublishIsFound(self) -> None:
         """A body in which it stands is not the one to be stored."""

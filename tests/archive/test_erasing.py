@@ -262,6 +262,112 @@ class ErasingTests(ErasingTestCase):
         self.assertTrue(copy.exists())
 
 
+class DamagedTableTests(ErasingTestCase):
+    """
+    Tests for numbers of the tables of erased events that a damaged disk has changed.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        chain = self.chain
+        chain.open("a", "b")
+        chain.publish("a", *(canary("a", number) for number in range(1, 7)))
+        chain.publish("a", *(canary("a", number) for number in range(7, 14)))
+        chain.publish("b", *(canary("b", number) for number in range(1, 14)))
+        chain.publish("a", b"last")
+        chain.erase("a", (3, 5), (12, 12))
+        chain.erase("b", (9, 10))
+
+    def assertRefused(self, *statements: str, isPartly: bool = False) -> None:
+        """With a table changed, no content of an event that was not erased is removed."""
+        store = self.chain.store
+        before = eventsIn(store)
+        for statement in statements:
+            self.assertEqual(store._writing.execute(statement).rowcount, 1)
+        self.assertRaises(StorageDamaged, Eraser(store).run)
+        after = eventsIn(store)
+        self.assertTrue(isPartly or after == before)
+        for event, content in after.items():
+            isErased = event in {("a", 3), ("a", 4), ("a", 5), ("a", 12), ("b", 9), ("b", 10)}
+            self.assertTrue(isErased or content == before[event], event)
+
+    def test_longerWaitingRangeIsRefused(self) -> None:
+        """Events 3 to 13 instead of 3 to 5: nothing is removed."""
+        self.assertRefused("UPDATE erasing SET last = 13 WHERE topic = 0 AND first = 3")
+
+    def test_everyOtherWaitingRangeIsRefused(self) -> None:
+        """Whichever number of a waiting row is changed, and by however much."""
+        for column, values in (
+            ("first", (1, 2, 4, 7, 11, 19, 2**62)),
+            ("last", (1, 2, 4, 7, 13, 21, 2**62)),
+            ("topic", (1, 2, 4, 2**40)),
+            ("height", (1, 3, 5, 6, 8, 99, 2**62)),
+        ):
+            for value in values:
+                with self.subTest(column=column, value=value):
+                    writing = self.chain.store._writing
+                    rows = writing.execute("SELECT * FROM erasing").fetchall()
+                    # Located: it is in block 2.
+                    writing.execute("UPDATE erasing SET height = 2 WHERE topic = 0 AND first = 3")
+                    change = f"UPDATE erasing SET {column} = {value} WHERE height = 2"
+                    self.assertRefused(change, isPartly=True)
+                    writing.execute("DELETE FROM erasing")
+                    writing.executemany("INSERT INTO erasing VALUES (?, ?, ?, ?)", rows)
+
+    def test_rangesThatNoBlockHasErasedAreRefused(self) -> None:
+        """Where both tables say the same, but the erasure in the chain does not."""
+        for statements in (
+            (
+                "UPDATE erased SET last = 7 WHERE first = 3",
+                "UPDATE erasing SET last = 7 WHERE first = 3",
+            ),
+            ("UPDATE erased SET height = 8 WHERE first = 3",),
+            ("UPDATE erased SET height = 3 WHERE first = 3",),
+            ("UPDATE erased SET height = 99 WHERE first = 3",),
+            ("UPDATE erased SET position = 1 WHERE first = 3",),
+            (
+                "UPDATE erased SET topic = 1 WHERE first = 3",
+                "UPDATE erasing SET topic = 1 WHERE first = 3",
+            ),
+        ):
+            with self.subTest(statements=statements):
+                writing = self.chain.store._writing
+                writing.execute("SAVEPOINT undamaged")
+                tables = [
+                    writing.execute(f"SELECT * FROM {t}").fetchall() for t in ("erased", "erasing")
+                ]
+                writing.execute("RELEASE undamaged")
+                self.assertRefused(*statements, isPartly=True)
+                for table, rows in zip(("erased", "erasing"), tables, strict=True):
+                    writing.execute(f"DELETE FROM {table}")
+                    marks = ", ".join("?" * len(rows[0]))
+                    writing.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+        self.erase()
+        self.assertGone(canary("a", 3))
+
+    def test_damagedErasureRemovesNothing(self) -> None:
+        """An erasure that is not the one of its block's header is none."""
+        store = self.chain.store
+        row = store.block(6)
+        assert row is not None
+        ranges = (3).to_bytes(8, "big") + (5).to_bytes(8, "big")
+        self.assertIn(ranges, row.body)
+        body = row.body.replace(ranges, (3).to_bytes(8, "big") + (7).to_bytes(8, "big"))
+        store._writing.execute("UPDATE body SET body = ? WHERE height = 6", (body,))
+        self.assertRaises(StorageDamaged, Eraser(store).run)
+        for number in range(3, 14):
+            self.assertNotEqual(filesWith(self.directory, canary("a", number)), [])
+
+    def test_indexThatLeavesOutEventsIsRefused(self) -> None:
+        """A range of two blocks of which the index lacks the second is not taken for removed."""
+        self.erase()
+        chain = self.chain
+        chain.erase("a", (6, 8))
+        chain.store._writing.execute("UPDATE topic_block SET first_sequence = 9 WHERE height = 3")
+        self.assertRaises(StorageDamaged, Eraser(chain.store).run)
+        self.assertNotEqual(filesWith(self.directory, canary("a", 8)), [])
+
+
 class RandomChain:
     """
     A chain of random events of both versions, of which some are erased.

@@ -32,7 +32,7 @@ class StoredKeysTests(SynchronousTestCase):
         self.addCleanup(self.store.close)
         self.random = Random(19)
         self.chain = Chain()
-        self.memory, self.keys = MemoryKeys(), StoredKeys(self.store)
+        self.memory, self.keys = MemoryKeys(), StoredKeys(self.store, lambda erased: None)
         self.height = self.sequence = 0
 
     def block(self) -> Append:

@@ -5,6 +5,7 @@ Erased events while a ledger runs: what is answered of them, and the removal of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.archive import Eraser, Erasing
+from svcbroker.archive import Eraser, Erasing, loadChain
 from svcbroker.chain import Malformed, Transaction
 from svcbroker.errors import EventErased
 from svcbroker.ledgers._erasing import REST, RETRY, ErasingJob
@@ -198,6 +199,57 @@ class ReaderTests(SynchronousTestCase):
         following = self.chain.erase("a", (1, 1)).height
         erases = [self.reader.readBlock(each).erases for each in (height, following)]
         self.assertEqual(erases, [False, True])
+
+    def test_eventsThatNoBlockErasedAreNotCalledErased(self) -> None:
+        """A changed number in the table of erased events is damage: neither an event nor a block is
+        answered as erased that is not, and the erased one is not answered."""
+        say, store = self.chain.say, self.chain.store
+        height = self.decide(*(say("a", b"text %d" % number) for number in range(1, 14)))
+        erasing = self.chain.erase("a", (3, 5)).height
+        for statement in (
+            "UPDATE erased SET last = 13",
+            "UPDATE erased SET first = 1",
+            f"UPDATE erased SET height = {erasing - 1}",
+            f"UPDATE erased SET height = {erasing + 8}",
+            "UPDATE erased SET position = 1",
+        ):
+            with self.subTest(statement=statement):
+                rows = store._writing.execute("SELECT * FROM erased").fetchall()
+                store._writing.execute(statement)
+                self.assertRaises(Malformed, self.reader.getEvent, self.eventId("a", 4, height))
+                for sequence in (2, 7):
+                    try:
+                        event = self.reader.getEvent(self.eventId("a", sequence, height))
+                    except Malformed:
+                        continue
+                    self.assertEqual(event.content, b"text %d" % sequence)
+                self.assertRaises(Malformed, self.reader.readBlock, height)
+                self.assertRaises(Malformed, self.chain.prover.event, self.eventId("a", 4, height))
+                store._writing.execute("DELETE FROM erased")
+                store._writing.executemany("INSERT INTO erased VALUES (?, ?, ?, ?, ?)", rows)
+        self.assertRaises(EventErased, self.reader.getEvent, self.eventId("a", 4, height))
+
+    def test_contentThatNothingRemovesIsDamage(self) -> None:
+        """An erased event that has its content, while none is to be removed, is not answered as
+        erased: its content may stay for good."""
+        height = self.decide(self.chain.say("a", b"one"))
+        self.chain.erase("a", (1, 1))
+        self.chain.store._writing.execute("DELETE FROM erasing")
+        self.assertRaises(Malformed, self.reader.getEvent, self.eventId("a", 1, height))
+
+    def test_keyOfEventThatNothingErasedKeepsItsContent(self) -> None:
+        """A key is not taken for one of an erased event, with which any content would be the same
+        publish."""
+        chain = self.chain
+        self.decide(chain.say("a", b"gone", key="gone"), chain.say("a", b"kept", key="kept"))
+        chain.erase("a", (1, 1))
+        wanted = [(chain.owner, "gone"), (chain.owner, "kept")]
+        kept = sha256(b"kept").digest()
+        keys = loadChain(chain.store).state.keys
+        digests = [use.digest for use in keys.find(wanted).values()]
+        self.assertEqual(digests, [None, kept])
+        chain.store._writing.execute("UPDATE erased SET last = 2")
+        self.assertEqual(keys.find(wanted)[chain.owner, "kept"].digest, kept)
 
     def test_contentThatNothingErasedIsDamage(self) -> None:
         """A content that is missing without an erasure is not answered as erased."""
