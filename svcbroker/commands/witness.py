@@ -24,7 +24,7 @@ from ..daemon.settings import Endpoint
 from ..daemon.threads import LedgerThread
 from ..files import readFile
 from ..storage import StorageError
-from ..tlog import KeyType, Policy, VerifierKey
+from ..tlog import KeyType, Note, Policy, VerifierKey
 from ..witness import (
     KEY_NAME,
     Seen,
@@ -33,6 +33,7 @@ from ..witness import (
     WitnessSite,
     describe,
     makeWitness,
+    resumeWitness,
 )
 from ._arguments import jsonOption, makeCommand, options
 from ._command import Command, CommandError, Console, Exit
@@ -43,7 +44,7 @@ A witness cosigns the checkpoints of logs, as long as each has only grown. A ver
 cosignatures knows that the log shows the same history to all.
 
 Never restore the directory of a witness from a backup: it would no longer know what it has
-cosigned. Make a new one, with a key of its own.
+cosigned. Resume it, or make a new one, with a key of its own.
 """
 
 LISTEN: Final = "tcp:8090:interface=127.0.0.1"
@@ -52,6 +53,17 @@ _log = Logger()
 
 _DIRECTORY: Final = click.argument(
     "directory", metavar="DIRECTORY", type=click.Path(path_type=Path, file_okay=False)
+)
+
+_LOG: Final = click.option(
+    "--log", "keys", metavar="VKEY", multiple=True, help="The key of a log. May come again."
+)
+_LOGS: Final = click.option(
+    "--logs",
+    "path",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A policy file with the keys of logs. A running witness reads it again on SIGHUP.",
 )
 
 
@@ -115,16 +127,8 @@ def _locked(directory: Path) -> Iterator[None]:
         metavar="NAME",
         help="The name of the key that is made, such as example.com/witness.",
     ),
-    click.option(
-        "--log", "keys", metavar="VKEY", multiple=True, help="The key of a log. May come again."
-    ),
-    click.option(
-        "--logs",
-        "path",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="A policy file with the keys of logs. It is read again on SIGHUP.",
-    ),
+    _LOG,
+    _LOGS,
     click.option(
         "--listen",
         metavar="PORT|ENDPOINT",
@@ -203,6 +207,50 @@ def _serve(console: Console, witness: Witness, listen: str, readAgain: Any) -> i
     return Exit.GOOD
 
 
+@makeCommand(
+    """\
+    Resume a witness whose files do not show what it has cosigned last.
+
+    Each CHECKPOINT is a file with the last checkpoint of a log that this witness has cosigned, such
+    as the log itself serves it. The witness's own signature on it shows that it continues all that
+    was cosigned before. Take the largest that anybody has: where the record of the last write is
+    lost, too, nothing else shows that a checkpoint is the last one.
+    """
+)
+@options(
+    _DIRECTORY,
+    click.argument(
+        "checkpoints",
+        metavar="CHECKPOINT...",
+        nargs=-1,
+        type=click.Path(path_type=Path, dir_okay=False),
+    ),
+    _LOG,
+    _LOGS,
+)
+def _resume(
+    console: Console,
+    directory: Path,
+    checkpoints: tuple[Path, ...],
+    keys: tuple[str, ...],
+    path: Path | None,
+) -> int:
+    logs = readLogs(keys, path)
+    signed = []
+    for each in checkpoints:
+        try:
+            signed.append(Note.decode(readFile(each)))
+        except OSError as error:
+            raise CommandError(f"CHECKPOINT: cannot read {each}: {error.strerror}") from None
+        except Malformed as error:
+            raise CommandError(f"CHECKPOINT: {each}: {error}") from None
+    with _locked(directory):
+        heads = resumeWitness(directory, logs, signed)
+    for origin, head in sorted(heads.items()):
+        console.say(f"log {origin}: goes on from size {head.size}")
+    return Exit.GOOD
+
+
 @makeCommand("Show the public key of a witness, as policies have it.")
 @options(_DIRECTORY)
 def _key(console: Console, directory: Path) -> int:
@@ -254,15 +302,14 @@ def _records(seen: Mapping[str, Seen]) -> list[dict[str, Any]]:
 def _open(directory: Path) -> Witness:
     """What a witness has on disk."""
     try:
-        witness = Witness.open(directory, {}, time.time)
-    except (WitnessError, StorageError) as error:
+        return Witness.read(directory)
+    except WitnessError as error:
         raise CommandError(str(error)) from None
-    witness.close()
-    return witness
 
 
 COMMANDS: Final = (
     Command("run", "Run a witness, until Ctrl-C. The first run makes its key.", command=_run),
+    Command("resume", "Resume a witness whose files were lost or damaged.", command=_resume),
     Command("key", "Show the public key of a witness.", command=_key),
     Command("list", "List what a witness has cosigned, and the forks refused.", command=_list),
 )

@@ -17,6 +17,7 @@ from ._errors import (
 )
 from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
 from ._keys import ScratchKeys, gapsIn
+from ._log import logProblem
 from ._metadata import MetadataFile, metadataChecksum
 from ._reader import ChainReader
 from ._rows import (
@@ -70,6 +71,7 @@ __all__ = [
     "findItem",
     "findLoss",
     "gapsIn",
+    "logProblem",
     "metadataChecksum",
     "packPositions",
     "readTip",

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
-from ._errors import StorageDamaged, StorageRefused, translated
+from ._errors import StorageDamaged, StorageRefused, isDamage, translated
 from ._files import refuseSpecial
 from ._schema import contentsOf, makePrivateFile, versionOf
 
@@ -25,6 +25,9 @@ _TABLE: Final = (
 )
 _CHECKSUM_SIZE: Final = 8
 _SHOWN: Final = 5
+
+ADVICE: Final = "restore it from a backup, or move it away and all subscriptions begin anew"
+"""What to do about a file that cannot be used, where losing it loses no event."""
 
 Key = tuple[str, str]
 """The kind of an entry, and its name among those of its kind."""
@@ -56,18 +59,23 @@ class MetadataFile:
     Entries by kind and name, in one SQLite file. Every call blocks; one thread at a time.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, advice: str = ADVICE) -> None:
         """
         Private: call L{open}.
         """
         self.path = path
         self._connection = connection
+        self._advice = advice
 
     @classmethod
-    def open(cls, path: Path) -> Self:
+    def open(cls, path: Path, *, journal: str | None = "WAL", advice: str = ADVICE) -> Self:
         """
         Open the file, or make it.
 
+        @param journal: the journal mode of SQLite. C{"DELETE"}, where a write is rare and a lost
+            one does harm, syncs the directory, too, and leaves one file; C{None} leaves the file as
+            it is.
+        @param advice: what errors say to do about a file that cannot be used; may be empty.
         @raise StorageRefused: the file is foreign, damaged or newer, or cannot be written.
         """
         refuseSpecial(path)
@@ -75,19 +83,20 @@ class MetadataFile:
         try:
             makePrivateFile(path)
             connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            if journal is not None:
+                mode = connection.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0]
+                if journal == "DELETE" and mode != "delete":
+                    raise StorageRefused(f"{path} is in use by another process: stop that one")
+                level = "FULL" if journal == "WAL" else "EXTRA"
+                connection.execute(f"PRAGMA synchronous = {level}")
             cls._prepare(path, connection)
         except (sqlite3.Error, OSError, StorageRefused) as error:
             if connection is not None:
                 connection.close()
             if isinstance(error, StorageRefused):
                 raise
-            raise StorageRefused(
-                f"{path} cannot be used ({error}): restore it from a backup, or move it away "
-                "and all subscriptions begin anew"
-            ) from error
-        return cls(path, connection)
+            raise StorageRefused(f"{path} cannot be used ({error}){_after(advice)}") from error
+        return cls(path, connection, advice)
 
     @staticmethod
     def _prepare(path: Path, connection: sqlite3.Connection) -> None:
@@ -126,17 +135,17 @@ class MetadataFile:
                     damaged.append(f"{kind} {name!r}")
         except (sqlite3.Error, AttributeError, TypeError) as error:
             if isinstance(error, sqlite3.Error):
-                raise translated(error, self.path) from error
+                raise self._translated(error) from error
             raise StorageDamaged(
-                f"{self.path} is damaged (an entry is not one): restore it from a backup"
+                f"{self.path} is damaged (an entry is not one){_after(self._advice)}"
             ) from error
         if damaged:
             shown = ", ".join(damaged[:_SHOWN]) + (", ..." if len(damaged) > _SHOWN else "")
             total = len(damaged) + len(entries)
+            advice = self._advice.replace(", or", ", remove these entries, or")
             raise StorageDamaged(
                 f"{self.path} is damaged ({len(damaged)} of {total} entries are not what was "
-                f"written: {shown}): restore it from a backup, remove these entries, or move the "
-                "file away and all subscriptions begin anew"
+                f"written: {shown}){_after(advice)}"
             )
         return entries
 
@@ -163,11 +172,20 @@ class MetadataFile:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise translated(error, self.path) from error
+            raise self._translated(error) from error
+
+    def _translated(self, error: sqlite3.Error) -> Exception:
+        if isDamage(error) and self._advice != ADVICE:
+            return StorageDamaged(f"{self.path} is damaged ({error}){_after(self._advice)}")
+        return translated(error, self.path)
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+
+def _after(advice: str) -> str:
+    return f": {advice}" if advice else ""
 
 
 def _addChecksums(connection: sqlite3.Connection) -> None:

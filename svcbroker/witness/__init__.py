@@ -5,17 +5,12 @@ It cosigns the checkpoints of logs that have only grown, and refuses forks and r
 """
 
 from ._site import WitnessSite, describe
-from ._witness import (
-    KEY_NAME,
-    STATE_NAME,
-    Seen,
-    Witness,
-    WitnessError,
-    makeWitness,
-)
+from ._state import LAST_NAME, STATE_NAME, Seen, WitnessError
+from ._witness import KEY_NAME, Witness, makeWitness, resumeWitness
 
 __all__ = [
     "KEY_NAME",
+    "LAST_NAME",
     "STATE_NAME",
     "Seen",
     "Witness",
@@ -23,4 +18,5 @@ __all__ = [
     "WitnessSite",
     "describe",
     "makeWitness",
+    "resumeWitness",
 ]

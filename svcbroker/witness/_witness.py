@@ -4,73 +4,45 @@ A witness: cosigns the checkpoints of logs, as long as each has only grown (c2sp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
-from attrs import frozen
-
-from ..chain import Malformed
+from ..chain import EMPTY_ROOT, Malformed
 from ..files import readFile
-from ..storage import MetadataFile, StorageRefused, writeFile
+from ..storage import StorageError, writeFile
 from ..tlog import (
     AddCheckpoint,
     CheckpointRefused,
     Note,
+    SignatureRefused,
     TreeHead,
     VerifierKey,
     WitnessKey,
     checkCheckpoint,
 )
+from ._state import (
+    FORK,
+    LOG,
+    OWN,
+    STATE_NAME,
+    Rows,
+    Seen,
+    WitnessError,
+    WitnessState,
+    openRows,
+    readLast,
+    replaceState,
+    seenIn,
+    writesIn,
+)
 
 KEY_NAME: Final = "witness.key"
 """The file of the private key."""
-STATE_NAME: Final = "seen.sqlite"
-"""The file of what was cosigned."""
 SEED_SIZE: Final = 32
 EVIDENCE_PERIOD: Final = 60
 """A refused fork of a log is stored at most once in this many seconds."""
-
-_OWN: Final = ("witness", "key")
-_LOG: Final = "log"
-_FORK: Final = "fork"
-
-
-class WitnessError(Exception):
-    """A witness that cannot run. The text is one line for its operator."""
-
-
-@frozen(kw_only=True)
-class Seen:
-    """
-    A checkpoint of a log that this witness has cosigned, or has refused as a fork.
-
-    @ivar head: what it says.
-    @ivar time: when that was, in seconds since the epoch.
-    @ivar note: the checkpoint; the cosigned one with the cosignature.
-    """
-
-    head: TreeHead
-    time: int
-    note: Note
-
-    @classmethod
-    def decode(cls, data: bytes) -> Seen:
-        """
-        Read what is stored.
-
-        @raise Malformed: it is something else.
-        """
-        time, separator, note = data.partition(b"\n")
-        if not separator or not time.isdigit():
-            raise Malformed("a checkpoint is stored without its time")
-        checkpoint = Note.decode(note)
-        return cls(head=TreeHead.parse(checkpoint.text), time=int(time), note=checkpoint)
-
-    def encode(self) -> bytes:
-        """What is stored."""
-        return b"%d\n%b" % (self.time, self.note.encode())
 
 
 class Witness:
@@ -85,25 +57,26 @@ class Witness:
     def __init__(
         self,
         key: WitnessKey,
-        file: MetadataFile,
+        state: WitnessState | None,
+        rows: Rows,
         logs: Mapping[str, Sequence[VerifierKey]],
         now: Callable[[], float],
     ) -> None:
         """
-        Private: call L{open}.
+        Private: call L{open} or L{read}.
         """
         self.verifier = key.verifier
         self.seen: dict[str, Seen] = {}
         self.forks: dict[str, Seen] = {}
         self._key = key
-        self._file = file
+        self._state = state
         self._logs = logs
         self._now = now
         self._origins: dict[str, str] = {}
-        for (kind, name), value in file.load().items():
-            if kind == _LOG:
+        for (kind, name), value in rows.items():
+            if kind == LOG:
                 self._add(name, Seen.decode(value))
-            elif kind == _FORK:
+            elif kind == FORK:
                 self.forks[name] = Seen.decode(value)
 
     @classmethod
@@ -120,24 +93,34 @@ class Witness:
         @param now: the wall clock: seconds since the epoch.
         @raise WitnessError: there is none, or its files are not those of one witness.
         """
-        path, keyPath = directory / STATE_NAME, directory / KEY_NAME
-        if not path.exists():
-            raise WitnessError(
-                f"{path} is missing: a witness must not go on without what it has cosigned; "
-                "make a new one, with a key of its own"
-            )
-        file = _openState(path)
+        state = WitnessState.open(directory)
         try:
-            name = file.load()[_OWN].decode()
-            key = WitnessKey(VerifierKey.parse(name).name, _readSeed(keyPath))
-            if key.verifier.text != name:
-                raise WitnessError(f"{keyPath} is not the key with which {path} was made")
-            return cls(key, file, logs, now)
+            return cls(_readKey(directory, state.rows), state, state.rows, logs, now)
         except BaseException as error:
-            file.close()
-            if isinstance(error, KeyError | UnicodeDecodeError | Malformed):
-                raise WitnessError(f"{path} is not the state of a witness: {error}") from None
+            state.close()
+            if isinstance(error, Malformed):
+                raise WitnessError(f"{directory / STATE_NAME} is damaged: {error}") from None
             raise
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """
+        Read what a witness has on disk, also while it runs. It cannot cosign.
+
+        @raise WitnessError: there is none, or its files are not those of one witness.
+        """
+        path = directory / STATE_NAME
+        if not path.exists():
+            raise WitnessError(f"{path} is missing")
+        try:
+            file = openRows(path, isReading=True)
+            try:
+                rows = file.load()
+            finally:
+                file.close()
+            return cls(_readKey(directory, rows), None, rows, {}, lambda: 0.0)
+        except (StorageError, Malformed) as error:
+            raise WitnessError(str(error)) from None
 
     def useLogs(self, logs: Mapping[str, Sequence[VerifierKey]]) -> None:
         """Witness these logs from now on. What was cosigned of others is still known."""
@@ -168,7 +151,7 @@ class Witness:
             raise
         cosignature = self._key.cosign(note.text, time)
         seen = Seen(head=head, time=time, note=note.signedBy(cosignature))
-        self._file.write({(_LOG, origin): seen.encode()})
+        self._write({(LOG, origin): seen.encode()})
         self._add(origin, seen)
         return cosignature.line
 
@@ -183,7 +166,12 @@ class Witness:
 
     def close(self) -> None:
         """Close the files."""
-        self._file.close()
+        if self._state is not None:
+            self._state.close()
+
+    def _write(self, changes: Rows) -> None:
+        assert self._state is not None
+        self._state.write(changes)
 
     def _add(self, origin: str, seen: Seen) -> None:
         self.seen[origin] = seen
@@ -195,7 +183,7 @@ class Witness:
         known = self.forks.get(head.origin)
         if known is None or time - known.time >= EVIDENCE_PERIOD:
             fork = Seen(head=head, time=time, note=note)
-            self._file.write({(_FORK, head.origin): fork.encode()})
+            self._write({(FORK, head.origin): fork.encode()})
             self.forks[head.origin] = fork
 
 
@@ -215,36 +203,144 @@ def makeWitness(directory: Path, name: str, entropy: Callable[[int], bytes]) -> 
     @raise Malformed: the name is none.
     @raise OSError: the directory cannot be written.
     """
-    keyPath, path = directory / KEY_NAME, directory / STATE_NAME
+    keyPath = directory / KEY_NAME
     if keyPath.exists():
         raise WitnessError(f"{keyPath} exists already")
-    if path.exists():
-        file = _openState(path)
-        try:
-            if any(kind == _LOG for kind, _ in file.load()):
-                raise WitnessError(f"{keyPath} is missing: put it back")
-        finally:
-            file.close()
     seed = entropy(SEED_SIZE)
     key = WitnessKey(name, seed).verifier
     # The key comes last: with a key but without a state, a witness does not run.
-    file = _openState(path)
-    try:
-        file.write({_OWN: key.text.encode()})
-    finally:
-        file.close()
+    WitnessState.make(directory, key.text)
     writeFile(keyPath, f"{seed.hex()}\n".encode(), 0o600)
     return key
 
 
-def _openState(path: Path) -> MetadataFile:
-    try:
-        return MetadataFile.open(path)
-    except StorageRefused as error:
+def resumeWitness(
+    directory: Path, logs: Mapping[str, Sequence[VerifierKey]], checkpoints: Sequence[Note]
+) -> Mapping[str, TreeHead]:
+    """
+    Give a witness whose database was lost what it has cosigned last, from checkpoints that have its
+    own cosignature: with it, the witness had found that they continue all that it had cosigned
+    before. Nobody may have its files open.
+
+    @param logs: the keys of the logs, by their origins.
+    @param checkpoints: signed by their logs, and cosigned by this witness.
+    @return: what is taken for cosigned last, by origin.
+    @raise WitnessError: they do not show what was cosigned last of each log.
+    @raise svcbroker.storage.StorageError: the files cannot be written.
+    @raise OSError: likewise.
+    """
+    last, _ = readLast(directory)
+    rows = _rowsLeft(directory)
+    if last is not None:
+        rows = {**rows, OWN: last.key.encode()}
+    if OWN not in rows:
         raise WitnessError(
-            f"{path} cannot be used ({error.__cause__ or error}): make a new witness, with a key "
-            "of its own, if it cannot be repaired"
-        ) from None
+            f"{directory} has nothing left of what this witness has cosigned: make a new one, with "
+            "a key of its own"
+        )
+    key = _readKey(directory, rows).verifier
+    given = _largest(_checkedOwn(key, note, logs) for note in checkpoints)
+    kept = {name: seen for name, seen in seenIn(rows).items() if _isOwn(key, seen.note)}
+    origins = {*(last.logs if last else ()), *(name for kind, name in rows if kind == LOG)}
+    resumed = _largest([*given.values(), *kept.values()])
+    for origin in sorted({*origins, *given}):
+        found, size, root = resumed.get(origin), 0, EMPTY_ROOT
+        if last is not None:
+            size, root = last.logs.get(origin, (size, root))
+        elif origin in kept:
+            size, root = kept[origin].head.size, kept[origin].head.root
+        isKnown = last is not None or origin in given
+        if found is None or not isKnown or found.head.size < size:
+            raise WitnessError(
+                f"the last checkpoint of {origin} that this witness has cosigned is needed: of "
+                f"size {size} or larger"
+            )
+        if size and found.head.size == size and found.head.root != root:
+            raise WitnessError(f"the checkpoint of {origin} is not the one cosigned at size {size}")
+    counts = [last.count if last else 0, writesIn(rows)]
+    forks = {name: value for name, value in rows.items() if name[0] == FORK}
+    seen = {(LOG, origin): each.encode() for origin, each in resumed.items()}
+    replaceState(directory, {OWN: rows[OWN], **forks, **seen}, max(counts) + 1)
+    return {origin: each.head for origin, each in resumed.items()}
+
+
+def _rowsLeft(directory: Path) -> Rows:
+    """The rows of a lost database, as far as it can be read."""
+    path = directory / STATE_NAME
+    if path.exists():
+        try:
+            file = openRows(path, isReading=True)
+        except StorageError:
+            return {}
+        try:
+            return file.load()
+        except StorageError:
+            return {}
+        finally:
+            file.close()
+    return {}
+
+
+def _checkedOwn(key: VerifierKey, note: Note, logs: Mapping[str, Sequence[VerifierKey]]) -> Seen:
+    """
+    @raise WitnessError: a checkpoint is not one of these logs, or has not this cosignature.
+    """
+    try:
+        head = TreeHead.parse(note.text)
+        keys = logs.get(head.origin, ())
+        signed = dict(note.verified([*keys, key]))
+    except (Malformed, SignatureRefused) as error:
+        raise WitnessError(f"a checkpoint cannot be used: {error}") from None
+    if not any(each in signed for each in keys):
+        raise WitnessError(f"no known key of {head.origin} has signed the checkpoint: see --log")
+    if key not in signed:
+        raise WitnessError(
+            f"the checkpoint of {head.origin} of size {head.size} has no cosignature of this "
+            "witness"
+        )
+    found = Note(note.text, tuple(signed.values()))
+    return Seen(head=head, time=key.timeOf(signed[key]), note=found)
+
+
+def _isOwn(key: VerifierKey, note: Note) -> bool:
+    try:
+        return bool(note.verified([key]))
+    except SignatureRefused:
+        return False
+
+
+def _largest(found: Iterable[Seen]) -> dict[str, Seen]:
+    """
+    The largest checkpoint of each log.
+
+    @raise WitnessError: two of one size contradict each other.
+    """
+    largest: dict[str, Seen] = {}
+    for each in found:
+        other = largest.setdefault(each.head.origin, each)
+        if other.head.size == each.head.size and other.head.root != each.head.root:
+            raise WitnessError(
+                f"this witness has cosigned two histories of {each.head.origin}, of size "
+                f"{each.head.size}: make a new one, with a key of its own"
+            )
+        if other.head.size < each.head.size:
+            largest[each.head.origin] = each
+    return largest
+
+
+def _readKey(directory: Path, rows: Rows) -> WitnessKey:
+    """
+    @raise WitnessError: the key is missing, or is that of another witness.
+    """
+    path, keyPath = directory / STATE_NAME, directory / KEY_NAME
+    try:
+        name = rows[OWN].decode()
+        key = WitnessKey(VerifierKey.parse(name).name, _readSeed(keyPath))
+    except (KeyError, UnicodeDecodeError, Malformed) as error:
+        raise WitnessError(f"{path} is not the state of a witness: {error}") from None
+    if key.verifier.text != name:
+        raise WitnessError(f"{keyPath} is not the key with which {path} was made")
+    return key
 
 
 def _readSeed(path: Path) -> bytes:

@@ -190,7 +190,7 @@ class TableTests(SynchronousTestCase):
         isOneWord = "account token, checkpoint, witness key"
         isADocument = "bundle, completion, contradict, engine attest, genesis, log prove, sign"
         isBesideIt = "export, log export"
-        lasts = "monitor, promote, replicate, run, witness run"
+        lasts = "monitor, promote, replicate, run, witness resume, witness run"
         accounts = "account add, account passwd, account remove"
         kinds = (isDone, isOneWord, isADocument, isBesideIt, lasts, accounts)
         self.assertEqual(without, {name for kind in kinds for name in kind.split(", ")})

@@ -20,7 +20,9 @@ from ..tlog.support import MemoryLog
 COMMON = 5
 """Up to this size, both histories are the same."""
 LONGEST = 0.02
-"""The longest life of a witness, in seconds, after it has opened its files."""
+"""The longest life of a witness, in seconds, after it has given the cosignatures waited for."""
+AWAITED = 3
+"""Fewer cosignatures than this are waited for: on a slow disk there are no more."""
 
 
 def main(directory: Path, kills: int) -> int:
@@ -39,6 +41,7 @@ def main(directory: Path, kills: int) -> int:
         with open(reading, "rb") as pipe:
             # The first byte says that the files are open.
             pipe.read(1)
+            lines += [pipe.readline().rstrip(b"\n") for _ in range(random.randrange(AWAITED))]
             time.sleep(random.random() * LONGEST)
             os.kill(process, signal.SIGKILL)
             lines += pipe.read().split(b"\n")[:-1]

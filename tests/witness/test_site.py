@@ -124,7 +124,7 @@ class SiteTests(WitnessCase):
         def write(changes: object) -> None:
             raise StorageError("the disk is full")
 
-        self.patch(self.witness._file, "write", write)
+        self.patch(self.witness._state, "write", write)
         self.assertEqual(self.post(LOG.request(0, 9).encode())[0], 503)
         self.assertEqual(len(self.flushLoggedErrors(StorageError)), 1)
 
