@@ -31,6 +31,7 @@ from ..ledgers.copy import (
     readSettings,
 )
 from ..net.deferreds import asDeferred
+from ..storage import StorageError
 from ._arguments import DATA_DIR, makeCommand, options
 from ._command import CommandError, Console, Exit
 
@@ -105,6 +106,8 @@ def command(
         lock.release()
     if isinstance(copying.failure, LedgerUnavailable):
         raise CommandError(copying.failure.message)
+    if isinstance(copying.failure, StorageError):
+        raise CommandError(f"contents of erased events are still in the copy: {copying.failure}")
     if copying.failure is not None:
         raise copying.failure
     refusals = [each.progress.refused for each in copying.ledgers if each.progress.refused]
@@ -166,6 +169,9 @@ class _Copying:
             for group in self._groups:
                 await self._start(reactor, group)
             await DeferredList(self._done)
+            # A run that ends leaves no content of an erased event to the next one.
+            for ledger in self.ledgers:
+                await ledger.finishErasing()
         except CancelledError:
             pass
         except Exception as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -52,10 +52,12 @@ class ErasingJob:
         self._call: IDelayedCall | None = None
         self._isStepping = self._isWoken = self._isStopped = False
         self._hasRemoved = self._hasWarned = False
+        self._waiters: list[Deferred[None]] = []
+        self._failure: Failure | None = None
 
     def wake(self) -> None:
         """Look for something to do."""
-        self.isDone = False
+        self.isDone, self._failure = False, None
         if self._isStepping:
             self._isWoken = True
         elif not self._isStopped:
@@ -68,6 +70,26 @@ class ErasingJob:
         """
         self._isStopped = True
         self._cancel()
+        self._end(None)
+
+    def whenDone(self) -> Deferred[None]:
+        """
+        Fires when no content of an erased event is left in a file of the chain, or when the job is
+        stopped. Fails with L{StorageError<svcbroker.storage.StorageError>} where the contents
+        cannot be removed; the job then goes on as without it.
+        """
+        if self._failure is not None:
+            return fail(self._failure)
+        if self.isDone or self._isStopped:
+            return succeed(None)
+        done: Deferred[None] = Deferred(self._waiters.remove)
+        self._waiters.append(done)
+        return done
+
+    def _end(self, result: Failure | None) -> None:
+        waiters, self._waiters = self._waiters, []
+        for each in waiters:
+            each.callback(result)
 
     def _schedule(self, delay: float) -> None:
         self._cancel()
@@ -100,6 +122,7 @@ class ErasingJob:
             if self._hasRemoved:
                 self._hasRemoved = False
                 self._log.info("the contents of erased events are removed from all files")
+            self._end(None)
 
     def _failed(self, failure: Failure) -> None:
         self._isStepping = False
@@ -108,6 +131,8 @@ class ErasingJob:
         else:
             # A damaged block does not mend by itself.
             self._log.failure("the contents of erased events cannot be removed", failure)
+            self._failure = failure
+        self._end(failure)
 
     def _retry(self, reason: str) -> None:
         if not self._hasWarned:

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from twisted.internet.defer import DeferredList
 
 from svcbroker.proofs import verifyProof
+from tests.archive.erasable import canary, filesWith
 
 from .daemon import Daemon
 from .test_archive import ArchiveTestCase
@@ -96,6 +99,33 @@ class ReplicationTests(ArchiveTestCase):
         text = await self.done("replicate", promoted.base, self.root / "original", "--once")
         self.assertIn(f"copied up to block {await self.height(promoted)}", text)
         await self.done("audit", self.root / "original")
+
+    async def test_copyOfOneRunHasNoErasedContent(self) -> None:
+        """A run that ends by itself removes what the original has erased since the last one; where
+        it cannot, it says so."""
+        original = await self.startOn(self.root / "original", "pbft")
+        await original.call("/rest/open", topic="topic/0")
+        ids = []
+        for number in range(3):
+            content = canary(number).decode()
+            sent = await original.call("/rest/publish", topic="topic/0", content=content)
+            ids.append(sent["eventId"])
+        standby = self.root / "standby"
+        copying = ("replicate", original.base, standby, "--once")
+        await self.done(*copying)
+        for number in range(2):
+            self.assertNotEqual(filesWith(standby, canary(number)), [])
+            await self.done("erase", self.root / "original", "--reason", "asked", ids[number])
+            if not number:
+                await self.done(*copying)
+                self.assertEqual(filesWith(standby, canary(0)), [])
+        with closing(sqlite3.connect(standby / "1" / "ledger.sqlite")) as connection:
+            connection.execute("INSERT INTO erasing VALUES (0, 0, 3, 3)")
+            connection.commit()
+        code, text = await self.command(*copying)
+        self.assertEqual(code, 2, text)
+        self.assertIn("contents of erased events are still in the copy", text)
+        self.assertNotEqual(filesWith(standby, canary(2)), [])
 
     async def test_secondHistoryIsNoticed(self) -> None:
         """

@@ -122,6 +122,29 @@ class JobTests(SynchronousTestCase):
         self.run_()
         self.assertTrue(self.job.isDone)
 
+    def test_endIsAwaited(self) -> None:
+        """Until all is removed, also while another process reads; a failure is told, and again to
+        who asks later; a job that is stopped keeps nobody waiting."""
+        self.wake(Erasing.MORE, Erasing.WAITING, Erasing.DONE)
+        done = self.job.whenDone()
+        for delay in (0.0, RETRY):
+            self.run_()
+            self.assertNoResult(done)
+            self.clock.advance(delay)
+        self.run_()
+        self.assertIsNone(self.successResultOf(done))
+        self.assertIsNone(self.successResultOf(self.job.whenDone()))
+        self.wake(StorageDamaged("block 3"), Erasing.DONE)
+        done = self.job.whenDone()
+        self.run_()
+        self.failureResultOf(done, StorageDamaged)
+        self.failureResultOf(self.job.whenDone(), StorageDamaged)
+        self.flushLoggedErrors(StorageDamaged)
+        self.job.wake()
+        done = self.job.whenDone()
+        self.job.stop()
+        self.assertIsNone(self.successResultOf(done))
+
     def test_stoppedJobMakesNoStep(self) -> None:
         """Neither after a step that was being made, nor after a rest, nor when it is woken."""
         self.wake(Erasing.MORE)

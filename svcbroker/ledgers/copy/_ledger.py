@@ -311,6 +311,18 @@ class CopyLedger(StoredLedger):
         self._refused = error
         self._tell(f"nothing more is copied from {self._settings.url}: {error}{kept}")
 
+    @asDeferred
+    async def finishErasing(self) -> None:
+        """
+        Fires when no content of an event that a copied block has erased is left in the files of the
+        copy, or when the ledger stops.
+
+        @raise svcbroker.storage.StorageError: contents cannot be removed.
+        """
+        while not self._isStopping and not self._erasing.isDone:
+            # There is another one where the copy was loaded again.
+            await self._erasing.whenDone()
+
     # How far it is.
 
     @property
