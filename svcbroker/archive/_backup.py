@@ -15,7 +15,16 @@ from attrs import frozen
 from ..chain import CertificateInvalid, Malformed
 from ..files import readFile, writeNew
 from ..proofs import Checkpoint
-from ..storage import Snapshot, StorageDamaged, Store, readTip, syncFile
+from ..storage import (
+    Snapshot,
+    StorageDamaged,
+    Store,
+    findLostWrites,
+    readTip,
+    readWrites,
+    syncFile,
+    writeWrites,
+)
 from ._files import auditMetadata
 from ._findings import Findings, Report, noReport
 from ._layout import (
@@ -84,11 +93,20 @@ def backUp(
     unfinished = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         findings = Findings("")
-        if (dataDir / METADATA_NAME).exists():
-            source = dataDir / METADATA_NAME
+        source = dataDir / METADATA_NAME
+        known = readWrites(source)
+        writes: int | None = 0
+        if source.exists():
             with reporting("metadata") as report, Snapshot.ofMetadata(source) as metadata:
                 metadata.copyTo(unfinished / METADATA_NAME, report)
-            auditMetadata(unfinished / METADATA_NAME, findings)
+            writes = auditMetadata(unfinished / METADATA_NAME, findings)
+        if writes is not None:
+            lost = findLostWrites(source, known, writes)
+            if lost:
+                findings.damage(METADATA_NAME, lost)
+            if writes:
+                # So that a copy which is put in the place of the original is not behind.
+                writeWrites(unfinished / METADATA_NAME, writes)
         chains = {}
         for group in groups:
             with reporting(f"group {group.name}") as report:

@@ -9,7 +9,17 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-from ..storage import TIP_SUFFIX, Snapshot, StorageDamaged, StorageRefused, metadataChecksum
+from ..storage import (
+    LAST_SUFFIX,
+    METADATA_WRITES,
+    TIP_SUFFIX,
+    Snapshot,
+    StorageDamaged,
+    StorageRefused,
+    findLostWrites,
+    metadataChecksum,
+    readWrites,
+)
 from ._findings import Findings, show
 from ._layout import (
     BROKER_FILES,
@@ -25,9 +35,17 @@ from ._layout import (
 )
 from ._tables import auditStructure
 
-_BESIDE: Final = ("", "-wal", "-shm", TIP_SUFFIX)
-_DATA_DIRECTORY: Final = ("lock", "operator.json", *(METADATA_NAME + end for end in _BESIDE))
-_GROUP: Final[tuple[str, ...]] = (KEYS_NAME, COPY_NAME, *(STORE_NAME + end for end in _BESIDE))
+_SQLITE: Final = ("", "-wal", "-shm")
+_DATA_DIRECTORY: Final = (
+    "lock",
+    "operator.json",
+    *(METADATA_NAME + end for end in (*_SQLITE, LAST_SUFFIX)),
+)
+_GROUP: Final[tuple[str, ...]] = (
+    KEYS_NAME,
+    COPY_NAME,
+    *(STORE_NAME + end for end in (*_SQLITE, TIP_SUFFIX)),
+)
 
 
 def auditGroupFiles(
@@ -109,8 +127,12 @@ def auditDataDirectoryFiles(dataDir: Path, findings: Findings) -> None:
     """
     Check the metadata store of a data directory, and report unknown files in it.
     """
-    if (dataDir / METADATA_NAME).exists():
-        auditMetadata(dataDir / METADATA_NAME, findings)
+    path = dataDir / METADATA_NAME
+    known = readWrites(path)
+    writes = auditMetadata(path, findings) if path.exists() else 0
+    lost = "" if writes is None else findLostWrites(path, known, writes)
+    if lost:
+        findings.damage(METADATA_NAME, lost)
     try:
         groups = [directory.name for directory in groupDirectories(dataDir)]
         for name in unknownFiles(dataDir, (*_DATA_DIRECTORY, *groups)):
@@ -120,28 +142,39 @@ def auditDataDirectoryFiles(dataDir: Path, findings: Findings) -> None:
         findings.damage(str(error.filename), f"it cannot be read: {error.strerror}")
 
 
-def auditMetadata(path: Path, findings: Findings) -> None:
+def auditMetadata(path: Path, findings: Findings) -> int | None:
     """
     Check each row of the metadata store against its checksum.
 
+    @return: how many writes it had; C{None} where that cannot be read.
     @raise StorageFailed: a broker began to use the file meanwhile.
     """
+    writes: int | None = None
     try:
         with Snapshot.ofMetadata(path) as snapshot:
             if auditStructure(snapshot, METADATA_NAME, findings):
                 with snapshot.moment():
-                    _auditRows(snapshot, findings)
+                    writes = _auditRows(snapshot, findings)
             snapshot.checkUnchanged()
     except (StorageRefused, StorageDamaged) as error:
         findings.damage(METADATA_NAME, str(error))
+    return writes
 
 
-def _auditRows(snapshot: Snapshot, findings: Findings) -> None:
+def _auditRows(snapshot: Snapshot, findings: Findings) -> int | None:
+    """
+    @return: how many writes there were; C{None} where that cannot be read.
+    """
+    writes: int | None = 0
     for kind, name, value, checksum in snapshot.rows(
         "SELECT kind, name, value, checksum FROM note"
     ):
         isEntry = isinstance(kind, str) and isinstance(name, str) and isinstance(value, bytes)
-        if not isEntry or metadataChecksum(kind, name, value) != checksum:
+        isGood = isEntry and metadataChecksum(kind, name, value) == checksum
+        if not isGood:
             findings.damage(
                 f"{METADATA_NAME}, note {show(kind)} {show(name)}", "it is not what was written"
             )
+        if (kind, name) == METADATA_WRITES:
+            writes = int(value) if isGood and value.isdigit() else None
+    return writes

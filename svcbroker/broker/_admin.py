@@ -58,6 +58,7 @@ class Administration:
         self._version = version
         self._nodes = nodes
         self._measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None)
+        self._metadataLost: Callable[[], str] = lambda: ""
 
     @asDeferred
     async def listGroups(self, principal: Principal) -> Sequence[str]:
@@ -104,6 +105,13 @@ class Administration:
     def handleDisk(self, measure: Callable[[], Deferred[Disk | None]]) -> None:
         """Have L{getMeasures} tell of the disk what this tells. Called once, before any call."""
         self._measureDisk = measure
+
+    def handleMetadataLoss(self, lost: Callable[[], str]) -> None:
+        """
+        Have L{getHealth} tell what the metadata store has lost, in one line. Called once, before
+        any call.
+        """
+        self._metadataLost = lost
 
     @asDeferred
     async def getMeasures(self, principal: Principal, groupId: str | None) -> GroupMeasures:
@@ -178,12 +186,22 @@ class Administration:
 
     @asDeferred
     async def getHealth(self) -> Mapping[str, Health]:
-        """Whether each group's ledger makes progress, by the group's id. Never fails."""
+        """
+        Whether each group's ledger makes progress, by the group's id; none is ready while it is not
+        accepted that webhooks, positions or sessions were lost. Never fails.
+        """
         asked = [
             (group, self._timeouts.wait(ledger.getHealth()))
             for group, ledger in self._groups.items()
         ]
-        return {group: await _orNot(answer) for group, answer in asked}
+        found = {group: await _orNot(answer) for group, answer in asked}
+        lost = self._metadataLost()
+        if not lost:
+            return found
+        return {
+            group: Health(isReady=False, reason="; ".join(filter(None, (health.reason, lost))))
+            for group, health in found.items()
+        }
 
     @asDeferred
     async def _page(

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from twisted.logger import Logger
+
 from ..access import AuditTrail
 from ..broker import (
     RETENTION,
@@ -175,6 +177,8 @@ def makeCarriers(
     except StorageError as error:
         thread.stop()
         raise StartError(f"data-dir: {error}") from error
+    if store.loss:
+        Logger().error("{loss}", loss=store.loss)
     bindToChains(metadata, {group: each.chain for group, each in ledgers.items()}, ENTRY_GROUPS)
     budgets = dependencies.budgets
     positions = KeptPositions(metadata)
@@ -267,6 +271,7 @@ def makeCarriers(
     )
     mqttCarrier = mqtt.MqttCarrier(mqttContext)
     broker.operator.handleConfiguration(inForce.describe)
+    broker.admin.handleMetadataLoss(lambda: store.loss)
     broker.admin.handleDisk(partial(thread.run, measureDisk, config.dataDir))
     broker.operator.manage(InterfaceType.STOMP, subscriptions)
     broker.operator.manage(InterfaceType.MQTT, mqttCarrier.sessions)

@@ -67,6 +67,7 @@ class MetadataFacts:
     What is known of the metadata store.
 
     @ivar error: why it cannot be read; empty where it can.
+    @ivar lost: what it has lost, which is not accepted yet; empty where nothing is.
     @ivar expiry: after how many days without use a position is removed; 0 for never.
     @ivar audits: what the last scheduled audit of each group has found.
     @ivar auditEvery: seconds between two scheduled audits; 0 where there are none.
@@ -75,6 +76,7 @@ class MetadataFacts:
     dataDir: str
     error: str = ""
     damage: Sequence[str] = ()
+    lost: str = ""
     webhooks: Sequence[WebhookFacts] = ()
     subscriptions: Sequence[SubscriptionFacts] = ()
     expiry: int = 0
@@ -91,9 +93,17 @@ def checkMetadata(facts: MetadataFacts) -> Iterator[Finding]:
                 SUBSCRIPTIONS,
                 text,
                 "the daemon does not start: positions, sessions and webhooks are kept there",
-                "put notes.sqlite back from a backup; or move it away, and all subscriptions begin "
-                "anew",
+                "put notes.sqlite back from a backup; or move all of notes.sqlite* away, and all "
+                "subscriptions begin anew",
             )
+    if facts.lost:
+        yield problem(
+            SUBSCRIPTIONS,
+            facts.lost,
+            "readyz answers 503: webhooks that are missing deliver nothing",
+            "put notes.sqlite back from a backup; or remove notes.sqlite-last, to go on without "
+            "what is missing",
+        )
     if facts.error:
         return
     yield from _checkWebhooks(facts)

@@ -34,12 +34,15 @@ from ..ledgers.pbft import EVIDENCE_NAME
 from ..model import Position
 from ..proofs import isEngineCertificate
 from ..storage import (
+    METADATA_WRITES,
     ChainReader,
     Snapshot,
     StorageError,
     StorageOutdated,
     findLoss,
+    findLostWrites,
     readTip,
+    readWrites,
 )
 from ._chains import ChainFacts
 from ._findings import DAY
@@ -166,8 +169,10 @@ def readMetadata(facts: MetadataFacts, served: Mapping[str, ChainFacts]) -> Meta
     """
     dataDir, now = Path(facts.dataDir), facts.now
     path = dataDir / METADATA_NAME
+    # Read first: a running broker goes on writing.
+    known, writes = readWrites(path), b"0"
     if not path.exists():
-        return facts
+        return evolve(facts, lost=findLostWrites(path, known, 0))
     try:
         kept: dict[str, list[tuple[str, bytes]]]
         kept = {kind: [] for kind in (WEBHOOKS, SESSIONS, POSITIONS, AUDIT)}
@@ -175,13 +180,21 @@ def readMetadata(facts: MetadataFacts, served: Mapping[str, ChainFacts]) -> Meta
             for kind, name, value in snapshot.rows("SELECT kind, name, value FROM note"):
                 if kind in kept:
                     kept[kind].append((name, value))
+                elif (kind, name) == METADATA_WRITES:
+                    writes = value
     except StorageOutdated:
         return facts
     except StorageError as error:
         return evolve(facts, error=str(error))
     findings = Findings("")
     auditDataDirectoryFiles(dataDir, findings)
-    damage = [f"{each.place}: {each.problem}" for each in findings.kept if each.isDamage]
+    lost = findLostWrites(path, known, int(writes)) if writes.isdigit() else ""
+    facts = evolve(facts, lost=lost)
+    damage = [
+        f"{each.place}: {each.problem}"
+        for each in findings.kept
+        if each.isDamage and each.problem != lost
+    ]
     if damage:
         return evolve(facts, damage=damage)
     webhooks = {name: decodeRecord(value) for name, value in kept[WEBHOOKS]}

@@ -6,6 +6,7 @@ of a block; every call is synchronous. Appends may come from one thread while re
 another: the two use connections of their own, and a read sees what was synced before it began.
 """
 
+from ._counted import LAST_SUFFIX, findLostWrites, readWrites, writeWrites
 from ._erasing import ErasableBlock, StrippedBlock
 from ._errors import (
     StorageDamaged,
@@ -18,7 +19,7 @@ from ._errors import (
 from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
 from ._keys import ScratchKeys, gapsIn
 from ._log import logProblem
-from ._metadata import MetadataFile, metadataChecksum
+from ._metadata import METADATA_WRITES, MetadataFile, metadataChecksum
 from ._reader import ChainReader
 from ._rows import (
     POSITION_SIZE,
@@ -40,6 +41,8 @@ from ._store import Store
 from ._tip import TIP_SUFFIX, Tip, findLoss, readTip, suspectLoss, tipPath
 
 __all__ = [
+    "LAST_SUFFIX",
+    "METADATA_WRITES",
     "POSITION_SIZE",
     "PRINT_SIZE",
     "SEGMENT",
@@ -70,13 +73,16 @@ __all__ = [
     "ValidatorsRow",
     "findItem",
     "findLoss",
+    "findLostWrites",
     "gapsIn",
     "logProblem",
     "metadataChecksum",
     "packPositions",
     "readTip",
+    "readWrites",
     "suspectLoss",
     "syncFile",
     "tipPath",
     "writeFile",
+    "writeWrites",
 ]

@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
+from ._counted import WritesFile, findLostWrites, readWrites
 from ._errors import StorageDamaged, StorageRefused, isDamage, translated
 from ._files import refuseSpecial
 from ._schema import contentsOf, makePrivateFile, versionOf
@@ -26,8 +27,13 @@ _TABLE: Final = (
 _CHECKSUM_SIZE: Final = 8
 _SHOWN: Final = 5
 
-ADVICE: Final = "restore it from a backup, or move it away and all subscriptions begin anew"
+ADVICE: Final = (
+    "restore it from a backup, or move it and its companions away and all subscriptions begin anew"
+)
 """What to do about a file that cannot be used, where losing it loses no event."""
+
+METADATA_WRITES: Final = ("", "writes")
+"""The kind and name of the row with the number of writes, which is no entry."""
 
 Key = tuple[str, str]
 """The kind of an entry, and its name among those of its kind."""
@@ -66,11 +72,16 @@ class MetadataFile:
         self.path = path
         self._connection = connection
         self._advice = advice
+        # Counted where the write-ahead log may get lost.
+        self._writes: int | None = None
+        self._writesFile = WritesFile(path)
+        self._loss = ""
 
     @classmethod
     def open(cls, path: Path, *, journal: str | None = "WAL", advice: str = ADVICE) -> Self:
         """
-        Open the file, or make it.
+        Open the file, or make it. With a write-ahead log, writes are counted: L{loss} tells of
+        those that are missing.
 
         @param journal: the journal mode of SQLite. C{"DELETE"}, where a write is rare and a lost
             one does harm, syncs the directory, too, and leaves one file; C{None} leaves the file as
@@ -80,6 +91,7 @@ class MetadataFile:
         """
         refuseSpecial(path)
         connection: sqlite3.Connection | None = None
+        known = readWrites(path)
         try:
             makePrivateFile(path)
             connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -90,13 +102,41 @@ class MetadataFile:
                 level = "FULL" if journal == "WAL" else "EXTRA"
                 connection.execute(f"PRAGMA synchronous = {level}")
             cls._prepare(path, connection)
-        except (sqlite3.Error, OSError, StorageRefused) as error:
+        except (sqlite3.Error, UnicodeDecodeError, OSError, StorageRefused) as error:
+            # SQLite quotes what is damaged in the schema, which need not be text.
             if connection is not None:
                 connection.close()
             if isinstance(error, StorageRefused):
                 raise
             raise StorageRefused(f"{path} cannot be used ({error}){_after(advice)}") from error
-        return cls(path, connection, advice)
+        file = cls(path, connection, advice)
+        if journal == "WAL":
+            file._findLoss(known)
+        return file
+
+    def _findLoss(self, known: tuple[int, int | None] | None) -> None:
+        try:
+            row = self._connection.execute(
+                "SELECT value FROM note WHERE kind = ? AND name = ?", METADATA_WRITES
+            ).fetchone()
+            self._writes = 0 if row is None else int(row[0])
+        except (sqlite3.Error, ValueError, TypeError):
+            self._writes = 0  # L{load} reports the damage.
+        self._loss = findLostWrites(self.path, known, self._writes)
+        if self._loss and known is not None:
+            total, left = known
+            self._writesFile.write(total, self._writes if left is None else left)
+
+    @property
+    def loss(self) -> str:
+        """
+        What was lost before the file was opened, in one line; empty where nothing was, or where an
+        operator has accepted it, by removing the file with the number of writes.
+        """
+        if self._loss and not self._writesFile.isThere():
+            self._writesFile.close()
+            self._loss = ""
+        return self._loss
 
     @staticmethod
     def _prepare(path: Path, connection: sqlite3.Connection) -> None:
@@ -133,15 +173,16 @@ class MetadataFile:
                     entries[kind, name] = value
                 else:
                     damaged.append(f"{kind} {name!r}")
-        except (sqlite3.Error, AttributeError, TypeError) as error:
+        except (sqlite3.Error, AttributeError, TypeError, ValueError) as error:
             if isinstance(error, sqlite3.Error):
                 raise self._translated(error) from error
             raise StorageDamaged(
                 f"{self.path} is damaged (an entry is not one){_after(self._advice)}"
             ) from error
+        entries.pop(METADATA_WRITES, None)
+        total = len(damaged) + len(entries)
         if damaged:
             shown = ", ".join(damaged[:_SHOWN]) + (", ..." if len(damaged) > _SHOWN else "")
-            total = len(damaged) + len(entries)
             advice = self._advice.replace(", or", ", remove these entries, or")
             raise StorageDamaged(
                 f"{self.path} is damaged ({len(damaged)} of {total} entries are not what was "
@@ -155,6 +196,9 @@ class MetadataFile:
 
         @raise svcbroker.storage.StorageError: it cannot be written.
         """
+        writes = None if self._writes is None else self._writes + 1
+        if writes is not None:
+            changes = {**changes, METADATA_WRITES: b"%d" % writes}
         kept: Iterable[tuple[str, str, bytes, bytes]] = (
             (*key, value, metadataChecksum(*key, value))
             for key, value in changes.items()
@@ -173,6 +217,10 @@ class MetadataFile:
                     connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise self._translated(error) from error
+        if writes is not None:
+            self._writes = writes
+            if not self.loss:
+                self._writesFile.write(writes)
 
     def _translated(self, error: sqlite3.Error) -> Exception:
         if isDamage(error) and self._advice != ADVICE:
@@ -182,6 +230,7 @@ class MetadataFile:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+        self._writesFile.close()
 
 
 def _after(advice: str) -> str:

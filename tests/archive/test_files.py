@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from svcbroker.archive import METADATA_NAME
-from svcbroker.storage import TIP_SUFFIX
+from svcbroker.archive import METADATA_NAME, backUp
+from svcbroker.storage import TIP_SUFFIX, MetadataFile
 from tests.archive.support import ArchiveTestCase, lines
 from tests.test_files import makeSpecial
 
@@ -98,6 +98,21 @@ class FileTests(ArchiveTestCase):
                 path.write_bytes(content)
         os.chmod(self.keys / "node2.key", 0o600)
         self.good()
+
+    def test_lostMetadataIsNamed(self) -> None:
+        """A metadata store that is gone or older is damage; so is a backup of it."""
+        path = self.dataDir / "notes.sqlite"
+        older = path.read_bytes()
+        store = MetadataFile.open(path)
+        store.write({("webhook", "new"): b""})
+        store.close()
+        self.good()
+        path.write_bytes(older)
+        self.bad("notes.sqlite has lost its latest changes: of 2 writes 1 were left")
+        done = backUp(self.dataDir, self.dataDir.with_name("backup"))
+        self.assertEqual(done.findings.damageCount, 1)
+        path.unlink()
+        self.bad("notes.sqlite is missing or was begun anew: of 2 writes 0 were left")
 
     def test_changedMetadataIsNamed(self) -> None:
         """A note that is not the one that was written is named."""

@@ -84,6 +84,17 @@ class AdministrationTests(SynchronousTestCase):
         known = GroupMeasures(ledger=measures, disk=disk)
         self.assertEqual(self.successResultOf(admin.getMeasures(ANYBODY, "3")), known)
 
+    def test_lostMetadataMakesNoGroupReady(self) -> None:
+        """The reason is that of every group, beside one of its own, until it is accepted."""
+        lost = ["notes.sqlite is missing", ""]
+        self.admin.handleMetadataLoss(lambda: lost[0])
+        for isReady in (False, True):
+            found = self.successResultOf(self.admin.getHealth())
+            self.assertEqual(list(found), ["1", "2"])
+            for health in found.values():
+                self.assertEqual((health.isReady, health.reason), (isReady, lost[0]))
+            lost.pop(0)
+
     def test_measuresNeedTheGrantAdmin(self) -> None:
         principal = principalOf("* 2 #", "operate 1", "publish 1 #")
         self.failureResultOf(self.admin.getMeasures(principal, "1"), errors.NotAuthorized)

@@ -4,6 +4,7 @@ Tests of what is kept beside the chains.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.broker import MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, MemoryPositions, StoredPosition
 from svcbroker.model import Position
-from svcbroker.storage import MetadataFile, StorageDamaged, StorageFailed, StorageRefused
+from svcbroker.storage import (
+    MetadataFile,
+    StorageDamaged,
+    StorageFailed,
+    StorageRefused,
+    readWrites,
+)
+from svcbroker.storage._counted import lastPath
 
 
 class NoteStoreTests(SynchronousTestCase):
@@ -72,6 +80,98 @@ class NoteStoreTests(SynchronousTestCase):
             store = MetadataFile.open(self.path)
             self.assertEqual(store.load(), {("a", "1"): b"x", ("a", "2"): b""})
             store.close()
+
+    def written(self) -> MetadataFile:
+        """A store with five writes, of which the last four are in its write-ahead log."""
+        MetadataFile.open(self.path).close()
+        store = MetadataFile.open(self.path)
+        self.addCleanup(store.close)
+        for number in range(5):
+            store.write({("webhook", str(number)): b"%d" % number})
+            if not number:
+                store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return store
+
+    def killed(self, name: str) -> Path:
+        """The files as they are on disk: those of a broker that is killed now."""
+        directory = Path(self.mktemp())
+        directory.mkdir(parents=True)
+        for path in self.path.parent.glob(f"{self.path.name}*"):
+            if path.is_file():
+                shutil.copy(path, directory / path.name.replace(self.path.name, name, 1))
+        return directory / name
+
+    def test_whatIsLostIsNoticed(self) -> None:
+        """A damaged, emptied or missing write-ahead log, and a missing file; until it is accepted,
+        also after more writes and after a restart."""
+        self.written()
+
+        def flip(path: Path) -> None:
+            data = bytearray(path.read_bytes())
+            data[100] ^= 1
+            path.write_bytes(data)
+
+        def removeAll(path: Path) -> None:
+            for each in (
+                path,
+                path.with_name(f"{path.name[:-4]}-shm"),
+                path.with_name(path.name[:-4]),
+            ):
+                each.unlink()
+
+        for left, damage in (
+            (1, flip),
+            (1, Path.unlink),
+            (1, lambda path: path.write_bytes(b"")),
+            (0, removeAll),
+        ):
+            path = self.killed("notes.sqlite")
+            damage(path.with_name("notes.sqlite-wal"))
+            for _ in range(3):
+                store = MetadataFile.open(path)
+                self.addCleanup(store.close)
+                self.assertIn(f"of 5 writes {left} were left", store.loss)
+                self.assertIn("remove notes.sqlite-last", store.loss)
+                for number in range(4):
+                    store.write({("webhook", "new"): b"%d" % number})
+                store.close()
+            store = MetadataFile.open(path)
+            self.addCleanup(store.close)
+            lastPath(path).unlink()
+            self.assertEqual(store.loss, "")
+            store.write({("webhook", "new"): b"x"})
+            store.close()
+            store = MetadataFile.open(path)
+            self.assertEqual(store.loss, "")
+            store.close()
+
+    def test_killLosesNothing(self) -> None:
+        """A store that is killed has all its writes, with or without the file of their number, and
+        with a damaged one; a number that was lost is written again."""
+        self.written()
+        for damage in (
+            lambda path: None,
+            Path.unlink,
+            lambda path: path.write_bytes(path.read_bytes().replace(b"5", b"7")),
+            lambda path: path.write_bytes(b""),
+        ):
+            path = self.killed("notes.sqlite")
+            damage(lastPath(path))
+            store = MetadataFile.open(path)
+            self.addCleanup(store.close)
+            self.assertEqual((store.loss, len(store.load())), ("", 5))
+            store.write({("webhook", "0"): None})
+            self.assertEqual(readWrites(path), (6, None))
+
+    def test_olderFileIsNoticed(self) -> None:
+        """Such as one that was restored from a backup, or of the version before."""
+        store = self.written()
+        older = self.killed("notes.sqlite")
+        store.write({("webhook", "0"): None})
+        shutil.copy(lastPath(self.path), lastPath(older))
+        store = MetadataFile.open(older)
+        self.addCleanup(store.close)
+        self.assertIn("has lost its latest changes: of 6 writes 5 were left", store.loss)
 
     def test_foreignFilesAreLeftAlone(self) -> None:
         """Files of others are left alone."""

@@ -267,6 +267,7 @@ class MetadataTests(CheckTestCase):
     def test_damagedStoreIsAProblem(self) -> None:
         self.fails(self.check(error="it is cut short"), "it is cut short", "from a backup")
         self.fails(self.check(damage=["note one: changed"]), "note one")
+        self.fails(self.check(lost="notes.sqlite is missing"), "remove notes.sqlite-last")
 
     def test_failingWebhookIsWarnedOf(self) -> None:
         hook = WebhookFacts(id="w", attempts=40, waits=3 * DAY)

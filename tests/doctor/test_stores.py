@@ -184,10 +184,27 @@ class ChainTests(ArchiveTestCase):
         [session] = [each for each in facts.subscriptions if each.type == "MQTT"]
         self.assertEqual(session.unused, int((MADE + 86400) // 86400) - 30)
 
+    def test_lostMetadataAreSeen(self) -> None:
+        path = self.dataDir / "notes.sqlite"
+        store = MetadataFile.open(path)
+        store.write(dict.fromkeys(store.load()))
+        store.close()
+        self.assertEqual(self.metadata().lost, "")
+        older = path.read_bytes()
+        store = MetadataFile.open(path)
+        store.write({("other", "new"): b"x"})
+        store.close()
+        path.write_bytes(older)
+        facts = self.metadata()
+        self.assertIn("has lost its latest changes", facts.lost)
+        self.assertEqual(facts.damage, ())
+        path.unlink()
+        self.assertIn("is missing", self.metadata().lost)
+
     def test_damagedMetadataAreSeen(self) -> None:
         self.change("UPDATE note SET value = x'00'", path=self.dataDir / "notes.sqlite")
         facts = self.metadata()
-        self.assertEqual(len(facts.damage), 2)
+        self.assertEqual(len(facts.damage), 3)
         (self.dataDir / "notes.sqlite").write_bytes(b"SQLite")
         self.assertIn("cut short", self.metadata().error)
 

@@ -10,6 +10,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from .daemon import Daemon, DaemonTestCase
 from .test_webhooks import SECRET, Receiver, contentsOf
 
@@ -139,6 +141,29 @@ class WebhookOptionTests(DaemonTestCase):
         self.assertTrue(kept)
         for path in kept:
             self.assertEqual(stat.S_IMODE(Path(path).stat().st_mode), 0o600, path)
+
+    async def test_lostWebhooksAreTold(self) -> None:
+        """A broker whose webhooks are lost after a kill says so in its log and in readyz, after
+        each start, until that is accepted."""
+        receiver = Receiver(self)
+        daemon = await self.begin()
+        await self.subscribe(daemon, receiver)
+        await daemon.stop(signal.SIGKILL)
+        log = self.dataDir / "notes.sqlite-wal"
+        changed = bytearray(log.read_bytes())
+        changed[100] ^= 1
+        log.write_bytes(changed)
+        for isLast in (False, True):
+            daemon = await self.begin()
+            root = evolve(daemon, base=daemon.base.removesuffix("/svcbroker"))
+            ready = await root.call("/readyz")
+            self.assertEqual(ready["status"], "unavailable")
+            self.assertIn("notes.sqlite is missing or was begun", ready["groups"]["1"]["reason"])
+            self.assertIn("webhooks, positions", daemon.protocol.output)
+            if not isLast:
+                await daemon.stop(signal.SIGKILL)
+        (self.dataDir / "notes.sqlite-last").unlink()
+        self.assertEqual((await root.call("/readyz"))["status"], "ready")
 
     async def test_pausedSkippedAndRetried(self) -> None:
         """By REST, by JSON-RPC and by the command; a pause survives a kill."""
