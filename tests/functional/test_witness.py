@@ -83,6 +83,33 @@ class WitnessTests(DaemonTestCase):
         self.assertIn("another svcbroker is using", errors)
         self.assertEqual(await again.stop(), 0)
 
+    async def test_lostDatabaseIsResumed(self) -> None:
+        """A witness without its database does not start until it has its own last checkpoint."""
+        log = f"--log={LOG.key.verifier.text}"
+        witness = self.witness(log, "--name=w.example/1")
+        await self.serves(witness)
+        code, line = await self.post(witness, LOG.request(0, 9).encode())
+        self.assertEqual(code, 200)
+        await witness.stop(signal.SIGKILL)
+        (self.root / "w" / "seen.sqlite").unlink()
+        code, output, errors = await self.outcomeOf("witness", "run", "w", log)
+        self.assertEqual((code, output), (1, ""), errors)
+        self.assertIn(f"{LOG.key.verifier.name}: size 9", errors)
+        checkpoint = self.root / "checkpoint"
+        checkpoint.write_bytes(LOG.checkpoint(9).encode())
+        resume = ("witness", "resume", "w", "checkpoint", log)
+        code, output, errors = await self.outcomeOf(*resume)
+        self.assertEqual((code, output), (1, ""), errors)
+        self.assertIn("has no cosignature of this witness", errors)
+        checkpoint.write_bytes(LOG.checkpoint(9).encode() + line)
+        code, output, errors = await self.outcomeOf(*resume)
+        self.assertEqual((code, errors), (0, ""))
+        self.assertIn("goes on from size 9", output)
+        again = self.witness(log)
+        await self.serves(again)
+        self.assertEqual((await self.post(again, LOG.forked(3).request(9, 20).encode()))[0], 422)
+        self.assertEqual((await self.post(again, LOG.request(9, 20).encode()))[0], 200)
+
     async def test_refusalsAreOneLine(self) -> None:
         """What cannot be run is refused in one line that names the option."""
         vkey = LOG.key.verifier.text
