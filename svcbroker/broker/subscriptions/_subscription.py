@@ -5,7 +5,7 @@ One reader of a group's log.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred
@@ -260,8 +260,9 @@ class LogSubscription:
         """
         The matching events of a new block. Called by the dispatcher while this is live.
         """
-        if height < self._cursor.height:
-            return  # it began after this block, which had only waited for its turn
+        if height <= self._cursor.height:
+            # It began after this block, or within it, when it only waited for its turn.
+            batches = tuple(_after(self._cursor, batches))
         for batch in batches:
             if not self._isFlowing:
                 if self._feed is not None:
@@ -446,3 +447,13 @@ class LogSubscription:
             subscriber = self._subscriber
             self.close()
             subscriber.subscriptionEnded(error)
+
+
+def _after(position: Position, batches: Sequence[Batch]) -> Iterator[Batch]:
+    """The events of a block that come after a position; whole batches are shared with others."""
+    for batch in batches:
+        if batch.events[0].position > position:
+            yield batch
+        elif batch.events[-1].position > position:
+            events = [event for event in batch.events if event.position > position]
+            yield Batch(events, batch.timestamp)

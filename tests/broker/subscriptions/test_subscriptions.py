@@ -28,6 +28,7 @@ from svcbroker.broker.subscriptions import (
     MemoryPositions,
     StoredPosition,
     Subscriptions,
+    _dispatcher,
     _positions,
     _registry,
 )
@@ -213,6 +214,29 @@ class SubscriptionTests(SynchronousTestCase):
         fixture.publish("a", b"after")
         fixture.turn()
         self.assertEqual(reader.contents, [b"after"])
+
+    def test_offsetWithinABlockThatWaitsForItsTurn(self) -> None:
+        """What the block has up to the offset is not delivered once more."""
+        fixture = self.fixture
+        fixture.subscribe("b")
+        self.patch(_dispatcher, "MAX_BATCH_EVENTS", 2)
+        # One block of five events, as ledgers make them that decide on many requests at once.
+        contents = [b"%d" % number for number in range(5)]
+        height = fixture.subscriptions._followers["1"].height + 1
+        events = [
+            Event(topic="a", content=c, extensions={}, eventId=EventId("0", n + 1, height), index=n)
+            for n, c in enumerate(contents)
+        ]
+        block = Block(height=height, timestamp=7, hash=bytes(32), events=events)
+        fixture.subscriptions._followers["1"].blockCommitted(block)
+        readers = [
+            [fixture.subscribe(*filters, offset=event.position) for event in events]
+            for filters in (("a",), ("+",), ("a", "b"))
+        ]
+        fixture.turn()
+        for alike in readers:
+            for number, reader in enumerate(alike, 1):
+                self.assertEqual(reader.contents, contents[number:])
 
     def test_offsetsChooseTheFirstEvent(self) -> None:
         """From the first event, after an event, from a block, from now."""
