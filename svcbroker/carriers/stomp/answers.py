@@ -118,6 +118,10 @@ class Answers:
         """Whether there is one that can be given now."""
         return bool(self._queue) and self._queue[0].data is not None
 
+    def isFirst(self, answer: Answer) -> bool:
+        """Whether all answers before this one are given."""
+        return bool(self._queue) and self._queue[0] is answer
+
     def ready(self) -> Iterator[Answer]:
         """Take those out that can be given now."""
         queue = self._queue

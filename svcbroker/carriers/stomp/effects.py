@@ -69,7 +69,8 @@ class PublishAll:
 @frozen
 class Subscribe:
     """
-    Make a subscription. What comes of it is told by C{Session.subscribed} or C{failed}.
+    Make a subscription. What comes of it is told by C{Session.subscribed} or C{failed}. All that
+    the client has published before it is answered.
 
     @ivar number: what the subscription is called between session and carrier.
     """

@@ -114,6 +114,8 @@ class Session:
         self._output = self._deliveries.output
         # What the next frame waits for, since it could overtake it.
         self._before: Answer | None = None
+        # A SUBSCRIBE whose turn comes when all before it is answered.
+        self._next: Subscribe | None = None
         # What COMMIT acknowledges once its events are published.
         self._acknowledgements: dict[Answer, Sequence[Acknowledgement]] = {}
         self._isStalled = False
@@ -324,8 +326,15 @@ class Session:
         handler(self, frame)
 
     def _giveAnswers(self, now: float) -> None:
-        if not self._answers.isReady or self.state is State.CLOSED:
+        if self.state is State.CLOSED:
             return
+        if self._answers.isReady:
+            self._giveReady(now)
+        if self._next is not None and self._answers.isFirst(self._next.answer):
+            self._effects.append(self._next)
+            self._next = None
+
+    def _giveReady(self, now: float) -> None:
         for answer in self._answers.ready():
             assert answer.data is not None
             if answer.data:
@@ -423,10 +432,10 @@ class Session:
             readPrefetch(frame, self._settings),
             sum(map(len, request.filters)),
         )
-        # What is published after it, it must get.
+        # What is published after it, it must get, and of what was published before it nothing.
         self._before = answer = self._await(frame)
         answer.subscription = added.number
-        self._effects.append(Subscribe(answer, added.number, request))
+        self._next = Subscribe(answer, added.number, request)
 
     def _unsubscribe(self, frame: Frame) -> None:
         named = frame.headers.get("svc-subscriptionId")

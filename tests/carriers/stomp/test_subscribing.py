@@ -95,21 +95,24 @@ class SubscribeTests(SynchronousTestCase):
         self.assertEqual(receipt.headers, {"receipt-id": "r", "subscription-id": UUID.format(1)})
         self.assertEqual(message.command, "MESSAGE")
 
-    def test_receiptBehindOthers(self) -> None:
-        """Messages wait for a receipt that waits for its turn."""
+    def test_subscribeWaitsForEarlierSends(self) -> None:
+        """Its subscription is made when the events sent before it are in the log."""
         server = Server()
         server.fixture.ledger.isHolding = True
         client = server.connect()
         client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
         client.send("SUBSCRIBE", {"id": "1", "destination": "a", "receipt": "2"})
-        made = server.fake.made[0]
-        made.publish(event(1))
-        self.assertEqual(client.frames(), [])
+        client.send("SEND", {"destination": "a", "receipt": "3"}, b"y")
+        self.assertEqual((server.fake.made, client.frames()), ([], []))
+        self.assertEqual(len(server.fixture.ledger.held), 1)
         server.fixture.ledger.release()
-        made.run()
+        server.fake.made[0].publish(event(1))
         self.assertEqual(
             [each.command for each in client.frames()], ["RECEIPT", "RECEIPT", "MESSAGE"]
         )
+        server.fixture.ledger.release()
+        [receipt] = client.frames()
+        self.assertEqual(receipt["receipt-id"], "3")
 
     def test_notOvertaken(self) -> None:
         """What is sent after SUBSCRIBE is published when the subscription stands."""
