@@ -48,8 +48,9 @@ class IBlockObserver(Interface):
         A block is final and on stable storage.
 
         Called by the ledger in the reactor thread, once for each block after the observer was
-        added, in order of height, without gap. Must return soon and must not raise; a ledger
-        logs what an observer raises and goes on.
+        added, in order of height, without gap, and before any receipt of the block is given: who
+        subscribes once its event is acknowledged gets the events after it. Must return soon and
+        must not raise; a ledger logs what an observer raises and goes on.
         """
 
 

@@ -388,6 +388,23 @@ class LogTests(LedgerKit):
         self.assertEqual(len(observer.blocks), len(heights))
         self.flushLoggedErrors(RuntimeError)
 
+    async def test_observersAreToldBeforeReceiptsAreGiven(self) -> None:
+        """A receipt is given when all observers know its block, at the latest."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        observer = RecordingObserver()
+        ledger.addObserver(observer)
+        known: list[bool] = []
+
+        def look(receipt: Receipt) -> Receipt:
+            known.append(receipt.height in [block.height for block in observer.blocks])
+            return receipt
+
+        requests = [PublishEvent(topic="t", content=b"%d" % number) for number in range(3)]
+        for answer in [submit(ledger, each).addCallback(look) for each in requests]:
+            await self.settle(answer)
+        self.assertEqual(known, [True] * 3)
+
     async def test_onlyExistingBlocksAreRead(self) -> None:
         """Blocks from height 1 to the chain's height can be read, and no others."""
         ledger = await self.begin()

@@ -269,9 +269,9 @@ class CometLedger(StoredLedger):
         earlier: Mapping[int, int],
     ) -> None:
         ids = eventIdsOf(header.height, transactions, receipts)
+        self._observers.tell(lambda: blockOf(header, transactions, ids))
         if self._outbox:
             self._outbox.committed(receiptsOf(header.height, transactions, receipts, ids, earlier))
-        self._observers.tell(lambda: blockOf(header, transactions, ids))
         if self._draining is not None and self._call is not None and not self._outbox:
             # Not from within commit: its answer to the engine comes first.
             self._call.reset(0)

@@ -252,8 +252,8 @@ class BlockProducer:
         self._schedule()
         transactions, outcome = candidate.transactions, candidate.outcome
         ids = eventIdsOf(header.height, transactions, outcome.receipts)
-        done.settle(receiptsOf(header.height, transactions, outcome.receipts, ids, outcome.earlier))
         self._observers.tell(lambda: blockOf(header, transactions, ids))
+        done.settle(receiptsOf(header.height, transactions, outcome.receipts, ids, outcome.earlier))
         # From here, since to answer many clients takes some milliseconds itself.
         self._expectUntil = self._reactor.seconds() + MAX_ANSWER_TIME
         self._stopIfDrained()
