@@ -5,10 +5,15 @@ Writing to a transport without waiting for a turn of the reactor, and ending tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from twisted.internet.abstract import FileDescriptor
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.tcp import Connection
+
+CLOSE_AT_STOP: Final = 2.0
+"""Seconds that a client has to close its end of a connection, or to read on, when the daemon stops.
+"""
 
 
 def isDirect(transport: Any) -> bool:
@@ -80,3 +85,36 @@ def endSending(transport: Any) -> None:
         transport.loseWriteConnection()
     else:
         transport.loseConnection()
+
+
+class ClosingAtStop:
+    """
+    A connection that closes while the daemon stops. It is aborted when its client has read nothing
+    for L{CLOSE_AT_STOP} seconds, or everything and has not closed its end: neither holds the stop.
+    """
+
+    def __init__(self, transport: Any, clock: IReactorTime, *, wasClosing: bool = False) -> None:
+        """
+        @param transport: was told to close.
+        @param wasClosing: whether it was so before the stop. Its client has had time to close.
+        """
+        self._transport = transport
+        self._clock = clock
+        self._unsent = 0
+        delay = 0.0 if wasClosing else CLOSE_AT_STOP
+        self._call: IDelayedCall | None = clock.callLater(delay, self._look)
+
+    def cancel(self) -> None:
+        """The connection is closed."""
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _look(self) -> None:
+        self._call = None
+        unsent = unsentOf(self._transport)
+        if unsent and unsent != self._unsent:
+            self._unsent = unsent
+            self._call = self._clock.callLater(CLOSE_AT_STOP, self._look)
+        else:
+            self._transport.abortConnection()

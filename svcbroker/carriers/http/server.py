@@ -22,6 +22,7 @@ from ...access import Access
 from ...errors import ParameterInvalid, QueryTooLong
 from ...net.addresses import isLoopback, networkOf, ownerKey, peerText
 from ...net.budgets import Budgets, Lane, Stranger, Unsent
+from ...net.sending import ClosingAtStop
 from .authentication import ClientAuthenticator
 from .bodies import IncompleteBodies
 from .operator import Authorizer
@@ -80,6 +81,7 @@ class BrokerChannel(http.HTTPChannel):
     _isLoggingIn = False
     _waitsForTurn = False
     _waiter: Deferred[None] | None = None
+    _closing: ClosingAtStop | None = None
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -156,6 +158,8 @@ class BrokerChannel(http.HTTPChannel):
         self.known()
         if self._waiter is not None:
             self._waiter.cancel()
+        if self._closing is not None:
+            self._closing.cancel()
         self.authenticator.close()
         self.site.channelLost(self)
 
@@ -174,8 +178,7 @@ class BrokerChannel(http.HTTPChannel):
         if self._isAnswering:
             self._closeAfterAnswer()
         else:
-            self.endBody()
-            super().loseConnection()
+            self._close()
 
     def endBody(self) -> None:
         """Abandon the body that is being received, if there is one."""
@@ -371,8 +374,13 @@ class BrokerChannel(http.HTTPChannel):
             self._isLingering = True
             self.setTimeout(LINGER)
         else:
-            self.endBody()
-            super().loseConnection()
+            self._close()
+
+    def _close(self) -> None:
+        self.endBody()
+        if self.site.isDraining and self._closing is None:
+            self._closing = ClosingAtStop(self.transport, self.site.reactor)
+        super().loseConnection()
 
     def upgrade(self, protocol: IProtocol) -> None:
         """
@@ -464,7 +472,12 @@ class BrokerSite(Site):
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """A connection's protocol; none once the site is drained."""
-        return None if self._drained is not None else super().buildProtocol(addr)
+        return None if self.isDraining else super().buildProtocol(addr)
+
+    @property
+    def isDraining(self) -> bool:
+        """Whether connections are closed as soon as they are idle."""
+        return self._drained is not None
 
     def log(self, request: http.Request) -> None:
         """An answer was given. See C{twisted.web.http.HTTPFactory.log}."""

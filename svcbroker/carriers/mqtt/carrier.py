@@ -24,7 +24,7 @@ from ...access import Admission, credentialsOf
 from ...net.addresses import networkOf, ownerKey, peerText
 from ...net.budgets import Stranger
 from ...net.deferreds import asDeferred
-from ...net.sending import endSending, isDirect, sender
+from ...net.sending import ClosingAtStop, endSending, isDirect, sender
 from ...net.turns import EndOfTurn, ReadsInTurn
 from ..websocket import Route, WebSocketResource, routeTo
 from .connection import Connection
@@ -74,7 +74,7 @@ class MqttCarrier:
         for link in tuple(self._links):
             # One that is shut down may take another with it.
             if link in self._links:
-                link.connection.shutDown()
+                link.shutDown()
         try:
             if self._links:
                 await self._drained
@@ -128,7 +128,7 @@ class Link:
         self._transport = transport
         self._stranger = stranger
         self._pauses = 0
-        self._timeout: IDelayedCall | None = None
+        self._timeout: IDelayedCall | ClosingAtStop | None = None
         self._isClosing = False
         self._isGone = False
         context = carrier.context
@@ -228,17 +228,30 @@ class Link:
             self._send(data)
 
     def close(self) -> None:
-        """Send the rest, then close, after L{CLOSE_TIMEOUT} at the latest."""
+        """Send the rest, then close, after L{CLOSE_TIMEOUT} at the latest; at a stop sooner."""
         if self._isClosing or self._isGone:
             return
         self._isClosing = True
-        self._timeout = self._carrier.context.clock.callLater(CLOSE_TIMEOUT, self._abort)
-        self._transport.unregisterProducer()
-        if isDirect(self._transport) and self._carrier.isDraining:
-            # Everything that was read is answered, and the daemon does not wait for its clients.
-            self._transport.loseConnection()
+        clock, transport = self._carrier.context.clock, self._transport
+        transport.unregisterProducer()
+        if self._carrier.isDraining:
+            self._timeout = ClosingAtStop(transport, clock)
         else:
-            endSending(self._transport)
+            self._timeout = clock.callLater(CLOSE_TIMEOUT, self._abort)
+        if isDirect(transport) and self._carrier.isDraining:
+            # Everything that was read is answered, and the daemon does not wait for its clients.
+            transport.loseConnection()
+        else:
+            endSending(transport)
+
+    def shutDown(self) -> None:
+        """Close in order, since the daemon stops."""
+        if not self._isClosing:
+            self.connection.shutDown()
+        elif self._timeout is not None:
+            self._timeout.cancel()
+            clock = self._carrier.context.clock
+            self._timeout = ClosingAtStop(self._transport, clock, wasClosing=True)
 
     def _abort(self) -> None:
         self._timeout = None

@@ -88,7 +88,12 @@ class StompFactory(Factory):
 
     def buildProtocol(self, addr: IAddress | None) -> StompProtocol | None:  # type: ignore[override]
         """A connection's protocol; none once the carrier is drained."""
-        return None if self._drained is not None else StompProtocol(self)
+        return None if self.isDraining else StompProtocol(self)
+
+    @property
+    def isDraining(self) -> bool:
+        """Whether the carrier closes its connections."""
+        return self._drained is not None
 
     def makeSession(self, remote: str) -> Session:
         """The session of a new connection."""

@@ -23,7 +23,7 @@ from ...interfaces import Batch, ISubscriber, ISubscription
 from ...net.addresses import networkOf, ownerKey, peerText
 from ...net.budgets import Stranger
 from ...net.deferreds import asDeferred
-from ...net.sending import endSending, sender
+from ...net.sending import ClosingAtStop, endSending, sender
 from ...net.timers import LazyTimer
 from ...net.turns import ReadsInTurn
 from .answers import Answer
@@ -106,7 +106,7 @@ class StompProtocol(Protocol):
         self._early: ReadsInTurn | None = None
         self._isEarly = False
         self._timer = LazyTimer(self._clock, self._tick)
-        self._closing: IDelayedCall | None = None
+        self._closing: IDelayedCall | ClosingAtStop | None = None
 
     # What the transport says.
 
@@ -162,7 +162,7 @@ class StompProtocol(Protocol):
         if self._admission is not None:
             self._admission.release()
         self._timer.close()
-        if self._closing is not None and self._closing.active():
+        if self._closing is not None:
             self._closing.cancel()
         self.factory.connectionLost(self)
 
@@ -198,7 +198,11 @@ class StompProtocol(Protocol):
 
     def shutDown(self) -> None:
         """The broker stops: answer what came, and close."""
-        self._perform(self._session.shutDown(self._clock.seconds()))
+        if not self._isClosed:
+            self._perform(self._session.shutDown(self._clock.seconds()))
+        elif self._closing is not None:
+            self._closing.cancel()
+            self._closing = ClosingAtStop(self.transport, self._clock, wasClosing=True)
 
     # What the session wants.
 
@@ -414,16 +418,27 @@ class StompProtocol(Protocol):
         transport: Any = self.transport
         # A transport with a producer waits for it.
         transport.unregisterProducer()
-        if not effect.isAbrupt:
+        if self.factory.isDraining:
+            self._closing = ClosingAtStop(transport, self._clock)
+            if effect.isAbrupt:
+                endSending(transport)
+            else:
+                transport.loseConnection()
+        elif not effect.isAbrupt:
             self._lose()
-            return
-        self._closing = self._clock.callLater(LINGER, self._lose)
-        endSending(transport)
+        else:
+            self._closing = self._clock.callLater(LINGER, self._lose)
+            endSending(transport)
 
     def _lose(self) -> None:
+        self._closing = self._clock.callLater(ABORT, self._abort)
         transport: Any = self.transport
-        self._closing = self._clock.callLater(ABORT, transport.abortConnection)
         transport.loseConnection()
+
+    def _abort(self) -> None:
+        self._closing = None
+        transport: Any = self.transport
+        transport.abortConnection()
 
     def _endSubscriptions(self) -> None:
         subscriptions, self._subscriptions = self._subscriptions, {}

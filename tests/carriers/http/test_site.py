@@ -17,6 +17,7 @@ from twisted.web.websocket import WebSocketResource, WebSocketTransport
 
 from svcbroker.carriers.http import HttpSettings, Route
 from svcbroker.carriers.http.server import LINGER
+from svcbroker.net.sending import CLOSE_AT_STOP
 
 from .support import BASE, FORM, Client, requestBytes
 
@@ -468,6 +469,18 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(answer.headers["connection"], "close")
         self.assertFalse(self.connection.isOpen)
         self.successResultOf(drained)
+
+    def test_drainAbortsClientsThatDoNotClose(self) -> None:
+        """Over TLS a connection waits for its client to close, too."""
+        transport = self.connection.transport
+        self.patch(transport, "loseConnection", lambda: None)
+        aborted: list[object] = []
+        self.patch(transport, "abortConnection", lambda: aborted.append(None))
+        self.client.site.drain()
+        self.client.fixture.clock.advance(CLOSE_AT_STOP - 0.1)
+        self.assertEqual(aborted, [])
+        self.client.fixture.clock.advance(0.1)
+        self.assertEqual(aborted, [None])
 
     def test_drainWithoutConnections(self) -> None:
         self.connection.disconnect()

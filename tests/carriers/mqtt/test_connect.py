@@ -20,6 +20,7 @@ from svcbroker.carriers.mqtt.packets import (
     Publish,
 )
 from svcbroker.carriers.mqtt.reasons import ReasonCode
+from svcbroker.net.sending import CLOSE_AT_STOP
 
 from .support import Server
 
@@ -222,3 +223,18 @@ class DisconnectTests(SynchronousTestCase):
         old.lose()
         self.successResultOf(drained)
         self.assertIsNone(server.factory.buildProtocol(None))
+
+    def test_shutDownAbortsClosingConnections(self) -> None:
+        """A refused client that keeps its end open does not hold the stop, any other not long."""
+        server = Server()
+        refused, deaf = server.connected("a"), server.connected("b")
+        refused.send(Connect("again"))
+        self.assertTrue(refused.isClosed)
+        drained = server.carrier.drain()
+        server.clock.advance(0)
+        self.assertEqual((refused.transport.aborting, deaf.transport.aborting), (True, False))
+        server.clock.advance(CLOSE_AT_STOP)
+        self.assertTrue(deaf.transport.aborting)
+        refused.lose()
+        deaf.lose()
+        self.successResultOf(drained)

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import ANYBODY
 from svcbroker.carriers.stomp import FrameLimits, StompSettings
 from svcbroker.carriers.stomp.connection import ABORT, LINGER
+from svcbroker.net.sending import CLOSE_AT_STOP
 
 from .support import Server, frame
 
@@ -320,6 +321,22 @@ class EndTests(SynchronousTestCase):
         self.assertIsNone(server.factory.buildProtocol(None))
         server.fixture.ledger.release()
         self.assertEqual([each["receipt-id"] for each in busy.frames()], ["1"])
+        self.successResultOf(drained)
+
+    def test_drainAbortsClosingConnections(self) -> None:
+        """A refused client that keeps its end open does not hold the stop, any other not long."""
+        server = Server()
+        refused, deaf = server.client(), server.connect()
+        for client in (refused, deaf):
+            client.transport.losesNothing = True
+        refused.sendBytes(b"NONSENSE\n\n\0")
+        server.fixture.clock.advance(0.1)
+        drained = server.factory.drain()
+        server.fixture.clock.advance(0)
+        self.assertEqual((refused.transport.wasAborted, deaf.transport.wasAborted), (True, False))
+        self.assertNoResult(drained)
+        server.fixture.clock.advance(CLOSE_AT_STOP)
+        self.assertTrue(deaf.transport.wasAborted)
         self.successResultOf(drained)
 
     def test_drainIdle(self) -> None:
