@@ -307,6 +307,26 @@ class StreamTests(SynchronousTestCase):
         site.server.fixture.ledger.release()
         self.assertEqual(client.transport.producerState, "producing")
 
+    def test_messagesHaveAFewFrames(self) -> None:
+        """Frames are joined up to 4 KiB, since common clients close at a longer message."""
+        for ack in ("auto", "client-individual"):
+            site = Site()
+            client = site.open()
+            client.send(TextMessage(CONNECT.decode()))
+            subscribe = {"id": "1", "destination": "a", "ack": ack, "prefetch-count": "1000"}
+            client.send(TextMessage(frame("SUBSCRIBE", subscribe).decode()))
+            client.read()
+            [made] = site.server.fake.made
+            sizes = (10, 10, 5000, 10, *(100,) * 500)
+            made.publish(*(event(n, content=b"x" * size) for n, size in enumerate(sizes, 1)))
+            messages = [event.data for event in client.read() if isinstance(event, TextMessage)]
+            counts = [each.count("MESSAGE\n") for each in messages]
+            self.assertEqual((counts[:2], sum(counts)), ([2, 1], len(sizes)))
+            for message, count in zip(messages, counts, strict=True):
+                self.assertTrue(len(message) <= 4096 or count == 1)
+                self.assertTrue(message.startswith("MESSAGE\n") and message.endswith("\0"))
+            self.assertGreater(min(len(each) for each in messages[2:-1]), 3500)
+
     def test_stopClosesWebSockets(self) -> None:
         site = Site()
         client = site.open()

@@ -95,8 +95,12 @@ class StompFactory(Factory):
         """Whether the carrier closes its connections."""
         return self._drained is not None
 
-    def makeSession(self, remote: str) -> Session:
-        """The session of a new connection."""
+    def makeSession(self, remote: str, *, isMessages: bool) -> Session:
+        """
+        The session of a new connection.
+
+        @param isMessages: whether what is written is a message, as over WebSocket.
+        """
         return Session(
             self.settings,
             sessionId=self._entropy(8).hex(),
@@ -105,6 +109,7 @@ class StompFactory(Factory):
             now=self.clock.seconds(),
             budgets=self.broker.budgets,
             dialect=self._dialect,
+            isMessages=isMessages,
         )
 
     def drain(self) -> Deferred[None]:

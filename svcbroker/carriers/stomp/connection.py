@@ -26,6 +26,7 @@ from ...net.deferreds import asDeferred
 from ...net.sending import ClosingAtStop, endSending, sender
 from ...net.timers import LazyTimer
 from ...net.turns import ReadsInTurn
+from ..websocket import WebSocketTransport
 from .answers import Answer
 from .effects import (
     Acknowledge,
@@ -135,7 +136,8 @@ class StompProtocol(Protocol):
                 *(partial(turns.take, network), partial(turns.wait, network)),
                 *(self.dataReceived, self._setReading),
             )
-        self._session = self.factory.makeSession(self._remote)
+        isMessages = isinstance(transport, WebSocketTransport)
+        self._session = self.factory.makeSession(self._remote, isMessages=isMessages)
         self.factory.protocols.add(self)
         self._look()
 

@@ -81,11 +81,18 @@ class Deliveries:
     version = Version.V10
 
     def __init__(
-        self, settings: StompSettings, windows: ByteCount, dialect: StompDialect = PLAIN
+        self,
+        settings: StompSettings,
+        windows: ByteCount,
+        dialect: StompDialect = PLAIN,
+        *,
+        isMessages: bool = False,
     ) -> None:
         """
         @param windows: counts what is not acknowledged with that of all connections.
+        @param isMessages: whether the frames in L{output} may not be joined before.
         """
+        self._isMessages = isMessages
         self.output: list[bytes] = []
         self.effects: list[Effect] = []
         self._settings = settings
@@ -196,7 +203,10 @@ class Deliveries:
             return
         encoded = encodedEvents(batch, self.version, self._dialect.encodeEvent)
         if subscription.window is None:
-            self.output.append(subscription.heads.messages(encoded))
+            if self._isMessages:
+                self.output += subscription.heads.each(encoded)
+            else:
+                self.output.append(subscription.heads.messages(encoded))
             return
         subscription.window.add(
             Waiting(event, each, False) for event, each in zip(batch.events, encoded, strict=True)

@@ -129,6 +129,11 @@ class MessageHeads:
         plain = self._plain
         return plain + plain.join([event.rest for event in events])
 
+    def each(self, events: Iterable[EncodedEvent]) -> Sequence[bytes]:
+        """The same, one for each."""
+        plain = self._plain
+        return [plain + event.rest for event in events]
+
     def message(self, event: EncodedEvent, isRedelivered: bool) -> bytes:
         """The frame of an event that needs one."""
         first = self._redelivered if isRedelivered else self._first

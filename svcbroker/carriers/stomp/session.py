@@ -8,7 +8,7 @@ carries out in order. Clauses are those of the STOMP 1.2 specification.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -62,6 +62,10 @@ class State(Enum):
 
 _TAKES_FRAMES: Final = (State.CONNECTING, State.OPEN)
 
+MESSAGE_BYTES: Final = 4096
+"""The most bytes of frames that share a message of WebSocket. Spring's client takes messages of
+8,192 characters by default, and closes the connection at a longer one."""
+
 FRAMES_AT_ONCE: Final = 200
 """So many frames are taken without a look at the time."""
 
@@ -84,6 +88,7 @@ class Session:
         now: float,
         budgets: Budgets,
         dialect: StompDialect = PLAIN,
+        isMessages: bool = False,
     ) -> None:
         """
         @param sessionId: what CONNECTED says as C{session}.
@@ -91,6 +96,8 @@ class Session:
         @param remote: the client's address, as operators see it.
         @param budgets: what all connections share.
         @param dialect: how the client's STOMP differs from the specification's.
+        @param isMessages: whether each L{Write} is one message to the client, which may be too
+            long for it.
         """
         self.state = State.CONNECTING
         self.version: Version | None = None
@@ -108,7 +115,8 @@ class Session:
         self._transactions = Transactions(settings)
         owner = ownerKey("", remote)
         self._windows = budgets.windows.count(owner)
-        self._deliveries = Deliveries(settings, self._windows, dialect)
+        self._isMessages = isMessages
+        self._deliveries = Deliveries(settings, self._windows, dialect, isMessages=isMessages)
         self._waiting = budgets.input.count(owner)
         self._effects = self._deliveries.effects
         self._output = self._deliveries.output
@@ -294,7 +302,10 @@ class Session:
         effects = list(self._effects)
         self._effects.clear()
         if self._output:
-            effects.insert(0, Write(b"".join(self._output)))
+            if self._isMessages:
+                effects[:0] = map(Write, _joined(self._output))
+            else:
+                effects.insert(0, Write(b"".join(self._output)))
             self._output.clear()
             self._beats.sent(now)
         return effects
@@ -482,6 +493,19 @@ class Session:
     def _agreed(self) -> Version:
         assert self.version is not None
         return self.version
+
+
+def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Join frames up to L{MESSAGE_BYTES}. A longer one stays alone."""
+    part: list[bytes] = []
+    size = 0
+    for frame in frames:
+        size += len(frame)
+        if part and size > MESSAGE_BYTES:
+            yield b"".join(part)
+            part, size = [], len(frame)
+        part.append(frame)
+    yield b"".join(part)
 
 
 _Handler = Callable[[Session, Frame], None]
