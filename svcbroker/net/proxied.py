@@ -4,7 +4,7 @@ Listening behind a proxy that sends a PROXY header: it names the client of each 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -15,8 +15,31 @@ from twisted.internet.interfaces import (
     IProtocolNegotiationFactory,
     IStreamServerEndpoint,
 )
-from twisted.protocols.haproxy._wrapper import HAProxyWrappingFactory
+from twisted.protocols.haproxy._info import ProxyInfo
+from twisted.protocols.haproxy._v1parser import V1Parser
+from twisted.protocols.haproxy._wrapper import HAProxyProtocolWrapper, HAProxyWrappingFactory
 from zope.interface import implementer
+
+_UNKNOWN: Final = b"PROXY UNKNOWN"
+"""A header without addresses, which the PROXY protocol allows (section 2.1) for a connection whose
+client the proxy does not know, such as one of its own checks. Twisted asks for a space after it."""
+
+
+class _HeaderParser(V1Parser):
+    """Reads a PROXY header of version 1."""
+
+    @classmethod
+    def parse(cls, line: bytes) -> ProxyInfo:
+        return super().parse(line + b" " if line == _UNKNOWN else line)
+
+
+class _ProxiedProtocol(HAProxyProtocolWrapper):
+    """Reads the PROXY header of a connection."""
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._proxyInfo is None and self._parser is None and data.startswith(_UNKNOWN[:8]):
+            self._parser = _HeaderParser()
+        super().dataReceived(data)
 
 
 @implementer(IProtocolNegotiationFactory)
@@ -27,6 +50,8 @@ class ProxiedFactory(HAProxyWrappingFactory):
     Twisted's wrapper hides from TLS which protocols the wrapped factory negotiates, and TLS then
     refuses every client that offers some.
     """
+
+    protocol = _ProxiedProtocol  # type: ignore[assignment]
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """See C{IProtocolFactory}: C{None} where the wrapped factory accepts no connection."""
