@@ -35,7 +35,8 @@ RETRY: Final = 1000
 MAX_STREAMS: Final = 10_000
 """The most streams at the same time; one account or address has a share."""
 
-_COMMENT: Final = b":\n\n"
+_COMMENT: Final = b":\n"
+"""Without an empty line, at which some clients hand out an event though there is no data."""
 _HEADERS: Final = (
     (b"Content-Type", b"text/event-stream;charset=UTF-8"),
     (b"Cache-Control", b"no-cache"),
@@ -109,7 +110,8 @@ class Following:
             return respond(request, explain(error, principal, encodeError))
         self._streams.add(stream)
         try:
-            return await stream.run(subscription, fields.get(b"from", b""))
+            last = request.getHeader(b"last-event-id") or b""
+            return await stream.run(subscription, fields.get(b"from", b""), last)
         finally:
             self._streams.discard(stream)
             stream.close()
@@ -159,11 +161,12 @@ class _Stream:
         self._done: Deferred[bytes] = Deferred()
         self._subscription: ISubscription | None = None
 
-    def run(self, subscription: ISubscription, start: bytes) -> Deferred[bytes]:
+    def run(self, subscription: ISubscription, start: bytes, last: bytes) -> Deferred[bytes]:
         """
         Send the events of a subscription.
 
         @param start: where the client asked to begin.
+        @param last: the id that the client got last; empty if it got none.
         @return: fires at the end, with what is still to be written.
         """
         self._subscription, request = subscription, self._request
@@ -174,7 +177,9 @@ class _Stream:
         position = subscription.position
         # A client that leaves before the first event resumes here, too.
         place = start if position.index >= 0 else b"%d" % position.height
-        request.write(b"retry: %d\nid: %b\n\n" % (RETRY, place))
+        request.write(b"retry: %d\n" % RETRY)
+        if place != last:
+            request.write(b"id: %b\n\n" % place)
         request.registerProducer(self, True)
         self._beat.start(BEAT)
         subscription.resume()

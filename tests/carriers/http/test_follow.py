@@ -153,6 +153,21 @@ class FollowTests(FollowTestCase):
         again = self.follow("topic=a&from=OFFSET_FIRST", {"Last-Event-ID": events[0][0]})
         self.assertEqual(again.events(), events[1:])
 
+    def test_resumedStreamBeginsWithAnEvent(self) -> None:
+        """The client knows the id. Some clients hand out a block without data as an event."""
+        self.publish("1")
+        [(last, _)] = self.follow("topic=a&from=OFFSET_FIRST").events()
+        for place in ("4", last):
+            stream = self.follow("topic=a", {"Last-Event-ID": place})
+            self.settle(BEAT + 1)
+            self.assertEqual(stream.read(), "retry: 1000\n:\n")
+            stream.connection.disconnect()
+        stream = self.follow("topic=a", {"Last-Event-ID": last})
+        self.publish("2")
+        self.assertTrue(
+            stream.read().startswith(f"retry: 1000\nid: {last[:-3]}2-4\nevent: event\n")
+        )
+
     def test_clientThatGotNothingResumesWhereItBegan(self) -> None:
         for query in ("topic=a", "topic=%23"):
             stream = self.follow(query)
@@ -193,9 +208,9 @@ class FollowTests(FollowTestCase):
         self.settle(BEAT - 1)
         self.assertEqual(stream.read(), "")
         self.settle(2)
-        self.assertEqual(stream.read(), ":\n\n")
+        self.assertEqual(stream.read(), ":\n")
         self.settle(BEAT + 1)
-        self.assertEqual(stream.read(), ":\n\n")
+        self.assertEqual(stream.read(), ":\n")
 
     def test_slowReadersArePaused(self) -> None:
         stream = self.follow("topic=a")
