@@ -26,6 +26,7 @@ from ._records import (
     CheckpointRecord,
     Event,
     EventPage,
+    NewKey,
     Publication,
     Published,
     TopicInfo,
@@ -115,7 +116,7 @@ class Core:
         content: bytes | str,
         extensions: Mapping[str, str] | None = None,
         *,
-        idempotencyKey: str | None = None,
+        idempotencyKey: str | NewKey | None = NewKey.NEW,
         expectedSequence: int | None = None,
         author: AuthorKey | None = None,
     ) -> Procedure[Published]:
@@ -128,7 +129,8 @@ class Core:
         @param content: the content; text is published as its UTF-8 bytes.
         @param extensions: texts under keys that start with C{svc-}.
         @param idempotencyKey: at most 64 characters. Give your own to repeat the call after an
-            error or a restart of your program; by default one is made.
+            error or a restart of your program; by default one is made. C{None} publishes without a
+            key, for a ledger that refuses keys; the call is not repeated then.
         @param expectedSequence: the sequence number that the topic must have.
         @param author: signs the event; by default the client's key, if it has one.
         @return: the event's id. The event is final and on stable storage.
@@ -138,7 +140,7 @@ class Core:
         publication = Publication(
             topic,
             content,
-            extensions=extensions or {},
+            extensions or {},
             idempotencyKey=idempotencyKey,
             expectedSequence=expectedSequence,
             author=author,
@@ -190,7 +192,7 @@ class Core:
         return publication.author or self._key
 
     def _sign(
-        self, chain: bytes, publication: Publication, idempotencyKey: str
+        self, chain: bytes, publication: Publication, idempotencyKey: str | None
     ) -> Mapping[str, object]:
         key = self._keyOf(publication)
         if key is None:

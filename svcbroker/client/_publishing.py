@@ -24,7 +24,7 @@ from ._answers import readAnswer
 from ._attempts import Attempts, isRefused, isUncertain
 from ._effects import Procedure
 from ._errors import AnswerInvalid, Unreachable
-from ._records import Publication, Published, SendResult
+from ._records import NewKey, Publication, Published, SendResult
 from ._requests import Requests
 
 MAX_BATCH: Final = 500
@@ -67,11 +67,11 @@ class PublishBatch:
         requests: Requests,
         publications: Sequence[Publication],
         makeKey: Callable[[], str],
-        sign: Callable[[Publication, str], Mapping[str, Any]] | None,
+        sign: Callable[[Publication, str | None], Mapping[str, Any]] | None,
     ) -> None:
         """
         @param makeKey: makes idempotency keys.
-        @param sign: makes the parameters of a signed publish, with an idempotency key; C{None}
+        @param sign: makes the parameters of a signed publish, with its idempotency key; C{None}
             where no event is signed.
         """
         self._requests = requests
@@ -83,7 +83,7 @@ class PublishBatch:
                 ("idempotencyKey", each.idempotencyKey),
                 ("expectedSequence", each.expectedSequence),
             )
-            if value is not None
+            if value is not None and value is not NewKey.NEW
         }
         if sign is not None:
             self._needed.add("author")
@@ -195,7 +195,8 @@ class PublishBatch:
                 # Else it is still open whether an earlier attempt has published it.
                 self._outcomes[place] = outcome
             if isinstance(outcome, BrokerError) and (
-                isRefused(outcome) or (isRepeatable and isUncertain(outcome))
+                isRefused(outcome)
+                or (isRepeatable and self._keyAt(place) is not None and isUncertain(outcome))
             ):
                 self._waiting.append(place)
                 again = again or outcome
@@ -209,8 +210,12 @@ class PublishBatch:
         if answer.eventId is None:
             # ERROR: the topic was closed when the event's turn came. Other refusals have a code.
             return TopicNotFound()
-        key = self._parameters[place]["idempotencyKey"]
+        key = self._keyAt(place)
         return Published(topic=answer.topic, eventId=answer.eventId, idempotencyKey=key)
+
+    def _keyAt(self, place: int) -> str | None:
+        key: str | None = self._parameters[place].get("idempotencyKey")
+        return key
 
 
 def _resultOf(answer: msgspec.Raw) -> SendResult | BrokerError:
@@ -223,7 +228,7 @@ def _resultOf(answer: msgspec.Raw) -> SendResult | BrokerError:
 def _parameters(
     publication: Publication,
     makeKey: Callable[[], str],
-    sign: Callable[[Publication, str], Mapping[str, Any]] | None,
+    sign: Callable[[Publication, str | None], Mapping[str, Any]] | None,
 ) -> dict[str, Any]:
     """
     The parameters of a publish, by the names of the interface.
@@ -234,13 +239,15 @@ def _parameters(
     if publication.idempotencyKey == "":
         # Brokers take an empty parameter for none.
         raise ParameterInvalid("idempotencyKey: is empty")
-    key = publication.idempotencyKey or makeKey()
+    given = publication.idempotencyKey
+    key = makeKey() if given is NewKey.NEW else given
     parameters: dict[str, Any] = {
         "topic": publication.topic,
         "content": publication.content,
         "extensions": publication.extensions,
-        "idempotencyKey": key,
     }
+    if key is not None:
+        parameters["idempotencyKey"] = key
     if sign is not None:
         # Once: each attempt is the same event.
         parameters.update(sign(publication, key))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from enum import Enum
 from typing import Annotated, Final, TypeAlias
 
 from attrs import field, frozen
@@ -128,18 +129,24 @@ class CheckpointRecord(Struct, frozen=True, kw_only=True):
     checkpoint: str
 
 
+class NewKey(Enum):
+    """An idempotency key that the client makes."""
+
+    NEW = "a new key"
+
+
 @frozen(kw_only=True)
 class Published:
     """
     A published event: it is final and on stable storage.
 
     @ivar eventId: the event's id.
-    @ivar idempotencyKey: the key that it was published with.
+    @ivar idempotencyKey: the key that it was published with; C{None} where it had none.
     """
 
     topic: str
     eventId: str
-    idempotencyKey: str
+    idempotencyKey: str | None
 
 
 def _encoded(content: bytes | str) -> bytes:
@@ -156,15 +163,16 @@ class Publication:
     @ivar content: the content; text is published as its UTF-8 bytes.
     @ivar extensions: texts under keys that start with C{svc-}.
     @ivar idempotencyKey: at most 64 characters; a publish of this key is executed once, however
-        often it is sent. C{None} has one made.
+        often it is sent. By default one is made. C{None} publishes without a key, for a ledger that
+        refuses keys; then it is not sent again when its outcome is unknown.
     @ivar expectedSequence: the sequence number that the topic must have for it; C{None} for any.
     @ivar author: signs it; C{None} for the client's key, if it has one.
     """
 
     topic: str
     content: bytes = field(converter=_encoded)
-    extensions: Mapping[str, str] = field(factory=dict, kw_only=True)
-    idempotencyKey: str | None = field(default=None, kw_only=True)
+    extensions: Mapping[str, str] = field(factory=dict)
+    idempotencyKey: str | NewKey | None = field(default=NewKey.NEW, kw_only=True)
     expectedSequence: int | None = field(default=None, kw_only=True)
     author: AuthorKey | None = field(default=None, kw_only=True)
 

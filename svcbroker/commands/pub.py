@@ -98,10 +98,10 @@ def command(
         if content is not None or expect is not None:
             raise CommandError("--lines goes with neither CONTENT nor --expect")
         return _publishLines(console, client, topic, key, given, asJson)
+    if key is not None:
+        given["idempotencyKey"] = key
     try:
-        published = client.publish(
-            topic, _content(content), idempotencyKey=key, expectedSequence=expect, **given
-        )
+        published = client.publish(topic, _content(content), expectedSequence=expect, **given)
     except BrokerError as error:
         if not _mayBePublished(error):
             raise
@@ -121,6 +121,11 @@ def _mayBePublished(error: BrokerError) -> bool:
     return error.isSent if isinstance(error, Unreachable) else isinstance(error, TransactionTimeout)
 
 
+def _keyOf(key: str | None, line: int) -> Mapping[str, Any]:
+    """The idempotency key of a line, if keys are given."""
+    return {} if key is None else {"idempotencyKey": f"{key}-{line}"}
+
+
 def _publishLines(
     console: Console,
     client: Client,
@@ -136,13 +141,7 @@ def _publishLines(
         for those in _pieces(sys.stdin.buffer):
             numbered = [(each, line) for each, line in enumerate(those, number + 1) if line.strip()]
             outcomes = client.publishMany(
-                Publication(
-                    topic,
-                    line,
-                    idempotencyKey=None if key is None else f"{key}-{each}",
-                    **given,
-                )
-                for each, line in numbered
+                Publication(topic, line, **given, **_keyOf(key, each)) for each, line in numbered
             )
             failed = []
             for (each, _), outcome in zip(numbered, outcomes, strict=True):

@@ -216,6 +216,24 @@ class PublishTests(SynchronousTestCase):
             self.assertEqual([type(each) for each in outcomes], [Unreachable] * count)
             self.assertEqual(len(network.broker.log), count)
 
+    def test_publishWithoutKeyIsNotRepeated(self) -> None:
+        """For ledgers that refuse keys. A refusal is repeated all the same."""
+        network = Network()
+        network.broker.fates = ["status 503"]
+        published = network.run(network.core().publish(TOPIC, "x", idempotencyKey=None))
+        self.assertEqual(
+            (published.eventId, published.idempotencyKey), (eventIds(network)[0], None)
+        )
+        self.assertEqual(network.broker.keys, {})
+        network.broker.fates = ["lost after"]
+        events = [
+            Publication(TOPIC, "1", {"svc-a": "b"}, idempotencyKey=None),
+            Publication(TOPIC, "2", {"svc-a": "b"}),
+        ]
+        outcomes = network.run(network.core().publishMany(events))
+        self.assertEqual([type(each) for each in outcomes], [Unreachable, Published])
+        self.assertEqual(contents(network), [b"x", b"1", b"2"])
+
     def test_brokerWithoutParameterIsNotSentIt(self) -> None:
         """A key or a sequence that the caller gives is not sent to a broker that ignores it."""
         for given_ in ({"idempotencyKey": "mine"}, {"expectedSequence": 4}):
