@@ -91,6 +91,11 @@ class AuthenticatorTests(SynchronousTestCase):
         self.assertIsInstance(identity, Identity)
         return identity
 
+    def _lasting(self, identity: Identity | None) -> Identity:
+        """An identity apart from the end of its log-in, which each log-in may have."""
+        assert identity is not None
+        return evolve(identity, expiresAt=None)
+
     def _reload(self) -> None:
         apply = self.successResultOf(self.authenticator.reload())
         self.assertIsNone(apply())
@@ -104,7 +109,9 @@ class AuthenticatorTests(SynchronousTestCase):
     def test_validCredentialsGiveTheIdentity(self) -> None:
         identity = self._login()
         self.assertEqual(identity.name, self.fixture.name)
-        self.assertEqual(self._login(), identity)
+        self.assertEqual(self._lasting(self._login()), self._lasting(identity))
+        if identity.expiresAt is not None:
+            self.assertGreater(identity.expiresAt, self.clock.seconds(), "the log-in has ended")
 
     def test_grantsAnswerForEveryAction(self) -> None:
         grants = self._login().grants
@@ -148,7 +155,8 @@ class AuthenticatorTests(SynchronousTestCase):
             assert found is not None
             # No credential is shown.
             why = "of identify, the identity is that of the log-in without its credential"
-            self.assertEqual(found, evolve(identity, credential=""), why)
+            wanted = evolve(self._lasting(identity), credential="")
+            self.assertEqual(self._lasting(found), wanted, why)
             self.assertIn(identity.credential, {"", *found.credentials})
         else:
             self.assertIsNone(found)
@@ -161,7 +169,7 @@ class AuthenticatorTests(SynchronousTestCase):
         known = self.authenticator.identify(self.fixture.name)
         self._reload()
         self.assertEqual(self.authenticator.identify(self.fixture.name), known)
-        self.assertEqual(self._login(), identity)
+        self.assertEqual(self._lasting(self._login()), self._lasting(identity))
 
     def test_removedAccountEndsWhenTheReloadIsApplied(self) -> None:
         if self.fixture.remove is None:

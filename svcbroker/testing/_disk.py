@@ -129,7 +129,9 @@ class DiskTests(LedgerKit):
         count = bound // len(_CONTENT) + 1
         submission = ledger.submitMany([PublishEvent(topic="t", content=_CONTENT)] * count)
         accepted = submission.outcomes.count(None)
-        self.assertTrue(0 < accepted < count, accepted)
+        self.assertGreater(accepted, 0, "the ledger has accepted none of the first requests")
+        text = f"{count} requests of {len(_CONTENT)} bytes wait, of which some are above the bound "
+        self.assertLess(accepted, count, f"{text}of {bound} bytes; these are Overloaded at once")
         for number, outcome in enumerate(submission.outcomes):
             self.assertIsInstance(outcome, type(None) if number < accepted else Overloaded)
         [late] = ledger.submitMany([PublishEvent(topic="t", content=_CONTENT)]).outcomes

@@ -141,6 +141,18 @@ class ForgetfulAuthenticator(FakeAuthenticator):
         return None
 
 
+class ExpiringAuthenticator(FakeAuthenticator):
+    """Has each log-in end some time after it."""
+
+    logins = 0
+
+    def requestAvatarId(self, credentials: UsernamePassword) -> Deferred[Any]:
+        self.logins += 1
+        ends = 3600.0 + self.logins
+        checking = super().requestAvatarId(credentials)
+        return checking.addCallback(lambda identity: evolve(identity, expiresAt=ends))
+
+
 class KitTests(SynchronousTestCase):
     def failures(self, kind: Callable[..., Any]) -> set[str]:
         """The tests that an authenticator does not pass."""
@@ -174,6 +186,7 @@ class KitTests(SynchronousTestCase):
         always = {"test_removedAccountEndsWhenTheReloadIsApplied"}
         for kind, expected in (
             (FakeAuthenticator, set()),
+            (ExpiringAuthenticator, set()),
             (SlowAuthenticator, {"test_unknownNamesCostAsMuchAsKnownOnes"}),
             (
                 RaisingAuthenticator,
