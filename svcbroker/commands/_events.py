@@ -28,6 +28,7 @@ _FIELDS: Final[dict[str, Format]] = {
     "content": lambda event: event.content.decode("utf-8", "replace"),
     "base64": lambda event: b64encode(event.content).decode("ascii"),
     "eventId": lambda event: event.eventId,
+    "author": lambda event: event.author or "",
     "sequence": lambda event: str(event.sequence),
     "height": lambda event: str(event.height),
     "timestamp": lambda event: "" if event.timestamp is None else str(event.timestamp),
@@ -44,8 +45,8 @@ FORMAT_OPTIONS: Final = (
         "--template",
         metavar="TEXT",
         help=r"Show each event so: '{topic} {content}\n'; beside these there are eventId, base64, "
-        "sequence, height, timestamp, time, and the names of extensions. A template is followed "
-        "by the end of the line.",
+        "sequence, height, timestamp, time, author, and the names of extensions. A template is "
+        "followed by the end of the line.",
     ),
 )
 

@@ -264,11 +264,11 @@ class BrokerService(Service):
         for port in self._ports:
             _log.info("{name} on {address}", name=port.plan.name.upper(), address=port.address)
         groups = ", ".join(f"{group.id} on {group.kind}" for group in self._plan.groups)
+        others = " and ".join(port.plan.name.upper() for port in self._ports)
         _log.info(
-            "svcbroker {version} serves {http}{basePath}, data in {dataDir}, groups: {groups}",
+            "svcbroker {version} serves {served}, data in {dataDir}, groups: {groups}",
             version=self._plan.version,
-            http=self.address or "nothing",
-            basePath=self._plan.basePath if self.address else "",
+            served=f"{self.address}{self._plan.basePath}" if self.address else others or "nothing",
             dataDir=str(self._plan.dataDir.absolute()),
             groups=groups,
         )

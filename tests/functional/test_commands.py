@@ -63,7 +63,7 @@ class CommandTests(DaemonTestCase):
         [single] = await self.json("get", first)
         del events[0]["timestamp"]
         self.assertEqual(single, events[0])
-        template = r"--template={eventId}\t{topic} {content}{svc-unit}{base64}"
+        template = r"--template={eventId}\t{topic} {content}{svc-unit}{base64}{author}"
         line = f"{first}\ta 21.5CMjEuNQ=="
         self.assertEqual(await self.svcbroker("events", "a", template), [line])
         self.assertEqual(await self.svcbroker("get", first, template), [line])

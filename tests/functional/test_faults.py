@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 
-from .daemon import TIMEOUT, Daemon, DaemonTestCase, reactor
+from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
 
 LEDGER = "pbft:nodes=4:timeout=0.1"
 COMMAND = ["-m", "svcbroker.commands", "fault"]
@@ -203,8 +203,12 @@ class RefusalTests(FaultTestCase):
         """Without HTTP there are no operator calls, and no file that names their address."""
         daemon = self.run_(["--http=", "--ledger=memory", f"--data-dir={self.dataDir}", "--faults"])
         await daemon.protocol.waitFor("There is no operator.json")
-        await daemon.protocol.waitFor("serves nothing")
+        await daemon.protocol.waitFor("serves nothing,")
         self.assertFalse((self.dataDir / "operator.json").exists())
+        await daemon.stop()
+        options = ["--http=", "--ledger=memory", f"--data-dir={self.dataDir}", f"--mqtt={LOCAL}"]
+        daemon = self.run_(options)
+        await daemon.protocol.waitFor("serves MQTT,")
 
 
 class TimeoutTests(FaultTestCase):
