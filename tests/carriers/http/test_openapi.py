@@ -47,6 +47,23 @@ class DocumentTests(SynchronousTestCase):
             },
         )
 
+    def test_serverIsTheOneThatWasAsked(self) -> None:
+        """The paths are whole, so the server is that of the document."""
+        self.assertEqual(self.document["servers"], [{"url": "/"}])
+        self.assertEqual(self.document["info"]["license"]["identifier"], "Apache-2.0")
+
+    def test_noSchemaIsEmpty(self) -> None:
+        def alternatives(value: Any) -> Iterator[Any]:
+            for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+                if key in ("anyOf", "oneOf"):
+                    yield from inner
+                if isinstance(inner, dict | list):
+                    yield from alternatives(inner)
+
+        found = list(alternatives(self.document["paths"]))
+        self.assertNotIn({}, found)
+        self.assertNotEqual(found, [])
+
     def test_parametersAsDeclared(self) -> None:
         for each in OPERATIONS:
             entry = self.document["paths"][f"/b/rest/{each.name}"]

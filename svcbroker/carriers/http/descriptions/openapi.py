@@ -28,6 +28,8 @@ from .declared import SECURITY, ServedPath, errorsOf, schemasOf
 EVENT_STREAM: Final = "text/event-stream"
 
 _ANY_TEXT = {"type": "string"}
+_ANYTHING = {"description": "Anything else is answered with a failure."}
+"""Accepts everything, as an empty schema does, which some readers take for a mistake."""
 _LIMITED = ("publish", "events")
 _RETRY_AFTER = {
     "Retry-After": {
@@ -88,14 +90,22 @@ def document(served: ServedPath) -> Mapping[str, Any]:
         sent["200"]["headers"] = _RETRY_AFTER
         paths[f"{base}/rest/{CLOUD_EVENTS.name}"] = {"post": _cloudEvents(sent)}
     for each, result in zip(queries, answered[len(operations) :], strict=True):
-        answer = _guarded({"200": {"oneOf": [result, error]}}, error)
+        # Both have a code and a message.
+        answer = _guarded({"200": {"anyOf": [result, error]}}, error)
         paths[f"{base}/admin/{each.name}"] = {"get": _byGet(each, "admin", answer)}
     paths[f"{base}/jsonrpc"] = {"post": _jsonrpc(operations, list(results.values()), failed, error)}
     if served.isMain:
         paths.update(_health(*health))
     return {
         "openapi": "3.1.0",
-        "info": {"title": served.title, "version": __version__, "description": _DESCRIPTION},
+        "info": {
+            "title": served.title,
+            "version": __version__,
+            "description": _DESCRIPTION,
+            "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        },
+        # The one that serves this document, at whatever address.
+        "servers": [{"url": "/"}],
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": SECURITY},
         # The empty one is for brokers without accounts.
@@ -155,7 +165,7 @@ def _lenient(wanted: Mapping[str, Any], accepted: Mapping[str, Any]) -> Mapping[
 
 def _textSchema(parameter: Parameter) -> Mapping[str, Any]:
     wanted = parameter.type.textSchema or parameter.type.schema
-    return _lenient(wanted, {} if isinstance(parameter.type, ExtensionsType) else _ANY_TEXT)
+    return _lenient(wanted, _ANYTHING if isinstance(parameter.type, ExtensionsType) else _ANY_TEXT)
 
 
 def _byGet(operation: Operation, tag: str, answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +211,7 @@ def _cloudEvents(answers: Mapping[str, Any]) -> dict[str, Any]:
     described["requestBody"] = {
         "description": "The event in structured mode. In binary mode the body, of any other type, "
         "is the data, and the attributes are headers that begin with ce-.",
-        "content": {CLOUD_EVENT_TYPE: {"schema": _lenient(CLOUD_EVENT_SCHEMA, {})}},
+        "content": {CLOUD_EVENT_TYPE: {"schema": _lenient(CLOUD_EVENT_SCHEMA, _ANYTHING)}},
     }
     return described
 
@@ -264,7 +274,9 @@ def _jsonrpc(
         "tags": ["jsonrpc"],
         "requestBody": {
             "x-required": True,
-            "content": {"application/json": {"schema": _lenient({"anyOf": [call, batch]}, {})}},
+            "content": {
+                "application/json": {"schema": _lenient({"anyOf": [call, batch]}, _ANYTHING)}
+            },
         },
         "responses": answers,
     }

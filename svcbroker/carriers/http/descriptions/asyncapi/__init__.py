@@ -35,7 +35,7 @@ _USER_PASSWORD = {
 
 
 def document(served: ServedPath) -> Mapping[str, Any]:
-    """The AsyncAPI 3.0 document of a path and, if it is the main one, of the carriers beside it."""
+    """The AsyncAPI 3.1 document of a path and, if it is the main one, of the carriers beside it."""
     types = [EVENT.type, LoggedEvent, ErrorRecord] if served.isMain else [EVENT.type]
     (event, *more), components = schemasOf(types)
     parts = [*stompParts(served), webhookPart(event)]
@@ -44,7 +44,7 @@ def document(served: ServedPath) -> Mapping[str, Any]:
     whole = reduce(CarrierSection.__add__, parts)
     description = _DESCRIPTION if served.isMain else _DIALECT_DESCRIPTION
     return {
-        "asyncapi": "3.0.0",
+        "asyncapi": "3.1.0",
         "info": {"title": served.title, "version": __version__, "description": description},
         "defaultContentType": "application/json",
         "servers": whole.servers,
