@@ -41,7 +41,7 @@ from ..storage import (
     packPositions,
 )
 
-VERIFIED_ERASURES: Final = 256
+VERIFIED_ERASURES: Final = 64
 """How many erasures are kept after they were verified. Each has at most 1024 ranges."""
 
 
