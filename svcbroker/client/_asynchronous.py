@@ -5,6 +5,7 @@ The client for asyncio and trio, over httpx.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
@@ -12,9 +13,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 import anyio
 import httpx
 
+from . import _errors
 from ._core import Core
 from ._driving import Events, iterate, run
-from ._effects import Delay, Effect, HttpRequest, OpenStream, Procedure, ReadStream
+from ._effects import Delay, Effect, HttpRequest, HttpResponse, OpenStream, Procedure, ReadStream
+from ._errors import Unreachable, answerTooLong
 from ._httpx import LIMITS, answerOf, buildRequest, failureOf, makeContext
 from ._options import Options
 
@@ -110,8 +113,7 @@ class _Performer:
         """Perform an effect, and return its outcome."""
         try:
             if isinstance(effect, HttpRequest):
-                response = await self._http.send(buildRequest(self._http, effect))
-                return answerOf(response, response.content)
+                return await self._request(effect)
             if isinstance(effect, ReadStream):
                 return await anext(self._pieces, b"")
             if isinstance(effect, OpenStream):
@@ -126,6 +128,17 @@ class _Performer:
         assert isinstance(effect, Delay)
         await anyio.sleep(effect.seconds)
         return None
+
+    async def _request(self, request: HttpRequest) -> HttpResponse | Unreachable:
+        response = await self._http.send(buildRequest(self._http, request), stream=True)
+        body = bytearray()
+        reading: Any = response.aiter_bytes()
+        async with aclosing(response), aclosing(reading):
+            async for piece in reading:
+                body += piece
+                if len(body) > _errors.MAX_ANSWER:
+                    return answerTooLong()
+        return answerOf(response, bytes(body))
 
     async def close(self) -> None:
         """Close the stream that is open."""

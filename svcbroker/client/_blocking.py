@@ -6,14 +6,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 import httpx
 
+from . import _errors
 from ._core import Core
-from ._effects import Delay, Deliver, Effect, HttpRequest, OpenStream, Procedure, ReadStream
+from ._effects import (
+    Delay,
+    Deliver,
+    Effect,
+    HttpRequest,
+    HttpResponse,
+    OpenStream,
+    Procedure,
+    ReadStream,
+)
+from ._errors import Unreachable, answerTooLong
 from ._httpx import LIMITS, answerOf, buildRequest, failureOf, makeContext
 from ._options import Options
 from ._records import Event
@@ -136,8 +148,7 @@ class _Performer:
         """Perform an effect, and return its outcome."""
         try:
             if isinstance(effect, HttpRequest):
-                response = self._http.send(buildRequest(self._http, effect))
-                return answerOf(response, response.content)
+                return self._request(effect)
             if isinstance(effect, ReadStream):
                 return next(self._pieces, b"")
             if isinstance(effect, OpenStream):
@@ -152,6 +163,16 @@ class _Performer:
         assert isinstance(effect, Delay)
         time.sleep(effect.seconds)
         return None
+
+    def _request(self, request: HttpRequest) -> HttpResponse | Unreachable:
+        response = self._http.send(buildRequest(self._http, request), stream=True)
+        body = bytearray()
+        with closing(response):
+            for piece in response.iter_bytes():
+                body += piece
+                if len(body) > _errors.MAX_ANSWER:
+                    return answerTooLong()
+        return answerOf(response, bytes(body))
 
     def close(self) -> None:
         """Close the stream that is open."""

@@ -25,12 +25,18 @@ _SEQUENCE: Final = re.compile(r"it has ([0-9]+)$")
 _CLASSES: Final[Mapping[int, type[BrokerError]]] = {each.code: each for each in TABLE}
 
 
+MAX_ANSWER: Final = 256 * 1024 * 1024
+"""The most bytes of an answer that is read. The longest are events and proofs with large contents;
+a broker, or who pretends to be one, cannot take up all the memory."""
+
+
 class Unreachable(BrokerError):
     """
     No broker has answered: connections were refused or lost, or answers did not come in time.
 
     @ivar isSent: whether the request may have arrived, so that it may have been executed.
-    @ivar isFinal: whether trying again would not help: the broker's certificate is not trusted.
+    @ivar isFinal: whether trying again would not help: the broker's certificate is not trusted, or
+        its answer is too long.
     """
 
     code, text = 300001, "the broker cannot be reached"
@@ -41,6 +47,11 @@ class Unreachable(BrokerError):
         super().__init__(message)
         self.isSent = isSent
         self.isFinal = isFinal
+
+
+def answerTooLong() -> Unreachable:
+    """Why an answer of more than L{MAX_ANSWER} bytes is not read."""
+    return Unreachable(f"the answer is longer than {MAX_ANSWER} bytes", isFinal=True)
 
 
 class AnswerInvalid(BrokerError):

@@ -41,10 +41,11 @@ from zope.interface import implementer
 
 from ..files import readFile
 from ..net.agent import ConnectionPool
+from . import _errors
 from ._core import Core
 from ._driving import Events, iterate, run
 from ._effects import Delay, Effect, HttpRequest, HttpResponse, OpenStream, Procedure, ReadStream
-from ._errors import Unreachable
+from ._errors import Unreachable, answerTooLong
 from ._options import Options
 
 P = ParamSpec("P")
@@ -224,7 +225,7 @@ class _Performer:
         await deferLater(self._reactor, effect.seconds)
         return None
 
-    async def _request(self, request: HttpRequest) -> HttpResponse:
+    async def _request(self, request: HttpRequest) -> HttpResponse | Unreachable:
         response = await self._send(request)
         stream = _Stream()
         response.deliverBody(stream)
@@ -232,6 +233,8 @@ class _Performer:
         try:
             while piece := await stream.read():
                 body += piece
+                if len(body) > _errors.MAX_ANSWER:
+                    return answerTooLong()
         finally:
             stream.close()
         return _answerOf(response, bytes(body))

@@ -25,6 +25,7 @@ from svcbroker.client import (
     Publication,
     Published,
     Unreachable,
+    _errors,
 )
 from svcbroker.errors import (
     AuthorRefused,
@@ -79,6 +80,18 @@ class ClientTests(CertificatesTestCase):
         self.dataDir = dataDir or self.dataDir
         at = urlsplit(daemon.base)
         return await self.start(ledger=LEDGER, http=f"tcp:{at.port}:interface={at.hostname}")
+
+    async def test_longAnswersAreNotRead(self) -> None:
+        """One that is too long fails at once, and the client goes on."""
+        daemon = await self.start(ledger=LEDGER)
+        face = self.face(daemon.base)
+        await face.call("open", TOPIC)
+        published = await face.call("publish", TOPIC, "x" * 5000)
+        with self.assertRaisesRegex(Unreachable, "longer than 5000 bytes"):
+            self.patch(_errors, "MAX_ANSWER", 5000)
+            await face.call("getEvent", published.eventId)
+        self.patch(_errors, "MAX_ANSWER", 10_000)
+        self.assertEqual((await face.call("getEvent", published.eventId)).content, b"x" * 5000)
 
     async def test_everyCallWorks(self) -> None:
         """Topics are opened and closed, events are published and read."""
