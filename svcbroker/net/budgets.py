@@ -53,6 +53,9 @@ MAX_INPUT: Final = 128 * 1024 * 1024
 MAX_WINDOWS: Final = 256 * 1024 * 1024
 """The bytes of what is not acknowledged yet, likewise."""
 
+MAX_RETAINED: Final = 512 * 1024 * 1024
+"""The bytes of the indexes of retained messages, likewise."""
+
 STRANGER_BYTES: Final = 16 * 1024
 """What a connection takes whose client is not known yet, in bytes of memory."""
 
@@ -93,6 +96,7 @@ class Budgets:
         not answered.
     @ivar windows: the bytes of deliveries that are not acknowledged yet.
     @ivar strangers: the connections whose clients are not known yet.
+    @ivar retained: the most bytes of the indexes of retained messages, of all groups.
     """
 
     work: WorkBudget
@@ -100,6 +104,7 @@ class Budgets:
     input: ByteBudget
     windows: ByteBudget
     strangers: Strangers
+    retained: int = MAX_RETAINED
 
     @classmethod
     def of(
@@ -108,6 +113,7 @@ class Budgets:
         output: int = MAX_OUTPUT,
         input: int = MAX_INPUT,
         windows: int = MAX_WINDOWS,
+        retained: int = MAX_RETAINED,
     ) -> Budgets:
         """
         The budgets of a reactor.
@@ -115,6 +121,7 @@ class Budgets:
         @param output: how many bytes may wait to be sent.
         @param input: how many bytes may wait for their rest.
         @param windows: how many bytes may wait for an acknowledgement.
+        @param retained: how many bytes the indexes of retained messages may have.
         """
         return cls(
             WorkBudget(clock),
@@ -122,6 +129,7 @@ class Budgets:
             ByteBudget(input),
             ByteBudget(windows),
             Strangers(clock),
+            retained,
         )
 
     def stop(self) -> None:

@@ -22,7 +22,7 @@ from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
 from ...operations import NumberType
 from .rest import parseFields
-from .routes import Route, encodeError, explain, principalOf, respond
+from .routes import Route, connectionOf, encodeError, explain, principalOf, respond
 
 MAX_COPIES: Final = 32
 """The most copies that may be answered at the same time; one account or address has a share."""
@@ -76,6 +76,8 @@ class Replication:
             finally:
                 # Also where the client has left, which cancels this.
                 self._places.release(place)
+            # Others may have been read meanwhile, and each may be large.
+            connectionOf(request).unsent.check()
             request.setHeader(HEIGHT_HEADER, b"%d" % part.height)
             request.setHeader(TIP_HEADER, b"%d" % part.tip)
             if not part.stream:

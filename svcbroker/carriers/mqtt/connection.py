@@ -271,6 +271,7 @@ class Connection:
             wire=self._wire,
             refuse=self._violated,
             overQuota=self._overQuota,
+            counted=context.broker.budgets.input.count(owner),
         )
         self._subscriber = Subscriber(
             context,

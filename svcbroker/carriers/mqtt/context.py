@@ -16,6 +16,7 @@ from ...access import Access
 from ...broker import Broker, MetadataStore, PublishPolicy
 from ...broker.subscriptions import Subscriptions
 from ...interfaces import ILedger
+from ...net.budgets import MAX_RETAINED
 from .retained import RetainedIndex
 
 MAX_U16 = 65_535
@@ -56,7 +57,7 @@ class MqttSettings:
     @ivar maxOwnSessions: the most sessions that outlive connections of one owner.
     @ivar maxSubscriptions: the most topic filters of a session.
     @ivar maxFilterBytes: the most bytes of those together.
-    @ivar maxRetainedBytes: the most bytes of a group's index of retained messages.
+    @ivar maxRetainedBytes: the most bytes of the indexes of retained messages of all groups.
     @ivar connectTimeout: the seconds that a client has to send its CONNECT.
     """
 
@@ -72,7 +73,7 @@ class MqttSettings:
     maxOwnSessions: int = 10_000
     maxSubscriptions: int = 1000
     maxFilterBytes: int = 64 * 1024
-    maxRetainedBytes: int = 512 * 1024 * 1024
+    maxRetainedBytes: int = MAX_RETAINED
     connectTimeout: float = 10.0
 
     @property
@@ -122,6 +123,11 @@ class Context:
     now: Callable[[], float]
     entropy: Callable[[int], bytes]
     settings: MqttSettings
+
+    def maxRetained(self, group: str) -> int:
+        """The most bytes that a group's index of retained messages may have beside the others."""
+        others = sum(each.size for name, each in self.retained.items() if name != group)
+        return self.settings.maxRetainedBytes - others
 
 
 def makeContext(

@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from ...broker import Answer, Publication
 from ...errors import BrokerError, IdempotencyConflict, LedgerUnavailable, QuotaExceeded
 from ...interfaces import Action
+from ...net.budgets import ByteCount
 from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
 from .context import Context, policyOf
 from .handshake import Handshake
@@ -74,15 +75,19 @@ class Receiving:
         wire: IWire,
         refuse: Callable[[MqttError], None],
         overQuota: Callable[[], None],
+        counted: ByteCount,
     ) -> None:
         """
         @param send: sends an encoded packet.
         @param refuse: closes the connection.
         @param overQuota: has the client wait, since its account is over a quota.
+        @param counted: counts what is not submitted with that of all connections. What is
+            submitted is bounded by the ledger.
         """
         self.unanswered = 0
         self._broker = context.broker
         self._retained = context.retained[session.group]
+        self._maxRetained = context.maxRetained
         self._settings = settings = context.settings
         self._now = context.now
         self._entropy = context.entropy
@@ -102,6 +107,7 @@ class Receiving:
         self._open: set[int] = set()
         # Those that are not submitted yet, and those that are not answered yet.
         self._unsubmitted: deque[Run] = deque()
+        self._counted = counted
         self._order: deque[Run] = deque()
         self.isPaused = False
         self._hasEnded = False
@@ -172,8 +178,7 @@ class Receiving:
         try:
             # A client that may not publish learns nothing of the index.
             if first.retain and first.payload and principal.may(Action.PUBLISH, group, first.topic):
-                most = self._settings.maxRetainedBytes
-                self._retained.checkRoom(principal, first.topic, most)
+                self._retained.checkRoom(principal, first.topic, self._maxRetained(group))
             mark = session.mark if session.hasNoLocal else None
             made = publicationsOf(first, payloads, group, self._now, mark)
         except BrokerError as error:
@@ -239,14 +244,16 @@ class Receiving:
         """Submit messages after those before them."""
         self.unanswered += len(run.packetIds)
         self._bytes += run.size
-        if run.needsDisk:
+        hasRoom = self._bytes <= _MAX_WAITING_BYTES
+        if run.needsDisk or self._unsubmitted:
             self._unsubmitted.append(run)
-            self._session.storeExchanges().addCallback(self._stored, run)
-        elif self._unsubmitted:
-            self._unsubmitted.append(run)
+            # While the disk fails, they wait on all connections.
+            hasRoom = self._counted.set(self._counted.size + run.size) and hasRoom
+            if run.needsDisk:
+                self._session.storeExchanges().addCallback(self._stored, run)
         else:
             self._submit(run)
-        if self.unanswered >= self._settings.receiveMaximum or self._bytes > _MAX_WAITING_BYTES:
+        if self.unanswered >= self._settings.receiveMaximum or not hasRoom:
             self._pause()
 
     def _stored(self, _: object, run: Run) -> None:
@@ -254,7 +261,9 @@ class Receiving:
         run.needsDisk = False
         unsubmitted = self._unsubmitted
         while unsubmitted and not unsubmitted[0].needsDisk:
-            self._submit(unsubmitted.popleft())
+            following = unsubmitted.popleft()
+            self._counted.add(-following.size)
+            self._submit(following)
 
     def _submit(self, run: Run) -> None:
         principal, publications = self._session.principal, run.publications
@@ -405,6 +414,7 @@ class Receiving:
         """Forget the messages that are not submitted yet. The client will send them again."""
         while self._unsubmitted:
             run = self._unsubmitted.popleft()
+            self._counted.add(-run.size)
             for qos, packetId in zip(run.qos, run.packetIds, strict=True):
                 if qos == 2:
                     self._session.incoming.interrupted(packetId)

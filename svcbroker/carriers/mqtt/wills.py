@@ -235,7 +235,7 @@ def publishOne(
     async def publish() -> None:
         index, settings = context.retained[group], context.settings
         if message.retain and message.payload:
-            index.checkRoom(principal, message.topic, settings.maxRetainedBytes)
+            index.checkRoom(principal, message.topic, context.maxRetained(group))
         publication = publicationOf(message, group, context.now, mark)
         policy = policyOf(settings, stopsAtRefusal=False)
         (error,) = await context.broker.submit(principal, (publication,), policy).done

@@ -4,11 +4,16 @@ Open transactions ("BEGIN", "COMMIT", "ABORT"): what waits for its COMMIT.
 
 from __future__ import annotations
 
+from typing import Final
+
 from attrs import Factory, define, frozen
 
 from ...broker import Publication
 from ...errors import Overloaded, ParameterInvalid
 from .settings import StompSettings
+
+_FRAME_BYTES: Final = 512
+"""What a frame costs beside its content and its extensions, roughly."""
 
 
 @frozen
@@ -30,10 +35,13 @@ class Acknowledgement:
 class Transaction:
     """
     What one transaction holds, in order.
+
+    @ivar weight: about how many bytes of memory it takes.
     """
 
     publications: list[Publication] = Factory(list)
     acknowledgements: list[Acknowledgement] = Factory(list)
+    weight: int = 0
 
     @property
     def frames(self) -> int:
@@ -56,11 +64,12 @@ class Transactions:
         self._open: dict[str, Transaction] = {}
         self._frames = 0
         self._size = 0
+        self._weight = 0
 
     @property
-    def size(self) -> int:
-        """How much content they hold, in bytes."""
-        return self._size
+    def weight(self) -> int:
+        """About how many bytes of memory they take."""
+        return self._weight
 
     def begin(self, name: str) -> None:
         """
@@ -90,6 +99,9 @@ class Transactions:
             raise Overloaded(f"transactions hold {settings.maxTransactionBytes} bytes")
         self._frames += 1
         self._size += size
+        weight = _weightOf(part)
+        self._weight += weight
+        transaction.weight += weight
         if isinstance(part, Publication):
             transaction.publications.append(part)
         else:
@@ -105,6 +117,7 @@ class Transactions:
         del self._open[name]
         self._frames -= transaction.frames
         self._size -= transaction.size
+        self._weight -= transaction.weight
         return transaction
 
     def _find(self, name: str) -> Transaction:
@@ -112,3 +125,12 @@ class Transactions:
         if transaction is None:
             raise ParameterInvalid("there is no such transaction")
         return transaction
+
+
+def _weightOf(part: Publication | Acknowledgement) -> int:
+    if isinstance(part, Acknowledgement):
+        return _FRAME_BYTES
+    extensions = part.extensions.items()
+    return (
+        _FRAME_BYTES + len(part.content) + sum(len(key) + len(value) for key, value in extensions)
+    )

@@ -104,6 +104,20 @@ class ReplicationTests(SynchronousTestCase):
         self.assertEqual(answer.headers["content-type"], "application/octet-stream")
         self.assertEqual(self.heights(self.read("1")), [1, 2, 3])
 
+    def test_partsCountAsOutput(self) -> None:
+        """A part that was read while others were is not answered where too much is unread."""
+        output = self.fixture.broker.budgets.output
+        unread = output.unsent("")
+        read = self.runInThread
+
+        def readWhileOthersAre(f: Callable[..., Any], *args: Any) -> Deferred[Any]:
+            unread.hold(output.total)
+            return read(f, *args)
+
+        self.copies._runInThread = readWhileOthersAre
+        self.assertEqual(self.read("1").status, 503)
+        unread.close()
+
     def test_answersAreBounded(self) -> None:
         """A long chain comes in parts."""
         self.patch(_export, "PART_BYTES", 1)

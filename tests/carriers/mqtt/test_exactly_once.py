@@ -5,7 +5,7 @@ Publishes with QoS 2 through crashes at every point.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -318,6 +318,30 @@ class ExchangeTests(SynchronousTestCase):
         assert second is not None
         self.assertNotEqual(first, second)
         self.assertEqual(self.contents(), [b"x"] * 5)
+
+    def test_whatWaitsForTheDiskCountsAsInput(self) -> None:
+        """
+        While the disk does not write, all connections together keep no more than the budget of
+        input has: a client above it is not read from.
+        """
+        held: list[tuple[Deferred[Any], Callable[..., Any], Sequence[Any]]] = []
+
+        def hold(f: Callable[..., Any], *args: Any) -> Deferred[Any]:
+            held.append((Deferred(), f, args))
+            return held[-1][0]
+
+        self.server.store._runInThread = hold
+        client, budget = self.client, self.server.broker.budgets.input
+        client.send(Publish("t", bytes(1000), 2, packetId=1))
+        self.assertEqual((budget.used, client.transport.producerState), (1000, "producing"))
+        budget.own = 1500
+        client.send(Publish("t", bytes(1000), 2, packetId=2))
+        self.assertEqual((budget.used, client.transport.producerState), (2000, "paused"))
+        while held:
+            done, f, args = held.pop(0)
+            done.callback(f(*args))
+            self.server.pump()
+        self.assertEqual((budget.used, client.transport.producerState), (0, "producing"))
 
     def test_clientsOwnKeyIsKept(self) -> None:
         key = Properties(userProperties=(("svc-idempotency-key", "k"),))

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.access import ANYBODY
 from svcbroker.broker import MetadataStore
 from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.context import REPLAY_STEPS, MqttSettings
@@ -29,7 +30,7 @@ from svcbroker.carriers.mqtt.packets import (
 )
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
-from svcbroker.errors import LedgerUnavailable
+from svcbroker.errors import LedgerUnavailable, Overloaded
 from svcbroker.interfaces import submit
 from svcbroker.model import (
     Block,
@@ -132,6 +133,17 @@ class RetainedTests(SynchronousTestCase):
         publisher.publish("a", b"", 1, retain=True)
         publisher.publish("b", b"4", 1, retain=True)
         self.assertEqual(self.retained(server.connected(), "#"), [b"4"])
+
+    def test_boundHoldsOverAllGroups(self) -> None:
+        """What one group has in its index, others have not."""
+        server = Server(MqttSettings(maxRetainedBytes=900))
+        context = server.carrier.context
+        self.assertEqual(context.maxRetained("2"), 900)
+        server.connected("p").publish("a", b"1", 1, retain=True)
+        self.assertEqual(context.maxRetained("2"), 900 - context.retained["1"].size)
+        self.assertEqual(context.maxRetained("1"), 900)
+        other = context.retained["2"]
+        self.assertRaises(Overloaded, other.checkRoom, ANYBODY, "b", context.maxRetained("2"))
 
     def replaying(self, count: int) -> tuple[Server, Client]:
         """A broker with retained messages, and a client that asks for them again and again."""

@@ -298,6 +298,19 @@ class TransactionTests(SynchronousTestCase):
         client.send("BEGIN", {"transaction": "t"})
         return client
 
+    def test_framesOfTransactionsCountAsInput(self) -> None:
+        """With what they take beside their content: many small ones, and headers."""
+        server = Server()
+        client = self.begin(server)
+        budget = server.fixture.broker.budgets.input
+        client.send("SEND", {"destination": "a", "transaction": "t", "svc-x": "x" * 3000}, b"1")
+        self.assertGreater(budget.used, 3500)
+        before = budget.used
+        client.send("SEND", {"destination": "a", "transaction": "t"}, b"2")
+        self.assertGreater(budget.used, before + 500)
+        client.send("ABORT", {"transaction": "t"})
+        self.assertEqual(budget.used, 0)
+
     def test_commitPublishesEverythingInOrder(self) -> None:
         """Nothing before COMMIT, then everything in order; the receipt names the events."""
         server = Server()
