@@ -33,7 +33,7 @@ from ._layout import (
 )
 from ._logfiles import LogRefused, LogSource, LogUnreadable, exportLog, storedLog
 from ._promoting import Copy, PromotionRefused, promote, readCopy, takeOver
-from ._prover import Certificates, NotCertified, Prover, readChain
+from ._prover import TREE_BYTES, Certificates, NotCertified, Prover, readChain
 from ._replay import (
     ROUNDS_ASIDE,
     Replay,
@@ -55,6 +55,7 @@ __all__ = [
     "METADATA_NAME",
     "ROUNDS_ASIDE",
     "STORE_NAME",
+    "TREE_BYTES",
     "Audited",
     "AuditedChain",
     "BackedUp",

@@ -65,6 +65,9 @@ CACHED_LEAVES: Final = 64 * 1024
 """How many transactions the blocks have whose trees are kept: some 400 bytes for each. The trees of
 one block are kept in any case."""
 
+TREE_BYTES: Final = 400 * CACHED_LEAVES
+"""The bytes of memory that these trees take."""
+
 _NONE: Certificates = MappingProxyType({})
 
 

@@ -21,7 +21,7 @@ from ._access import (
     IGroupGrants,
     Quotas,
 )
-from ._factory import ILedgerFactory, InvalidDescription, LedgerContext
+from ._factory import IBoundedLedgerFactory, ILedgerFactory, InvalidDescription, LedgerContext
 from ._faulty import IFaultyLedger
 from ._ledger import (
     IBlockObserver,
@@ -51,6 +51,7 @@ __all__ = [
     "IAuthenticatorFactory",
     "IBearerToken",
     "IBlockObserver",
+    "IBoundedLedgerFactory",
     "IClientCertificate",
     "IExportableLedger",
     "IFaultyLedger",

@@ -94,3 +94,21 @@ class ILedgerFactory(IPlugin, Interface):
             L{ILedger.start} can say.
         @raise InvalidDescription: a setting is unknown or has a bad value.
         """
+
+
+class IBoundedLedgerFactory(Interface):
+    """
+    A kind of ledger that tells how much memory one of it may take. L{LedgerPlugin
+    <svcbroker.ledgers.LedgerPlugin>} asks the module of any kind of ledger; of a factory without
+    this, operators are told that it is not known.
+    """
+
+    def memory(settings: Mapping[str, str]) -> Mapping[str, int] | None:
+        """
+        The bounds of a ledger: what it keeps in memory, in a few words for operators, and the most
+        bytes of it. What grows with the chain does not belong here.
+
+        @param settings: as L{ILedgerFactory.configure} has them.
+        @return: C{None} where that is not known.
+        @raise InvalidDescription: a setting is unknown or has a bad value.
+        """

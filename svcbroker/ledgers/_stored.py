@@ -4,15 +4,15 @@ What ledgers have in common that keep their chain in a store: everything that on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
-from ..archive import Certificates, Eraser, Prover, exportPart
+from ..archive import TREE_BYTES, Certificates, Eraser, Prover, exportPart
 from ..chain import ChainState, Genesis, Malformed
 from ..errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ..interfaces import IBlockObserver, LedgerContext
@@ -29,12 +29,16 @@ from ..model import (
 )
 from ..net.deferreds import asDeferred
 from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields, TopicProof
-from ..storage import StorageError, Store
+from ..storage import CACHE_BYTES, StorageError, Store
 from ._erasing import ErasingJob
 from ._observers import Observers
 from ._reader import ChainReader
+from ._verifying import CACHED_BYTES
 
 T = TypeVar("T")
+
+IN_MEMORY: Final = 8
+"""How many times as much memory as bytes in a block the shortest transactions take."""
 
 LOG_PERIOD = 60.0
 """The period, in seconds, in which each reason why the chain cannot be read is logged once."""
@@ -57,6 +61,23 @@ LATENCY_BOUNDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 """The ranges of the time until a transaction is final, in seconds."""
+
+
+def storedMemory(mempool: int, block: int) -> Mapping[str, int]:
+    """
+    The bounds of what a ledger with a store keeps in memory. See
+    L{IBoundedLedgerFactory.memory<svcbroker.interfaces.IBoundedLedgerFactory.memory>}.
+
+    @param mempool: the most bytes of its pending transactions, as they are encoded.
+    @param block: the most bytes of a block's, likewise.
+    """
+    return {
+        **({"pending transactions": IN_MEMORY * mempool} if mempool else {}),
+        "blocks being decided": IN_MEMORY * block,
+        "pages of the store": CACHE_BYTES,
+        "blocks that events are verified with": CACHED_BYTES,
+        "trees that proofs are made of": TREE_BYTES,
+    }
 
 
 class StoredLedger:

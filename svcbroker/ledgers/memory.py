@@ -78,6 +78,15 @@ def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]
     return MemoryLedger
 
 
+def memory(settings: Mapping[str, str]) -> Mapping[str, int]:
+    """
+    See L{IBoundedLedgerFactory.memory<svcbroker.interfaces.IBoundedLedgerFactory.memory>}.
+    """
+    configure(settings)
+    # All that it keeps is its chain.
+    return {}
+
+
 @define
 class _StoredBlock:
     """

@@ -16,6 +16,7 @@ from ._errors import (
     StorageOutdated,
     StorageRefused,
 )
+from ._files import CACHE_BYTES
 from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
 from ._keys import ScratchKeys, gapsIn
 from ._log import logProblem
@@ -41,6 +42,7 @@ from ._store import Store
 from ._tip import TIP_SUFFIX, Tip, findLoss, readTip, suspectLoss, tipPath
 
 __all__ = [
+    "CACHE_BYTES",
     "LAST_SUFFIX",
     "METADATA_WRITES",
     "POSITION_SIZE",

@@ -40,6 +40,9 @@ _CHECKPOINT_PAGES: Final = 2000
 _WRITE_CACHE_KIB: Final = 16 * 1024
 _READ_CACHE_KIB: Final = 8 * 1024
 
+CACHE_BYTES: Final = (_WRITE_CACHE_KIB + _READ_CACHE_KIB) * 1024
+"""The pages that the connections of a store keep in memory, in bytes."""
+
 # The schema of files that were written with secure_delete from the beginning.
 _FIRST_SECURE: Final = 4
 

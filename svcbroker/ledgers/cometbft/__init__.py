@@ -13,10 +13,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
+from .._stored import storedMemory
 from ._ledger import CometLedger
+from ._machine import KNOWN_BYTES
+from ._rpc import MAX_ANSWER
 from ._settings import SETTINGS, SUMMARY, CometSettings, readSettings
+from .abci.codec import MAX_FRAME
+from .abci.server import MAX_CONNECTIONS, READ_AHEAD
 
-__all__ = ["SETTINGS", "SUMMARY", "CometLedger", "CometSettings", "configure"]
+__all__ = ["SETTINGS", "SUMMARY", "CometLedger", "CometSettings", "configure", "memory"]
 
 
 def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]:
@@ -24,3 +29,16 @@ def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]
     See L{ILedgerFactory.configure<svcbroker.interfaces.ILedgerFactory.configure>}.
     """
     return partial(CometLedger, settings=readSettings(settings))
+
+
+def memory(settings: Mapping[str, str]) -> Mapping[str, int]:
+    """
+    See L{IBoundedLedgerFactory.memory<svcbroker.interfaces.IBoundedLedgerFactory.memory>}.
+    """
+    made = readSettings(settings)
+    return {
+        **storedMemory(made.mempool, made.batch * made.window),
+        "parsed batches": KNOWN_BYTES,
+        "requests of the engine": READ_AHEAD * MAX_CONNECTIONS + MAX_FRAME,
+        "an answer of the engine": MAX_ANSWER,
+    }

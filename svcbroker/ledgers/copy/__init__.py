@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
+from .._stored import storedMemory
 from ._following import CopyRefused, Refusal
 from ._ledger import CopyLedger
+from ._original import MAX_ANSWER
 from ._progress import CopyProgress
 from ._settings import SETTINGS, SUMMARY, CopySettings, readSettings
 
@@ -25,6 +27,7 @@ __all__ = [
     "CopySettings",
     "Refusal",
     "configure",
+    "memory",
     "readSettings",
 ]
 
@@ -34,3 +37,12 @@ def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]
     See L{ILedgerFactory.configure<svcbroker.interfaces.ILedgerFactory.configure>}.
     """
     return partial(CopyLedger, settings=readSettings(settings))
+
+
+def memory(settings: Mapping[str, str]) -> Mapping[str, int]:
+    """
+    See L{IBoundedLedgerFactory.memory<svcbroker.interfaces.IBoundedLedgerFactory.memory>}.
+    """
+    readSettings(settings)
+    # An answer is read, and taken apart.
+    return {**storedMemory(0, 0), "an answer of the original": 2 * MAX_ANSWER}

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
+from .._stored import storedMemory
 from ._evidence import EVIDENCE_NAME
+from ._keys import VERIFIED_BYTES
 from ._ledger import PbftLedger
 from ._network import Conditions
 from ._settings import SETTINGS, SUMMARY, PbftSettings, readSettings
@@ -25,6 +27,7 @@ __all__ = [
     "PbftLedger",
     "PbftSettings",
     "configure",
+    "memory",
 ]
 
 
@@ -33,3 +36,15 @@ def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]
     See L{ILedgerFactory.configure<svcbroker.interfaces.ILedgerFactory.configure>}.
     """
     return partial(PbftLedger, settings=readSettings(settings))
+
+
+def memory(settings: Mapping[str, str]) -> Mapping[str, int]:
+    """
+    See L{IBoundedLedgerFactory.memory<svcbroker.interfaces.IBoundedLedgerFactory.memory>}.
+    """
+    made = readSettings(settings)
+    return {
+        **storedMemory(made.mempool, made.block),
+        # Those of all replicas are one.
+        "votes that were verified": VERIFIED_BYTES,
+    }

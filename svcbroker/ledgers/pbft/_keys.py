@@ -5,6 +5,7 @@ The replicas' keys: signers that refuse to sign twice, and the verification of s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
@@ -29,6 +30,9 @@ from ._messages import (
 SIGNATURE_SIZE = 64
 
 _CACHE_SIZE = 4096
+
+VERIFIED_BYTES: Final = 2 * 512 * _CACHE_SIZE
+"""The memory of the votes and of the signatures that were verified lately, in bytes."""
 
 _SLOTS = {phase: phase for phase in Phase} | {Phase.PROPOSE: Phase.PREPARE}
 """A leader's proposal is its prepare, so the two phases must sign the same digest."""
