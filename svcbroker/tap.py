@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from attrs import asdict
 from twisted.application.service import IService
 from twisted.python import usage
 
@@ -20,7 +21,7 @@ from .daemon.dependencies import Dependencies
 from .daemon.inforce import ConfigurationInForce
 from .daemon.lifecycles import Carriers
 from .daemon.logs import LogFilter, observerMaker
-from .daemon.memory import outputFor, usableMemory
+from .daemon.memory import BudgetSizes, planMemory, usableMemory
 from .daemon.notify import findServiceManager
 from .daemon.options import ConfigOptions
 from .daemon.plan import makePlan
@@ -63,7 +64,8 @@ def makeService(options: Options) -> IService:
     reactor = _theReactor()
     raiseFileLimit()
     config = options["config"]
-    output = config.maxUnsent or outputFor(usableMemory())
+    plan, memory = options["plan"], usableMemory()
+    sizes, bounds = BudgetSizes.of(config, memory), planMemory(config, plan, memory)
     dependencies = Dependencies(
         reactor=reactor,
         now=time.time,
@@ -71,9 +73,11 @@ def makeService(options: Options) -> IService:
         random=random.random,
         process=TwistdProcess(reactor),
         manager=findServiceManager(os.environ, os.getpid(), reactor),
-        budgets=Budgets.of(reactor, output),
+        budgets=Budgets.of(reactor, **asdict(sizes)),
     )
-    inForce = ConfigurationInForce(config, options.sources(), options.file, dependencies.now)
+    inForce = ConfigurationInForce(
+        *(config, options.sources(), options.file, dependencies.now, bounds.records(), memory)
+    )
 
     filter = LogFilter(config.logLevel)
 
@@ -87,9 +91,10 @@ def makeService(options: Options) -> IService:
         return read, useSettings
 
     def carriers(ledgers: Mapping[str, ILedger], address: str) -> Carriers:
+        bounds.announce()
         return makeCarriers(
             config,
-            options["plan"],
+            plan,
             options["webhooks"],
             dependencies,
             ledgers,
@@ -100,7 +105,7 @@ def makeService(options: Options) -> IService:
 
     twistd = getattr(options, "parent", None) or {}
     service: IService = BrokerService(
-        options["plan"],
+        plan,
         dependencies,
         carriers,
         observerMaker(config, twistd, filter, reactor),

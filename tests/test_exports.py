@@ -166,6 +166,7 @@ class FaceTests(SynchronousTestCase):
             archive,
             "BROKER_FILES",
             "COPY_NAME",
+            "ERASURE_BYTES",
             "KEYS_NAME",
             "MAX_PART",
             "METADATA_NAME",

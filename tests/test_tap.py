@@ -28,6 +28,7 @@ from wsproto.events import TextMessage
 
 from svcbroker import tap
 from svcbroker.access import ANYBODY
+from svcbroker.carriers.http.site import largestBody
 from svcbroker.daemon.carriers import METADATA
 from svcbroker.daemon.config import SETTINGS, ConfigError
 from svcbroker.daemon.dependencies import StartError
@@ -176,6 +177,13 @@ class MakerTests(SynchronousTestCase):
     def test_optionsNeedNoParent(self) -> None:
         """Options without a parent do too."""
         self.assertIsInstance(makeService(parse("--ledger=memory")), BrokerService)
+
+    def test_budgetsFollowSettingsAndMemory(self) -> None:
+        """Output is what was set; input has room for some of the largest requests there may be."""
+        service: Any = makeService(parse("--max-unsent=12345", "--max-content=67108864"))
+        budgets = service._dependencies.budgets
+        self.assertEqual(budgets.output.total, 12345)
+        self.assertEqual(budgets.input.total, 4 * largestBody(67108864))
 
     def test_makeServiceRaisesFileLimit(self) -> None:
         """Making the service raises the limit of open files."""

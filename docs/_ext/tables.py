@@ -17,9 +17,11 @@ from msgspec import Struct, UnsetType
 from msgspec.structs import fields
 
 from svcbroker import errors
+from svcbroker.access import DEFAULT_COST
 from svcbroker.commands._connection import SECTION
 from svcbroker.commands._tree import commandOptions, commands
-from svcbroker.daemon import config
+from svcbroker.daemon import config, memory
+from svcbroker.daemon.process import WANTED_FILES
 from svcbroker.daemon.settings import Flag
 from svcbroker.interfaces import IAuthenticatorFactory
 from svcbroker.ledgers import findLedgerFactories
@@ -240,6 +242,24 @@ def settingsText() -> str:
     return listTable(("setting", "default", "meaning"), rows, "34 26 40")
 
 
+_DOCUMENTED_MEMORY = 16 << 30
+
+
+def boundsText() -> str:
+    """The table of what may be in memory, with the default settings."""
+    table = memory.boundsOf(config.Config(), (), (DEFAULT_COST,), _DOCUMENTED_MEMORY, WANTED_FILES)
+    rows = [
+        (
+            each.name,
+            f"{memory.amountText(each.bytes)} {each.each}".rstrip(),
+            each.how.replace("*", r"\*"),
+        )
+        for each in table.bounds
+    ]
+    rows.append(("**the sum**, without what is told for each", memory.amountText(table.total), ""))
+    return listTable(("what", "at most", "how"), rows, "30 14 56")
+
+
 def _pluginTable(factory: Any) -> str:
     rows = [(f"``{key}``", meaning) for key, meaning in factory.settings.items()]
     return listTable(("setting", "meaning"), rows, "20 80") if rows else ""
@@ -321,6 +341,7 @@ TEXTS = {
     "svc-records": recordsText,
     "svc-errors": errorsText,
     "svc-settings": settingsText,
+    "svc-bounds": boundsText,
     "svc-ledgers": ledgersText,
     "svc-authenticators": authenticatorsText,
     "svc-cometbft": cometbftText,

@@ -16,7 +16,7 @@ from ._accounttext import AccountText, CannotEdit
 from ._audit import AuditTrail
 from ._credentials import credentialsOf
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants, fitsPlaceholder
-from ._logins import LOGIN_THREADS
+from ._logins import LOGIN_THREADS, LoginLimits
 from ._passwords import DEFAULT_COST, costOf, hashPassword
 from ._principal import ANYBODY, Admission, Principal
 from ._status import COUNTED, AccountStatus
@@ -42,6 +42,7 @@ __all__ = [
     "CannotEdit",
     "Grant",
     "Grants",
+    "LoginLimits",
     "Principal",
     "Usage",
     "checkName",

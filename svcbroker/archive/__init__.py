@@ -12,7 +12,7 @@ To check a data directory takes three lines::
 from ._audit import Audited, audit, auditGroup
 from ._backup import BackedUp, BackupRefused, backUp
 from ._chain import AuditedChain, auditChain
-from ._erasing import Eraser, Erasing, ErasureVerifier
+from ._erasing import ERASURE_BYTES, Eraser, Erasing, ErasureVerifier
 from ._export import MAX_PART, RangeUnknown, exportChain, exportPart
 from ._exported import ExportedHeaders
 from ._files import auditDataDirectoryFiles, auditGroupFiles
@@ -50,6 +50,7 @@ from ._verifying import BlockVerifier, VerifiedBlock, isSameBody
 __all__ = [
     "BROKER_FILES",
     "COPY_NAME",
+    "ERASURE_BYTES",
     "KEYS_NAME",
     "MAX_PART",
     "METADATA_NAME",

@@ -29,7 +29,7 @@ from ..chain import (
     receiptLeaves,
     transactionHashes,
 )
-from ..model import Execution, extendRanges
+from ..model import MAX_RANGES, Execution, extendRanges
 from ..storage import (
     Append,
     ChainReader,
@@ -43,6 +43,9 @@ from ..storage import (
 
 VERIFIED_ERASURES: Final = 64
 """How many erasures are kept after they were verified. Each has at most 1024 ranges."""
+
+ERASURE_BYTES: Final = 128 * MAX_RANGES * VERIFIED_ERASURES
+"""The bytes of memory that the ranges of these erasures take."""
 
 
 class EventRanges:

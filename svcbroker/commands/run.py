@@ -16,6 +16,7 @@ from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-de
 from .. import tap
 from ..daemon.config import Config
 from ..daemon.dependencies import StartError
+from ..daemon.memory import amountText, planMemory, usableMemory
 from ..daemon.plan import Plan
 from ._arguments import options
 from ._command import CommandError, Console, Exit
@@ -86,3 +87,11 @@ def describe(config: Config, plan: Plan) -> Iterator[str]:
     for line in plan.access.describe():
         yield f"  to {line}"
     yield f"with its data in {Path(plan.dataDir).absolute()}"
+    bounds = planMemory(config, plan, usableMemory())
+    yield (
+        f"and with at most {amountText(bounds.total)} in memory, of {amountText(bounds.memory)} "
+        "that the process may use:"
+    )
+    yield from bounds.lines()
+    if bounds.isOver:
+        yield f"WARNING: {bounds.advice}"

@@ -266,6 +266,7 @@ def makeCarriers(
             openTopics=config.mqttOpenTopics,
             maxContent=config.maxContent,
             maxOwnSessions=config.maxPositions,
+            maxRetainedBytes=budgets.retained,
             maxSessionExpiry=config.positionExpiry * SECONDS_A_DAY or mqtt.NEVER,
         ),
     )

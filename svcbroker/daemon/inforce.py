@@ -5,14 +5,14 @@ The configuration that is in force: what the daemon was started with, and what a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from attrs import evolve
 
 from ..broker import RetentionRule
-from ..model import ConfigurationReport, SettingRecord, SettingSource
+from ..model import BoundRecord, ConfigurationReport, SettingRecord, SettingSource
 from .config import SETTINGS, Config, Setting
 from .periods import Period
 from .settings import GroupSetting, PeerUrl
@@ -41,13 +41,18 @@ class ConfigurationInForce:
         sources: Mapping[str, SettingSource],
         file: Path | None,
         now: Callable[[], float],
+        bounds: Sequence[BoundRecord] = (),
+        memory: int = 0,
     ) -> None:
         """
         @param config: what the daemon is started with.
         @param sources: what has given the settings that are no defaults, by their names.
         @param file: the configuration file.
         @param now: the wall clock: seconds since the epoch.
+        @param bounds: how much memory each kind may take.
+        @param memory: how much the process may use, in bytes.
         """
+        self._bounds, self._memory = bounds, memory
         self._config = self._read = config
         self._sources = dict(sources)
         self._file = file
@@ -72,6 +77,8 @@ class ConfigurationInForce:
             file="" if self._file is None else str(self._file),
             startedAt=_milliseconds(self._startedAt),
             reloadedAt=None if self._reloadedAt is None else _milliseconds(self._reloadedAt),
+            bounds=self._bounds,
+            memory=self._memory,
         )
 
     def _record(self, setting: Setting) -> SettingRecord:

@@ -69,6 +69,18 @@ def raiseFileLimit(
     return wanted
 
 
+def expectedFiles(get: Callable[[int], tuple[int, int]] = resource.getrlimit) -> int:
+    """
+    How many files may be open after L{raiseFileLimit}; L{WANTED_FILES} where there is no limit.
+
+    @param get: asks for the limits: C{resource.getrlimit}.
+    """
+    soft, hard = get(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY in (soft, hard):
+        return WANTED_FILES
+    return max(soft, min(hard, WANTED_FILES))
+
+
 def _trim() -> None:
     """Give memory that is free back to the system, where the C library can."""
     with suppress(AttributeError):

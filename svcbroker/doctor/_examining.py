@@ -23,9 +23,11 @@ from ..daemon.access import AccessPlan, makeAccessPlan
 from ..daemon.carriers import makeWebhookSettings, readPeerCredentials
 from ..daemon.config import Config, ConfigError
 from ..daemon.directory import LOCK_NAME
+from ..daemon.memory import boundsOf, machineMemory
 from ..daemon.operating import OperatorFileError, readOperatorFile
 from ..daemon.plan import endpointsOf, planGroup, planPort
 from ..daemon.ports import HTTP, PortPlan
+from ..daemon.process import WANTED_FILES
 from ..net.inherited import InheritedEndpoint
 from ..net.pem import CertificateError
 from ._accounts import AccountFacts, checkAccounts, checkAnonymous, checkPasswordFile
@@ -361,14 +363,23 @@ class Examination:
     def _examineLimits(self) -> Iterator[Finding]:
         machine, daemon = self.machine, self._daemon
         memory, used = machine.memory(daemon)
+        limits, table = machine.limits(daemon), self._access.table
+        files = limits.get("files")
         yield from checkLimits(
             LimitFacts(
                 isDaemon=daemon is not None,
-                **machine.limits(daemon),
+                **limits,
                 openFiles=None if daemon is None else machine.openFiles(daemon),
                 backlog=machine.backlog(),
                 memory=memory,
                 memoryUsed=used,
+                bounds=boundsOf(
+                    self.config,
+                    self._ports,
+                    () if table is None else table.costs,
+                    machineMemory() if memory is None else min(memory, machineMemory()),
+                    WANTED_FILES if files is None else min(files, WANTED_FILES),
+                ),
             )
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
+from ..daemon.memory import MemoryTable
 from ..daemon.ports import BACKLOG
 from ..daemon.process import WANTED_FILES
 from ._findings import Finding, amount, good, problem, warning
@@ -39,6 +40,7 @@ class LimitFacts:
     @ivar backlog: how many connections the kernel lets wait at a port.
     @ivar memory: bytes of memory that the control group allows.
     @ivar memoryUsed: bytes that it uses.
+    @ivar bounds: how much each kind may take, and what the process may use in all.
     """
 
     isDaemon: bool
@@ -49,6 +51,7 @@ class LimitFacts:
     backlog: int | None = None
     memory: int | None = None
     memoryUsed: int | None = None
+    bounds: MemoryTable | None = None
 
 
 def checkLimits(facts: LimitFacts) -> Iterator[Finding]:
@@ -60,7 +63,8 @@ def checkLimits(facts: LimitFacts) -> Iterator[Finding]:
         return
     files = "any number of" if facts.files is None else f"{min(facts.files, WANTED_FILES):,}"
     memory = "" if facts.memory is None else f", {amount(facts.memory)} of memory"
-    yield good(SUBJECT, f"{whose} may have {files} open files{memory}")
+    most = "" if facts.bounds is None else f"; it takes at most {amount(facts.bounds.total)}"
+    yield good(SUBJECT, f"{whose} may have {files} open files{memory}{most}")
 
 
 def _findLimits(facts: LimitFacts, whose: str) -> Iterator[Finding]:
@@ -109,3 +113,10 @@ def _findLimits(facts: LimitFacts, whose: str) -> Iterator[Finding]:
             yield warning(
                 SUBJECT, text, "a broker takes some 110 MiB before its first client", remedy
             )
+    if facts.bounds is not None and facts.bounds.isOver:
+        yield warning(
+            SUBJECT,
+            facts.bounds.advice,
+            "the kernel may kill the daemon while many clients use much of what they may",
+            "svcbroker run --check shows all bounds, and what sets them; see docs/sizing",
+        )

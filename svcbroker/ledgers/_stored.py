@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
-from ..archive import TREE_BYTES, Certificates, Eraser, Prover, exportPart
+from ..archive import ERASURE_BYTES, TREE_BYTES, Certificates, Eraser, Prover, exportPart
 from ..chain import ChainState, Genesis, Malformed
 from ..errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ..interfaces import IBlockObserver, LedgerContext
@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 IN_MEMORY: Final = 8
 """How many times as much memory as bytes in a block the shortest transactions take."""
+
+_ERASURE_VERIFIERS: Final = 4  # of reads, proofs, keys and the removal of contents
 
 LOG_PERIOD = 60.0
 """The period, in seconds, in which each reason why the chain cannot be read is logged once."""
@@ -77,6 +79,7 @@ def storedMemory(mempool: int, block: int) -> Mapping[str, int]:
         "pages of the store": CACHE_BYTES,
         "blocks that events are verified with": CACHED_BYTES,
         "trees that proofs are made of": TREE_BYTES,
+        "erasures that were verified": _ERASURE_VERIFIERS * ERASURE_BYTES,
     }
 
 

@@ -16,7 +16,7 @@ from ._authors import (
     Authorship,
     isIdempotencyKey,
 )
-from ._configuration import ConfigurationReport, SettingRecord, SettingSource
+from ._configuration import BoundRecord, ConfigurationReport, SettingRecord, SettingSource
 from ._events import (
     BEGINNING,
     EXTENSION_PREFIX,
@@ -107,6 +107,7 @@ __all__ = [
     "Authorship",
     "Block",
     "BlockRecord",
+    "BoundRecord",
     "ChainPart",
     "ChangeAuthors",
     "CloseTopic",

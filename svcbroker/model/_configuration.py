@@ -40,10 +40,30 @@ class SettingRecord:
 
 
 @frozen(kw_only=True)
+class BoundRecord:
+    """
+    The most memory of one kind.
+
+    @ivar name: what takes it, in a few words.
+    @ivar bytes: how many bytes, of all together, or of one.
+    @ivar how: how the number comes about.
+    @ivar each: C{each} where the bytes are those of one, of which there are as many as are stored
+        or as clients have made; else empty.
+    """
+
+    name: str
+    bytes: int
+    how: str
+    each: str = ""
+
+
+@frozen(kw_only=True)
 class ConfigurationReport:
     """
     All settings as they are in force.
 
+    @ivar bounds: how much memory each kind may take.
+    @ivar memory: what the process may use, in bytes; 0 where that is not known.
     @ivar file: the path of the configuration file; empty without one.
     @ivar startedAt: when the broker started, in milliseconds since the epoch.
     @ivar reloadedAt: when files were last read again; C{None} where they were not.
@@ -53,3 +73,5 @@ class ConfigurationReport:
     file: str
     startedAt: int
     reloadedAt: int | None
+    bounds: Sequence[BoundRecord] = ()
+    memory: int = 0

@@ -225,17 +225,32 @@ class SettingInForce(Struct, frozen=True):
     needsRestart: bool
 
 
+class MemoryBound(Struct, frozen=True):
+    """
+    How much memory one kind may take: what it is; the most bytes; how the number comes about; and
+    C{each}, where it is for one of those that are stored or that clients have made, and is not in
+    the sum.
+    """
+
+    name: str
+    bytes: int
+    how: str
+    each: str
+
+
 class Configuration(Struct, frozen=True):
     """
     All settings as they are in force; the path of the configuration file, which is empty without
-    one; and when the broker was started, and when files were last read again, in milliseconds since
-    the epoch.
+    one; when the broker was started, and when files were last read again, in milliseconds since
+    the epoch; how much memory each kind may take; and how many bytes the process may use.
     """
 
     settings: list[SettingInForce]
     file: str
     startedAt: int
     reloadedAt: int | None
+    bounds: list[MemoryBound]
+    memory: int
 
 
 def configurationOf(report: model.ConfigurationReport) -> Configuration:
@@ -255,6 +270,11 @@ def configurationOf(report: model.ConfigurationReport) -> Configuration:
         file=report.file,
         startedAt=report.startedAt,
         reloadedAt=report.reloadedAt,
+        bounds=[
+            MemoryBound(name=each.name, bytes=each.bytes, how=each.how, each=each.each)
+            for each in report.bounds
+        ],
+        memory=report.memory,
     )
 
 

@@ -4,7 +4,7 @@ Operator calls of the console.
 
 from __future__ import annotations
 
-from svcbroker.model import ConfigurationReport
+from svcbroker.model import BoundRecord, ConfigurationReport
 from tests.carriers.http.support import BASE, Answer
 
 from .support import CONSOLE, OPERATOR_TOKEN, OWN, ConsoleTestCase
@@ -12,7 +12,14 @@ from .support import CONSOLE, OPERATOR_TOKEN, OWN, ConsoleTestCase
 LOCAL = {"Host": "localhost:12345", "Origin": "http://localhost:12345"}
 """What a browser on the machine of the broker sends."""
 
-REPORT = ConfigurationReport(settings=[], file="", startedAt=0, reloadedAt=None)
+REPORT = ConfigurationReport(
+    settings=[],
+    file="",
+    startedAt=0,
+    reloadedAt=None,
+    bounds=[BoundRecord(name="input", bytes=5, how="so")],
+    memory=7,
+)
 
 
 class OperatingTestCase(ConsoleTestCase):
@@ -39,6 +46,12 @@ class AccountTests(OperatingTestCase):
     def test_sessionOfAnOperatorMayOperate(self) -> None:
         answer = self.operate("configuration", self.cookie("root"))
         self.assertEqual((answer.status, answer.json()["code"]), (200, 0))
+
+    def test_boundsAreShown(self) -> None:
+        """Operators see how much memory each kind may take, and what the process may use."""
+        told = self.operate("configuration", self.cookie("root")).json()["data"]
+        self.assertEqual(told["bounds"], [{"name": "input", "bytes": 5, "how": "so", "each": ""}])
+        self.assertEqual(told["memory"], 7)
 
     def test_sessionsOfOthersMayNot(self) -> None:
         self.assertRefused(self.operate("configuration", self.cookie("ann")), 403, 101016)

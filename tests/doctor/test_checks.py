@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from svcbroker.commands.certificates import Authority
+from svcbroker.daemon.memory import Bound, MemoryTable
 from svcbroker.doctor import Finding
 from svcbroker.doctor._certificates import CertificateFacts, checkCertificates
 from svcbroker.doctor._clock import ClockFacts, checkClock
@@ -130,6 +131,20 @@ class LimitTests(CheckTestCase):
     def test_usedUpMemoryIsAProblem(self) -> None:
         facts = LimitFacts(isDaemon=True, memory=GIB, memoryUsed=GIB - 1024)
         self.fails(checkLimits(facts), "the kernel kills")
+
+    def test_moreThanMemoryIsWarnedOf(self) -> None:
+        """All bounds together may be more than the process may use."""
+        bounds = (
+            Bound(name="x", bytes=GIB, how="y="),
+            Bound(name="z", bytes=9, how="", each="each"),
+        )
+        for memory, isOver in ((GIB, False), (GIB - 1, True)):
+            table = MemoryTable(bounds=bounds, memory=memory)
+            facts = LimitFacts(isDaemon=True, bounds=table)
+            if isOver:
+                self.warns(checkLimits(facts), "the largest bound is x, 1.0 GiB (y=)")
+            else:
+                self.good(checkLimits(facts), "it takes at most 1.0 GiB")
 
 
 class EndpointTests(CheckTestCase):

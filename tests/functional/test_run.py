@@ -78,7 +78,7 @@ class EndingTests(RunTestCase):
         head, *lines = output.splitlines()
         self.assertRegex(head, r"^svcbroker \S+ would serve$")
         self.assertEqual(
-            lines,
+            lines[:6],
             [
                 "  HTTP at tcp:8080:interface=127.0.0.1, under /x",
                 "  STOMP at tcp:61613:interface=127.0.0.1",
@@ -88,7 +88,18 @@ class EndingTests(RunTestCase):
                 f"with its data in {self.root / 'there'}",
             ],
         )
+        self.assertRegex(lines[6], r"^and with at most [\d.]+ GiB in memory, of ")
+        bounds = [line.split("  ")[-1].partition(":")[0] for line in lines[7:]]
+        self.assertTrue({"unread output", "pending transactions", "a topic"} <= {*bounds}, lines)
         self.assertEqual(list(self.root.iterdir()), [])
+
+    async def test_checkWarnsOfMoreThanThereIs(self) -> None:
+        """Where all bounds add up to more than the process may use, the check says what is most."""
+        code, output, _ = await self.ends("--check", "--ledger=pbft:mempool=1099511627776")
+        self.assertEqual(code, 0)
+        last = output.splitlines()[-1]
+        self.assertTrue(last.startswith("WARNING: what may be in memory adds up to 8"), last)
+        self.assertIn("the largest bound is pending transactions, 8192.0 GiB", last)
 
     async def test_checkRefusesWhatCannotBeServed(self) -> None:
         """In one line, as a start does."""

@@ -33,6 +33,15 @@ _PERCENT_ENCODED = 3
 _OPERATOR = "/admin/operator"
 
 
+def largestBody(maxContent: int) -> int:
+    """
+    The most bytes that the body of a request may have.
+
+    @param maxContent: the largest content of an event.
+    """
+    return _PERCENT_ENCODED * maxContent + BODY_MARGIN
+
+
 def makeSite(
     broker: Broker,
     settings: HttpSettings,
@@ -74,10 +83,9 @@ def makeSite(
             batches=CallBatches.of(broker),
         )
         makeChannel = partial(FastChannel, fastPath)
-    maxBody = _PERCENT_ENCODED * broker.limits.maxContent + BODY_MARGIN
     return BrokerSite(
         *(table, settings, access, broker.clock, broker.budgets),
-        *(maxBody, makeChannel, authorizer, sessions),
+        *(largestBody(broker.limits.maxContent), makeChannel, authorizer, sessions),
     )
 
 

@@ -4,7 +4,7 @@ import { html, useState } from "./vendor/preact-htm.js";
 import { ask, NOT_AUTHORIZED, operate } from "./api.js";
 import { OperatorNotice, useConfiguration } from "./operator.js";
 import { ActionButton, announce, Badge, ErrorText, Section, Table, Time, useCall } from "./parts.js";
-import { t } from "./texts.js";
+import { formatBytes, t } from "./texts.js";
 
 const EVERY = 10000;
 
@@ -38,6 +38,22 @@ function Settings({ settings }) {
         { title: t("configuration.name"), cell: (row) =>
           html`<code>${row.name}</code><br /><span class="quiet" lang="en">${row.help}</span>` },
         { title: t("configuration.value"), cell: (row) => html`<${Value} row=${row} />` },
+      ]} />
+  <//>`;
+}
+
+/** How much memory each kind may take. */
+function Memory({ bounds, memory }) {
+  const total = bounds.filter((each) => !each.each).reduce((sum, each) => sum + each.bytes, 0);
+  return html`<${Section} title=${t("configuration.memory")}>
+    <p>${t("configuration.memorySum", { total: formatBytes(total), memory: formatBytes(memory) })}
+      ${total > memory && html` <${Badge} kind="warn">${t("configuration.memoryOver")}<//>`}</p>
+    <${Table} label=${t("configuration.memory")} rows=${bounds} keyOf=${(row) => `${row.name} ${row.how}`}
+      empty=${t("configuration.none")} columns=${[
+        { title: t("configuration.bound"), cell: (row) =>
+          html`<span lang="en">${row.name}</span><br /><span class="quiet" lang="en">${row.how}</span>` },
+        { title: t("configuration.atMost"), cell: (row) =>
+          html`${formatBytes(row.bytes)}${row.each && html` <span class="quiet">${t("configuration.each")}</span>`}` },
       ]} />
   <//>`;
 }
@@ -84,5 +100,6 @@ export default function Configuration({ user, onLogIn }) {
       <dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
       <div class="below"><${Reload} onDone=${configuration.reload} /></div>
     <//>
-    <${Settings} settings=${data.settings} />`;
+    <${Settings} settings=${data.settings} />
+    ${data.bounds.length > 0 && html`<${Memory} bounds=${data.bounds} memory=${data.memory} />`}`;
 }

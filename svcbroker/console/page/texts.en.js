@@ -386,4 +386,10 @@ export default {
   "configuration.source.command line": "from the command line",
   "configuration.needsRestart": "the file differs: restart",
   "configuration.default": "default:",
+  "configuration.memory": "Memory",
+  "configuration.memorySum": "All bounds add up to {total}; the process may use {memory}.",
+  "configuration.memoryOver": "more than there is",
+  "configuration.bound": "What takes it",
+  "configuration.atMost": "At most",
+  "configuration.each": "each, not in the sum",
 };

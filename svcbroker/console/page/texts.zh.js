@@ -386,4 +386,10 @@ export default {
   "configuration.source.command line": "来自命令行",
   "configuration.needsRestart": "文件中的值不同，重启后生效",
   "configuration.default": "默认值：",
+  "configuration.memory": "内存",
+  "configuration.memorySum": "所有上限合计 {total}；进程可用 {memory}。",
+  "configuration.memoryOver": "超出可用内存",
+  "configuration.bound": "用途",
+  "configuration.atMost": "上限",
+  "configuration.each": "每个，不计入合计",
 };
