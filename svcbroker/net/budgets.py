@@ -74,6 +74,9 @@ LOGIN_TIMEOUT: Final = 15.0
 SHARE: Final = 4
 """One account, or one address of clients without one, may have one unsent byte in so many."""
 
+GRAIN: Final = 4096
+"""A connection tells its bytes when they have changed by so many: most come and go at once."""
+
 HALF: Final = 2
 """The same of bytes that wait for their rest or for an acknowledgement."""
 
@@ -644,15 +647,18 @@ class ByteBudget:
 
     @ivar total: the most bytes.
     @ivar own: the most of one account or address.
+    @ivar grain: less than so many bytes of a connection may not be counted.
     @ivar used: how many there are.
     @ivar refused: how often there was no room for more.
     """
 
-    def __init__(self, total: int, own: int | None = None) -> None:
+    def __init__(self, total: int, own: int | None = None, grain: int = GRAIN) -> None:
         """
         @param own: a half of all if it is C{None}.
+        @param grain: less than so many bytes of a connection may not be counted.
         """
         self.total = total
+        self.grain = grain
         self.own = max(1, total // HALF) if own is None else own
         self.used = self.refused = 0
         self._owners: Counter[str] = Counter()
@@ -684,10 +690,10 @@ class ByteCount:
     @ivar size: how many they are.
     """
 
-    __slots__ = ("_budget", "_owner", "size")
+    __slots__ = ("_budget", "_counted", "_owner", "size")
 
     def __init__(self, budget: ByteBudget, owner: str) -> None:
-        self.size = 0
+        self.size = self._counted = 0
         self._budget = budget
         self._owner = owner
 
@@ -698,16 +704,17 @@ class ByteCount:
 
     def belongTo(self, owner: str) -> None:
         """Count the bytes as those of another owner from now on: the client has logged in."""
-        size = self.size
-        self.add(-size)
+        self._budget.add(self._owner, -self._counted)
         self._owner = owner
-        self.add(size)
+        self._budget.add(owner, self._counted)
 
     def add(self, size: int) -> None:
-        """Count so many more, or fewer."""
-        if size:
-            self.size += size
-            self._budget.add(self._owner, size)
+        """Count so many more, or fewer. Hot path."""
+        self.size = size = self.size + size
+        change = size - self._counted
+        if abs(change) >= self._budget.grain or not size:
+            self._counted = size
+            self._budget.add(self._owner, change)
 
     def set(self, size: int) -> bool:
         """

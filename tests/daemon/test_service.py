@@ -278,9 +278,8 @@ class ServiceTests(SynchronousTestCase):
     def test_announcedInOneLine(self) -> None:
         """One line says what is served, where, from which directory, on which ledgers."""
         self.start(self.makeService())
-        (event,) = [each for each in self.messages if "http" in each]
-        self.assertEqual(event["http"], "127.0.0.1:8123")
-        self.assertEqual(event["basePath"], "/base")
+        (event,) = [each for each in self.messages if "served" in each]
+        self.assertEqual(event["served"], "127.0.0.1:8123/base")
         self.assertEqual(event["dataDir"], str(self.dataDir.absolute()))
         self.assertEqual(event["groups"], "1 on fake, two on fake")
         self.assertEqual(event["version"], "1.2")

@@ -355,7 +355,7 @@ class ByteTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.budget = ByteBudget(100)
+        self.budget = ByteBudget(100, grain=1)
 
     def test_anOwnerHasAHalf(self) -> None:
         """However many connections it has; another one finds room."""
@@ -367,6 +367,16 @@ class ByteTests(SynchronousTestCase):
         second.close()
         self.assertEqual((first.isFull, other.isFull), (False, False))
         self.assertEqual((self.budget.used, self.budget.refused), (70, 1))
+
+    def test_smallChangesAreNotTold(self) -> None:
+        """They come with larger ones, and none is forgotten."""
+        budget = ByteBudget(1000, grain=10)
+        count = budget.count("a")
+        told = []
+        for size in (5, 5, 9, 1, -9, -9, -2):
+            count.add(size)
+            told.append(budget.used)
+        self.assertEqual(told, [0, 10, 10, 20, 20, 2, 0])
 
     def test_fewerBytesAreNeverRefused(self) -> None:
         count = self.budget.count("a")

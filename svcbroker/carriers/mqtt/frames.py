@@ -399,7 +399,7 @@ class Window:
 
         @param done: the events are added to those of their sources.
         """
-        runs = self._runs
+        runs, size = self._runs, 0
         for packetId in packetIds:
             run = runs.get(packetId)
             if run is None:
@@ -407,10 +407,11 @@ class Window:
             sent = run.sent[packetId - run.first]
             if sent.qos == 1:
                 del runs[packetId]
-                self._bytes.add(-sent.size)
+                size += sent.size
                 source = run.source
                 if source is not None and source.isAcknowledged:
                     done.setdefault(source, []).append(sent.message.event)
+        self._bytes.add(-size)
 
     def orphan(self, source: Source) -> Sequence[Event]:
         """
