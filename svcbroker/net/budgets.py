@@ -75,7 +75,8 @@ SHARE: Final = 4
 """One account, or one address of clients without one, may have one unsent byte in so many."""
 
 GRAIN: Final = 4096
-"""A connection tells its bytes when they have changed by so many: most come and go at once."""
+"""A connection tells what is not acknowledged when it has changed by so many bytes: most of it comes
+and goes at once."""
 
 HALF: Final = 2
 """The same of bytes that wait for their rest or for an acknowledgement."""
@@ -130,7 +131,7 @@ class Budgets:
             WorkBudget(clock),
             OutputBudget(clock, output),
             ByteBudget(input),
-            ByteBudget(windows),
+            ByteBudget(windows, grain=GRAIN),
             Strangers(clock),
             retained,
         )
@@ -652,7 +653,7 @@ class ByteBudget:
     @ivar refused: how often there was no room for more.
     """
 
-    def __init__(self, total: int, own: int | None = None, grain: int = GRAIN) -> None:
+    def __init__(self, total: int, own: int | None = None, grain: int = 1) -> None:
         """
         @param own: a half of all if it is C{None}.
         @param grain: less than so many bytes of a connection may not be counted.

@@ -355,7 +355,7 @@ class ByteTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.budget = ByteBudget(100, grain=1)
+        self.budget = ByteBudget(100)
 
     def test_anOwnerHasAHalf(self) -> None:
         """However many connections it has; another one finds room."""
