@@ -380,16 +380,21 @@ class Core:
 
     # Proofs
 
-    def proof(self, eventId: str) -> Procedure[bytes]:
+    def proof(self, eventId: str, *, trusted: int | None = None) -> Procedure[bytes]:
         """
         Get the proof of an event, to be kept and to be verified by others.
 
+        @param trusted: the height of a checkpoint that those who verify it trust: of the event's
+            block or of a later one. The proof leads to it and has no signatures.
         @return: the proof: JSON, for C{svcbroker verify} or
             L{verifyProof<svcbroker.proofs.verifyProof>}.
         """
         if self._verifier is not None:
-            return self._verifier.prove(eventId)
-        return self._requests.read("proof", {"eventId": eventId}, readDocument)
+            return self._verifier.prove(eventId, trusted)
+        fields = {"eventId": eventId}
+        if trusted is not None:
+            fields["trusted"] = str(trusted)
+        return self._requests.read("proof", fields, readDocument)
 
     def checkpoint(self, height: int | None = None) -> Procedure[CheckpointRecord]:
         """

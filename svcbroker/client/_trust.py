@@ -116,14 +116,25 @@ class Verifier:
                 proved[each.eventId] = each
         return [each for each in events if _isProved(each, proved[each.eventId])]
 
-    def prove(self, eventId: str) -> Procedure[bytes]:
+    def prove(self, eventId: str, trusted: int | None = None) -> Procedure[bytes]:
         """
-        Get the proof of an event, with signatures, and verify it.
+        Get the proof of an event, and verify it.
 
+        @param trusted: the height of the checkpoint that the proof is to lead to; C{None} for a
+            proof with signatures.
         @return: the proof: JSON.
         """
         yield from self._start()
-        data: bytes = yield from self._read("proof", eventId=eventId)
+        data: bytes
+        if trusted is not None:
+            found = yield from self._read("checkpoint", height=str(trusted))
+            with _refusing("the checkpoint is malformed"):
+                block = readCheckpoint(found)
+            yield from self._compare(self.newest, block)
+            data = yield from self._read("proof", eventId=eventId, trusted=str(block.height))
+            self._proved(data, eventId, block)
+            return data
+        data = yield from self._read("proof", eventId=eventId)
         yield from self._follows(self._proved(data, eventId))
         return data
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..files import readFile, writeNew
+from ..model import EventId
 from ._arguments import jsonOption, options
 from ._command import CommandError, Console, Exit
 from ._connection import clientCommand
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     Say what you trust: the genesis that you have kept, or a checkpoint. Without either, the
     genesis that this broker tells is used, which only shows that the broker does not contradict
     itself. svcbroker verify checks the proof again, offline.
+
+    With a checkpoint the proof leads to its block, which is the event's or a later one, and has no
+    signatures: svcbroker verify needs the same checkpoint for it.
 
     \b
     svcbroker prove 7ba3f518-1-1 --genesis genesis.json --output proof.json
@@ -65,7 +69,9 @@ def command(
             trusted.append("the genesis that this broker tells")
     except ProofInvalid as error:
         raise CommandError(f"{genesis or 'the broker'}: {error}") from None
-    proof = client.proof(event)
+    # A checkpoint before the event covers no proof: verifying any proof of the event says so.
+    isCovered = known is not None and known.height >= EventId.parse(event).height
+    proof = client.proof(event, trusted=known.height if known is not None and isCovered else None)
     if output is not None:
         writeNew(output, proof)
     try:

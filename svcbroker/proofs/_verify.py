@@ -255,4 +255,9 @@ def _leadsElsewhere(proved: ProvedEvent, checkpoint: Checkpoint) -> str:
     for block in (proved.block, proved.checkpoint):
         if block is not None and block.height == checkpoint.height:
             return f"block {block.height} has another hash than checkpoint {checkpoint}"
+    if checkpoint.height < proved.block.height:
+        return (
+            f"the checkpoint is of block {checkpoint.height}, the event is in block "
+            f"{proved.block.height}: it cannot cover it"
+        )
     return f"it does not lead to checkpoint {checkpoint}: ask for a proof that does"

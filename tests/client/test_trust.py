@@ -22,7 +22,7 @@ from svcbroker.client._requests import Requests
 from svcbroker.client._trust import Verifier
 from svcbroker.errors import BrokerError
 from svcbroker.model import EventId, topicPrefix
-from svcbroker.proofs import GenesisFields, readCheckpoint
+from svcbroker.proofs import GenesisFields, readCheckpoint, verifyProof
 from tests.archive.erasable import ErasableChain
 
 from .network import URL
@@ -104,9 +104,11 @@ class TrustTests(SynchronousTestCase):
         prover: Any = self.chain.prover
         try:
             if name == "genesis":
-                made = GenesisFields.of(self.chain.genesis)
+                made: Any = GenesisFields.of(self.chain.genesis)
             elif name == "consistency":
                 made = prover.consistency(int(fields["older"]), int(fields["newer"]))
+            elif name == "checkpoint":
+                made = {"checkpoint": str(prover.checkpoint(int(fields["height"])))}
             else:
                 trusted = fields.get("trusted")
                 eventId = EventId.parse(fields["eventId"])
@@ -192,6 +194,22 @@ class TrustTests(SynchronousTestCase):
             )
         self.chain = true
         self.assertEqual(len(self.run_(verifier.verify([eventOf(first)]))), 1)
+
+    def test_proofLeadsToTheCheckpointThatIsAskedFor(self) -> None:
+        """Without signatures, and from the checkpoint's block of the trusted log alone."""
+        first, second = (self.chain.publish(TOPIC, each)[0] for each in (b"x", b"y"))
+        verifier = self.verifier(genesis=self.genesis)
+        for height in (first.height, second.height):
+            proof = self.run_(verifier.prove(str(first), height))
+            kept = self.chain.prover.checkpoint(height)
+            self.assertIsNone(verifyProof(proof, checkpoint=kept).signed)
+        fork = self.makeChain()
+        fork.open(TOPIC)
+        fork.publish(TOPIC, b"x")
+        fork.publish(TOPIC, b"z")
+        self.run_(verifier.prove(str(second)))
+        self.chain = fork
+        self.assertRaises(NotVerified, self.run_, verifier.prove(str(first), second.height))
 
     def test_shorterLogIsRefused(self) -> None:
         """A broker whose log ends before the newest verified block proves nothing."""

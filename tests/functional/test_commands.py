@@ -128,6 +128,41 @@ class CommandTests(DaemonTestCase):
         [line] = await self.svcbroker("prove", event, wrong, code=1)
         self.assertTrue(line.startswith("NOT PROVED: "))
 
+    async def test_eventIsProvedByWhatIsTrusted(self) -> None:
+        """
+        By the genesis, by the checkpoint of its block or of a later one, and by both; C{verify}
+        agrees. A checkpoint before it cannot cover it.
+        """
+        await self.serve()
+        await self.svcbroker("topic", "open", "a")
+        ids = [(await self.svcbroker("pub", "a", text))[0] for text in ("one", "two", "three")]
+        heights = [int(each.rpartition("-")[2]) for each in ids]
+        (self.root / "genesis.json").write_text(json.dumps(await self.daemon.call("/rest/genesis")))
+        before, own, later = [
+            f"--checkpoint={record['checkpoint']}"
+            for record in [
+                await self.daemon.call("/rest/checkpoint", height=str(each)) for each in heights
+            ]
+        ]
+        genesis, proof = "--genesis=genesis.json", "proof.json"
+        for trusted in ((genesis,), (own,), (later,), (own, genesis), (later, genesis)):
+            [proved] = await self.json("prove", ids[1], *trusted, f"--output={proof}")
+            self.assertEqual((proved["eventId"], proved["content"]), (ids[1], "two"), trusted)
+            [verified] = await self.json("verify", proof, *trusted)
+            self.assertEqual((verified["proved"], verified["eventId"]), (True, ids[1]), trusted)
+            (self.root / proof).unlink()
+        reason = (
+            f"NOT PROVED: the checkpoint is of block {heights[0]}, the event is in block "
+            f"{heights[1]}: it cannot cover it"
+        )
+        for trusted in ((before,), (before, genesis)):
+            lines = await self.svcbroker("prove", ids[1], *trusted, f"--output={proof}", code=1)
+            self.assertEqual(lines, [reason])
+            self.assertEqual(await self.svcbroker("verify", proof, *trusted, code=1), [reason])
+            (self.root / proof).unlink()
+        [line] = await self.svcbroker("prove", "x", own, code=1)
+        self.assertIn("the broker refused", line)
+
     async def test_benchPublishesWhatItTells(self) -> None:
         """Over each protocol. Elsewhere than on this machine it asks before."""
         await self.serve(f"--mqtt={LOCAL}", f"--stomp={LOCAL}")
