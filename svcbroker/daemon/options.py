@@ -39,6 +39,21 @@ class ConfigOptions(usage.Options):
         self._inFile: frozenset[str] = frozenset()
         self.file: Path | None = None
 
+    def parseOptions(self, options: Any = None) -> None:
+        """
+        Parse a command line. See C{usage.Options}.
+
+        @raise SystemExit: it is wrong, and twistd's: twistd would write its usage of some 145 lines
+            before the reason. The code is that of C{svcbroker run}.
+        """
+        try:
+            super().parseOptions(options)
+        except usage.UsageError as error:
+            if self.parent is None:
+                raise
+            sys.stderr.write(f"twistd svcbroker: {error}\n")
+            raise SystemExit(2) from None
+
     def opt_config(self, path: str) -> None:
         """A TOML file with settings."""
         # twistd may go to another directory before the file is read again.
