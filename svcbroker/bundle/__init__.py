@@ -5,6 +5,7 @@ file that can be handed to somebody.
 
 from ._archive import MAX_SIZE, decodeArchive, encodeArchive
 from ._bundle import Bundle
+from ._readme import ErasureNote
 from ._timestamps import (
     MAX_STAMP,
     REQUEST_TYPE,
@@ -19,6 +20,7 @@ __all__ = [
     "MAX_STAMP",
     "REQUEST_TYPE",
     "Bundle",
+    "ErasureNote",
     "Stamp",
     "StampRefused",
     "decodeArchive",

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
+import msgspec
 from attrs import field, frozen
 from cryptography.x509 import Certificate
 
@@ -19,6 +20,7 @@ from ..chain import Malformed
 from ..proofs import ProofInvalid, WitnessedEvent, verifyWitnessed
 from ..tlog import LogProof, Policy
 from ._archive import decodeArchive, encodeArchive
+from ._readme import ErasureNote, makeReadme
 from ._timestamps import Stamp, checkStamp, stampName
 
 POLICY: Final = "policy.txt"
@@ -26,6 +28,8 @@ POLICY: Final = "policy.txt"
 PROOFS: Final = "proofs/"
 """The folder of the proofs."""
 PROOF_SUFFIX: Final = ".tlog-proof"
+ERASURES: Final = "erasures.json"
+"""The file with what the broker has said of erased events. It is there if there are any."""
 STAMP: Final = "timestamps/"
 """The folder of the time stamps (RFC 3161) of checkpoints."""
 PAGE: Final = "verify.html"
@@ -45,21 +49,31 @@ class Bundle:
     @ivar proofs: the C{tlog-proof} files of the events, by the events' ids.
     @ivar policy: the policy file that it comes with.
     @ivar timestamps: the time stamps of checkpoints, by the names that L{stampName} gives.
+    @ivar erasures: when and why events were erased, by the events' ids. It is not proved.
     """
 
     proofs: Mapping[str, bytes]
     policy: bytes
     timestamps: Mapping[str, bytes] = field(factory=dict)
+    erasures: Mapping[str, ErasureNote] = field(factory=dict)
 
     def encode(self) -> bytes:
-        """The file of the bundle, with its page."""
+        """
+        The file of the bundle, with its page and a text that says what it proves.
+
+        @raise svcbroker.proofs.ProofInvalid: a proof does not hold by the bundle's own policy.
+        """
+        found = self.verify(Policy.parse(self.policy))
+        readme = makeReadme(found, self.erasures, isStamped=bool(self.timestamps))
         files = {
             POLICY: self.policy,
             **{f"{PROOFS}{name}{PROOF_SUFFIX}": data for name, data in self.proofs.items()},
             **{f"{STAMP}{name}": data for name, data in self.timestamps.items()},
         }
+        if self.erasures:
+            files[ERASURES] = msgspec.json.encode(self.erasures, order="deterministic")
         page = makePage(files)
-        return encodeArchive({**files, PAGE: page, README: _readme(len(self.proofs))})
+        return encodeArchive({**files, PAGE: page, README: readme})
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -74,6 +88,7 @@ class Bundle:
         policy = files.pop(POLICY, None)
         if policy is None:
             raise Malformed(f"the bundle has no {POLICY}")
+        erasures = _readErasures(files.pop(ERASURES, None))
         proofs, timestamps = {}, {}
         for name, content in files.items():
             if name.startswith(PROOFS) and name.endswith(PROOF_SUFFIX):
@@ -84,7 +99,7 @@ class Bundle:
                 raise Malformed(f"the bundle has a file that is not known: {name[:80]!r}")
         if not proofs:
             raise Malformed("the bundle has no proofs")
-        return cls(proofs=proofs, policy=policy, timestamps=timestamps)
+        return cls(proofs=proofs, policy=policy, timestamps=timestamps, erasures=erasures)
 
     def verify(self, policy: Policy) -> Sequence[WitnessedEvent]:
         """
@@ -110,6 +125,20 @@ class Bundle:
         text = LogProof.decode(self.proofs[name]).checkpoint.text
         answer = self.timestamps.get(stampName(text))
         return None if answer is None else checkStamp(answer, text, roots)
+
+
+def _readErasures(data: bytes | None) -> Mapping[str, ErasureNote]:
+    """
+    What the broker has said of erased events.
+
+    @raise Malformed: it cannot be read.
+    """
+    if data is None:
+        return {}
+    try:
+        return msgspec.json.decode(data, type=dict[str, ErasureNote])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"{ERASURES}: {error}") from None
 
 
 def _verified(name: str, data: bytes, policy: Policy) -> WitnessedEvent:
@@ -151,7 +180,3 @@ def makePage(files: Mapping[str, bytes]) -> bytes:
 
 def _sourceHash(text: str) -> str:
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}"
-
-
-def _readme(count: int) -> bytes:
-    return (_HERE / "README.txt").read_text("utf-8").replace("@COUNT@", str(count)).encode()

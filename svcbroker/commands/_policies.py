@@ -44,7 +44,10 @@ def witnessedLines(witnessed: Witnessed) -> Iterator[tuple[str, str]]:
     head, count = witnessed.head, len(witnessed.cosignatures)
     yield "log", quoted(head.origin)
     yield "", f"checkpoint of size {head.size}, root {head.root.hex()}"
-    yield "", f"cosigned by {count} of the policy's witnesses"
+    if count:
+        yield "", f"cosigned by {count} of the policy's witnesses"
+    else:
+        yield "", "no witness has cosigned it: this rests on the log's own key alone"
     for each in witnessed.cosignatures:
         seen = timeText(each.until * 1000)
         yield "seen by", f"{quoted(each.witness)} not later than {seen}"

@@ -5,7 +5,7 @@ What proofs prove, in words for people and in fields for programs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import to_builtins
 
@@ -20,6 +20,9 @@ from ..proofs import (
 from ._policies import witnessedLines
 from ._words import contentText, counted, quoted, timeText
 
+if TYPE_CHECKING:
+    from ..bundle import ErasureNote
+
 Names: TypeAlias = Mapping[bytes, str]
 """The names of authors, by their public keys."""
 
@@ -29,6 +32,7 @@ _UNSIGNED = (
 )
 
 _LOGGED = "PROVED: it is in a log that the policy accepts."
+_LOGGED_BARE = "PROVED: it is in a log that the policy accepts. What it said is not proved."
 
 
 def eventFields(proved: ProvedEvent, names: Names | None = None) -> Mapping[str, Any]:
@@ -81,16 +85,22 @@ def _signedFields(proved: ProvedEvent | ProvedTopic) -> Mapping[str, Any]:
     }
 
 
-def eventLines(proved: ProvedEvent, names: Names | None = None) -> Iterator[str]:
+def eventLines(
+    proved: ProvedEvent, names: Names | None = None, erasure: ErasureNote | None = None
+) -> Iterator[str]:
     """
     What is proved of an event, for people.
 
     @param names: of authors, by their public keys.
+    @param erasure: what the broker has said of its erasure.
     """
     yield _UNSIGNED if proved.signed is None else _SIGNED
     yield factLine("event", f"{proved.eventId}, the topic's event number {proved.sequence}")
     yield factLine("topic", quoted(proved.topic))
-    yield factLine("content", _contentOf(proved))
+    if erasure is None or proved.content is not None:
+        yield factLine("content", _contentOf(proved))
+    else:
+        yield from _erasureLines(erasure)
     for name, value in sorted(proved.extensions.items()):
         yield factLine("extension", f"{quoted(name)}: {quoted(value)}")
     yield from _authorLines(proved, names)
@@ -111,6 +121,15 @@ def _contentOf(proved: ProvedEvent) -> str:
     return contentText(proved.content)
 
 
+def _erasureLines(erasure: ErasureNote) -> Iterator[str]:
+    account = (
+        f"the account {quoted(erasure.account)}" if erasure.account else "a user of the machine"
+    )
+    yield factLine("content", f"erased at {timeText(erasure.timestamp)} by {account}")
+    yield factLine("", f"for the reason: {quoted(erasure.reason)}")
+    yield factLine("", "when, by whom and why is what the broker said, and not proved")
+
+
 def _authorLines(proved: ProvedEvent, names: Names | None) -> Iterator[str]:
     author = proved.author
     if author is None:
@@ -122,9 +141,10 @@ def _authorLines(proved: ProvedEvent, names: Names | None) -> Iterator[str]:
         yield factLine("", f"the signature of this key holds; signed {when}")
     else:
         yield factLine("", f"signed {when}")
-        yield factLine(
-            "", "its signature was removed with the content; the validators had checked it"
-        )
+        checked = "nothing here shows that it held"
+        if proved.signed is not None:
+            checked = "the validators had checked it"
+        yield factLine("", f"its signature was removed with the content; {checked}")
 
 
 def _named(key: bytes, names: Names | None) -> str:
@@ -222,9 +242,17 @@ def factLine(name: str, text: str) -> str:
     return f"  {name:12} {text}"
 
 
-def witnessedEventLines(found: WitnessedEvent, names: Names | None) -> Iterator[str]:
-    _, *lines = eventLines(found.event, names)
-    yield _LOGGED
+def witnessedEventLines(
+    found: WitnessedEvent, names: Names | None, erasure: ErasureNote | None = None
+) -> Iterator[str]:
+    """
+    What is proved of an event of a transparency log, for people.
+
+    @param names: of authors, by their public keys.
+    @param erasure: what the broker has said of its erasure.
+    """
+    _, *lines = eventLines(found.event, names, erasure)
+    yield _LOGGED if found.event.content is not None else _LOGGED_BARE
     yield from lines
     for each in witnessedLines(found.witnessed):
         yield factLine(*each)

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 import click
 from attrs import evolve
 
+from ..errors import EventErased
 from ..files import readFile, writeNew
 from ._arguments import options
 from ._command import CommandError, Console, Exit
@@ -23,6 +24,7 @@ from ._words import counted
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
+    from ..bundle import ErasureNote
     from ..client import Client
 
 TSA_ROOTS: Final = click.option(
@@ -100,9 +102,11 @@ def command(
     proofs = {each: client.readLog(f"proof?eventId={quote(each, safe='')}") for each in ids}
     bundle = Bundle(proofs=proofs, policy=policyText)
     try:
-        bundle.verify(policy)
+        found = bundle.verify(policy)
     except ProofInvalid as error:
         raise CommandError(str(error), Exit.BAD) from None
+    gone = [each.event.eventId for each in found if each.event.content is None]
+    bundle = evolve(bundle, erasures=_erasuresOf(client, gone))
     if tsa is not None and trusted is not None:
         bundle = evolve(bundle, timestamps=_stamped(proofs.values(), tsa, trusted))
     data = bundle.encode()
@@ -112,6 +116,24 @@ def command(
         writeNew(output, data)
     console.warn(f"{counted(len(ids), 'event')}, {counted(len(data), 'byte')}")
     return Exit.GOOD
+
+
+def _erasuresOf(client: Client, ids: Iterable[str]) -> Mapping[str, ErasureNote]:
+    """What the broker says of events whose contents are not in their proofs."""
+    from ..bundle import ErasureNote
+
+    found = {}
+    for each in ids:
+        try:
+            client.getEvent(each)
+        except EventErased as error:
+            found[each] = ErasureNote(
+                timestamp=error.time,
+                account=error.account,
+                reason=error.reason,
+                transHash=f"0x{error.transaction.hex()}",
+            )
+    return found
 
 
 def readRoots(path: Path) -> Sequence[Certificate]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from msgspec import to_builtins
 
 from ..chain import Malformed
 from ..files import openFile
@@ -257,6 +258,7 @@ def _checkBundle(
             {
                 **eventFields(each.event, names),
                 **witnessedFields(each.witnessed),
+                "erasure": to_builtins(bundle.erasures.get(str(each.event.eventId))),
                 "timeStamp": _stampFields(stamps.get(str(each.event.eventId))),
             }
             for each in found
@@ -264,7 +266,7 @@ def _checkBundle(
         console.say(json.dumps({"proved": True, "events": told, "trusted": [trusted]}))
         return Exit.GOOD
     for each in found:
-        for line in witnessedEventLines(each, names):
+        for line in witnessedEventLines(each, names, bundle.erasures.get(each.event.eventId)):
             console.say(line)
         stamp = stamps.get(str(each.event.eventId))
         if stamp is not None:

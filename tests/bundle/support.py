@@ -12,7 +12,8 @@ from pathlib import Path
 from attrs import evolve
 from msgspec.json import encode
 
-from svcbroker.bundle import Bundle
+from svcbroker.bundle import Bundle, ErasureNote
+from svcbroker.model import EventId, topicPrefix
 from svcbroker.tlog import LogKey, WitnessKey
 from tools.signedchain import SignedChain
 
@@ -21,6 +22,14 @@ from ..tlog.support import MemoryLog
 WITNESSES = {name: WitnessKey(f"{name}.example/w", name.encode() * 32) for name in "abc"}
 TIME = 1_790_000_000
 CONTENTS = (b'{"amount": 12}', "größer\r\n</script><b>\U0001f600".encode(), bytes(range(256)), b"")
+
+
+ERASED = ErasureNote(
+    timestamp=TIME * 1000,
+    account="olga",
+    reason="request 17\nof a @WHAT@ customer",
+    transHash=f"0x{'5' * 64}",
+)
 
 
 def policyOf(key: LogKey) -> bytes:
@@ -46,18 +55,48 @@ def bundleOf(*contents: bytes) -> Bundle:
             chain.close()
 
 
+def signedBundle(*, erased: bool = False, witnessed: bool = True) -> Bundle:
+    """
+    An event that its author has signed, and one without author.
+
+    @param erased: whether the signed one was erased.
+    @param witnessed: whether witnesses have seen them, as the policy then needs.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        chain = SignedChain(Path(directory))
+        try:
+            chain.open("contracts/x")
+            sent = [
+                chain.say("contracts/x", b"signed words", author="ada"),
+                chain.say("contracts/x", b"words"),
+            ]
+            height = chain.decide(sent, erased=[0] if erased else ()).height
+            ids = [EventId(topicPrefix("contracts/x"), number, height) for number in (1, 2)]
+            made = _bundled(chain, ids, witnessed=witnessed)
+        finally:
+            chain.close()
+    return evolve(made, erasures={str(ids[0]): ERASED}) if erased else made
+
+
 def _made(chain: SignedChain, contents: Sequence[bytes]) -> Bundle:
     chain.open("contracts/x", "y")
     ids = [chain.publish("contracts/x", content)[0] for content in contents]
+    return _bundled(chain, ids)
+
+
+def _bundled(chain: SignedChain, ids: Sequence[EventId], *, witnessed: bool = True) -> Bundle:
     for _ in range(5):
         chain.decide()
     size = chain.head.height + 1
     log = MemoryLog(0, "broker.example/log/1")
     hashes = [chain.genesis.header().hash]
     log.use(hashes + [chain.prover.checkpoint(height).hash for height in range(1, size)])
-    seen = [(WITNESSES["b"], TIME), (WITNESSES["a"], TIME + 5)]
+    seen = [(WITNESSES["b"], TIME), (WITNESSES["a"], TIME + 5)] if witnessed else []
     proofs = {}
     for each in ids:
         extra = encode(chain.prover.event(each, trusted=each.height))
         proofs[str(each)] = evolve(log.proof(each.height, size, *seen), extra=extra).encode()
-    return Bundle(proofs=proofs, policy=policyOf(log.key))
+    policy = policyOf(log.key)
+    if not witnessed:
+        policy = f"log {log.key.verifier.text}\nquorum none\n".encode()
+    return Bundle(proofs=proofs, policy=policy)

@@ -19,7 +19,7 @@ from svcbroker.chain import Malformed
 from svcbroker.proofs import ProofInvalid
 from svcbroker.tlog import Policy
 
-from .support import CONTENTS, TIME, bundle
+from .support import CONTENTS, TIME, bundle, signedBundle
 
 MUTATIONS = 500
 
@@ -122,6 +122,58 @@ class BundleTests(SynchronousTestCase):
         for _ in range(MUTATIONS):
             with self.assertRaises(Malformed):
                 Bundle.decode(mutated(data, dice))
+
+    def readme(self, made: Bundle) -> str:
+        """The README.txt of a bundle, in one line."""
+        text = decodeArchive(made.encode())["README.txt"].decode()
+        self.assertLessEqual(max(map(len, text.splitlines())), 82)
+        return " ".join(text.split())
+
+    def test_readmeSaysWhoHasSigned(self) -> None:
+        """It names the witnesses, and says what has no author."""
+        text = self.readme(bundle())
+        for words in (
+            "2 witnesses (a, b) have signed the state of the log",
+            "what each of the 4 events says, to the byte",
+            "who published each of the 4 events: no author has signed them",
+        ):
+            self.assertIn(words, text)
+        for words in ("author's key", "erased", "timestamps/", "time stamps"):
+            self.assertNotIn(words, text)
+        text = self.readme(signedBundle())
+        self.assertIn("that 1 of the 2 events was signed by the holder of the author's key", text)
+
+    def test_readmeSaysWhatRestsOnTheKeyOfTheLog(self) -> None:
+        """Without witnesses it speaks of none."""
+        text = self.readme(signedBundle(witnessed=False))
+        self.assertIn("No witness has signed the state of the log", text)
+        self.assertIn("is in a log that the holder of the log's key has signed", text)
+        self.assertNotIn("witnesses", text)
+
+    def test_readmeSaysWhatIsStamped(self) -> None:
+        """Time stamps are mentioned where there are some."""
+        text = self.readme(evolve(bundle(), timestamps={"x.tsr": b""}))
+        self.assertIn("by the time stamps of an authority", text)
+        self.assertIn("timestamps/ time stamps", text)
+
+    def test_erasuresAreTold(self) -> None:
+        """By whom, when, why and that the broker said so; they are read again."""
+        made = signedBundle(erased=True)
+        text = self.readme(made)
+        for words in (
+            "what 1 of the 2 events says, to the byte",
+            'erased on 2026-09-21 14:13:20 UTC by the account "olga".',
+            'Reason: "request 17\\nof a @WHAT@ customer". The log\'s broker says so',
+            "cannot be checked any more",
+        ):
+            self.assertIn(words, text)
+        self.assertEqual(Bundle.decode(made.encode()), made)
+        files = decodeArchive(made.encode())
+        with self.assertRaisesRegex(Malformed, "erasures.json"):
+            Bundle.decode(encodeArchive({**files, "erasures.json": b"[]"}))
+        unknown = self.readme(evolve(made, erasures={}))
+        self.assertIn("not here: it was erased, or left out of the proof.", unknown)
+        self.assertNotIn("erasures.json", unknown)
 
     def test_pageAllowsItsOwnScriptOnly(self) -> None:
         """The policy of the page names the hashes of its script and its style, and no source."""

@@ -4,8 +4,11 @@ C{svcbroker bundle} and C{verify}, against a real daemon.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+
+from svcbroker.bundle import decodeArchive
 
 from .daemon import DaemonTestCase
 
@@ -57,3 +60,40 @@ class BundleTests(DaemonTestCase):
         self.assertIn('"proved": false', output)
         code, _, errors = await self.outcomeOf("verify", "case.zip", "--chain=" + "0" * 64)
         self.assertEqual((code, errors.count("\n")), (2, 1))
+
+    async def test_erasureIsToldWithTheProof(self) -> None:
+        """Of an erased event the bundle has when and why, and no content is called proved."""
+        daemon = await self.start(ledger="pbft")
+        where = f"--url={daemon.base}"
+        await daemon.call("/rest/open", topic="contracts/x")
+        ids = []
+        await self.outcomeOf("keygen", "key.pem")
+        for content in ("one", "two"):
+            _, output, errors = await self.outcomeOf(
+                *("pub", "contracts/x", content, "--sign=key.pem", where)
+            )
+            self.assertEqual(errors, "")
+            ids.append(output.strip())
+        code, _, errors = await self.outcomeOf(
+            *("erase", str(self.dataDir), "--reason=request 17", ids[0])
+        )
+        self.assertEqual(code, 0, errors)
+        code, _, errors = await self.outcomeOf("bundle", *ids, where, "--output=case.zip")
+        self.assertEqual(code, 0, errors)
+        readme = decodeArchive((self.root / "case.zip").read_bytes())["README.txt"].decode()
+        self.assertIn('Reason: "request 17"', " ".join(readme.split()))
+        code, output, errors = await self.outcomeOf("verify", "case.zip")
+        self.assertEqual(code, 0, output + errors)
+        words = " ".join(output.split())
+        self.assertEqual(words.count("the policy accepts. What it said is not proved."), 1)
+        for told in (
+            "by a user of the machine for the reason: request 17 when, by whom and why is what",
+            "its signature was removed with the content; nothing here shows that it held",
+            "no witness has cosigned it: this rests on the log's own key alone",
+        ):
+            self.assertIn(told, words)
+        _, output, _ = await self.outcomeOf("verify", "case.zip", "--json")
+        events = {each["eventId"]: each for each in json.loads(output)["events"]}
+        self.assertEqual(events[ids[0]]["erasure"]["reason"], "request 17")
+        self.assertNotIn("content", events[ids[0]])
+        self.assertEqual((events[ids[1]]["erasure"], events[ids[1]]["content"]), (None, "two"))

@@ -13,11 +13,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.bundle import decodeArchive
+from svcbroker.bundle import Bundle, decodeArchive
 from tests.functional.daemon import DaemonTestCase
 from tests.needed import neededProgram
+from tools.signedchain import publicKeyOf
 
-from ..bundle.support import CONTENTS, bundle, bundleOf
+from ..bundle.support import CONTENTS, bundle, bundleOf, signedBundle
 from ..bundle.test_bundle import MUTATIONS, mutated
 from .chromium import Chromium
 from .node import nodeModules
@@ -77,15 +78,55 @@ class PageTests(DaemonTestCase):
     The page of a bundle, opened as a file.
     """
 
-    async def open(self) -> None:
-        """Open it."""
+    async def open(self, made: Bundle | None = None) -> None:
+        """Open that of a bundle."""
         self.browser = Chromium()
         await self.browser.start(self.root / "profile")
         self.addCleanup(self.browser.stop)
-        self.data = bundle().encode()
+        self.data = (made or bundle()).encode()
         page = self.root / "verify.html"
         page.write_bytes(decodeArchive(self.data)["verify.html"])
         await self.browser.open(page.as_uri())
+
+    async def said(self, made: Bundle, verdict: str) -> str:
+        """What the page of a bundle shows."""
+        await self.open(made)
+        await self.browser.waitForText(verdict)
+        self.assertEqual(self.browser.problems, [])
+        shown: str = await self.browser.evaluate("document.body.innerText")
+        self.assertNotIn("undefined", shown)
+        return " ".join(shown.split())
+
+    async def test_authorIsNamed(self) -> None:
+        """A signed event has the key and the time of signing; of another nobody is named."""
+        verdict = "All 2 events are proved, if the keys below are the right ones."
+        shown = await self.said(signedBundle(), verdict)
+        self.assertIn(f"Signed by key {publicKeyOf('ada').hex()}, at 2023-11-14T", shown)
+        self.assertIn("Signed by nobody: no author has signed this event", shown)
+        self.assertIn("those that the log and its witnesses publish", shown)
+        self.assertNotIn("No witness", shown)
+
+    async def test_erasedEventIsProvedWithoutItsContent(self) -> None:
+        """It is shown when, by whom and why it was erased, and what is still proved."""
+        verdict = "All 2 events are proved, 1 of them without content, if the keys below are"
+        shown = await self.said(signedBundle(erased=True), verdict)
+        for words in (
+            'Content erased at 2026-09-21T14:13:20.000Z by the account "olga"',
+            "Reason request 17 of a @WHAT@ customer",
+            "Not proved when, by whom and why it was erased: the broker said so",
+            "block and public extensions, and the key of its author",
+            f"Author named key {publicKeyOf('ada').hex()}",
+            "the signature was removed with the content, and is not checked here",
+        ):
+            self.assertIn(words, shown)
+        self.assertNotIn("0 bytes", shown)
+
+    async def test_missingWitnessesAreTold(self) -> None:
+        """Without witnesses all rests on the key of the log."""
+        verdict = "No witness has seen any of them: this rests on the log's own key alone."
+        shown = await self.said(signedBundle(witnessed=False), verdict)
+        self.assertIn("those that the log publishes", shown)
+        self.assertIn("none: the policy needs no witness", shown)
 
     async def choose(self, data: bytes) -> None:
         """Choose a file in the page."""

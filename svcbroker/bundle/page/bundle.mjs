@@ -6,6 +6,7 @@ import { parsePolicy, verifyLogProof } from "./verify-log.mjs";
 const MANIFEST = "manifest.json";
 const POLICY = "policy.txt";
 const PROOFS = "proofs/";
+const ERASURES = "erasures.json"; // what the broker has said of erased events
 const TIME = [0, 0, 33, 0]; // 1 January 1980
 
 function fromBase64(value) {
@@ -84,13 +85,14 @@ async function decodeArchive(bytes) {
 
 async function verifyFiles(files, policyText) {
   const policy = await parsePolicy(policyText);
+  const said = Object.hasOwn(files, ERASURES) ? JSON.parse(new TextDecoder().decode(files[ERASURES])) : {};
   const results = [];
   for (const name of Object.keys(files).filter((each) => each.startsWith(PROOFS)).sort()) {
     const id = name.slice(PROOFS.length).replace(/\.tlog-proof$/, "");
     try {
       const result = await verifyLogProof(files[name], policy);
       need(result.event.eventId === id, "the proof is of another event");
-      results.push({ id, ...result });
+      results.push({ id, ...result, erasure: Object.hasOwn(said, id) ? said[id] : null });
     } catch (error) {
       const isOld = error.name === "NotSupportedError";
       results.push({ id, error: isOld ? "this browser cannot verify Ed25519 signatures" : error.message });
@@ -117,10 +119,42 @@ function element(name, properties, ...children) {
   return made;
 }
 
+function timeText(milliseconds) {
+  const time = new Date(milliseconds);
+  return Number.isNaN(time.getTime()) ? `${milliseconds} milliseconds after 1970` : time.toISOString();
+}
+
+// Whether the proof does not have what the event said.
+const isBare = ({ event }) => "commitment" in event;
+
 function shownContent(event) {
+  const bytes = event.content === undefined ? fromBase64(event.contentBase64) : join(event.content);
+  if (!bytes.length) return "empty: 0 bytes";
   if (event.content !== undefined) return event.content;
-  const bytes = fromBase64(event.contentBase64 ?? "");
   return `${bytes.length} bytes that are no text:\n${toHex(bytes)}`;
+}
+
+function contentLines({ event, erasure }) {
+  if (!isBare({ event })) {
+    return [["Content", element("pre", { tabIndex: 0, textContent: shownContent(event) })]];
+  }
+  const still = "that there was such an event: its topic, number, block and public extensions";
+  const proved = ["Still proved", `${still}${"author" in event ? ", and the key of its author" : ""}`];
+  if (!erasure) return [["Content", "not here: it was erased, or left out of the proof"], proved];
+  const by = erasure.account ? `the account "${erasure.account}"` : "a user of the broker's machine";
+  return [
+    ["Content", `erased at ${timeText(erasure.timestamp)} by ${by}`],
+    ["Reason", erasure.reason],
+    ["Not proved", "when, by whom and why it was erased: the broker said so"],
+    proved,
+  ];
+}
+
+function authorText(event) {
+  if (!("author" in event)) return "nobody: no author has signed this event";
+  const signed = `key ${event.author}, at ${timeText(event.signedAt)} by the author's clock`;
+  return isBare({ event })
+    ? `${signed}; the signature was removed with the content, and is not checked here` : signed;
 }
 
 function lines(pairs) {
@@ -131,22 +165,23 @@ function lines(pairs) {
   return list;
 }
 
-function article({ id, error, event, block, checkpoint }) {
+function article({ id, error, event, erasure, block, checkpoint }) {
   if (error) {
     return element("article", { className: "bad" }, element("h3", { textContent: id }),
       element("p", { textContent: `NOT PROVED: ${error}` }));
   }
+  // Witnesses count whole seconds.
   const times = checkpoint.witnesses.map(({ name, time }) =>
-    `${name}: not later than ${new Date((time + 1) * 1000).toISOString()}`);
+    `${name}: not later than ${timeText((time + 1) * 1000)}`);
   const extensions = Object.entries(event.extensions ?? {}).map(([name, value]) => `${name}: ${value}`);
   return element("article", {}, element("h3", { textContent: event.topicName }), lines([
     ["Event", event.eventId],
-    ["Content", element("pre", { tabIndex: 0, textContent: shownContent(event) })],
+    ...contentLines({ event, erasure }),
     ...(extensions.length ? [["Extensions", extensions.join(", ")]] : []),
-    ...(event.author ? [["Signed by", event.author.key]] : []),
+    ["author" in event && isBare({ event }) ? "Author named" : "Signed by", authorText(event)],
     ["Seen by witnesses", times.length ? element("span", {}, ...times.flatMap((each, at) =>
       (at ? [element("br"), each] : [each]))) : "none: the policy needs no witness"],
-    ["Block", `${block.height}, of ${new Date(block.timestamp).toISOString()} by the broker's clock`],
+    ["Block", `${block.height}, of ${timeText(block.timestamp)} by the broker's clock`],
     ["Log", checkpoint.origin],
   ]));
 }
@@ -158,16 +193,27 @@ function show(verdict, isGood, results = []) {
   document.getElementById("events").replaceChildren(...results.map(article));
 }
 
-async function showResults(results) {
+// What is said of proofs that all hold.
+function verdictOf(results) {
+  const { length } = results;
+  const bare = results.filter(isBare).length;
+  const unseen = results.filter(({ checkpoint }) => !checkpoint.witnesses.length).length;
+  const some = (count) => (length === 1 ? "it" : count === length ? "any of them" : `${count} of them`);
+  const proved = length === 1 ? "The event is proved" : `All ${length} events are proved`;
+  const without = length === 1 ? ", without its content"
+    : `, ${bare === length ? "all" : bare} of them without content`;
+  return `${proved}${bare ? without : ""}, if the keys below are the right ones.${
+    unseen ? ` No witness has seen ${some(unseen)}: this rests on the log's own key alone.` : ""}`;
+}
+
+function showResults(results) {
   const bad = results.filter((each) => each.error).length;
-  const count = results.length === 1 ? "The event is" : `All ${results.length} events are`;
-  show(bad ? `NOT PROVED: ${bad} of ${results.length}` : `${count} proved, if the keys below are the right ones.`,
-    !bad, results);
+  show(bad ? `NOT PROVED: ${bad} of ${results.length}` : verdictOf(results), !bad, results);
 }
 
 async function trying(work) {
   try {
-    await showResults(await work());
+    showResults(await work());
   } catch (error) {
     show(`NOT PROVED: ${error.message}`, false);
   }
@@ -179,24 +225,32 @@ function startPage() {
     Object.entries(encoded).map(([name, value]) => [name, fromBase64(value)]));
   const policy = document.getElementById("policy");
   const said = document.getElementById("origin");
-  const stamped = Object.keys(files).some((each) => each.startsWith("timestamps/"));
-  document.getElementById("stamps").hidden = !stamped;
-  const verifyThese = () => trying(() => verifyFiles(files, policy.value));
+  const verifyThese = () => {
+    const stamped = Object.keys(files).some((each) => each.startsWith("timestamps/"));
+    document.getElementById("stamps").hidden = !stamped;
+    return trying(() => verifyFiles(files, policy.value));
+  };
   if (Object.hasOwn(files, POLICY)) {
     policy.value = new TextDecoder().decode(files[POLICY]);
-    said.textContent = "These keys came with the proofs. Compare them with those that the log and its "
-      + "witnesses publish, or paste a policy of your own.";
+    const those = /^\s*witness\s/m.test(policy.value) ? "the log and its witnesses publish" : "the log publishes";
+    said.textContent = `These keys came with the proofs. Compare them with those that ${those}, `
+      + "or paste a policy of your own.";
     verifyThese();
   } else {
     said.textContent = "Paste the policy that you trust.";
     show("Choose a bundle below.", true);
   }
   document.getElementById("again").addEventListener("click", verifyThese);
-  document.getElementById("file").addEventListener("change", (event) => trying(async () => {
-    files = await decodeArchive(new Uint8Array(await event.target.files[0].arrayBuffer()));
+  document.getElementById("file").addEventListener("change", async (event) => {
+    try {
+      files = await decodeArchive(new Uint8Array(await event.target.files[0].arrayBuffer()));
+    } catch (error) {
+      show(`NOT PROVED: ${error.message}`, false);
+      return;
+    }
     if (!policy.value) policy.value = new TextDecoder().decode(files[POLICY]);
-    return verifyFiles(files, policy.value);
-  }));
+    verifyThese();
+  });
 }
 
 if (globalThis.document) startPage();
