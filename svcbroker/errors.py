@@ -186,6 +186,9 @@ class EventErased(BrokerError):
     An event whose content was erased.
 
     @ivar topic: its topic.
+    @ivar first: the sequence number of the first of the consecutive events of the topic that were
+        erased with it; 0 where that is not known.
+    @ivar last: that of the last of them.
     @ivar time: the time of the block that erased it, in milliseconds since the epoch.
     @ivar account: the account of the operator who asked for it; may be empty.
     @ivar reason: why, as the operator said.
@@ -199,6 +202,8 @@ class EventErased(BrokerError):
         message: str | None = None,
         *,
         topic: str = "",
+        first: int = 0,
+        last: int = 0,
         time: int = 0,
         account: str = "",
         reason: str = "",
@@ -206,6 +211,8 @@ class EventErased(BrokerError):
     ) -> None:
         super().__init__(message)
         self.topic = topic
+        self.first = first
+        self.last = last
         self.time = time
         self.account = account
         self.reason = reason

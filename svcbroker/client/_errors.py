@@ -74,12 +74,18 @@ _HEX: Final = Meta(pattern=r"^0x([0-9a-f]{2})*\Z")
 
 
 class Erasure(Struct):
-    """When and why an event was erased, as the interface writes it."""
+    """
+    When and why an event was erased, as the interface writes it. A broker of before does not tell
+    which events were erased with it.
+    """
 
     timestamp: int
     account: str
     reason: str
     transHash: Annotated[str, _HEX]
+    topic: str = ""
+    first: int = 0
+    last: int = 0
 
 
 def errorOf(
@@ -95,6 +101,9 @@ def errorOf(
     if code == EventErased.code and erasure is not None:
         return EventErased(
             message,
+            topic=erasure.topic,
+            first=erasure.first,
+            last=erasure.last,
             time=erasure.timestamp,
             account=erasure.account,
             reason=erasure.reason,

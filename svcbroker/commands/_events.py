@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..errors import BrokerError, EventErased
 from ._arguments import jsonOption
 from ._command import CommandError, Console, didYouMean
-from ._words import quoted, timeText
+from ._words import erasedText, quoted, timeText
 
 if TYPE_CHECKING:
-    from ..client import Event
+    from ..client import Client, Event
 
 Format = Callable[["Event"], str]
 """Makes the text of an event, without the end of its line."""
@@ -36,6 +37,8 @@ _FIELDS: Final[dict[str, Format]] = {
 }
 _NAME: Final = re.compile(r"\{([A-Za-z0-9-]+)\}")
 _ESCAPES: Final = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
+_TOPICS: Final = 1000
+"""The most topics of which an erasure is remembered."""
 _DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -45,16 +48,58 @@ FORMAT_OPTIONS: Final = (
         "--template",
         metavar="TEXT",
         help=r"Show each event so: '{topic} {content}\n'; beside these there are eventId, base64, "
-        "sequence, height, timestamp, time, author, and the names of extensions. A template is "
-        "followed by the end of the line.",
+        "sequence, height, timestamp, time, author, erased (when, by whom and why; empty of an "
+        "event that is not), and the names of extensions. A template is followed by the end of the "
+        "line.",
+    ),
+    click.option(
+        "--erased",
+        type=click.Choice(["show", "hide"]),
+        default="show",
+        show_default=True,
+        help="Whether erased events are shown, which have no content.",
     ),
 )
 
 
-def formatOf(asJson: bool, template: str | None) -> Format:
+class Erasures:
+    """
+    Asks the broker when, by whom and why events were erased. Of the consecutive events of a topic
+    that were erased together, it asks for the first one only.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._found: dict[str, EventErased] = {}
+
+    def describe(self, event: Event) -> str:
+        """
+        The erasure of an event in words; empty of an event that was not erased. Where the broker
+        does not tell about it, C{erased} alone.
+        """
+        if not event.erased:
+            return ""
+        found = self._found.get(event.topic)
+        if found is None or not found.first <= event.sequence <= found.last:
+            try:
+                self._client.getEvent(event.eventId)
+                return erasedText(0, "", "")
+            except EventErased as error:
+                found = error
+            except BrokerError:
+                # The line of the event matters more than the reason.
+                return erasedText(0, "", "")
+            if len(self._found) >= _TOPICS:
+                self._found.clear()
+            self._found[event.topic] = found
+        return erasedText(found.time, found.account, found.reason)
+
+
+def formatOf(asJson: bool, template: str | None, erasures: Erasures) -> Format:
     """
     How events are shown.
 
+    @param erasures: tells about those that were erased.
     @raise CommandError: the template has an unknown field.
     """
     if asJson and template is not None:
@@ -62,16 +107,17 @@ def formatOf(asJson: bool, template: str | None) -> Format:
     if asJson:
         return jsonText
     if template is None:
-        return lineText
+        return lambda event: lineText(event, erasures.describe(event))
+    fields: dict[str, Format] = {**_FIELDS, "erased": erasures.describe}
     for name in _NAME.findall(template):
-        if name not in _FIELDS and not name.startswith("svc-"):
-            hint = didYouMean(name, list(_FIELDS))
+        if name not in fields and not name.startswith("svc-"):
+            hint = didYouMean(name, list(fields))
             raise CommandError(f"--template: there is no field {name!r}{hint}")
     text = re.sub(r"\\[nt\\]", lambda found: _ESCAPES[found[0]], template)
 
     def fill(event: Event) -> str:
         def value(found: re.Match[str]) -> str:
-            known = _FIELDS.get(found[1])
+            known = fields.get(found[1])
             return event.extensions.get(found[1], "") if known is None else known(event)
 
         return _NAME.sub(value, text)
@@ -93,10 +139,14 @@ def jsonText(event: Event) -> str:
     return msgspec.json.encode(known).decode("utf-8")
 
 
-def lineText(event: Event) -> str:
-    """An event in a line for people."""
+def lineText(event: Event, erasure: str) -> str:
+    """
+    An event in a line for people.
+
+    @param erasure: what stands in the place of an erased content; empty where there is a content.
+    """
     try:
-        content = quoted(event.content.decode("utf-8"))
+        content = erasure or quoted(event.content.decode("utf-8"))
     except UnicodeDecodeError:
         content = f"binary, {len(event.content)} bytes"
     words = [event.eventId, quoted(event.topic), content]

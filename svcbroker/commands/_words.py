@@ -46,6 +46,22 @@ def timeText(milliseconds: int) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03} UTC"
 
 
+def erasedText(time: int, account: str, reason: str) -> str:
+    """
+    An erasure: its day in UTC, the account and the reason, as far as they are known.
+
+    @param time: milliseconds since the epoch; 0 where it is not known.
+    """
+    text = "erased"
+    if time:
+        # A time that no calendar has is a number of milliseconds.
+        shown = timeText(time)
+        text += f" {shown.partition(' ')[0] if shown.endswith(' UTC') else f'at {shown}'}"
+    if account:
+        text += f" by {quoted(account)}"
+    return f"{text}: {quoted(reason)}" if reason else text
+
+
 def counted(count: int, noun: str) -> str:
     """So many of something."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -11,7 +11,7 @@ import click
 from ._arguments import Whole, options
 from ._command import Console, Exit
 from ._connection import clientCommand
-from ._events import FORMAT_OPTIONS, beginning, formatOf
+from ._events import FORMAT_OPTIONS, Erasures, beginning, formatOf
 from ._progress import counted, progressBar
 from .sub import FROM, SINCE, TAG
 
@@ -50,11 +50,19 @@ def command(
     reverse: bool,
     asJson: bool,
     template: str | None,
+    erased: str,
 ) -> int:
     """Read, and show each event."""
     after = beginning(offset, since, "OFFSET_LAST" if reverse else "OFFSET_FIRST")
-    format = formatOf(asJson, template)
-    events = client.events(pattern, after=after, limit=limit, tag=tag, reverse=reverse)
+    format = formatOf(asJson, template, Erasures(client))
+    events = client.events(
+        pattern,
+        after=after,
+        limit=limit,
+        tag=tag,
+        reverse=reverse,
+        tombstones=erased == "show",
+    )
     with progressBar(console, "reading", "events", isResultShown=True) as report:
         for event in counted(events, report, limit):
             console.say(format(event))

@@ -13,7 +13,7 @@ import click
 from ._arguments import Decimal, options
 from ._command import Console, Exit
 from ._connection import clientCommand
-from ._events import FORMAT_OPTIONS, beginning, formatOf, show
+from ._events import FORMAT_OPTIONS, Erasures, beginning, formatOf, show
 from ._progress import counted, progressBar
 from .sub import COUNT, FROM, SINCE, TAG
 
@@ -58,11 +58,12 @@ def command(
     speed: float,
     asJson: bool,
     template: str | None,
+    erased: str,
 ) -> int:
     """Read, wait, and show each event."""
     after = beginning(offset, since, "OFFSET_FIRST")
-    format = formatOf(asJson, template)
-    events = client.events(pattern, after=after, tag=tag)
+    format = formatOf(asJson, template, Erasures(client))
+    events = client.events(pattern, after=after, tag=tag, tombstones=erased == "show")
     shown = paced(events, speed, time.monotonic, time.sleep)
     with progressBar(console, "replaying", "events", isResultShown=True) as report:
         show(counted(shown, report, count), format, console, count)

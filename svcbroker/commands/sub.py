@@ -11,7 +11,7 @@ import click
 from ._arguments import Whole, options
 from ._command import Console, Exit
 from ._connection import clientCommand
-from ._events import FORMAT_OPTIONS, beginning, formatOf, show
+from ._events import FORMAT_OPTIONS, Erasures, beginning, formatOf, show
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -54,11 +54,13 @@ def command(
     count: int | None,
     asJson: bool,
     template: str | None,
+    erased: str,
 ) -> int:
     """Follow, and show each event."""
     after = beginning(offset, since, "OFFSET_LAST")
-    format = formatOf(asJson, template)
+    format = formatOf(asJson, template, Erasures(client))
     # To follow has no end, also where no broker has ever answered.
     next(client.events(pattern, after="OFFSET_LAST", limit=1), None)
-    show(client.follow(pattern, after=after, tag=tag), format, console, count)
+    events = client.follow(pattern, after=after, tag=tag, tombstones=erased == "show")
+    show(events, format, console, count)
     return Exit.GOOD

@@ -11,7 +11,7 @@ import click
 from ._arguments import Whole, options
 from ._command import Console, Exit
 from ._connection import clientCommand
-from ._events import FORMAT_OPTIONS, formatOf, show
+from ._events import FORMAT_OPTIONS, Erasures, formatOf, show
 from .sub import COUNT, TAG
 
 if TYPE_CHECKING:
@@ -52,15 +52,19 @@ def command(
     count: int | None,
     asJson: bool,
     template: str | None,
+    erased: str,
 ) -> int:
     """Read backwards, and follow from there."""
-    format = formatOf(asJson, template)
-    stored = list(client.events(pattern, after="OFFSET_LAST", limit=last, tag=tag, reverse=True))[
-        ::-1
-    ]
+    format = formatOf(asJson, template, Erasures(client))
+    isShown = erased == "show"
+    newest = client.events(
+        pattern, after="OFFSET_LAST", limit=last, tag=tag, reverse=True, tombstones=isShown
+    )
+    stored = list(newest)[::-1]
     shown = show(stored, format, console, count)
     if count is None or shown < count:
         after = stored[-1].eventId if stored else "OFFSET_FIRST"
         left = None if count is None else count - shown
-        show(client.follow(pattern, after=after, tag=tag), format, console, left)
+        events = client.follow(pattern, after=after, tag=tag, tombstones=isShown)
+        show(events, format, console, left)
     return Exit.GOOD

@@ -104,7 +104,7 @@ class ChainReader:
             erasure = self._erasures.check(erased)
             if isRemoved and (transaction.content or transaction.seal):
                 raise Malformed(f"event {eventId} is erased, and still has its content")
-            raise erasedError(erasure.header, erasure.transaction)
+            raise erasedError(erasure.header, erasure.transaction, erased)
         if transaction.isErased:
             raise Malformed(f"event {eventId} has no content, and nothing has erased it")
         return eventOf(transaction, eventId, 0)

@@ -12,6 +12,7 @@ from ..chain import (
     SALT_SIZE,
     ChainState,
     Claims,
+    ErasedRange,
     Erasure,
     Header,
     Kind,
@@ -313,16 +314,19 @@ def eventOf(transaction: Transaction, eventId: EventId, index: int) -> Event:
     )
 
 
-def erasedError(header: Header, transaction: Transaction) -> EventErased:
+def erasedError(header: Header, transaction: Transaction, erased: ErasedRange) -> EventErased:
     """
     The error for an event whose content was erased.
 
     @param header: that of the block with the erasure.
     @param transaction: the erasure.
+    @param erased: the events that the event is among.
     """
     erasure = Erasure.decode(transaction.content)
     return EventErased(
         topic=transaction.topic,
+        first=erased.first,
+        last=erased.last,
         time=header.timestamp,
         account=erasure.account,
         reason=erasure.reason,

@@ -208,7 +208,7 @@ class MemoryLedger:
             erased = self._keys.erasure(index, event.eventId.sequence)
             assert erased is not None
             block = self._blocks[erased.height - 1]
-            raise erasedError(block.header, block.transactions[erased.position])
+            raise erasedError(block.header, block.transactions[erased.position], erased)
         return event
 
     def mayHold(self, height: int, extension: str) -> Deferred[bool]:

@@ -36,13 +36,17 @@ class Erasure(Struct, frozen=True):
     """
     When and why the content of an event was erased: the time of the block, in milliseconds since
     the epoch, the account of the operator who asked for it, the reason, and the hash of the
-    transaction.
+    transaction. Where the ledger tells it, there are the event's topic, and the sequence numbers of
+    the first and the last of the consecutive events that were erased with it.
     """
 
     timestamp: int
     account: str
     reason: str
     transHash: str
+    topic: str | UnsetType = UNSET
+    first: int | UnsetType = UNSET
+    last: int | UnsetType = UNSET
 
 
 class ErrorRecord(Struct, frozen=True):
@@ -60,7 +64,15 @@ def erasureOf(error: BrokerError) -> Erasure | UnsetType:
     """When and why the content of an event was erased, where the error tells that."""
     if not isinstance(error, EventErased):
         return UNSET
-    return Erasure(error.time, error.account, error.reason, f"0x{error.transaction.hex()}")
+    return Erasure(
+        error.time,
+        error.account,
+        error.reason,
+        f"0x{error.transaction.hex()}",
+        error.topic or UNSET,
+        error.first or UNSET,
+        error.last or UNSET,
+    )
 
 
 class Incidents:

@@ -633,10 +633,12 @@ class OptionTests(SynchronousTestCase):
                 (type(error), error.code, error.message), (each, each.code, told.message)
             )
             self.assertEqual(vars(error), vars(told))
-        erasure = Erasure(timestamp=5, account="ann", reason="why", transHash="0x0102")
-        erased = errorOf(EventErased.code, "gone", erasure=erasure)
-        told = EventErased("gone", time=5, account="ann", reason="why", transaction=b"\1\2")
-        self.assertEqual(vars(erased), vars(told))
+        facts: dict[str, Any] = {"account": "ann", "reason": "why"}
+        for more in {}, {"topic": "a", "first": 1, "last": 4}:
+            erasure = Erasure(timestamp=5, transHash="0x0102", **{**facts, **more})
+            erased = errorOf(EventErased.code, "gone", erasure=erasure)
+            told = EventErased("gone", time=5, transaction=b"\1\2", **{**facts, **more})
+            self.assertEqual(vars(erased), vars(told))
         unknown = errorOf(100999, "new")
         self.assertEqual((type(unknown), unknown.code), (BrokerError, 100999))
         self.assertEqual(BrokerError.code, 200203)

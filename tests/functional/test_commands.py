@@ -82,6 +82,44 @@ class CommandTests(DaemonTestCase):
         self.assertIn(f"UTC  {second}  b/c  binary, 3 bytes", people)
         self.assertEqual(await self.svcbroker("get", first, "--content"), ["21.5"])
 
+    async def test_erasedEventsHaveTheirLine(self) -> None:
+        """In all commands that read, where they count as others do."""
+        await self.serve()
+        await self.svcbroker("topic", "open", "a")
+        ids = [
+            (await self.svcbroker("pub", "a", content, "--ext", "unit=C"))[0] for content in "xyz"
+        ]
+        await self.svcbroker("erase", str(self.dataDir), "--reason", "request 17", *ids[:2])
+        events = await self.svcbroker("events", "a")
+        for line, id in zip(events[:2], ids[:2], strict=True):
+            self.assertRegex(
+                line, rf"^\S+ \S+ UTC  {id}  a  erased [0-9-]{{10}}: request 17  svc-unit=C$"
+            )
+            self.assertEqual(await self.svcbroker("get", id), [line])
+        self.assertIn(f"{ids[2]}  a  z", events[2])
+        for command in (
+            ("events", "a", "--limit=3"),
+            ("replay", "a", "--speed=99"),
+            ("sub", "a", "--from=OFFSET_FIRST", "--count=3"),
+            ("tail", "a", "--count=3"),
+            ("tail", "a", "-n3", "--count=3"),
+        ):
+            self.assertEqual(await self.svcbroker(*command), events, command)
+            if command[0] != "replay":
+                hidden = await self.svcbroker(
+                    *(each.replace("count=3", "count=1") for each in command), "--erased=hide"
+                )
+                self.assertEqual(hidden, events[2:], command)
+        page = await self.daemon.call("/rest/events", topic="a", erased="tombstone")
+        self.assertEqual(await self.json("events", "a"), page["events"])
+        template = "--template={sequence}|{content}|{erased}"
+        shown = await self.svcbroker("events", "a", template)
+        self.assertRegex(shown[0], r"^1\|\|erased \S+: request 17$")
+        self.assertEqual(shown[2], "3|z|")
+        for option in "--erased=hide", "--content":
+            [line] = await self.svcbroker("get", ids[0], option, code=1)
+            self.assertIn("100305", line)
+
     async def test_linesArePublishedOnce(self) -> None:
         """Standard input that is published again with its key gives the same events."""
         await self.serve()

@@ -73,6 +73,7 @@ class EventTests(FollowTestCase):
         self.assertEqual((erased["account"], erased["reason"]), ("op", "asked for"))
         self.assertEqual(erased["transHash"], f"0x{self.receipt.transactionHash.hex()}")
         self.assertGreater(erased["timestamp"], 0)
+        self.assertEqual((erased["topic"], erased["first"], erased["last"]), ("a", 3, 3))
         error = self.client.rpc("getEvent", [str(self.ids[2])])["error"]
         self.assertEqual((error["code"], error["message"]), (-32025, message))
         self.assertEqual((error["data"]["code"], error["data"]["erased"]), (100305, erased))
