@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,35 @@ class PagesTests(ConsoleTestCase):
             await browser.press("Enter")
             await browser.waitForText(text)
         self.assertEqual(browser.problems, [])
+
+    async def test_erasedEventsHaveTheirLine(self) -> None:
+        """On the pages of the topic, of the block, and of the proof."""
+        await self.open(ledger="pbft:nodes=4")
+        browser = self.browser
+        await self.publish("orders/zurich", 2)
+        page = await self.daemon.call("/rest/events", topic="orders/zurich")
+        eventId = page["events"][0]["eventId"]
+        command = ("-m", "svcbroker.commands", "erase", self.dataDir, "--reason", "request 17")
+        erasing = self.spawn(sys.executable, *command, eventId)
+        self.assertEqual(await erasing.exits(), 0)
+        await browser.evaluate("location.hash = '#topic?name=orders%2Fzurich'")
+        await browser.waitForText('"number":1')
+        await browser.waitForText(": request 17")
+        self.assertEqual(
+            await browser.evaluate("document.querySelectorAll('.events .event').length"), 2
+        )
+        await self.judge("erased")
+        await browser.evaluate(f"location.hash = '#block?height={eventId.split('-')[2]}'")
+        await browser.waitForText("Block 2")
+        await browser.waitForText(": request 17")
+        await browser.waitForText("nodes have signed in round")
+        await browser.evaluate(f"location.hash = '#proof?event={eventId}'")
+        await browser.waitForText("This is what this broker says its genesis is.")
+        await browser.tabTo("Verify")
+        await browser.press("Enter")
+        await browser.waitForText("All of it leads to")
+        await browser.waitForText(": request 17")
+        await self.judge("erased-proof")
 
     async def test_subscriptionsAreManaged(self) -> None:
         """A webhook is paused and skips an event; the position of a session is reset."""

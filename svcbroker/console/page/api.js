@@ -8,10 +8,14 @@ export const NOT_AUTHORIZED = 101016;
 
 /** A call that the broker has refused, or that has not reached it. */
 export class CallError extends Error {
-  /** @param {number} code of the error table; 0 where there was no answer. */
-  constructor(code, message) {
+  /**
+   * @param {number} code of the error table; 0 where there was no answer.
+   * @param erasure of an event whose content was erased: when, by whom and why.
+   */
+  constructor(code, message, erasure) {
     super(message);
     this.code = code;
+    this.erasure = erasure;
   }
 }
 
@@ -38,7 +42,7 @@ async function send(url, options) {
     if (answer.code === NOT_AUTHENTICATED && response.status === 401) {
       window.dispatchEvent(new Event("loginneeded"));
     }
-    throw new CallError(answer.code, answer.message);
+    throw new CallError(answer.code, answer.message, answer.erased);
   }
   if (!response.ok) throw new CallError(0, `HTTP ${response.status}`);
   return answer;

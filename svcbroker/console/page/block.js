@@ -2,14 +2,16 @@
 
 import { html } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
+import { Erased } from "./content.js";
 import { Badge, ErrorText, explain, linkTo, readHeight, Section, Short, Table, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, parseUtc, t } from "./texts.js";
 
 const MOST = 99;
 
-/** The events of a block that the account may read, of all topics but those that begin with $. */
+/** The events of a block that the account may read, erased ones too, of all topics but those that begin with $. */
 async function askEvents(groupId, height, signal) {
-  const page = await ask("rest/events", { groupId, topic: "#", from: height, limit: MOST + 1 }, signal);
+  const page = await ask(
+    "rest/events", { groupId, topic: "#", from: height, limit: MOST + 1, erased: "tombstone" }, signal);
   return page.events.filter((each) => each.blockNumber === height);
 }
 
@@ -95,7 +97,8 @@ function Shown({ group, height }) {
             { title: t("block.eventId"), cell: (row) =>
               html`<a href=${linkTo("proof", { event: row.eventId })}><code>${row.eventId}</code></a>` },
             { title: t("topic.label"), cell: (row) =>
-              html`<a class="name" href=${linkTo("topic", { name: row.topic })}>${row.topic}</a>` },
+              html`<a class="name" href=${linkTo("topic", { name: row.topic })}>${row.topic}</a>
+                ${row.erased && html`<${Erased} groupId=${groupId} topic=${row.topic} eventId=${row.eventId} />`}` },
           ]} />`}
       <//>
       <${Section} title=${t("block.transactions")}>

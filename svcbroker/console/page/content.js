@@ -1,13 +1,17 @@
 // The contents of events, as people read them: JSON, text, or hexadecimal digits.
 
 import { html, useState } from "./vendor/preact-htm.js";
-import { t } from "./texts.js";
+import { ask } from "./api.js";
+import { Badge, useCall } from "./parts.js";
+import { formatTime, t } from "./texts.js";
 
 export const FORMATS = ["auto", "json", "text", "hex"];
 // How much of a content is shown at first, in characters.
 const SHOWN = 2000;
 // How long JSON in one line may be.
 const LINE = 100;
+// Of how many topics the latest erasure is kept.
+const MOST_ERASURES = 200;
 // White space of JSON, and the strings in which it is none.
 const SPACE = /("(?:[^"\\]|\\.)*")|[ \t\n\r]+/g;
 // What no text has.
@@ -68,4 +72,36 @@ export function Content({ base64, format }) {
   if (isWhole || shown.length <= SHOWN) return html`<pre>${shown}</pre>`;
   return html`<pre>${shown.slice(0, SHOWN)}…</pre>
     <button type="button" class="plain" onClick=${() => setWhole(true)}>${t("event.whole")}</button>`;
+}
+
+const erasures = new Map();
+
+async function findErasure(before, groupId, eventId) {
+  const known = await before;
+  const sequence = Number(eventId.split("-")[1]);
+  if (known && known.first <= sequence && sequence <= known.last) return known;
+  try {
+    await ask("rest/getEvent", { groupId, eventId });
+  } catch (error) {
+    if (error.erasure) return error.erasure;
+  }
+  // The next one is not of the same erasure, as far as is known.
+  return null;
+}
+
+/** When, by whom and why an event was erased; null where the broker does not tell. Those that were erased together are asked for once. */
+export function erasureOf(groupId, topic, eventId) {
+  const key = `${groupId} ${topic}`;
+  const found = findErasure(erasures.get(key), groupId, eventId);
+  if (erasures.size >= MOST_ERASURES && !erasures.has(key)) erasures.clear();
+  erasures.set(key, found);
+  return found;
+}
+
+/** What stands in the place of a content that was erased. */
+export function Erased({ groupId, topic, eventId }) {
+  const { data } = useCall(() => erasureOf(groupId, topic, eventId), [groupId, eventId]);
+  const key = data?.account ? "event.erasedBy" : "event.erasedAt";
+  return html`<p><${Badge} kind="warn">${t("event.erased")}<//>
+    ${data && ` ${t(key, { time: formatTime(data.timestamp), account: data.account, reason: data.reason })}`}</p>`;
 }

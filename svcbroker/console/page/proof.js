@@ -2,6 +2,7 @@
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, CallError } from "./api.js";
+import { Erased } from "./content.js";
 import { Badge, ErrorText, Section, useCall } from "./parts.js";
 import { formatNumber, t } from "./texts.js";
 
@@ -40,6 +41,13 @@ function describe(name, shown) {
   }
   const text = t(`proof.step.${name}`, values);
   return name === "event" && shown.hasAuthor ? `${text} ${t("proof.author")}` : text;
+}
+
+/** Of an event without content, what the broker says of its erasure; a proof does not tell. */
+function ErasedEvent({ groupId, event }) {
+  if (event.content !== undefined || event.contentBase64 !== undefined) return null;
+  return html`<${Erased} groupId=${groupId} topic=${event.topicName} eventId=${event.eventId} />
+    <p class="hint">${t("proof.erased")}</p>`;
 }
 
 function Steps({ steps, reason, proof }) {
@@ -111,6 +119,7 @@ export default function Proof({ group, parameters }) {
     <//>
     <div role="status">
       ${result && html`<${Section} title=${t(result.reason === null ? "proof.proved" : "proof.notProved")}>
+        <${ErasedEvent} groupId=${groupId} event=${result.proof.event} />
         <${Steps} ...${result} />
       <//>`}
     </div>`;

@@ -115,6 +115,8 @@ export default {
 
   "event.author": "Author",
   "event.erased": "content erased",
+  "event.erasedBy": "{time} by {account}: {reason}",
+  "event.erasedAt": "{time}: {reason}",
   "event.whole": "Show all of it",
   "event.format": "Show contents as",
   "event.format.auto": "what they are",
@@ -226,6 +228,7 @@ export default {
   "proof.step.event": "Event {eventId} is transaction {transaction}. Its path and the path of its receipt lead to the roots in the block.",
   "proof.step.trusted": "All of it leads to {trusted}.",
   "proof.author": "The signature of its author holds.",
+  "proof.erased": "The proof has the event without its content. When, by whom and why it was erased is what the broker says, and is not verified here.",
   "proof.document": "The proof",
   "proof.download": "Download it, for svcbroker verify",
   "proof.insecure": "Browsers verify signatures only on pages over TLS, or of localhost.",

@@ -115,6 +115,8 @@ export default {
 
   "event.author": "作者",
   "event.erased": "内容已擦除",
+  "event.erasedBy": "{time}，由 {account} 擦除：{reason}",
+  "event.erasedAt": "{time}：{reason}",
   "event.whole": "显示全部",
   "event.format": "内容显示方式",
   "event.format.auto": "自动",
@@ -226,6 +228,7 @@ export default {
   "proof.step.event": "事件 {eventId} 即交易 {transaction}。其路径与回执路径均通向区块中的根。",
   "proof.step.trusted": "以上均可追溯到 {trusted}。",
   "proof.author": "其作者的签名成立。",
+  "proof.erased": "证明中的事件不含内容。何时、由谁、为何擦除，以 broker 所述为准，未经验证。",
   "proof.document": "证明文件",
   "proof.download": "下载，供 svcbroker verify 使用",
   "proof.insecure": "浏览器仅在 TLS 页面或 localhost 上验证签名。",

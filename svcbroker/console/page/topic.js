@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { act, ask, urlOf } from "./api.js";
-import { Content, FORMATS } from "./content.js";
+import { Content, Erased, FORMATS } from "./content.js";
 import { announce, Badge, ErrorText, linkTo, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
 
@@ -14,7 +14,7 @@ function isPattern(topic) {
   return /(^|\/)(\+|#)(\/|$)/.test(topic);
 }
 
-function EventItem({ event, format, isAlone }) {
+function EventItem({ event, groupId, format, isAlone }) {
   const extensions = Object.entries(event.extensions);
   return html`<li class="event">
     <div class="event-head">
@@ -24,14 +24,15 @@ function EventItem({ event, format, isAlone }) {
       ${event.author && html`<span>${t("event.author")} <code title=${event.author}>${event.author.slice(0, 12)}…</code></span>`}
       ${extensions.map(([key, value]) => html`<span class="extension"><code>${key}</code> ${value}</span>`)}
     </div>
-    ${event.erased ? html`<p><${Badge} kind="warn">${t("event.erased")}<//></p>`
+    ${event.erased ? html`<${Erased} groupId=${groupId} topic=${event.topic} eventId=${event.eventId} />`
       : html`<${Content} base64=${event.content} format=${format} />`}
   </li>`;
 }
 
-function EventList({ events, format, isAlone, label }) {
+function EventList({ events, groupId, format, isAlone, label }) {
   return html`<ol class="events" aria-label=${label}>
-    ${events.map((each) => html`<${EventItem} key=${each.eventId} event=${each} format=${format} isAlone=${isAlone} />`)}
+    ${events.map((each) => html`<${EventItem} key=${each.eventId} event=${each}
+      groupId=${groupId} format=${format} isAlone=${isAlone} />`)}
   </ol>`;
 }
 
@@ -61,7 +62,8 @@ function History({ topic, groupId, format, isAlone }) {
     abortion.current?.abort();
     const current = (abortion.current = new AbortController());
     try {
-      const page = await ask("rest/events", { topic, groupId, limit: PAGE, ...given }, current.signal);
+      const page = await ask(
+        "rest/events", { topic, groupId, limit: PAGE, erased: "tombstone", ...given }, current.signal);
       const events = [...before, ...page.events];
       setState({ events, next: page.next, atEnd: page.atEnd, error: null });
       announce(t("topic.read", { count: formatNumber(events.length) }));
@@ -100,7 +102,7 @@ function History({ topic, groupId, format, isAlone }) {
     </form>
     <${ErrorText} error=${state.error} />
     ${!state.error && !state.events.length && state.next !== null && html`<p class="quiet">${t("topic.noEvents")}</p>`}
-    <${EventList} events=${state.events} format=${format} isAlone=${isAlone} label=${t("topic.events")} />
+    <${EventList} events=${state.events} groupId=${groupId} format=${format} isAlone=${isAlone} label=${t("topic.events")} />
     ${state.next !== null && !state.atEnd && html`<button type="button" onClick=${more}>${t("topic.more")}</button>`}
   <//>`;
 }
@@ -115,7 +117,7 @@ function Live({ topic, groupId, format, isAlone }) {
   useEffect(() => {
     if (!isOn) return undefined;
     setError(null);
-    const stream = new EventSource(urlOf("rest/follow", { topic, groupId }));
+    const stream = new EventSource(urlOf("rest/follow", { topic, groupId, erased: "tombstone" }));
     stream.addEventListener("open", () => setConnected(true));
     stream.addEventListener("event", ({ data }) => {
       const event = JSON.parse(data);
@@ -154,7 +156,7 @@ function Live({ topic, groupId, format, isAlone }) {
         : html`<${Badge} kind="warn">${t("live.connecting")}<//> `)}
       ${count > 0 ? t("live.count", { count: formatNumber(count) }) : t(isOn ? "live.waiting" : "live.hint")}
     </p>
-    <${EventList} events=${events} format=${format} isAlone=${isAlone} label=${t("live.title")} />
+    <${EventList} events=${events} groupId=${groupId} format=${format} isAlone=${isAlone} label=${t("live.title")} />
   <//>`;
 }
 
