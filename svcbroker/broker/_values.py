@@ -204,11 +204,13 @@ class EventPage:
     @ivar next: where the next page begins: an event's id, or a block's height.
     @ivar isAtEnd: whether everything was read: up to the end of the log, or in reverse up to its
         beginning. Otherwise there may be more events.
+    @ivar leftOut: how many erased events were left out.
     """
 
     batches: Sequence[Batch]
     next: EventId | int
     isAtEnd: bool
+    leftOut: int = 0
 
 
 def appliedSize(asked: int) -> int:

@@ -66,12 +66,14 @@ class LoggedEvent(Struct, frozen=True):
 class EventPage(Struct, frozen=True):
     """
     Events of the log. The next page begins at the offset C{next}, which is an event's id or a
-    block's height. At the end everything was read; otherwise there may be more.
+    block's height. At the end everything was read; otherwise there may be more. Where erased events
+    were left out, there is their number.
     """
 
     events: list[LoggedEvent]
     next: str
     atEnd: bool
+    leftOut: int | UnsetType = UNSET
 
 
 class SendResult(Struct, frozen=True):
@@ -291,7 +293,7 @@ def eventWriter(format: model.EventFormat, source: str, group: str) -> EventWrit
 def _eventPage(answer: tuple[broker.EventPage, EventWriter]) -> EventPage:
     page, write = answer
     events = [event for batch in page.batches for event in write(batch)]
-    return EventPage(events, str(page.next), page.isAtEnd)
+    return EventPage(events, str(page.next), page.isAtEnd, page.leftOut or UNSET)
 
 
 def _sendResult(result: broker.SendResult) -> SendResult:

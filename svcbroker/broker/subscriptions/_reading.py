@@ -64,19 +64,25 @@ class _Page:
 
     @ivar batches: its events, in the order in which they were asked for.
     @ivar count: how many they are.
+    @ivar leftOut: how many erased events were left out.
+    @ivar last: the id of the last event that is in it or was left out; C{None} before the first.
     @ivar isFull: whether no further event belongs to it.
     @ivar isCut: whether it has some events of a block, and no room for others.
     """
 
-    def __init__(self, limit: int, unsent: Unsent) -> None:
+    def __init__(self, limit: int, unsent: Unsent, *, hasTombstones: bool) -> None:
         """
         @param unsent: counts its events.
+        @param hasTombstones: whether erased events are in it; otherwise they are left out.
         """
         self._limit = limit
+        self._hasTombstones = hasTombstones
         self._unsent = unsent
         self._size = 0
         self.batches: list[Batch] = []
         self.count = 0
+        self.leftOut = 0
+        self.last: EventId | None = None
         self.isFull = False
         self.isCut = False
 
@@ -86,10 +92,14 @@ class _Page:
 
         @param timestamp: the block's time.
         """
-        added = 0
+        added: list[Event] = []
         for event in events:
+            if event.isErased and not self._hasTombstones:
+                self.leftOut += 1
+                self.last = event.eventId
+                continue
             size = _sizeOf(event)
-            count = self.count + added
+            count = self.count + len(added)
             if count == self._limit or (
                 count and (self._size + size > MAX_PAGE or size > self._unsent.room)
             ):
@@ -97,16 +107,12 @@ class _Page:
                 break
             self._size += size
             self._unsent.hold(size)
-            added += 1
+            added.append(event)
+            self.last = event.eventId
         if added:
-            self.batches.append(Batch(events[:added], timestamp))
-            self.count += added
+            self.batches.append(Batch(added, timestamp))
+            self.count += len(added)
             self.isFull = self.isFull or self.count == self._limit
-
-    @property
-    def last(self) -> EventId:
-        """The id of its last event."""
-        return self.batches[-1].events[-1].eventId
 
     def readableBy(self, principal: Principal, group: str) -> Sequence[Batch]:
         """What a principal may read of it now: its grants may have changed since."""
@@ -213,14 +219,14 @@ class _ForwardRead:
         following: EventId | int
         if not page.isCut and position.index < 0:
             following = position.height
-        elif page.count:
+        elif page.last is not None:
             following = page.last
         else:
             # Nothing was read after the event where reading was to begin.
             assert isinstance(request.offset, EventId)
             following = request.offset
         batches = page.readableBy(principal, request.group)
-        return EventPage(batches=batches, next=following, isAtEnd=isAtEnd)
+        return EventPage(batches=batches, next=following, isAtEnd=isAtEnd, leftOut=page.leftOut)
 
 
 class EventReading:
@@ -260,7 +266,7 @@ class EventReading:
             raise TopicNotFound()
         unsent = self._output.unsent(ownerKey(principal.name, request.remote))
         unsent.check()
-        page = _Page(request.limit, unsent)
+        page = _Page(request.limit, unsent, hasTombstones=request.hasTombstones)
         try:
             if request.isReverse:
                 return await self._readBackward(principal, request, follower, page)
@@ -326,7 +332,8 @@ class EventReading:
                 group=request.group,
                 filters=(request.filter,),
                 tag=request.tag,
-                hasTombstones=request.hasTombstones,
+                # The page leaves them out, and counts them.
+                hasTombstones=True,
             ),
             subscriber=read,
             follower=follower,
@@ -367,7 +374,6 @@ class EventReading:
                     if event.position < before
                     and filterMatches(filter, event.topic)
                     and (tag is None or event.extensions.get(TAG) == tag)
-                    and (request.hasTombstones or not event.isErased)
                     and (
                         principal.isEverything
                         or principal.may(Action.SUBSCRIBE, group, event.topic)
@@ -381,6 +387,7 @@ class EventReading:
                     break
         following: EventId | int
         if page.isCut:
+            assert page.last is not None
             following = page.last
         elif isAtEnd:
             following = 0
@@ -390,7 +397,7 @@ class EventReading:
             assert isinstance(request.offset, EventId)
             following = request.offset
         batches = page.readableBy(principal, group)
-        return EventPage(batches=batches, next=following, isAtEnd=isAtEnd)
+        return EventPage(batches=batches, next=following, isAtEnd=isAtEnd, leftOut=page.leftOut)
 
 
 def _ignore(*arguments: object) -> None:

@@ -5,6 +5,7 @@ Tests of erased events: left out of subscriptions and pages, or tombstones.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from attrs import evolve
@@ -13,7 +14,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import ReadRequest
 from svcbroker.interfaces import submit
-from svcbroker.model import Edge, EraseEvents, Event, InterfaceType, SubscribeRequest
+from svcbroker.model import (
+    Edge,
+    EraseEvents,
+    Event,
+    InterfaceType,
+    Position,
+    PublishEvent,
+    SubscribeRequest,
+)
 from tests.access.support import principalOf
 
 from .test_subscriptions import Fixture, Reader
@@ -122,6 +131,61 @@ class TombstoneTests(SynchronousTestCase):
             self.check(self.read(filter, hasTombstones=True), hasTombstones=True)
             events = self.read(filter, hasTombstones=True, isReverse=True)
             self.check(events[::-1], hasTombstones=True)
+
+    def walk(self, filter: str, **more: Any) -> tuple[list[Event], int]:
+        """The events of all pages, and how many erased events these left out."""
+        events: list[Event] = []
+        leftOut = 0
+        offset: Any = Edge.LAST if more.get("isReverse") else 0
+        while True:
+            if isinstance(offset, int):
+                offset = Position(offset, -1)
+            request = ReadRequest(group="1", filter=filter, offset=offset, **more)
+            reading = self.fixture.subscriptions.readEvents(ANYBODY, request)
+            self.fixture.turn()
+            page = self.successResultOf(reading)
+            events += [event for batch in page.batches for event in batch.events]
+            leftOut += page.leftOut
+            if page.isAtEnd:
+                return events, leftOut
+            offset = page.next
+
+    def test_pagesCountEachErasedEventOnce(self) -> None:
+        """Also where pages end within a block, of which every kind of event is the last one."""
+        for erased in (1, 3), (2, 4), (1, 4), (3, 4), (1, 2):
+            known = self.fixture.ledger.topicState("a")
+            assert known is not None
+            requests = [PublishEvent(topic="a", content=b"x", extensions={}) for _ in range(4)]
+            self.successResultOf(self.fixture.ledger.submitMany(requests).done)
+            ranges = sorted((known.sequence + each,) * 2 for each in erased)
+            erasure = EraseEvents(topic="a", ranges=ranges, account="", reason="x")
+            self.successResultOf(submit(self.fixture.ledger, erasure))
+            self.fixture.turn()
+        for filter, limit, isReverse in product(("a", "+"), (1, 2, 3, 100), (False, True)):
+            found = self.walk(filter, limit=limit, isReverse=isReverse)
+            self.assertEqual((len(found[0]), found[1]), (13, 13), (filter, limit, isReverse))
+            self.assertFalse(any(event.isErased for event in found[0]))
+            ids = {event.eventId for event in found[0]}
+            self.assertEqual(len(ids), 13)
+            found = self.walk(filter, limit=limit, isReverse=isReverse, hasTombstones=True)
+            self.assertEqual((len(found[0]), found[1]), (26, 0))
+
+    def test_otherTagsAreNotCounted(self) -> None:
+        for tag, count in (("odd", 0), ("even", 3)):
+            self.assertEqual(self.walk("a", tag=tag)[1], count)
+
+    def test_erasedEventsEndNoWait(self) -> None:
+        """A call that waits is answered with the next event that it shows."""
+        request = ReadRequest(group="1", filter="a", offset=Position(0, -1), tag="even", wait=9)
+        reading = self.fixture.subscriptions.readEvents(ANYBODY, request)
+        self.fixture.turn()
+        self.assertNoResult(reading)
+        self.fixture.publish("a", b"new", tag="even")
+        self.fixture.turn()
+        page = self.successResultOf(reading)
+        [batch] = page.batches
+        self.assertEqual([event.content for event in batch.events], [b"new"])
+        self.assertEqual(page.leftOut, 3)
 
     def test_pagesGoOnAfterAnErasedEvent(self) -> None:
         [first] = self.read("a", limit=1, hasTombstones=True)
