@@ -75,8 +75,8 @@ SHARE: Final = 4
 """One account, or one address of clients without one, may have one unsent byte in so many."""
 
 GRAIN: Final = 4096
-"""A connection tells what is not acknowledged when it has changed by so many bytes: most of it comes
-and goes at once."""
+"""A connection tells what is not acknowledged when it has changed by so many bytes: most of it
+comes and goes at once."""
 
 HALF: Final = 2
 """The same of bytes that wait for their rest or for an acknowledgement."""
