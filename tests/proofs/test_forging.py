@@ -268,7 +268,9 @@ class ForgeTests(SynchronousTestCase):
             verifyProof(encode(proof), checkpoint=self.chain.prover.checkpoint(height))
         for height in (0, self.early.height - 1, self.early.height + 1, tip - 1):
             checkpoint = self.chain.prover.checkpoint(height)
-            self.refused(proof, "does not lead to", checkpoint=checkpoint)
+            isBefore = height < self.early.height
+            reason = "it cannot cover it" if isBefore else "does not lead to"
+            self.refused(proof, reason, checkpoint=checkpoint)
         bare = self.prove(self.early)
         self.refused(bare, "does not lead", checkpoint=self.chain.prover.checkpoint(tip))
 
