@@ -149,5 +149,5 @@ class SystemdTests(DaemonTestCase):
         daemon = self.inherit(
             "web", "127.0.0.1", "--http=systemd:name=web", "--mqtt=systemd:index=0"
         )
-        self.assertEqual(await daemon.exits(), 1)
-        self.assertIn("mqtt: systemd:index=0 is the socket of http, too", daemon.protocol.output)
+        self.assertEqual(await daemon.exits(), 2)
+        self.assertIn("mqtt: systemd:index=0 is the socket of http, too", daemon.protocol.errors)

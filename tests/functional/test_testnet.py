@@ -154,6 +154,6 @@ class TestnetTests(NetworkTestCase):
         with (net / "node1" / "broker.toml").open("a") as file:
             file.write("nonsense = 1\n")
         line = await self.command("testnet", net, code=1)
-        self.assertIn("node1 has ended with status 1", line)
+        self.assertIn("node1 has ended with status 2", line)
         self.assertIn("nonsense", line)
         self.assertEqual(processesOf(self.directory), [])
