@@ -145,9 +145,10 @@ def readRoots(path: Path) -> Sequence[Certificate]:
     from cryptography.x509 import load_pem_x509_certificates
 
     try:
+        data = readFile(path)
         import rfc3161_client  # noqa: F401
 
-        return load_pem_x509_certificates(readFile(path))
+        return load_pem_x509_certificates(data)
     except ImportError:
         raise CommandError("time stamps need: pip install 'svcbroker[timestamps]'") from None
     except OSError as error:
