@@ -37,7 +37,7 @@ takes 50 ms or more where there are many sessions or retained messages."""
 COLLECT_AT_LATEST: Final = 3600.0
 """Seconds after which it does so in any case."""
 
-LOOK_EVERY: Final = 5.0
+LOOK_EVERY: Final = 2.5
 """How often is looked whether there is nothing else to do, in seconds."""
 
 IDLE: Final = 0.02
