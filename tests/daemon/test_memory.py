@@ -57,6 +57,9 @@ OF_ONE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         ),
         "svcbroker.carriers.mqtt.subscription.ShareGroup": ("_members", "_reserved", "_waiting"),
     },
+    "of one subscription that reads the past, a bounded number at a time": {
+        "svcbroker.broker.subscriptions._history.History": ("_heights",),
+    },
     "of one account, read from a file": {"svcbroker.interfaces._access.Identity": ("credentials",)},
 }
 """Containers that grow in number alone, by the reason why each of them does not grow."""
@@ -208,11 +211,8 @@ class GrowthTests(SynchronousTestCase):
     What grows with input in a running daemon.
     """
 
-    def test_whatGrowsIsInTable(self) -> None:
-        """
-        Every container that grows with what clients send is in the table, or is of one of
-        something that is. See L{tests.daemon.growth}.
-        """
+    def grown(self) -> set[str]:
+        """The containers that have grown in a run of the daemon."""
         root = Path(svcbroker.__file__).parents[1]
         command = (sys.executable, "-m", "tests.daemon.growth", str(Path(self.mktemp()).absolute()))
         run = subprocess.run(
@@ -223,9 +223,21 @@ class GrowthTests(SynchronousTestCase):
         # It has looked where there is something to be seen.
         self.assertIn("svcbroker.chain._state.ChainState._topics", grown)
         self.assertIn("svcbroker.carriers.mqtt.sessions.Sessions._sessions", grown)
+        return grown
+
+    def test_whatGrowsIsInTable(self) -> None:
+        """
+        Every container that grows with what clients send is in the table, or is of one of
+        something that is. See L{tests.daemon.growth}.
+        """
         known = {*holders(), *(name for name, _ in listed())}
+        unknown = self.grown() - known
+        for _ in range(2):
+            # What is under way when it looks, on a busy machine, is not there each time.
+            if unknown:
+                unknown &= self.grown()
         self.assertEqual(
-            sorted(grown - known),
+            sorted(unknown),
             [],
             "these grow with what clients send: bound them, and name them in "
             "svcbroker.daemon.memory",
