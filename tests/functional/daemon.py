@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -22,12 +22,12 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import ProcessProtocol
-from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from twisted.web.client import HTTPConnectionPool
 
 import svcbroker
+from tests.waiting import until as until
 
 from .forking import ForkedProcess
 
@@ -51,18 +51,6 @@ OFF = ("--stomp=", "--mqtt=")
 SERVES = re.compile(r"svcbroker \S+ serves (\S+), data in")
 
 reactor: Any = _reactor
-
-
-async def until(isTrue: Callable[[], Any]) -> None:
-    """Wait until something is true; it may give a coroutine."""
-    end = reactor.seconds() + TIMEOUT
-    while True:
-        found = isTrue()
-        if found if isinstance(found, bool) else await found:
-            return
-        if reactor.seconds() > end:
-            raise AssertionError("it does not come")
-        await deferLater(reactor, STEP)
 
 
 @define(eq=False)

@@ -13,40 +13,20 @@ import tempfile
 import threading
 import urllib.request
 from base64 import b64encode
-from functools import cache
 from pathlib import Path
-from unittest import SkipTest
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.needed import neededProgram
 
 from .daemon import Daemon
+from .maven import classPath
 
-SOURCES = Path(__file__).with_name("spring")
-BUILD_TIME = 300
+CLIENT = ("spring", "org.springframework:spring-websocket")
+"""Which client it is, for L{classPath}."""
 TIMEOUT = 60.0
 """Seconds after which a program that says nothing counts as broken."""
 EVENTS = 1000
-
-
-@cache
-def classPath() -> str:
-    """
-    Build the program, once.
-
-    @raise SkipTest: there is no Java, no Maven, or no client to be fetched.
-    """
-    neededProgram("javac")
-    maven = neededProgram("mvn")
-    project = Path(tempfile.mkdtemp(prefix="svcbroker-spring-"))
-    shutil.copytree(SOURCES, project, dirs_exist_ok=True)
-    command = [maven, "-q", "-B", "package"]
-    built = subprocess.run(command, cwd=project, capture_output=True, timeout=BUILD_TIME, text=True)
-    if "Could not resolve" in built.stdout or "Could not transfer" in built.stdout:
-        raise SkipTest("Maven cannot fetch org.springframework:spring-websocket")
-    built.check_returncode()
-    return f"{project}/target/driver.jar:{project}/target/lib/*"
 
 
 class SpringClient:
@@ -54,7 +34,7 @@ class SpringClient:
 
     def __init__(self, address: tuple[str, int], topic: str, offset: str, ack: str) -> None:
         host, port = address
-        command = [neededProgram("java"), "-cp", classPath(), "interop.Driver"]
+        command = [neededProgram("java"), "-cp", classPath(*CLIENT), "interop.Driver"]
         self._lines: queue.Queue[str] = queue.Queue()
         self.process = subprocess.Popen(
             [*command, f"ws://{host}:{port}/svcbroker/stomp", topic, offset, ack],
@@ -88,7 +68,7 @@ class SpringTests(SynchronousTestCase):
     timeout = 300
 
     def setUp(self) -> None:
-        classPath()
+        classPath(*CLIENT)
         root = Path(tempfile.mkdtemp(prefix="svcbroker-interop-"))
         self.addCleanup(shutil.rmtree, root, ignore_errors=True)
         # Many events are in one block.

@@ -14,41 +14,21 @@ import signal
 import subprocess
 import tempfile
 import threading
-from functools import cache
 from pathlib import Path
-from unittest import SkipTest
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.needed import neededProgram
 
 from .daemon import Daemon
+from .maven import classPath
 
-SOURCES = Path(__file__).with_name("weevent")
-BUILD_TIME = 300
+CLIENT = ("weevent", "com.webank.weevent:weevent-client")
+"""Which client it is, for L{classPath}."""
 TIMEOUT = 120.0
 """Seconds after which a program that says nothing counts as broken."""
 LEDGER = "pbft:nodes=4"
 DIALECT = "--dialect=weevent-1.1"
-
-
-@cache
-def classPath() -> str:
-    """
-    Build the program, once.
-
-    @raise SkipTest: there is no Java, no Maven, or no client to be fetched.
-    """
-    neededProgram("javac")
-    maven = neededProgram("mvn")
-    project = Path(tempfile.mkdtemp(prefix="svcbroker-weevent-"))
-    shutil.copytree(SOURCES, project, dirs_exist_ok=True)
-    command = [maven, "-q", "-B", "package"]
-    built = subprocess.run(command, cwd=project, capture_output=True, timeout=BUILD_TIME, text=True)
-    if "Could not resolve" in built.stdout or "Could not transfer" in built.stdout:
-        raise SkipTest("Maven cannot fetch com.webank.weevent:weevent-client")
-    built.check_returncode()
-    return f"{project}/target/driver.jar:{project}/target/lib/*"
 
 
 class WeEventClient:
@@ -60,7 +40,7 @@ class WeEventClient:
 
     def __init__(self, address: tuple[str, int]) -> None:
         host, port = address
-        command = [neededProgram("java"), "-cp", classPath(), "interop.Driver"]
+        command = [neededProgram("java"), "-cp", classPath(*CLIENT), "interop.Driver"]
         self.events: list[tuple[str, str, str]] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
         self.process = subprocess.Popen(
@@ -125,7 +105,7 @@ class WeEventTests(SynchronousTestCase):
     timeout = 600
 
     def setUp(self) -> None:
-        classPath()
+        classPath(*CLIENT)
         root = Path(tempfile.mkdtemp(prefix="svcbroker-interop-"))
         self.addCleanup(shutil.rmtree, root, ignore_errors=True)
         self.dataDir = root / "data"

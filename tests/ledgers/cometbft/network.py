@@ -9,7 +9,7 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from svcbroker.proofs.cometbft import Instant
 from svcbroker.testing import FaultyDisk
 from svcbroker.testing._fixtures import MAX_CONTENT
 from tests.directories import shortDirectory
+from tests.waiting import until as until
 
 from .realengine import cometbft
 
@@ -47,18 +48,6 @@ TIMEOUT = 60.0
 TUNING = Tuning(commit=0.02, gossip=0.005)
 
 reactor: Any = _reactor
-
-
-async def until(isTrue: Callable[[], Any]) -> None:
-    """Wait until something is true; it may give a coroutine."""
-    end = reactor.seconds() + TIMEOUT
-    while True:
-        found = isTrue()
-        if found if isinstance(found, bool) else await found:
-            return
-        if reactor.seconds() > end:
-            raise AssertionError("it does not come")
-        await deferLater(reactor, STEP)
 
 
 def freeAddresses(count: int) -> Sequence[Address]:
