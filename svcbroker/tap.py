@@ -76,7 +76,7 @@ def makeService(options: Options) -> IService:
         budgets=Budgets.of(reactor, **asdict(sizes)),
     )
     inForce = ConfigurationInForce(
-        *(config, options.sources(), options.file, dependencies.now, bounds.records(), memory)
+        *(config, options.sources(), options.file, dependencies.now, bounds.bounds, memory)
     )
 
     filter = LogFilter(config.logLevel)

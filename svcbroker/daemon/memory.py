@@ -155,22 +155,13 @@ class BudgetSizes:
 
 
 @frozen(kw_only=True)
-class Bound:
+class Bound(BoundRecord):
     """
-    The most memory of one kind.
+    The most memory of one kind, and what holds it. One with C{each} is not in the sum.
 
-    @ivar name: what takes it, in a few words.
-    @ivar bytes: how many bytes, of all together, or of one.
-    @ivar how: how the number comes about.
-    @ivar each: what the bytes are of, where it is not all together: there are as many as are
-        stored, or as clients have made, and they are not in the sum.
     @ivar holders: the attributes and variables that hold it, C{module.Class.attribute}.
     """
 
-    name: str
-    bytes: int
-    how: str
-    each: str = ""
     holders: Sequence[str] = ()
 
 
@@ -216,13 +207,6 @@ class MemoryTable:
         for each in self.bounds:
             of = f" {each.each}" if each.each else ""
             yield f"  {amountText(each.bytes):>10}{of}  {each.name}: {each.how}"
-
-    def records(self) -> Sequence[BoundRecord]:
-        """The table, for operators."""
-        return [
-            BoundRecord(name=each.name, bytes=each.bytes, how=each.how, each=each.each)
-            for each in self.bounds
-        ]
 
 
 def amountText(size: float) -> str:

@@ -16,7 +16,7 @@ _PRIVATE: Final = ("_selectables", "_poller", "_doReadOrWrite")
 _log = Logger()
 
 EVENTS_AT_ONCE: Final = 16
-"""How many connections are read from and written to without a look at the time."""
+"""The number of connections that are read from and written to between two looks at the time."""
 
 READING: Final = 0.008
 """After the first of them, for how long others are in one turn of the reactor, in seconds."""
