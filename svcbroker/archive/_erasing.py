@@ -42,7 +42,7 @@ from ..storage import (
 )
 
 VERIFIED_ERASURES: Final = 64
-"""How many erasures are kept after they were verified. Each has at most 1024 ranges."""
+"""The most erasures that are kept after they were verified. Each has at most 1024 ranges."""
 
 ERASURE_BYTES: Final = 128 * MAX_RANGES * VERIFIED_ERASURES
 """The bytes of memory that the ranges of these erasures take."""

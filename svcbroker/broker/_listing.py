@@ -13,7 +13,7 @@ from ..net.budgets import WorkBudget
 from ._timeouts import TimeoutQueue
 
 _STEP: Final = 500
-"""How many topics are looked at without a look at the time."""
+"""The number of topics between two looks at the time."""
 
 
 async def listVisible(

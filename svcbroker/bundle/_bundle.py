@@ -129,7 +129,7 @@ class Bundle:
 
 def _readErasures(data: bytes | None) -> Mapping[str, ErasureNote]:
     """
-    What the broker has said of erased events.
+    Read the file of what the broker has said of erased events.
 
     @raise Malformed: it cannot be read.
     """

@@ -22,7 +22,7 @@ _WIDTH: Final = 80
 
 class ErasureNote(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    When and why an event was erased, as the broker said: a proof does not have it.
+    The broker's account of an erasure: when, by whom and why. A proof does not have it.
 
     @ivar timestamp: the time of the block that erased it, in milliseconds since the epoch.
     @ivar account: the account of the operator who asked for it; empty for a user of the machine.
@@ -60,7 +60,7 @@ def makeReadme(
 
 
 def _what(found: Sequence[WitnessedEvent], isStamped: bool) -> Iterator[str]:
-    """What the log is, who has signed its state, and what is proved."""
+    """Paragraphs about the log, the signers of its state, and the proofs."""
     yield fill(
         "Each event in this archive was published to a log. The log is a chain of blocks: nothing "
         f"in it can be changed without changing all blocks after it. {_seen(found)} No signature "
@@ -103,7 +103,7 @@ def _seen(found: Sequence[WitnessedEvent]) -> str:
 
 
 def _proved(found: Sequence[WitnessedEvent], isStamped: bool) -> Iterator[str]:
-    """What is proved, as items of a list."""
+    """The claims that are proved, as items of a list."""
     count = len(found)
     events = [each.event for each in found]
     whole = [each for each in events if each.content is not None]
@@ -134,7 +134,7 @@ def _proved(found: Sequence[WitnessedEvent], isStamped: bool) -> Iterator[str]:
 
 
 def _notProved(found: Sequence[WitnessedEvent]) -> str:
-    """What is not proved."""
+    """The sentence about claims that are not proved."""
     unsigned = sum(each.event.author is None for each in found)
     gone = sum(each.event.content is None for each in found)
     items = ["that what an event says is true", "who holds a key"]

@@ -24,7 +24,7 @@ WRITES_A_TURN: Final = 0.008
 """The time that publishes take of a turn of the reactor before further ones wait, in seconds."""
 
 READS_A_TURN: Final = 0.016
-"""The same of all other requests, while nobody publishes."""
+"""The same for all other requests, where no events are published."""
 
 READS_BESIDE_WRITES: Final = 0.004
 """The same while events are published: a publish takes two or three turns."""
@@ -48,16 +48,16 @@ QUANTUM: Final = 0.001
 """A connection goes on where others wait until it has used so much more time, in seconds."""
 
 MAX_INPUT: Final = 128 * 1024 * 1024
-"""The bytes of what is not whole yet, likewise."""
+"""The bytes of incomplete requests, frames and packets, likewise."""
 
 MAX_WINDOWS: Final = 256 * 1024 * 1024
-"""The bytes of what is not acknowledged yet, likewise."""
+"""The bytes of unacknowledged deliveries, likewise."""
 
 MAX_RETAINED: Final = 512 * 1024 * 1024
 """The bytes of the indexes of retained messages, likewise."""
 
 STRANGER_BYTES: Final = 16 * 1024
-"""What a connection takes whose client is not known yet, in bytes of memory."""
+"""The bytes of memory of a connection whose client is not known yet."""
 
 TLS_WEIGHT: Final = 5
 """How many times as much it takes with TLS."""
@@ -69,7 +69,7 @@ STRANGERS_OF_ONE: Final = 1024
 """The most of them from one address, likewise."""
 
 LOGIN_TIMEOUT: Final = 15.0
-"""How long a client may take to shake hands and to log in, in seconds."""
+"""The seconds that a client may take to shake hands and to log in."""
 
 SHARE: Final = 4
 """One account, or one address of clients without one, may have one unsent byte in so many."""

@@ -78,7 +78,7 @@ _NODE_NAME = Parameter(
 )
 
 LISTED_AT_ONCE: Final = 200
-"""How many subscriptions are encoded without a look at the time: about a millisecond."""
+"""The number of subscriptions that are encoded between two looks at the time: a millisecond."""
 
 
 def _listing(broker: Broker) -> Callable[..., Deferred[Raw]]:

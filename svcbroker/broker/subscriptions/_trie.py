@@ -59,7 +59,7 @@ class FilterTrie(Generic[V]):
 
 class TopicMatches(dict[str, F]):
     """
-    What was found to match topics, kept until there are too many of them.
+    A cache of the matches of topics, emptied when there are too many of them.
     """
 
     def __init__(self, maxTopics: int, maxMatches: int) -> None:

@@ -48,7 +48,7 @@ OFFSET: Final = "svc-offset"
 FORMAT: Final = "svc-format"
 TOMBSTONES: Final = "svc-erased"
 FILTERS_AT_ONCE: Final = 8
-"""How many filters of a client are handled without a look at the time."""
+"""The number of filters of a client between two looks at the time."""
 STEPS_AT_ONCE: Final = 64
 """The most retained messages that are sent in the turn of the SUBSCRIBE."""
 

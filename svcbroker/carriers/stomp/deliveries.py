@@ -23,7 +23,7 @@ from .transactions import Acknowledgement
 from .window import Account, AckMode, Waiting, Window
 
 MESSAGES_AT_ONCE: Final = 1000
-"""How many messages are sent without a look at the time: some milliseconds."""
+"""The number of messages that are sent between two looks at the time: some milliseconds."""
 
 
 @define(eq=False)
