@@ -39,13 +39,24 @@ from .http.authentication import Credentials
 from .http.request import BrokerRequest
 from .http.routes import Route, encodeError, respond
 
-__all__ = ["Route", "WebSocketResource", "WebSocketTransport", "WebSocketWire", "routeTo"]
+__all__ = [
+    "MESSAGE_BYTES",
+    "Route",
+    "WebSocketResource",
+    "WebSocketTransport",
+    "WebSocketWire",
+    "routeTo",
+]
 
 EVENTS_AT_ONCE: Final = 64
 """So many messages and pings are handled without a look at the time."""
 
 CLOSE_TIMEOUT: Final = 5.0
 """How long the other side may take to close, in seconds."""
+
+MESSAGE_BYTES: Final = 4096
+"""The most bytes of frames or packets that share a message. Spring's client of STOMP takes messages
+of 8,192 characters by default, and closes the connection at a longer one."""
 
 _KEY_SUFFIX: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_SIZE: Final = 16

@@ -127,6 +127,19 @@ class WebSocketTests(DaemonTestCase):
         client.frame(BINARY, publish(self.version, self.topic("a"), payload))
         self.assertTrue(client.message().payload == payload)
 
+    def test_shortMessagesHoldSeveralPackets(self) -> None:
+        """
+        Packets share a message of at most 4 KiB, and a longer packet has one of its own: clients
+        have limits, as Spring's of STOMP has with 8,192 characters.
+        """
+        client = self.web()
+        topic = self.topic("a")
+        client.subscribe(topic, qos=0)
+        sizes = [100] * 200 + [5000] + [2000] * 4
+        client.send(b"".join(publish(self.version, topic, bytes(size)) for size in sizes))
+        self.assertEqual([len(client.message().payload) for _ in sizes], sizes)
+        self.assertEqual(len([size for size in client.sizes if size > 4096]), 1)
+
     def test_textFrameEndsConnection(self) -> None:
         """[MQTT-6.0.0-1] A text frame is no MQTT: the connection ends."""
         watcher = self.client()

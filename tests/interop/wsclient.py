@@ -25,6 +25,7 @@ class WebSocketClient(MqttClient):
 
     @ivar status: the status line that the upgrade was answered with.
     @ivar headers: and its headers, their names in lower case.
+    @ivar sizes: how many bytes each frame with packets had.
     @ivar controls: control frames that came: opcode and payload.
     """
 
@@ -38,6 +39,7 @@ class WebSocketClient(MqttClient):
         super().__init__(SocketBroker(address), version)
         self.controls: list[tuple[int, bytes]] = []
         self._frames = bytearray()
+        self.sizes: list[int] = []
         host = f"{address[0]}:{address[1]}"
         lines = [
             f"GET {path} HTTP/1.1",
@@ -126,6 +128,7 @@ class WebSocketClient(MqttClient):
                 raise Closed(f"the server sent a close frame: {payload!r}")
         elif opcode in (BINARY, CONTINUATION):
             self._buffer += payload
+            self.sizes.append(size)
         else:
             raise AssertionError("a text frame")  # [MQTT-6.0.0-1]
         self._socket.settimeout(TIMEOUT)

@@ -26,7 +26,8 @@ from ...net.budgets import Stranger
 from ...net.deferreds import asDeferred
 from ...net.sending import ClosingAtStop, endSending, isDirect, sender
 from ...net.turns import EndOfTurn, ReadsInTurn
-from ..websocket import Route, WebSocketResource, routeTo
+from ..websocket import MESSAGE_BYTES, Route, WebSocketResource, WebSocketTransport, routeTo
+from .codec import grouped
 from .connection import Connection
 from .context import Context
 from .output import Output
@@ -142,6 +143,7 @@ class Link:
             *(ownerKey("", remote), transport, self.pauseProducing, self.resumeProducing)
         )
         self._send = sender(transport, self._unsent.written)
+        self._isMessages = isinstance(transport, WebSocketTransport)
         self._remote = remote
         self._address: str = getattr(transport.getPeer(), "host", "")
         # Until the client has logged in.
@@ -224,7 +226,12 @@ class Link:
 
     def write(self, data: bytes) -> None:
         """Send at once: L{Output} has joined the frames of a turn before."""
-        if not self._isGone:
+        if self._isGone:
+            return
+        if self._isMessages:
+            for message in grouped(data, MESSAGE_BYTES):
+                self._send(message)
+        else:
             self._send(data)
 
     def close(self) -> None:

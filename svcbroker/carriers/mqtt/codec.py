@@ -7,7 +7,7 @@ their own, here and in L{decoder}.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct, pack
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -247,6 +247,31 @@ def frame(first: int, *parts: bytes) -> bytes:
     Assemble a packet: its first byte, the remaining length, its fields.
     """
     return b"".join((_BYTES[first], encodeVariableByteInteger(sum(map(len, parts))), *parts))
+
+
+def grouped(data: bytes, size: int) -> Iterator[bytes]:
+    """
+    Split encoded packets into pieces of whole packets.
+
+    @param size: the most bytes of a piece of several packets.
+    """
+    begin = end = 0
+    while end < len(data):
+        length = shift = 0
+        next = end + 1
+        while True:
+            byte = data[next]
+            length |= (byte & 0x7F) << shift
+            next += 1
+            shift += 7
+            if byte < 0x80:
+                break
+        next += length
+        if next - begin > size and end > begin:
+            yield data[begin:end]
+            begin = end
+        end = next
+    yield data[begin:]
 
 
 def encodeSuccess(first: int, packetId: int) -> bytes:

@@ -18,6 +18,7 @@ from ...interfaces import Batch, ISubscription
 from ...net.addresses import ownerKey
 from ...net.budgets import Budgets
 from ...net.timers import NEVER
+from ..websocket import MESSAGE_BYTES
 from .answers import Answer, Answers, encodeConnected, errorOf
 from .deliveries import Deliveries
 from .dialects import PLAIN, StompDialect
@@ -61,10 +62,6 @@ class State(Enum):
 
 
 _TAKES_FRAMES: Final = (State.CONNECTING, State.OPEN)
-
-MESSAGE_BYTES: Final = 4096
-"""The most bytes of frames that share a message of WebSocket. Spring's client takes messages of
-8,192 characters by default, and closes the connection at a longer one."""
 
 FRAMES_AT_ONCE: Final = 200
 """So many frames are taken without a look at the time."""
