@@ -17,6 +17,7 @@ from twisted.internet.interfaces import (
     IAddress,
     IConsumer,
     IDelayedCall,
+    IHalfCloseableProtocol,
     IProtocol,
     IProtocolFactory,
     IPushProducer,
@@ -66,7 +67,7 @@ _UNSUPPORTED_DATA: Final = 1003
 _UPGRADE_REQUIRED: Final = 426
 
 
-@implementer(IProtocol, IPushProducer)
+@implementer(IProtocol, IHalfCloseableProtocol, IPushProducer)
 class WebSocketWire:
     """
     The WebSocket as HTTP's transport sees it: bytes of frames in and out.
@@ -87,6 +88,7 @@ class WebSocketWire:
         self._lane = lane
         self._waitsForTurn = False
         self._isReadingPaused = False
+        self._isInputEnded = False
         self._connection = Connection(ConnectionType.SERVER)
         self._isBinary = isBinary
         self._sendsText = not isBinary
@@ -134,6 +136,26 @@ class WebSocketWire:
         # gets none, or these would pile up.
         if ping is not None and not self._isStalled and self._isOpen:
             self._transport.write(self._connection.send(ping.response()))
+        self._tellEnd()
+
+    def readConnectionLost(self) -> None:
+        """The client sends nothing more: no Close either."""
+        self._isInputEnded = True
+        self._tellEnd()
+
+    def writeConnectionLost(self) -> None:
+        """See C{IHalfCloseableProtocol}."""
+
+    def _tellEnd(self) -> None:
+        """Once everything is read, have the protocol answer it and close."""
+        if not self._isInputEnded or self._waitsForTurn:
+            return
+        protocol = IHalfCloseableProtocol(self._protocol, None)
+        if self._isOpen and protocol is not None:
+            protocol.readConnectionLost()
+        else:
+            self._transport.unregisterProducer()
+            self._transport.loseConnection()
 
     def _readOn(self) -> None:
         self._waitsForTurn = False
@@ -205,6 +227,9 @@ class WebSocketWire:
 
     def _close(self, code: int) -> None:
         self._transport.write(self._connection.send(CloseConnection(code)))
+        if self._isInputEnded:
+            self._tellEnd()
+            return
         # The Close of the client comes behind all that it has sent.
         self._transport.resumeProducing()
         self._awaitClose()

@@ -10,6 +10,7 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IAddress,
+    IHalfCloseableProtocol,
     IListeningPort,
     IProtocolFactory,
     IProtocolNegotiationFactory,
@@ -33,8 +34,20 @@ class _HeaderParser(V1Parser):
         return super().parse(line + b" " if line == _UNKNOWN else line)
 
 
+@implementer(IHalfCloseableProtocol)
 class _ProxiedProtocol(HAProxyProtocolWrapper):
     """Reads the PROXY header of a connection."""
+
+    def readConnectionLost(self) -> None:
+        """See C{IHalfCloseableProtocol}."""
+        inner = IHalfCloseableProtocol(self.wrappedProtocol, None)
+        if inner is None or self._proxyInfo is None:
+            self.loseConnection()
+        else:
+            inner.readConnectionLost()
+
+    def writeConnectionLost(self) -> None:
+        """See C{IHalfCloseableProtocol}."""
 
     def dataReceived(self, data: bytes) -> None:
         if self._proxyInfo is None and self._parser is None and data.startswith(_UNKNOWN[:8]):

@@ -204,7 +204,8 @@ class HTTPFreedTests(FreedTests):
         self.site.rest("open?topic=t")
         self.site.fixture.ledger.isHolding = True
         publish = get(f"{BASE}/rest/publish?topic=t&content=x")
-        await self.ask(publish * 3)
+        # One that only sends nothing more waits for its answers.
+        await self.ask(publish * 3, isAborted=True)
 
     async def test_unreadAnswers(self) -> None:
         for isAborted in (False, True):
@@ -227,7 +228,7 @@ class HTTPFreedTests(FreedTests):
         self.patch(work, "_seconds", lambda: next(times))
         body = json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "rpc.discover"}] * 200).encode()
         request = requestBytes("POST", f"{BASE}/jsonrpc", body, {"Host": "127.0.0.1"})
-        await self.visit(self.site.site, request)
+        await self.visit(self.site.site, request, isAborted=True)
 
     async def test_closedByTheServer(self) -> None:
         await self.ask(

@@ -55,9 +55,11 @@ class Client:
     A blocking client, which writes everything before it reads.
 
     @ivar code: see L{Ended}.
+    @ivar isEnded: whether it sends nothing more.
     """
 
     code: int | None = None
+    isEnded = False
 
     def __init__(self, host: str, port: int, *, isTls: bool) -> None:
         self.socket: Any = socket.create_connection((host, port), 20)
@@ -124,12 +126,29 @@ class WebSocketClient(Client):
                     content += event.data.encode()
                 elif isinstance(event, CloseConnection):
                     self.code = event.code
-                    if event.code == 1000:
+                    if event.code == 1000 and not self.isEnded:
                         self.socket.sendall(self.websocket.send(event.response()))
         return content
 
 
-class RefusalTests(DaemonTestCase):
+class ClosingTestCase(DaemonTestCase):
+    """
+    A test of a daemon with all its ports.
+    """
+
+    async def serve(self, endpoint: str, *, isTls: bool, ledger: str = "memory") -> Daemon:
+        """Start a daemon, all of whose ports are such an endpoint."""
+        self.isTls = isTls
+        options = [f"--mqtt={endpoint}", f"--stomp={endpoint}"]
+        daemon = await self.start(*options, http=endpoint, ledger=ledger)
+        self.addresses = {}
+        for name in ("http", "mqtt", "stomp"):
+            found = await daemon.protocol.waitFor(rf"{name.upper()} on (\S+):(\d+)")
+            self.addresses[name] = (found[1], int(found[2]))
+        return daemon
+
+
+class RefusalTests(ClosingTestCase):
     """
     A refused client gets the reason and then the end of the stream, though it was in the middle of
     a write and had not read. A reset connection would lose both.
@@ -156,17 +175,6 @@ class RefusalTests(DaemonTestCase):
     def webSocket(self, path: str, subprotocol: str) -> WebSocketClient:
         """A client over WebSocket."""
         return WebSocketClient(*self.addresses["http"], path, subprotocol, isTls=self.isTls)
-
-    async def serve(self, endpoint: str, *, isTls: bool) -> Daemon:
-        """Start a daemon, all of whose ports are such an endpoint."""
-        self.isTls = isTls
-        options = [f"--mqtt={endpoint}", f"--stomp={endpoint}"]
-        daemon = await self.start(*options, http=endpoint)
-        self.addresses = {}
-        for name in ("http", "mqtt", "stomp"):
-            found = await daemon.protocol.waitFor(rf"{name.upper()} on (\S+):(\d+)")
-            self.addresses[name] = (found[1], int(found[2]))
-        return daemon
 
     async def check(self, endpoint: str, *, isTls: bool) -> None:
         """Refuse clients of all carriers, and stop while some are connected."""
@@ -242,3 +250,100 @@ class RefusalTests(DaemonTestCase):
         await self.check(
             f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}", isTls=True
         )
+
+
+EVENTS = 300
+"""More publishes than a carrier handles without a look at the time."""
+
+
+class HalfClosedTests(ClosingTestCase):
+    """
+    A client that writes its publishes, ends its own direction as C{nc -N} does and reads on gets
+    an answer to each, and then the end of the stream.
+    """
+
+    def finish(self, client: Client, data: bytes) -> bytes:
+        """What comes for these bytes, of which no more follow."""
+        with client.socket:
+            client.socket.sendall(data)
+            client.isEnded = True
+            client.socket.shutdown(socket.SHUT_WR)
+            return client.readAll()
+
+    async def serveTopic(self, endpoint: str = LOCAL) -> Daemon:
+        """A daemon with a topic, whose publishes are not final at once."""
+        daemon = await self.serve(endpoint, isTls=False, ledger="pbft:nodes=4")
+        await daemon.call("/rest/open", topic="t")
+        return daemon
+
+    async def check(self, data: bytes, answer: bytes, carrier: str, path: str = "") -> None:
+        """
+        Write publishes at once.
+
+        @param answer: what comes for each.
+        @param carrier: its port.
+        @param path: that of a WebSocket; empty for plain TCP.
+        """
+        daemon = await self.serveTopic()
+        client: Client
+        if path:
+            client = WebSocketClient(*self.addresses["http"], path, carrier, isTls=False)
+            data = client.messages(data)
+        else:
+            client = Client(*self.addresses[carrier], isTls=False)
+        read = await deferToThread(self.finish, client, data)
+        self.assertEqual(read.count(answer), EVENTS, read[-1000:])
+        self.assertEqual(await daemon.stop(), 0)
+
+    async def test_plainRequestsAreAnswered(self) -> None:
+        body = b"topic=t&content=x"
+        head = b"POST /svcbroker/rest/publish HTTP/1.1\r\nHost: localhost\r\n"
+        head += (
+            b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+        )
+        await self.check((head + body) * EVENTS, b'"SUCCESS"', "http")
+
+    async def test_unusualRequestsAreAnswered(self) -> None:
+        """Those that twisted.web reads."""
+        call = (
+            b'{"jsonrpc":"2.0","id":1,"method":"publish","params":{"topic":"t","content":"eA=="}}'
+        )
+        head = b"POST /svcbroker/jsonrpc HTTP/1.1\r\nHost: localhost\r\n"
+        head += b"Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
+        request = head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(call), call)
+        await self.check(request * EVENTS, b'"SUCCESS"', "http")
+
+    def stompFrames(self) -> bytes:
+        """CONNECT and SENDs with receipts, without DISCONNECT."""
+        send = b"SEND\ndestination:t\nreceipt:r\n\nx\0"
+        return b"CONNECT\naccept-version:1.2\nhost:h\n\n\0" + send * EVENTS
+
+    async def test_stompIsAnswered(self) -> None:
+        await self.check(self.stompFrames(), b"RECEIPT\n", "stomp")
+
+    async def test_stompOverWebSocketIsAnswered(self) -> None:
+        await self.check(self.stompFrames(), b"RECEIPT\n", "v12.stomp", "stomp")
+
+    def mqttPackets(self) -> bytes:
+        """CONNECT and PUBLISHes with QoS 1, without DISCONNECT."""
+        return CONNECT + b"".join(
+            b"\x32\x07\0\1t%b\0x" % number.to_bytes(2) for number in range(1, EVENTS + 1)
+        )
+
+    async def test_mqttIsAnswered(self) -> None:
+        await self.check(self.mqttPackets(), b"\x40\x02", "mqtt")
+
+    async def test_mqttOverWebSocketIsAnswered(self) -> None:
+        await self.check(self.mqttPackets(), b"\x40\x02", "mqtt", "mqtt")
+
+    async def test_followerLeaves(self) -> None:
+        """A stream of events, which has no end of its own, ends with its client."""
+        daemon = await self.serveTopic()
+        client = Client(*self.addresses["http"], isTls=False)
+        request = b"GET /svcbroker/rest/follow?topics=t HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        client.socket.sendall(request)
+        head = await deferToThread(client.socket.recv, 65536)
+        self.assertTrue(head.startswith(b"HTTP/1.1 200 "), head)
+        await deferToThread(self.finish, client, b"")
+        self.assertEqual(await daemon.stop(), 0)

@@ -426,6 +426,12 @@ class FastChannel(BrokerChannel):
             self._serve(self._unread)
         else:
             self._flush()
+        if self._isInputEnded:
+            self.closeIfAnswered()
+
+    def closeIfAnswered(self) -> None:
+        if self._answering is None and not self._isServing:
+            super().closeIfAnswered()
 
     def _limitUnread(self) -> None:
         """Stop reading from a client that sends more and more before it was answered."""

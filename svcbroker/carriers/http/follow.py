@@ -10,7 +10,6 @@ from typing import Any, Final
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IPushProducer, IReactorTime
-from twisted.web.server import Request
 from zope.interface import implementer
 
 from ...access import Principal
@@ -24,6 +23,7 @@ from ...net.deferreds import asDeferred
 from ...net.sending import sender
 from ...net.timers import LazyTimer
 from ...operations import FOLLOW, EventWriter, bindText, eventWriter
+from .request import BrokerRequest
 from .rest import checkNames, parseFields
 from .routes import Route, connectionOf, encode, encodeError, explain, principalOf, respond
 from .settings import HttpSettings
@@ -76,7 +76,7 @@ class Following:
         return succeed(None)
 
     @asDeferred
-    async def _handle(self, request: Request) -> bytes:
+    async def _handle(self, request: BrokerRequest) -> bytes:
         principal = principalOf(request)
         remote = peerText(request.getClientAddress())
         try:
@@ -89,7 +89,7 @@ class Following:
             # Also where the client has left, which cancels this.
             self._places.release(place)
 
-    async def _follow(self, request: Request, principal: Principal, remote: str) -> bytes:
+    async def _follow(self, request: BrokerRequest, principal: Principal, remote: str) -> bytes:
         try:
             if self._isDrained:
                 raise Overloaded("the broker is stopping")
@@ -117,7 +117,7 @@ class Following:
             stream.close()
 
 
-def _fieldsOf(request: Request) -> dict[bytes, bytes]:
+def _fieldsOf(request: BrokerRequest) -> dict[bytes, bytes]:
     """The parameters of a request. What a client has got counts more than where it began."""
     _, _, query = request.uri.partition(b"?")
     fields = dict(parseFields(query))
@@ -136,7 +136,7 @@ class _Stream:
 
     def __init__(
         self,
-        request: Request,
+        request: BrokerRequest,
         clock: IReactorTime,
         timeout: float,
         format: EventFormat,
@@ -174,6 +174,7 @@ class _Stream:
             request.setHeader(name, value)
         if request.method == b"HEAD":
             return succeed(b"")
+        request.isEndless = True
         position = subscription.position
         # A client that leaves before the first event resumes here, too.
         place = start if position.index >= 0 else b"%d" % position.height

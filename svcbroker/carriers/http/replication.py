@@ -12,7 +12,6 @@ from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
-from twisted.web.server import Request
 
 from ...broker import MAX_COPY_WAIT, Copies
 from ...broker.subscriptions import Places
@@ -21,6 +20,7 @@ from ...model import ChainPart
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
 from ...operations import NumberType
+from .request import BrokerRequest
 from .rest import parseFields
 from .routes import Route, connectionOf, encodeError, explain, principalOf, respond
 
@@ -61,8 +61,10 @@ class Replication:
         return succeed(None)
 
     @asDeferred
-    async def _handle(self, request: Request, group: str) -> bytes:
+    async def _handle(self, request: BrokerRequest, group: str) -> bytes:
         principal = principalOf(request)
+        # A copy that leaves while it waits for a block has no use for it.
+        request.isEndless = True
         try:
             place = self._places.take(principal, peerText(request.getClientAddress()))
             try:

@@ -35,6 +35,7 @@ class BrokerRequest(Request):
         has none.
     @ivar sessionToken: the token in the cookie of a session, which may have ended; C{None} where
         there is none.
+    @ivar isEndless: whether its answer ends with its client only.
     @ivar isOfSession: whether it is made by a page of this server, in the name of its session.
     """
 
@@ -43,6 +44,7 @@ class BrokerRequest(Request):
     content: BytesIO
     principal: Principal | None = None
     sessionToken: bytes | None = None
+    isEndless = False
     isOfSession = False
     _body: IncompleteBody | None = None
     _reason: str | None = None

@@ -11,12 +11,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.interfaces import IAddress, IProtocol, IReactorTime
+from twisted.internet.interfaces import (
+    IAddress,
+    IHalfCloseableProtocol,
+    IProtocol,
+    IReactorTime,
+)
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
 from twisted.web.http_headers import Headers
 from twisted.web.server import Site
+from zope.interface import implementer
 
 from ...access import Access
 from ...errors import ParameterInvalid, QueryTooLong
@@ -48,6 +54,7 @@ _USER_INFORMATION: Final = re.compile(rb"\A([A-Za-z][A-Za-z0-9+.-]*://)?[^/]*@")
 """The beginning of a target that is no path, up to the end of its user information."""
 
 
+@implementer(IHalfCloseableProtocol)
 class BrokerChannel(http.HTTPChannel):
     """
     A connection that can refuse a body before it is there, and can be drained.
@@ -77,6 +84,7 @@ class BrokerChannel(http.HTTPChannel):
     _isRefused = False
     _isLingering = False
     _isWebSocket = False
+    _isInputEnded = False
     _isStalled = False
     _isLoggingIn = False
     _waitsForTurn = False
@@ -150,6 +158,26 @@ class BrokerChannel(http.HTTPChannel):
         self.release()
         # What else would be a cycle with this.
         self._transferDecoder = None
+
+    def readConnectionLost(self) -> None:
+        """
+        The client sends nothing more, and may still read what it has asked for. A stream without an
+        end ends: most of its clients have left.
+        """
+        self._isInputEnded = True
+        if self.requests and self.requests[0].isEndless:
+            self.loseConnection()
+        else:
+            self.closeIfAnswered()
+
+    def writeConnectionLost(self) -> None:
+        """Never called: nothing here ends the own direction alone."""
+
+    def closeIfAnswered(self) -> None:
+        """Close once a client that sends nothing more has the answers to all it has sent."""
+        isReading = self._busyReceiving or self.paused
+        if self._isInputEnded and not self._isAnswering and not isReading:
+            self.loseConnection()
 
     def release(self) -> None:
         """Keep nothing for a connection that is closed, or no longer HTTP."""
@@ -315,6 +343,7 @@ class BrokerChannel(http.HTTPChannel):
         else:
             self.startReading()
             self.dataReceived(b"")
+            self.closeIfAnswered()
 
     def stopReading(self) -> None:
         """Read nothing more from the client."""
@@ -349,6 +378,7 @@ class BrokerChannel(http.HTTPChannel):
             and not self.lane.begin(isWrite=False)
         ):
             self.readInLaterTurn()
+        self.closeIfAnswered()
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """The request line or a header is too long."""
@@ -370,7 +400,7 @@ class BrokerChannel(http.HTTPChannel):
         self.loseConnection()
 
     def loseConnection(self) -> None:
-        if self._isRefused and not self._isLingering:
+        if self._isRefused and not self._isLingering and not self._isInputEnded:
             self._isLingering = True
             self.setTimeout(LINGER)
         else:
@@ -394,6 +424,10 @@ class BrokerChannel(http.HTTPChannel):
         self.release()
         self._isWebSocket = True
         super()._protocolUpgradeForWebsockets(protocol)
+        # As twisted.web does with what it hands over.
+        half = IHalfCloseableProtocol(protocol, None)
+        ended = self.transport.loseConnection if half is None else half.readConnectionLost
+        self.readConnectionLost = ended  # type: ignore[method-assign]
         # The request is never finished.
         for request in self.requests:
             request.answered()

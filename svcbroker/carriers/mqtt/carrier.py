@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
+    IHalfCloseableProtocol,
     IProtocolNegotiationFactory,
     ITCPTransport,
 )
@@ -130,6 +131,7 @@ class Link:
         self._stranger = stranger
         self._pauses = 0
         self._timeout: IDelayedCall | ClosingAtStop | None = None
+        self._isInputEnded = False
         self._isClosing = False
         self._isGone = False
         context = carrier.context
@@ -180,6 +182,16 @@ class Link:
             self._log.failure("A connection has failed")
             self.abort()
         self._lane.end()
+
+    def inputEnded(self) -> None:
+        """The client sends nothing more, and may still read the answers to what it has sent."""
+        self._isInputEnded = True
+        if self._isGone:
+            return
+        if self._isClosing:
+            self._transport.loseConnection()
+        else:
+            self.connection.inputEnded()
 
     def abort(self) -> None:
         """Close at once, without sending the rest."""
@@ -245,7 +257,7 @@ class Link:
             self._timeout = ClosingAtStop(transport, clock)
         else:
             self._timeout = clock.callLater(CLOSE_TIMEOUT, self._abort)
-        if isDirect(transport) and self._carrier.isDraining:
+        if self._isInputEnded or (isDirect(transport) and self._carrier.isDraining):
             # Everything that was read is answered, and the daemon does not wait for its clients.
             transport.loseConnection()
         else:
@@ -296,6 +308,7 @@ class Link:
         self.connection.resumeProducing()
 
 
+@implementer(IHalfCloseableProtocol)
 class MqttProtocol(Protocol):
     """A client on any transport that an endpoint or a WebSocket gives."""
 
@@ -312,6 +325,13 @@ class MqttProtocol(Protocol):
         self._link = Link(self._carrier, self.transport, remote, self.stranger)
         # Hot path: saves a call for each read.
         self.dataReceived = self._link.received  # type: ignore[method-assign]
+
+    def readConnectionLost(self) -> None:
+        """See C{IHalfCloseableProtocol}."""
+        self._link.inputEnded()
+
+    def writeConnectionLost(self) -> None:
+        """See C{IHalfCloseableProtocol}: an own direction that is ended needs nothing more."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """See C{IProtocol}."""

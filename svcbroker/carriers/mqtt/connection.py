@@ -93,6 +93,7 @@ class Connection:
         self._version = MQTT_311
         self._backlog: deque[Arrival] = deque()
         self._isWaiting = False
+        self._isInputEnded = False
         self._isClosed = False
         self._hasEnded = False
         self._admission: Admission | None = None
@@ -128,6 +129,19 @@ class Connection:
         self._isClosed = True
         self._output.end()
         self._end()
+
+    def inputEnded(self) -> None:
+        """The client sends nothing more: acknowledge what it has published, and close."""
+        self._isInputEnded = True
+        self._finishIfAnswered()
+
+    def _finishIfAnswered(self) -> None:
+        if not self._isInputEnded or self._isWaiting or self._isClosed:
+            return
+        if self._receiving is None:
+            self._finish()
+        else:
+            self._receiving.idle().addCallback(lambda _: self._finish())
 
     def pauseProducing(self) -> None:
         """The client does not read."""
@@ -209,6 +223,7 @@ class Connection:
         self._afterPackets()
         if not self._isClosed:
             self._wire.resumeReading()
+            self._finishIfAnswered()
 
     def _failed(self, failure: Failure) -> None:
         if isinstance(failure.value, BrokerError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall, ITCPTransport
+from twisted.internet.interfaces import IDelayedCall, IHalfCloseableProtocol, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -78,6 +78,7 @@ class Reader:
         self._protocol.subscriptionEnded(self._number, error)
 
 
+@implementer(IHalfCloseableProtocol)
 class StompProtocol(Protocol):
     """
     One connection: carries out what its session wants, and keeps it from wanting too much.
@@ -167,6 +168,17 @@ class StompProtocol(Protocol):
         if self._closing is not None:
             self._closing.cancel()
         self.factory.connectionLost(self)
+
+    def readConnectionLost(self) -> None:
+        """The client sends nothing more, and may still read the answers to what it has sent."""
+        if self._isClosed:
+            transport: Any = self.transport
+            transport.loseConnection()
+        else:
+            self._perform(self._session.inputEnded(self._clock.seconds()))
+
+    def writeConnectionLost(self) -> None:
+        """See C{IHalfCloseableProtocol}: an own direction that is ended needs nothing more."""
 
     def _known(self) -> None:
         if self.stranger is not None:

@@ -124,6 +124,7 @@ class Session:
         # What COMMIT acknowledges once its events are published.
         self._acknowledgements: dict[Answer, Sequence[Acknowledgement]] = {}
         self._isStalled = False
+        self._isInputEnded = False
 
     # What comes in.
 
@@ -243,6 +244,11 @@ class Session:
         self._deliveries.stall(isStalled)
         return self._go(now)
 
+    def inputEnded(self, now: float) -> list[Effect]:
+        """No more bytes come: take the frames that are there, answer them, close."""
+        self._isInputEnded = True
+        return self._go(now)
+
     def shutDown(self, now: float) -> list[Effect]:
         """The broker stops: take no more frames, answer what came, close."""
         if self.state in _TAKES_FRAMES:
@@ -288,7 +294,12 @@ class Session:
             return []
         self._giveAnswers(now)
         frames = 0
-        while self.state in _TAKES_FRAMES and self._mayGoOn and self._takeFrame():
+        while self.state in _TAKES_FRAMES and self._mayGoOn:
+            if not self._takeFrame():
+                if not self._isInputEnded:
+                    break
+                self.state = State.ENDING
+                self._answers.add(Answer(data=b"", isLast=True))
             self._giveAnswers(now)
             frames += 1
             if frames == FRAMES_AT_ONCE:
