@@ -102,6 +102,12 @@ def simulation(session: nox.Session) -> None:
 
 
 @nox.session
+def consistency(session: nox.Session) -> None:
+    """Judge histories of real deployments under faults for an hour, or as the arguments say."""
+    python(session, "tools.consistency", *(session.posargs or ["--seconds", "3600"]))
+
+
+@nox.session
 def packages(session: nox.Session) -> None:
     """Build what is released into dist/, and check it; arguments are those of the tool."""
     session.run(

@@ -1,0 +1,190 @@
+"""
+The faults of a round. Each coroutine breaks something, waits, and mends it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import deferLater
+
+from .deployments import Copied, Deployment, Node
+
+LENGTH: Final = 6.0
+"""How long something is broken, in seconds."""
+
+Fault = Callable[[Any, Random], Awaitable[None]]
+
+
+async def _rest(deployment: Deployment) -> None:
+    await deferLater(deployment.reactor, LENGTH)
+
+
+async def healthy(deployment: Deployment, random: Random) -> None:
+    """Nothing is broken."""
+    await _rest(deployment)
+
+
+def _kills(count: int | None) -> Fault:
+    async def kill(deployment: Deployment, random: Random) -> None:
+        nodes = deployment.nodes if count is None else random.sample(deployment.nodes, count)
+        await gatherResults([Deferred.fromCoroutine(node.end()) for node in nodes])
+        await deferLater(deployment.reactor, LENGTH if count else 0)
+        for node in nodes:
+            node.start()
+        await _rest(deployment)
+
+    return kill
+
+
+async def stops(deployment: Deployment, random: Random) -> None:
+    """A node is stopped in order, and started again."""
+    node = random.choice(deployment.nodes)
+    await node.end(signal.SIGTERM)
+    await _rest(deployment)
+    node.start()
+
+
+async def suspendsBroker(deployment: Deployment, random: Random) -> None:
+    """A broker stands still."""
+    node = random.choice(deployment.nodes)
+    node.signal(signal.SIGSTOP)
+    await _rest(deployment)
+    node.signal(signal.SIGCONT)
+
+
+async def killsEngine(deployment: Deployment, random: Random) -> None:
+    """An engine is killed; its broker starts it again."""
+    random.choice(deployment.nodes).signalEngine(signal.SIGKILL)
+    await _rest(deployment)
+
+
+async def suspendsEngine(deployment: Deployment, random: Random) -> None:
+    """An engine stands still."""
+    node = random.choice(deployment.nodes)
+    node.signalEngine(signal.SIGSTOP)
+    await _rest(deployment)
+    node.signalEngine(signal.SIGCONT)
+
+
+def _wipes(withEngine: bool) -> Fault:
+    async def wipe(deployment: Deployment, random: Random) -> None:
+        node = random.choice(deployment.nodes)
+        await node.end()
+        await deferLater(deployment.reactor, 1.0)
+        node.wipe(withEngine)
+        node.start()
+        await _rest(deployment)
+
+    return wipe
+
+
+def _cut(deployment: Deployment, *islands: set[int], oneWay: bool = False) -> None:
+    """Cut islands off from each other; one way: the first one is still heard."""
+    first, second = islands
+    pairs = [(each, other) for each in second for other in first]
+    if not oneWay:
+        pairs += [(other, each) for each, other in pairs]
+    deployment.links.sever(*pairs)
+
+
+def _cuts(alone: int, oneWay: bool = False) -> Fault:
+    async def cut(deployment: Deployment, random: Random) -> None:
+        numbers = set(range(len(deployment.nodes)))
+        island = set(random.sample(sorted(numbers), alone))
+        _cut(deployment, island, numbers - island, oneWay=oneWay)
+        await _rest(deployment)
+        deployment.links.heal()
+
+    return cut
+
+
+async def bridges(deployment: Deployment, random: Random) -> None:
+    """Two pairs of nodes have one node in common that reaches both."""
+    left, right, *_ = random.sample(range(len(deployment.nodes)), len(deployment.nodes))
+    deployment.links.sever((left, right), (right, left))
+    await _rest(deployment)
+    deployment.links.heal()
+
+
+async def slows(deployment: Deployment, random: Random) -> None:
+    """Everything between nodes takes a while."""
+    deployment.links.delay = random.uniform(0.02, 0.2)
+    await _rest(deployment)
+    deployment.links.heal()
+
+
+async def resets(deployment: Deployment, random: Random) -> None:
+    """Connections between nodes end again and again."""
+    for _ in range(int(LENGTH)):
+        deployment.links.reset(random.randint(1, 6))
+        await deferLater(deployment.reactor, 1.0)
+
+
+def _wipesCopy() -> Fault:
+    async def wipe(deployment: Copied, random: Random) -> None:
+        node: Node = deployment.nodes[1]
+        await node.end()
+        node.wipe(False)
+        node.start()
+        await _rest(deployment)
+
+    return wipe
+
+
+def _switches(*commands: tuple[str, ...]) -> Fault:
+    async def switch(deployment: Copied, random: Random) -> None:
+        for command in commands:
+            await deployment.fault(*command)
+        await _rest(deployment)
+        await deployment.fault("heal")
+
+    return switch
+
+
+ENGINES: Final[Mapping[str, Fault]] = MappingProxyType(
+    {
+        "healthy": healthy,
+        "one broker killed": _kills(1),
+        "two brokers killed": _kills(2),
+        "all brokers killed": _kills(None),
+        "one node stopped": stops,
+        "one broker suspended": suspendsBroker,
+        "one engine killed": killsEngine,
+        "one engine suspended": suspendsEngine,
+        "one broker's data wiped": _wipes(False),
+        "one node's data wiped": _wipes(True),
+        "cut 3 | 1": _cuts(1),
+        "cut 2 | 2": _cuts(2),
+        "cut 3 | 1, one way": _cuts(1, oneWay=True),
+        "two nodes do not reach each other": bridges,
+        "links slow": slows,
+        "links reset": resets,
+    }
+)
+"""The faults of networks of engines."""
+
+COPIES: Final[Mapping[str, Fault]] = MappingProxyType(
+    {
+        "healthy": healthy,
+        "one broker killed": _kills(1),
+        "both brokers killed": _kills(None),
+        "one broker stopped": stops,
+        "one broker suspended": suspendsBroker,
+        "copy wiped": _wipesCopy(),
+        "copy cut off": _cuts(1),
+        "link slow": slows,
+        "link reset": resets,
+        "one replica stopped": _switches(("stop", "1")),
+        "replicas cut 2 | 2": _switches(("cut", "0,1", "2,3")),
+        "replicas cut one way": _switches(("cut", "0:1")),
+        "messages lost and doubled": _switches(("lose", "0.2"), ("duplicate", "0.2")),
+        "messages slow": _switches(("slow", "0.01-0.1")),
+    }
+)
+"""The faults of the embedded ledger with a copy."""
