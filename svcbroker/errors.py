@@ -328,5 +328,18 @@ class NodeUnavailable(BrokerError):
     code, rpcCode, text = 200215, -32055, "a node cannot be reached"
 
 
+class NodeBehind(BrokerError):
+    """
+    This node of a network does not have a block yet that the call names; another one may have it.
+    Nothing was done. It is safe to try again, here or there.
+
+    @cvar retryAfter: when it is worth trying again, in seconds from now: the call has waited.
+    """
+
+    code, rpcCode = 200216, -32056
+    text = "this node does not have that block yet: try again, or ask another node"
+    retryAfter: ClassVar[float] = 1.0
+
+
 TABLE: tuple[type[BrokerError], ...] = tuple(BrokerError.__subclasses__())
 """Every error of the published interface, in the order of its codes."""

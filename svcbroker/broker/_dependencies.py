@@ -42,8 +42,24 @@ class ISubscriptionDirectory(Interface):
         @raise TopicBlank, TopicTooLong, TopicInvalid, PatternInvalid: this is no filter.
         @raise TopicNotFound: the filter is a plain topic that was never opened.
         @raise EventNotFound, HeightUnknown: the offset is no place in the log.
+        @raise NodeBehind: the offset is a place that this node has not reached, nor in the time
+            that the call has waited.
         @raise QuotaExceeded: too many calls wait for events, in all or of this client.
         @raise LedgerUnavailable: the log cannot be read.
+        """
+
+    def reach(
+        principal: Principal, groupId: str | None, eventId: EventId, remote: str
+    ) -> Deferred[None]:
+        """
+        Wait, for a bounded time, until this node has the block of an event that another node has
+        told of. Called by the broker for calls that name one. Cancelling it ends the wait.
+
+        @param remote: the client's address.
+        @raise NotAuthorized, GroupUnknown: see L{Groups.resolve}.
+        @raise HeightUnknown: no other node can have such a block.
+        @raise NodeBehind: this node does not have it in time.
+        @raise QuotaExceeded: too many calls wait, in all or of this client.
         """
 
     def listSubscriptions(

@@ -21,6 +21,7 @@ from ..access._http import MAX_REMEMBERED as MAX_REMEMBERED_LOGINS
 from ..archive import MAX_PART
 from ..broker.subscriptions._dispatcher import REMEMBERED_MATCHES, REMEMBERED_TOPICS
 from ..broker.subscriptions._follower import CACHED_BYTES
+from ..broker.subscriptions._heights import MAX_CALLS
 from ..broker.subscriptions._positions import MAX_POSITIONS
 from ..broker.subscriptions._reading import MAX_WAITING
 from ..carriers.http import plain
@@ -427,6 +428,15 @@ def _requestBounds(config: Config) -> Iterator[Bound]:
         bytes=MAX_WAITING * SUBSCRIPTION_BYTES,
         how=f"{MAX_WAITING:,} of {amountText(SUBSCRIPTION_BYTES)}",
         holders=("svcbroker.broker.subscriptions._reading.EventReading._waiting",),
+    )
+    yield Bound(
+        name="calls that wait for a block",
+        bytes=MAX_CALLS * SUBSCRIPTION_BYTES,
+        how=f"{MAX_CALLS:,} of {amountText(SUBSCRIPTION_BYTES)}",
+        holders=(
+            "svcbroker.broker.subscriptions._heights.HeightWaits._waiting",
+            "svcbroker.broker.subscriptions._follower.Follower._awaited",
+        ),
     )
     # As events, and as JSON with their contents in Base64.
     delivery = _COPIES * (MAX_BATCH + config.maxContent) + MAX_ANSWER

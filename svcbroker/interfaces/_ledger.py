@@ -304,6 +304,17 @@ def _topicOfErased(failure: Failure) -> str:
     return topic
 
 
+class INetworkLedger(ILedger):
+    """
+    A ledger of which other nodes have the log too. This node may lack blocks from which another
+    node has answered already; all of them come.
+
+    The broker waits for such blocks where a call names them, continues subscriptions at places that
+    this node has not reached, and lets the chain decide what it would refuse elsewhere because of
+    the state of topics.
+    """
+
+
 class IProvableLedger(ILedger):
     """
     A ledger that can prove what its validators have signed, to be checked without it.

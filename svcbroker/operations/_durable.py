@@ -20,6 +20,7 @@ from ..errors import (
     EventIdTooLong,
     EventNotFound,
     HeightUnknown,
+    NodeBehind,
     ParameterInvalid,
     SubscriptionExists,
     SubscriptionNotFound,
@@ -160,7 +161,14 @@ _RESET = Operation(
         ),
     ),
     result=envelope(bool, same),
-    errors=(*_GONE_ERRORS, EventIdInvalid, EventIdTooLong, EventNotFound, HeightUnknown),
+    errors=(
+        *_GONE_ERRORS,
+        EventIdInvalid,
+        EventIdTooLong,
+        EventNotFound,
+        HeightUnknown,
+        NodeBehind,
+    ),
     method=lambda broker: broker.operator.resetDurable,
 )
 

@@ -53,6 +53,11 @@ class FakeDirectory:
     def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[EventPage]:
         return fail(NoSuchCall())
 
+    def reach(
+        self, principal: Principal, groupId: str | None, eventId: EventId, remote: str
+    ) -> Deferred[None]:
+        return succeed(None)
+
 
 @implementer(IWebhooks)
 class FailingWebhooks:

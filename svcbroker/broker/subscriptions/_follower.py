@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from ...interfaces import IBlockObserver, ILedger
+from ...interfaces import IBlockObserver, ILedger, INetworkLedger
 from ...model import Block, eventSize
 from ...net.deferreds import asDeferred
 from ...net.turns import EndOfTurn
@@ -36,6 +36,7 @@ class Follower:
     @ivar walks: those who read history block by block.
     @ivar height: the height of the last block that was dispatched.
     @ivar committed: the height of the last block that is final; it may wait for its turn.
+    @ivar isOfNetwork: whether other nodes may have blocks that are still to come here.
     """
 
     def __init__(self, ledger: ILedger, reactor: IReactorTime, turns: HistoryTurns) -> None:
@@ -47,11 +48,13 @@ class Follower:
         self.turns = turns
         self.walks = Walks(self, turns)
         self.height = self.committed = 0
+        self.isOfNetwork = INetworkLedger.providedBy(ledger)
         self._turn = EndOfTurn(reactor)
         self._waiting: deque[Block] = deque()
         self._cache: OrderedDict[int, tuple[Block, int]] = OrderedDict()
         self._cached = 0
         self._readers = 0
+        self._awaited: dict[int, dict[Deferred[None], None]] = {}
 
     @asDeferred
     async def start(self) -> None:
@@ -70,6 +73,22 @@ class Follower:
         self._waiting.clear()
         self._turn.stop()
 
+    def awaitHeight(self, height: int) -> Deferred[None]:
+        """
+        A Deferred that fires when the block of a height is final, which it is not now.
+        L{forgetHeight} must follow.
+        """
+        waiting: Deferred[None] = Deferred()
+        self._awaited.setdefault(height, {})[waiting] = None
+        return waiting
+
+    def forgetHeight(self, height: int, waiting: Deferred[None]) -> None:
+        """Nobody waits for what L{awaitHeight} has given."""
+        others = self._awaited.get(height, {})
+        others.pop(waiting, None)
+        if not others:
+            self._awaited.pop(height, None)
+
     def join(self) -> None:
         """Somebody subscribes, who may want to read again what was dispatched."""
         self._readers += 1
@@ -81,6 +100,8 @@ class Follower:
     def blockCommitted(self, block: Block) -> None:
         self.committed = block.height
         self.turns.published()
+        for awaiting in self._awaited.pop(block.height, ()):
+            awaiting.callback(None)
         if self._waiting:
             self._waiting.append(block)
         elif self._readers:

@@ -30,6 +30,7 @@ from ...net.budgets import OutputBudget, Unsent
 from ...net.deferreds import asDeferred
 from .._values import EventPage, ReadRequest
 from ._follower import Follower
+from ._heights import HeightWaits
 from ._history import BLOCKS_A_STEP, HeightsBelow, checkIndex
 from ._offsets import locateOffset
 from ._places import Places
@@ -241,18 +242,21 @@ class EventReading:
         now: Callable[[], float],
         checkFilter: Callable[[Principal, str, str], None],
         output: OutputBudget,
+        heights: HeightWaits,
     ) -> None:
         """
         @param followers: the groups' followers, by the ids of the groups.
         @param now: the wall clock: seconds since the epoch.
         @param checkFilter: raises an error where a principal may not have a filter in a group.
         @param output: bounds the pages that are being read.
+        @param heights: waits for blocks that other nodes have.
         """
         self._followers = followers
         self._reactor = reactor
         self._now = now
         self._checkFilter = checkFilter
         self._output = output
+        self._heights = heights
         self._waiting: dict[_ForwardRead, None] = {}
         self._places = Places(MAX_WAITING, "calls of events that wait")
         self._isDrained = False
@@ -262,6 +266,7 @@ class EventReading:
         """See L{ISubscriptionDirectory.readEvents<svcbroker.broker.ISubscriptionDirectory>}."""
         follower = self._followers[request.group]
         self._checkFilter(principal, request.group, request.filter)
+        await self._heights.reachOffset(follower, principal, request.offset, request.remote)
         if not isPattern(request.filter) and follower.ledger.topicState(request.filter) is None:
             raise TopicNotFound()
         unsent = self._output.unsent(ownerKey(principal.name, request.remote))

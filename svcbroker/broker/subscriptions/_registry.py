@@ -16,10 +16,17 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from ...access import ANYBODY, Principal
-from ...errors import PatternInvalid, SubscriptionExists, SubscriptionNotFound, TopicNotFound
+from ...errors import (
+    HeightUnknown,
+    PatternInvalid,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from ...interfaces import Action, ILedger, ISubscriber, ISubscription
 from ...model import (
     DurablePage,
+    EventId,
     Offset,
     Owner,
     Position,
@@ -37,6 +44,7 @@ from .._values import EventPage, ReadRequest
 from ._backlog import Backlog, Holder
 from ._expiry import PositionExpiry, dayOf
 from ._follower import Follower
+from ._heights import HeightWaits
 from ._offsets import locateOffset
 from ._positions import (
     MAX_OWN_POSITIONS,
@@ -115,12 +123,14 @@ class Subscriptions:
         self._expiry = PositionExpiry(
             self._positions, self._followers, reactor, now, positionExpiry, self._use
         )
+        self._heights = HeightWaits(reactor)
         self._reading = EventReading(
             self._followers,
             reactor,
             now,
             self._checkFilter,
             budgets.output,
+            self._heights,
         )
         self._live: dict[str, LogSubscription] = {}
         self._reserved: set[str] = set()
@@ -143,6 +153,7 @@ class Subscriptions:
         """
         End all subscriptions; durable ones keep their positions. The ledgers still run.
         """
+        self._heights.drain()
         for subscription in tuple(self._live.values()):
             subscription.close()
         if self._call is not None:
@@ -176,6 +187,8 @@ class Subscriptions:
         @raise PatternInvalid: a filter is no pattern of MQTT, or has too many levels.
         @raise TopicNotFound: a plain topic does not exist, and must.
         @raise EventNotFound, HeightUnknown: the offset is no event or above the chain's next block.
+        @raise NodeBehind: the offset is a place that this node has not reached, nor in the time
+            that the call has waited.
         @raise SubscriptionIdInvalid: the id is no UUID.
         @raise SubscriptionExists: the id is in use, or another account's.
         @raise Overloaded: too many positions of durable subscriptions are kept already, or too
@@ -204,9 +217,13 @@ class Subscriptions:
         follower = self._followers[request.group]
         self._reserved.add(subscriptionId)
         try:
+            start = self._resumed(principal, subscriptionId, request, follower)
+            if start is None:
+                # Its topics may be as new as the place that another node has told.
+                offset, remote = request.offset, request.remote
+                await self._heights.reachOffset(follower, principal, offset, remote)
             if request.mustExist:
                 self._checkTopics(follower.ledger, request.filters)
-            start = self._resumed(principal, subscriptionId, request, follower)
             if start is None:
                 start = StoredPosition(await locateOffset(follower, principal, request.offset))
                 if request.isDurable:
@@ -267,7 +284,7 @@ class Subscriptions:
         kept = self._positions.get(subscriptionId, request.group)
         if kept is None:
             return None
-        if kept.position.height > follower.committed + 1:
+        if kept.position.height > follower.committed + 1 and not follower.isOfNetwork:
             self._log.warn(
                 "subscription {id} stands beyond the end of the log, which was put back from a "
                 "backup: it begins with the next event",
@@ -298,8 +315,20 @@ class Subscriptions:
         return self._reading.read(principal, request)
 
     def drain(self) -> Deferred[None]:
-        """Answer calls of C{events} that wait, and have none wait from now on."""
+        """Answer calls that wait for events or blocks, and have none wait from now on."""
+        self._heights.drain()
         return self._reading.drain()
+
+    @asDeferred
+    async def reach(
+        self, principal: Principal, groupId: str | None, eventId: EventId, remote: str
+    ) -> None:
+        """See L{ISubscriptionDirectory}."""
+        group = self._groups.resolve(principal, groupId)
+        follower = self._followers[group]
+        await self._heights.reach(follower, principal, eventId.height, remote)
+        if eventId.height > follower.committed:
+            raise HeightUnknown()
 
     def end(self, group: str) -> Position:
         """The place after which events begin that are published from now on."""
@@ -347,8 +376,11 @@ class Subscriptions:
 
         @raise EventNotFound: the offset is the id of no event.
         @raise HeightUnknown: the offset is a block above the chain's next one.
+        @raise NodeBehind: as L{subscribe} does.
         """
-        return await locateOffset(self._followers[group], ANYBODY, offset)
+        follower = self._followers[group]
+        await self._heights.reachOffset(follower, ANYBODY, offset, "")
+        return await locateOffset(follower, ANYBODY, offset)
 
     def reset(self, subscriptionId: str, position: Position) -> None:
         """

@@ -27,6 +27,7 @@ from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import (
     IExportableLedger,
     IMeasuredLedger,
+    INetworkLedger,
     IProvableLedger,
     IValidatorSetLedger,
     LedgerContext,
@@ -67,7 +68,9 @@ LAST_RECOVERY = 30.0
 """Seconds before the application is opened again after a failure: the first time, and at most."""
 
 
-@implementer(IProvableLedger, IExportableLedger, IValidatorSetLedger, IMeasuredLedger)
+@implementer(
+    INetworkLedger, IProvableLedger, IExportableLedger, IValidatorSetLedger, IMeasuredLedger
+)
 class CometLedger(StoredLedger):
     """
     A group's log, decided by the engines of a network; this broker runs beside one of them.

@@ -27,6 +27,7 @@ from ...errors import LedgerUnavailable
 from ...interfaces import (
     IExportableLedger,
     IMeasuredLedger,
+    INetworkLedger,
     IProvableLedger,
     LedgerContext,
     Submission,
@@ -55,7 +56,7 @@ DISK_PAUSE: Final = 1.0
 """Seconds between two attempts to write to a failing disk."""
 
 
-@implementer(IProvableLedger, IExportableLedger, IMeasuredLedger)
+@implementer(INetworkLedger, IProvableLedger, IExportableLedger, IMeasuredLedger)
 class CopyLedger(StoredLedger):
     """
     A group's log, copied from another broker. What it stores it has verified: certificates, links
