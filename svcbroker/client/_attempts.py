@@ -13,6 +13,7 @@ from attrs import define
 from ..errors import (
     BrokerError,
     LedgerUnavailable,
+    NodeBehind,
     Overloaded,
     QuotaExceeded,
     TransactionTimeout,
@@ -32,7 +33,7 @@ def isRefused(error: BrokerError) -> bool:
     """Whether an error says that the request was not executed, and may be sent again later."""
     if isinstance(error, Unreachable):
         return not error.isSent and not error.isFinal
-    return isinstance(error, Overloaded)
+    return isinstance(error, Overloaded | NodeBehind)
 
 
 def isUncertain(error: BrokerError) -> bool:

@@ -89,18 +89,20 @@ class Following:
             piece = yield from readStream(IDLE)
             if not piece:
                 raise Unreachable("the stream has ended")
-            # Also comments: the time without a connection begins when it is lost.
-            self._attempts.succeeded()
             messages = parser.receive(piece)
             if messages:
                 yield from self._deliver(messages)
+            # Also comments: the time without a connection begins when it is lost.
+            self._attempts.succeeded()
 
     def _deliver(self, messages: list[Message]) -> Procedure[None]:
         events = [_event(each) for each in messages if each.type == "event"]
         if events:
             events = yield from self._verify(events)
         # Nothing may fail between this and the delivery: the stream would resume after the events.
-        self._lastId = messages[-1].lastId
+        # A stream that resumes need not say again where.
+        if messages[-1].lastId is not None:
+            self._lastId = messages[-1].lastId
         if events:
             yield Deliver(events)
         for message in messages:

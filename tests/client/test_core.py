@@ -40,6 +40,7 @@ from svcbroker.errors import (
     ExtensionKeyInvalid,
     HeightUnknown,
     IdempotencyConflict,
+    NodeBehind,
     NotAuthenticated,
     Overloaded,
     ParameterInvalid,
@@ -397,6 +398,17 @@ class FailOverTests(SynchronousTestCase):
         self.assertEqual([each.eventId for each in events], [e.eventId for e in network.broker.log])
         self.assertEqual(len(network.brokers[OTHER].requests), 1)
 
+    def test_nodeThatIsBehindIsLeft(self) -> None:
+        """Another one may have the block."""
+        network = Network(URL, OTHER)
+        network.broker.append(TOPIC, b"x", {})
+        network.broker.refusal = NodeBehind()
+        self.assertEqual(len(network.take(network.core().events("#"))), 1)
+        self.assertEqual((len(network.brokers[OTHER].requests), network.delays), (1, []))
+        network.broker.requests.clear()
+        [event] = network.take(network.core().follow("#", after="OFFSET_FIRST"), 1)
+        self.assertEqual(event.content, b"x")
+
 
 class FollowTests(SynchronousTestCase):
     """
@@ -466,6 +478,24 @@ class FollowTests(SynchronousTestCase):
         with self.assertRaises(Overloaded):
             network.take(network.core().follow("#", timeout=20.0), 1)
         self.assertGreater(len(network.delays), 5)
+
+    def test_streamThatEndsAtOnceResumesWhereItWas(self) -> None:
+        """And there is a delay before the next one, as after any failure."""
+        network = Network()
+        for number in range(3):
+            network.broker.append(TOPIC, str(number).encode(), {})
+        following = network.core().follow("#", after="OFFSET_FIRST", timeout=20.0)
+        events = network.take(following, 3)
+        end = json.dumps({"code": NodeBehind.code, "message": "behind"})
+        stream = HttpResponse(status=200, headers={"content-type": "text/event-stream"})
+        following.send(None)
+        effect = following.send(Unreachable())
+        for delay in (0.1, 0.2, 0.4):
+            self.assertEqual(effect, Delay(delay))
+            opened: Any = following.send(None)
+            self.assertEqual(opened.request.headers["Last-Event-ID"], events[-1].eventId)
+            following.send(stream)
+            effect = following.send(f"retry: 1\n\nevent: end\ndata: {end}\n\n".encode())
 
     def test_quietStreamMayLastLongerThanTheTimeout(self) -> None:
         """The time without a connection begins when the connection is lost."""

@@ -15,7 +15,7 @@ from zope.interface import implementer
 from ...access import Principal
 from ...broker import Broker
 from ...broker.subscriptions import Places, Subscriptions
-from ...errors import BrokerError, Overloaded
+from ...errors import BrokerError, LedgerUnavailable, NodeBehind, Overloaded
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import EventFormat, SubscribeRequest
 from ...net.addresses import peerText
@@ -34,6 +34,9 @@ RETRY: Final = 1000
 """When a browser connects again after the stream has ended, in milliseconds."""
 MAX_STREAMS: Final = 10_000
 """The most streams at the same time; one account or address has a share."""
+
+_TRANSIENT: Final = (Overloaded, NodeBehind, LedgerUnavailable)
+"""Errors after which it is worth connecting again."""
 
 _COMMENT: Final = b":\n"
 """Without an empty line, at which some clients hand out an event though there is no data."""
@@ -82,7 +85,7 @@ class Following:
         try:
             place = self._places.take(principal, remote)
         except BrokerError as error:
-            return respond(request, explain(error, principal, encodeError))
+            return _refuse(request, error, principal)
         try:
             return await self._follow(request, principal, remote)
         finally:
@@ -107,7 +110,7 @@ class Following:
             )
             subscription = await self._subscriptions.subscribe(principal, asked, stream)
         except BrokerError as error:
-            return respond(request, explain(error, principal, encodeError))
+            return _refuse(request, error, principal)
         self._streams.add(stream)
         try:
             last = request.getHeader(b"last-event-id") or b""
@@ -126,6 +129,27 @@ def _fieldsOf(request: BrokerRequest) -> dict[bytes, bytes]:
     if last:
         fields[b"from"] = last
     return fields
+
+
+def _refuse(request: Request, error: BrokerError, principal: Principal) -> bytes:
+    """
+    The answer where there are no events. An C{EventSource} never connects again after anything but
+    a stream, so it gets one that ends at once where that would be wrong.
+    """
+    accepted = request.getHeader(b"accept") or b""
+    if not (isinstance(error, _TRANSIENT) and accepted.startswith(b"text/event-stream")):
+        return respond(request, explain(error, principal, encodeError))
+    for name, value in _HEADERS:
+        request.setHeader(name, value)
+    delay = max(RETRY, int(1000 * getattr(error, "retryAfter", 0.0)))
+    stream = b"retry: %d\n\n%b" % (delay, _ending(error))
+    request.setHeader(b"Content-Length", b"%d" % len(stream))
+    return stream
+
+
+def _ending(error: BrokerError) -> bytes:
+    """The last event of a stream that an error ends."""
+    return b"event: end\ndata: %b\n\n" % encodeError(error)
 
 
 @implementer(IPushProducer, ISubscriber)
@@ -220,7 +244,7 @@ class _Stream:
     def subscriptionEnded(self, error: BrokerError) -> None:
         """See L{ISubscriber.subscriptionEnded}."""
         self._subscription = None
-        self.end(b"event: end\ndata: %b\n\n" % encodeError(error))
+        self.end(_ending(error))
 
     # IPushProducer
 

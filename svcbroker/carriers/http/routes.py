@@ -20,7 +20,14 @@ from twisted.web.server import NOT_DONE_YET, Request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from ...access import ANYBODY, Principal
-from ...errors import BrokerError, NoSuchCall, NotAuthenticated, NotAuthorized, QuotaExceeded
+from ...errors import (
+    BrokerError,
+    NodeBehind,
+    NoSuchCall,
+    NotAuthenticated,
+    NotAuthorized,
+    QuotaExceeded,
+)
 from ...net.budgets import Unsent
 from ...net.deferreds import withoutTraceback
 from ...operations import Connection, ErrorRecord, Incidents, ManyCall, Operation, erasureOf
@@ -74,7 +81,8 @@ Answer: TypeAlias = bytes | Refusal | None
 
 def refuse(error: BrokerError) -> Refusal | None:
     """
-    The answer to a failure of authentication, authorization or a quota.
+    The answer to a failure of authentication, authorization or a quota, or of a node that is behind
+    others.
 
     @return: C{None} for any other failure.
     """
@@ -86,6 +94,11 @@ def refuse(error: BrokerError) -> Refusal | None:
     if isinstance(error, QuotaExceeded):
         delay = b"%d" % max(1, ceil(error.retryAfter))
         return Refusal(http.OK, encodeError(error), ((b"Retry-After", delay),))
+    if isinstance(error, NodeBehind):
+        # For proxies, which ask another node then.
+        delay = b"%d" % error.retryAfter
+        body = encodeError(error)
+        return Refusal(http.SERVICE_UNAVAILABLE, body, ((b"Retry-After", delay),))
     return None
 
 
@@ -96,7 +109,7 @@ def explain(
     The answer to a failure of a call. Where there are no accounts, its status is always that of the
     published interface.
     """
-    isPlain = principal is ANYBODY and not isinstance(error, QuotaExceeded)
+    isPlain = principal is ANYBODY and not isinstance(error, QuotaExceeded | NodeBehind)
     refusal = None if isPlain else refuse(error)
     return encodeError(error) if refusal is None else refusal
 

@@ -11,7 +11,7 @@ from attrs import frozen
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, defstruct
 from msgspec.json import Decoder
 
-from ...errors import BrokerError, QuotaExceeded, SequenceConflict
+from ...errors import BrokerError, NodeBehind, QuotaExceeded, SequenceConflict
 from ...operations import Erasure, erasureOf
 
 MAX_BATCH: Final = 1000
@@ -96,7 +96,7 @@ def failed(error: BrokerError, id: Raw = _NULL, exceptionName: str | None = None
     data = ErrorData(exceptionName or error.name, error.message, error.code)
     if isinstance(error, SequenceConflict) and error.sequence is not None:
         data.sequenceNumber = error.sequence
-    if isinstance(error, QuotaExceeded) and error.retryAfter:
+    if isinstance(error, QuotaExceeded | NodeBehind) and error.retryAfter:
         data.retryAfter = round(error.retryAfter, 3)
     data.erased = erasureOf(error)
     return Failed("2.0", id, ErrorObject(error.rpcCode, error.message, data))

@@ -22,6 +22,7 @@ from ...errors import (
     EventNotFound,
     HeightUnknown,
     LedgerUnavailable,
+    NodeBehind,
     NotAuthorized,
     ParameterInvalid,
     PatternInvalid,
@@ -66,6 +67,7 @@ _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     HeightUnknown: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     ParameterInvalid: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     LedgerUnavailable: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    NodeBehind: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     NotAuthorized: ReasonCode.NOT_AUTHORIZED,
     QuotaExceeded: ReasonCode.QUOTA_EXCEEDED,
 }
@@ -191,6 +193,10 @@ class Subscriber:
             return Granted([_reasonOf(error)] * len(packet.subscriptions), [], error)
         for each in packet.subscriptions:
             await self._pace()
+            if isinstance(granted.error, NodeBehind):
+                # All have one offset. To wait for each of them would take too long.
+                granted.reasons.append(_reasonOf(granted.error))
+                continue
             try:
                 granted.opened.append(await self._subscribeOne(each, asked))
             except BrokerError as error:

@@ -186,6 +186,14 @@ class ErrorTests(SynchronousTestCase):
         self.checkREST(errors.EventErased, answer)
         self.checkRPC(errors.EventErased, self.client.rpc("getEvent", [eventId]))
 
+    def test_nodeThatIsBehind(self) -> None:
+        """The status is for proxies, which ask another node then."""
+        self.client.fixture.ledger.error = errors.NodeBehind()
+        answer = self.client.ask("GET", "/svcbroker/rest/close?topic=t")
+        self.assertEqual((answer.status, answer.headers["retry-after"]), (503, "1"))
+        self.checkREST(errors.NodeBehind, answer.json())
+        self.checkRPC(errors.NodeBehind, self.client.rpc("close", {"topic": "t"}))
+
     def test_errorsOfPublishes(self) -> None:
         for error, execution in PUBLISHES.items():
             self.client.fixture.ledger.receipt = Receipt(
@@ -197,6 +205,6 @@ class ErrorTests(SynchronousTestCase):
     def test_everyDeclaredErrorIsTested(self) -> None:
         """No declared error is left out of this module."""
         exercised = {case[0] for case in (*INPUT, *STATE)} | {errors.TransactionTimeout}
-        exercised |= {*WEBHOOKS, *PUBLISHES, errors.EventErased}
+        exercised |= {*WEBHOOKS, *PUBLISHES, errors.EventErased, errors.NodeBehind}
         declared = {*COMMON_ERRORS, *(error for each in OPERATIONS for error in each.errors)}
         self.assertEqual(declared - exercised, set())

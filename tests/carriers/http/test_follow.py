@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import ANYBODY, Access, Principal
 from svcbroker.broker import EventPage, ReadRequest
 from svcbroker.broker.subscriptions import Subscriptions, _reading
+from svcbroker.broker.subscriptions._heights import WAIT
 from svcbroker.carriers.http import Following, HttpSettings, follow
 from svcbroker.carriers.http.follow import BEAT
 from svcbroker.interfaces import Identity, submit
@@ -268,6 +269,75 @@ class FollowTests(FollowTestCase):
         submit(self.fixture.ledger, OpenTopic(topic="a"))
         self.publish("x")
         self.assertEqual(stream.contents(), ["eA=="])
+
+
+class BehindTests(FollowTestCase):
+    """
+    A node of a network: another one has told of an event that this one does not have yet.
+    """
+
+    ahead = "ca978112-1-3"
+    stream = {"Accept": "text/event-stream"}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.subscriptions._followers["1"].isOfNetwork = True
+
+    def ask(self, call: str, headers: Mapping[str, str] | None = None) -> Connection:
+        connection = self.client.connect()
+        connection.send(requestBytes("GET", f"{BASE}/rest/{call}", headers=headers))
+        self.settle()
+        return connection
+
+    def test_streamWaitsForItsEvent(self) -> None:
+        stream = self.follow("topic=a", {"Last-Event-ID": self.ahead})
+        self.assertEqual(stream.connection.transport.value(), b"")
+        self.publish("1")
+        self.publish("2")
+        [(id, _)] = stream.events()
+        self.assertEqual(id, "ca978112-2-4")
+
+    def test_callsThatWaitedInVainAre503(self) -> None:
+        """For proxies and clients, which ask another node then."""
+        calls = (f"follow?topic=a&from={self.ahead}", f"events?topic=a&from={self.ahead}")
+        asked = [self.ask(call) for call in calls]
+        self.settle(WAIT)
+        for connection in asked:
+            [answer] = connection.answers()
+            self.assertEqual((answer.status, answer.json()["code"]), (503, 200216))
+            self.assertEqual(answer.headers["retry-after"], "1")
+
+    def test_callOfJSONRPCSaysWhenToTryAgain(self) -> None:
+        connection = self.client.connect()
+        call = {"jsonrpc": "2.0", "id": 1, "method": "events"}
+        body = json.dumps({**call, "params": {"topic": "a", "from": self.ahead}}).encode()
+        headers = {"Content-Type": "application/json"}
+        connection.send(requestBytes("POST", f"{BASE}/jsonrpc", body, headers))
+        self.settle(WAIT)
+        [answer] = connection.answers()
+        error = answer.json()["error"]
+        self.assertEqual((answer.status, error["code"]), (200, -32056))
+        self.assertEqual((error["data"]["code"], error["data"]["retryAfter"]), (200216, 1.0))
+
+    def test_eventSourceIsNotRefusedForGood(self) -> None:
+        """It connects again after a stream, never after JSON or another status than 200."""
+        stream = Stream(self.ask(f"follow?topic=a&from={self.ahead}", self.stream))
+        self.settle(WAIT)
+        [answer] = stream.connection.answers()
+        self.assertEqual(answer.status, 200)
+        self.assertEqual(answer.headers["content-type"], "text/event-stream;charset=UTF-8")
+        head, end, data = answer.body.decode().rstrip().rsplit("\n", 2)
+        self.assertEqual((head, end), ("retry: 1000\n", "event: end"))
+        self.assertEqual(json.loads(data.removeprefix("data: "))["code"], 200216)
+
+    def test_eventSourceReturnsToABrokerThatStops(self) -> None:
+        self.following.drain()
+        [answer] = self.ask("follow?topic=a", self.stream).answers()
+        self.assertIn(b'event: end\ndata: {"code":200101', answer.body)
+
+    def test_eventSourceIsToldWhatNeverHelps(self) -> None:
+        [answer] = self.ask("follow?topic=nowhere", self.stream).answers()
+        self.assertEqual(answer.json()["code"], 100101)
 
 
 class GrantTests(FollowTestCase):

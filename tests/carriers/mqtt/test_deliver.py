@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.broker.subscriptions._heights import WAIT
 from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (
@@ -318,6 +319,26 @@ class WindowTests(SynchronousTestCase):
         refused = client.takeOne(Suback)
         self.assertEqual(refused.reasons, (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,))
         self.assertIn("svc-offset: OFFSET_TIME:", refused.properties.reasonString or "")
+
+    def test_placeThatIsNotReachedIsWaitedForOnce(self) -> None:
+        """Another node of the network has told of it. The time is that of the packet."""
+        server = Server()
+        server.subscriptions._followers["1"].isOfNetwork = True
+        height = server.subscriptions.end("1").height + 1
+        filters = (TopicSubscription("t", 0), TopicSubscription("u", 0))
+        client = server.connected()
+        for packetId in (1, 2):
+            client.send(Subscribe(packetId, filters, user(svc_offset=str(height))))
+            self.assertEqual(client.take(), [])
+            if packetId == 1:
+                server.clock.advance(WAIT)
+                refused = client.takeOne(Suback)
+                reasons = (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,) * 2
+                self.assertEqual(refused.reasons, reasons)
+                self.assertIn("this node has", refused.properties.reasonString or "")
+        server.event("t", b"x")
+        suback, publish = client.take()
+        self.assertEqual((suback.reasons, publish.payload), ((0, 0), b"x"))
 
     def test_bytesInFlightAreBounded(self) -> None:
         """The bytes that are unacknowledged have a bound too."""
