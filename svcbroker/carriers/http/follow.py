@@ -131,7 +131,7 @@ def _fieldsOf(request: BrokerRequest) -> dict[bytes, bytes]:
     return fields
 
 
-def _refuse(request: Request, error: BrokerError, principal: Principal) -> bytes:
+def _refuse(request: BrokerRequest, error: BrokerError, principal: Principal) -> bytes:
     """
     The answer where there are no events. An C{EventSource} never connects again after anything but
     a stream, so it gets one that ends at once where that would be wrong.
