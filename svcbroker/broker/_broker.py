@@ -19,7 +19,7 @@ from ..errors import (
     TopicNotFound,
     TransactionFailed,
 )
-from ..interfaces import Action, ILedger, submit
+from ..interfaces import Action, ILedger, isDecidedByChain, submit
 from ..model import (
     CloseTopic,
     Edge,
@@ -204,7 +204,8 @@ class Broker:
         group, ledger = self.groups.find(principal, groupId)
         checkTopicName(topic)
         self.require(principal, Action.OPEN, group, topic)
-        known = ledger.topicState(topic)
+        # What this node knows of the topic may be old in a network.
+        known = None if isDecidedByChain(ledger) else ledger.topicState(topic)
         wanted = authorSetOf(known, authors, admins)
         if known is None or not known.isOpen:
             request = OpenTopic(topic=topic, authors=wanted)
@@ -227,7 +228,8 @@ class Broker:
         group, ledger = self.groups.find(principal, groupId)
         checkTopicName(topic)
         self.require(principal, Action.CLOSE, group, topic)
-        _openTopic(ledger, topic)
+        if not isDecidedByChain(ledger):
+            _openTopic(ledger, topic)
         receipt = await self._timeouts.wait(submit(ledger, CloseTopic(topic=topic)))
         if receipt.execution is Execution.TOPIC_NOT_FOUND:
             raise TopicNotFound()
@@ -318,7 +320,7 @@ class Broker:
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         @raise ContentBlank, ContentTooLarge: this cannot be an event's content.
         @raise ExtensionKeyInvalid, ExtensionsTooLarge: these cannot be an event's extensions.
-        @raise TopicNotFound: there is no such open topic. Nothing was submitted.
+        @raise TopicNotFound: there is no such open topic.
         @raise TransactionFailed: the chain refused.
         @raise QuotaExceeded: the account has used up its rate. Nothing was submitted.
         @raise SignatureInvalid: there are not all three of author, signature and time, or the

@@ -20,6 +20,7 @@ class Part:
     @ivar places: the index of each request's event in the call; C{None} for requests that open a
         topic.
     @ivar topics: topics that are open when the requests are executed, as far as is known.
+    @ivar unknown: topics that are not open as far as this node knows; the chain decides.
     @ivar isWhole: whether every request is an event.
     """
 
@@ -29,6 +30,7 @@ class Part:
     places: list[int | None] = field(factory=list)
     requests: list[Request] = field(factory=list)
     topics: set[str] = field(factory=set)
+    unknown: set[str] = field(factory=set)
     isWhole: bool = True
 
     @property

@@ -4,7 +4,7 @@ Publishing: the one way from a carrier to a ledger.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 from attrs import evolve
@@ -23,7 +23,7 @@ from ..errors import (
     TopicNotFound,
     TransactionTimeout,
 )
-from ..interfaces import Action, ILedger, Submission
+from ..interfaces import Action, ILedger, Submission, isDecidedByChain
 from ..model import (
     Execution,
     Receipt,
@@ -94,7 +94,8 @@ class Publishing:
                 principal.require(Action.PUBLISH, group, publication.topic)
             if publication.topic in self._reserved:
                 principal.refuse(Action.PUBLISH, group, publication.topic)
-            if not self._check(ledger, publication, DEFAULT_POLICY):
+            isOpen = self._check(ledger, publication, DEFAULT_POLICY)
+            if not isOpen and not isDecidedByChain(ledger):
                 raise TopicNotFound()
             if usage.limitsPublishes:
                 usage.spendOne(eventSize(publication))
@@ -116,12 +117,13 @@ class Publishing:
         done: Deferred[Any] = self._submit(ledger, published, DEFAULT_POLICY).done
         if usage.quotas.inflight is not None:
             done.addBoth(usage.answered, 1)
-        return done.addCallbacks(
+        answer: Deferred[SendResult] = done.addCallbacks(
             self._answerOne,
             self._failOne,
             callbackArgs=published,
             errbackArgs=published,
         )
+        return answer if isOpen else answer.addCallback(_notFound)
 
     def publish(
         self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
@@ -252,9 +254,7 @@ class Publishing:
                 principal.refuse(Action.PUBLISH, part.group, topic)
             isOpen = self._check(part.ledger, publication, policy)
             if not isOpen:
-                if not policy.opensTopics:
-                    raise TopicNotFound()
-                principal.require(Action.OPEN, part.group, topic)
+                isOpen = self._leaveToChain(part, topic, policy)
             elif publication.idempotencyKey is None:
                 part.topics.add(topic)
         if publication.author is not None or publication.idempotencyKey is not None:
@@ -263,6 +263,24 @@ class Publishing:
             part.open(topic)
         part.add(place, publication)
         return part
+
+    def _leaveToChain(self, part: Part, topic: str, policy: PublishPolicy) -> bool:
+        """
+        Whether the chain is to decide if a topic is open that is not, as far as this node knows.
+        Otherwise it is opened.
+
+        @raise BrokerError: nothing can be published to it.
+        """
+        mayOpen = policy.opensTopics
+        if isDecidedByChain(part.ledger):
+            if mayOpen and part.principal.may(Action.OPEN, part.group, topic):
+                return False
+            part.unknown.add(topic)
+            return True
+        if not mayOpen:
+            raise TopicNotFound()
+        part.principal.require(Action.OPEN, part.group, topic)
+        return False
 
     def _check(self, ledger: ILedger, publication: Publication, policy: PublishPolicy) -> bool:
         """
@@ -286,7 +304,7 @@ class Publishing:
             return state is not None
         if state is None or not state.isOpen:
             return False
-        if state.authors is not None:
+        if state.authors is not None and not isDecidedByChain(ledger):
             author = publication.author
             if author is None or author.key not in state.authors.authors:
                 raise AuthorRefused()
@@ -359,6 +377,8 @@ class Publishing:
             self.meter.successes[policy.carrier] += part.eventCount
         if policy.wantsResults:
             found = answersOf(part.requests, outcomes)
+            if part.unknown:
+                found = [_asUnknown(answer, part.unknown) for answer in found]
         elif isDone:
             # Hot path: everything is in the log.
             return answers
@@ -407,6 +427,24 @@ class Publishing:
 def _refuse(failure: Failure, answer: Any) -> Any:
     failure.trap(TransactionTimeout)
     return answer
+
+
+def _notFound(result: SendResult) -> SendResult:
+    """
+    The answer to a publish to a topic that was not open when it was submitted.
+
+    @raise TopicNotFound: nor was it when it was executed.
+    """
+    if result.status is SendStatus.ERROR:
+        raise TopicNotFound()
+    return result
+
+
+def _asUnknown(answer: Answer, unknown: Set[str]) -> Answer:
+    """The same as L{_notFound} for an answer among others."""
+    if isinstance(answer, BrokerError) or answer.topic not in unknown:
+        return answer
+    return TopicNotFound() if answer.status is SendStatus.ERROR else answer
 
 
 def _isTopicClosed(outcome: Receipt | BrokerError | None) -> bool:

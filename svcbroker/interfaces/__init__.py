@@ -29,6 +29,7 @@ from ._ledger import (
     ILedger,
     INetworkLedger,
     IProvableLedger,
+    isDecidedByChain,
     submit,
     topicOfEvent,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "LedgerContext",
     "Quotas",
     "Submission",
+    "isDecidedByChain",
     "submit",
     "topicOfEvent",
 ]

@@ -314,6 +314,15 @@ class INetworkLedger(ILedger):
     the state of topics.
     """
 
+    takesRequests: bool = Attribute("Whether this node submits requests. A copy refuses them all.")
+
+
+def isDecidedByChain(ledger: ILedger) -> bool:
+    """
+    Whether the chain alone knows if a request is to be refused, since this node may be behind.
+    """
+    return INetworkLedger.providedBy(ledger) and bool(ledger.takesRequests)
+
 
 class IProvableLedger(ILedger):
     """

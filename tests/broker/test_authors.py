@@ -62,6 +62,29 @@ class AuthorsTests(SynchronousTestCase):
         self.broker.publishOne(ANYBODY, None, "t", b"x", {}, **given).addBoth(answers.append)
         return getattr(answers[0], "value", None)
 
+    def change(
+        self,
+        *authors: Author,
+        generation: int = 1,
+        admins: Sequence[Author] = (BOB,),
+        admin: Author = BOB,
+        signed: AuthorSet | None = None,
+        principal: Principal = ANYBODY,
+        topic: str = "t",
+    ) -> Deferred[bool]:
+        following = AuthorSet(generation=generation, authors=keys(*authors), admins=keys(*admins))
+        text = authorsStatement(self.chain, "t", signed or following)
+        return self.broker.authors.change(
+            principal,
+            None,
+            topic,
+            generation,
+            following.authors,
+            admin.key,
+            admin.signText(text),
+            following.admins,
+        )
+
 
 class OpeningTests(AuthorsTests):
     def test_authorsAloneMayPublish(self) -> None:
@@ -110,29 +133,6 @@ class ChangingTests(AuthorsTests):
     def setUp(self) -> None:
         super().setUp()
         self.opened(ANN, admins=[BOB])
-
-    def change(
-        self,
-        *authors: Author,
-        generation: int = 1,
-        admins: Sequence[Author] = (BOB,),
-        admin: Author = BOB,
-        signed: AuthorSet | None = None,
-        principal: Principal = ANYBODY,
-        topic: str = "t",
-    ) -> Deferred[bool]:
-        following = AuthorSet(generation=generation, authors=keys(*authors), admins=keys(*admins))
-        text = authorsStatement(self.chain, "t", signed or following)
-        return self.broker.authors.change(
-            principal,
-            None,
-            topic,
-            generation,
-            following.authors,
-            admin.key,
-            admin.signText(text),
-            following.admins,
-        )
 
     def test_adminChangesTheAuthors(self) -> None:
         self.assertIs(self.successResultOf(self.change(EVE, admins=[ANN])), True)

@@ -80,6 +80,8 @@ class CometLedger(StoredLedger):
     engine, which gossips them, so they reach every proposer.
     """
 
+    takesRequests = True
+
     _log = Logger()
 
     def __init__(

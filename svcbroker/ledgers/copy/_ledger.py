@@ -65,6 +65,8 @@ class CopyLedger(StoredLedger):
     It executes nothing: publishing, opening and closing are refused.
     """
 
+    takesRequests = False
+
     def __init__(
         self,
         context: LedgerContext,
