@@ -15,6 +15,7 @@ from ._errors import (
     StorageLost,
     StorageOutdated,
     StorageRefused,
+    StorageUnknown,
 )
 from ._files import CACHE_BYTES
 from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
@@ -36,7 +37,7 @@ from ._rows import (
     ValidatorsRow,
     packPositions,
 )
-from ._schema import syncFile, writeFile
+from ._schema import compatibility, syncFile, writeFile
 from ._snapshot import Snapshot
 from ._store import Store
 from ._tip import TIP_SUFFIX, Tip, findLoss, readTip, suspectLoss, tipPath
@@ -66,6 +67,7 @@ __all__ = [
     "StorageLost",
     "StorageOutdated",
     "StorageRefused",
+    "StorageUnknown",
     "Store",
     "StrippedBlock",
     "Tip",
@@ -73,6 +75,7 @@ __all__ = [
     "TopicRow",
     "TransactionPlace",
     "ValidatorsRow",
+    "compatibility",
     "findItem",
     "findLoss",
     "findLostWrites",

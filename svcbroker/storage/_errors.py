@@ -31,6 +31,12 @@ class StorageOutdated(StorageRefused):
     """
 
 
+class StorageUnknown(StorageRefused):
+    """
+    A file is in a format that this release does not read. That is no damage.
+    """
+
+
 class StorageLost(StorageRefused):
     """
     The end of a chain that had been stored is missing, or is another one now.

@@ -13,8 +13,16 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ..files import openFile, specialKind
-from ._errors import StorageRefused, isDamage, primaryCode
-from ._schema import APPLICATION_ID, backUp, makePrivateFile, runSteps, syncFile, versionOf
+from ._errors import StorageRefused, StorageUnknown, isDamage, primaryCode
+from ._schema import (
+    APPLICATION_ID,
+    backUp,
+    makePrivateFile,
+    runSteps,
+    syncFile,
+    versionOf,
+    whatIsNeeded,
+)
 from ._tip import tipPath
 
 Connect: TypeAlias = Callable[..., sqlite3.Connection]
@@ -253,10 +261,11 @@ def _prepareWriting(
             f"PRAGMA journal_size_limit = {logLimit}",
         )
         version = versionOf(connection)
-        if version > len(steps):
-            raise StorageRefused(
+        needed = whatIsNeeded(connection, len(steps)) if version > len(steps) else ""
+        if needed:
+            raise StorageUnknown(
                 f"{path} was written by a newer svcbroker (schema {version}, this one knows "
-                f"{len(steps)}): run that one, or restore an older backup"
+                f"{len(steps)}): run {needed}, or restore an older backup"
             )
         if version < 1:
             raise StorageRefused(f"{path} is damaged (no schema): restore it from a backup")

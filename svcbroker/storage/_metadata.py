@@ -4,16 +4,17 @@ The file of the metadata store: positions of subscriptions, sessions, webhooks.
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
 from ._counted import WritesFile, findLostWrites, readWrites
-from ._errors import StorageDamaged, StorageRefused, isDamage, translated
+from ._errors import StorageDamaged, StorageRefused, StorageUnknown, isDamage, translated
 from ._files import refuseSpecial
-from ._schema import contentsOf, makePrivateFile, versionOf
+from ._schema import Contents, contentsOf, makePrivateFile, versionOf
 
 APPLICATION_ID: Final = 0x7376636E
 """The application id in the file's header, by which foreign SQLite files are refused: svcn."""
@@ -24,6 +25,11 @@ _TABLE: Final = (
     "CREATE TABLE note (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
     " checksum BLOB NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID"
 )
+_FIRST_TABLE: Final = (
+    "CREATE TABLE note (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
+    " PRIMARY KEY (kind, name)) WITHOUT ROWID"
+)
+"""The table of version 1, which has no checksums."""
 _CHECKSUM_SIZE: Final = 8
 _SHOWN: Final = 5
 
@@ -34,6 +40,16 @@ ADVICE: Final = (
 
 METADATA_WRITES: Final = ("", "writes")
 """The kind and name of the row with the number of writes, which is no entry."""
+
+_COMPATIBLE: Final = ("", "compatible")
+"""
+The kind and name of the row with the version of the file, the oldest version whose software may use
+it, and the release that brought that version. It is no entry. A file without it is compatible since
+its own version.
+"""
+
+_SINCE: Final = b"2 2 0.1.0"
+_SINCE_TEXT: Final = re.compile(rb"([0-9]{1,4}) ([0-9]{1,4}) ([0-9.]{3,19})", re.ASCII)
 
 Key = tuple[str, str]
 """The kind of an entry, and its name among those of its kind."""
@@ -48,16 +64,51 @@ def metadataChecksum(kind: str, name: str, value: bytes) -> bytes:
     return sha256(head + value).digest()[:_CHECKSUM_SIZE]
 
 
-def metadataContents() -> Sequence[tuple[str, str, str, str | None]]:
+def metadataContents(version: int = VERSION) -> Contents:
     """
-    The schema of the file, as L{contentsOf} returns it.
+    The schema of a file, as L{contentsOf} returns it.
     """
     connection = sqlite3.connect(":memory:")
     try:
-        connection.execute(_TABLE)
+        connection.execute(_TABLE if version == VERSION else _FIRST_TABLE)
         return contentsOf(connection)
     finally:
         connection.close()
+
+
+def standInMetadata(connection: sqlite3.Connection) -> None:
+    """
+    Let queries read a file of version 1 as one of this version, which stays as it is: as if its
+    entries had checksums. See L{svcbroker.storage._schema.standIn}.
+    """
+    connection.create_function("checksum_of", 3, metadataChecksum, deterministic=True)
+    connection.execute(
+        "CREATE TEMP VIEW note AS SELECT *, checksum_of(kind, name, value) AS checksum "
+        "FROM main.note"
+    )
+
+
+def whatMetadataNeeds(connection: sqlite3.Connection, known: int) -> str:
+    """
+    The oldest release that may use a file of a newer version, for the words of a refusal; empty
+    where this one may.
+
+    @param known: the newest version that this software knows.
+    """
+    version = versionOf(connection)
+    try:
+        row = connection.execute(
+            "SELECT value, checksum FROM note WHERE kind = ? AND name = ?", _COMPATIBLE
+        ).fetchone()
+    except (sqlite3.Error, UnicodeDecodeError):
+        row = None
+    value, checksum = row or (b"", b"")
+    if not isinstance(value, bytes) or checksum != metadataChecksum(*_COMPATIBLE, value):
+        return "a newer svcbroker"
+    found = _SINCE_TEXT.fullmatch(value)
+    if found is None or int(found[1]) != version:
+        return "a newer svcbroker"
+    return "" if int(found[2]) <= known else f"svcbroker {found[3].decode()} or later"
 
 
 class MetadataFile:
@@ -146,6 +197,8 @@ class MetadataFile:
         if not tables:
             connection.executescript(
                 f"BEGIN IMMEDIATE; {_TABLE};"
+                f"INSERT INTO note VALUES ('{_COMPATIBLE[0]}', '{_COMPATIBLE[1]}', "
+                f"x'{_SINCE.hex()}', x'{metadataChecksum(*_COMPATIBLE, _SINCE).hex()}');"
                 f"PRAGMA application_id = {APPLICATION_ID};"
                 f"PRAGMA user_version = {VERSION};"
                 "COMMIT"
@@ -153,7 +206,12 @@ class MetadataFile:
         elif identity != APPLICATION_ID:
             raise StorageRefused(f"{path} was not written by this broker: move it away")
         elif version > VERSION:
-            raise StorageRefused(f"{path} was written by a newer broker: use that one")
+            needed = whatMetadataNeeds(connection, VERSION)
+            if needed:
+                raise StorageUnknown(
+                    f"{path} was written by a newer svcbroker (version {version}, this one knows "
+                    f"{VERSION}): use {needed}"
+                )
         elif version < VERSION:
             _addChecksums(connection)
 
@@ -179,7 +237,8 @@ class MetadataFile:
             raise StorageDamaged(
                 f"{self.path} is damaged (an entry is not one){_after(self._advice)}"
             ) from error
-        entries.pop(METADATA_WRITES, None)
+        for key in (METADATA_WRITES, _COMPATIBLE):
+            entries.pop(key, None)
         total = len(damaged) + len(entries)
         if damaged:
             shown = ", ".join(damaged[:_SHOWN]) + (", ..." if len(damaged) > _SHOWN else "")
@@ -245,7 +304,8 @@ def _addChecksums(connection: sqlite3.Connection) -> None:
         connection.execute("DROP TABLE note")
         connection.execute(_TABLE)
         connection.executemany(
-            "INSERT INTO note VALUES (?, ?, ?, ?)", [(*row, metadataChecksum(*row)) for row in rows]
+            "INSERT INTO note VALUES (?, ?, ?, ?)",
+            [(*row, metadataChecksum(*row)) for row in (*rows, (*_COMPATIBLE, _SINCE))],
         )
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")

@@ -5,17 +5,29 @@ The numbered steps that make the tables, and what is done to a file of an older 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from ..files import newFile
 
 APPLICATION_ID: Final = 0x73766362
 """Written into each file's header, so that a foreign SQLite database is known as such: svcb."""
+
+Contents: TypeAlias = Sequence[tuple[str, str, str, str | None]]
+"""What is in a file: type, name, table and SQL of each thing."""
+
+ALSO: Final = {4: ("compacted",)}
+"""What some files of a schema have besides, as the newest schema has it, by the schema's number."""
+
+_VALUES: Final = {"again": "height || ':' || round"}
+"""The SQL of what an upgrade puts into new columns, where that is not NULL."""
+
+_RELEASE: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", re.ASCII)
 
 
 def schemaSteps() -> Sequence[str]:
@@ -29,7 +41,7 @@ def schemaSteps() -> Sequence[str]:
     return [(folder / name).read_text("utf-8") for name in names]
 
 
-def madeBy(steps: Sequence[str]) -> Sequence[tuple[str, str, str, str | None]]:
+def madeBy(steps: Sequence[str]) -> Contents:
     """
     What a file has in it that some steps made: type, name, table and SQL of each thing.
     """
@@ -38,7 +50,7 @@ def madeBy(steps: Sequence[str]) -> Sequence[tuple[str, str, str, str | None]]:
         return contentsOf(connection)
 
 
-def contentsOf(connection: sqlite3.Connection) -> Sequence[tuple[str, str, str, str | None]]:
+def contentsOf(connection: sqlite3.Connection) -> Contents:
     """
     What a file has in it: type, name, table and SQL of each thing.
     """
@@ -52,6 +64,76 @@ def versionOf(connection: sqlite3.Connection) -> int:
     """
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
+
+
+def compatibility() -> Sequence[tuple[int, int, str]]:
+    """
+    Rows of the table C{compatible}, as all steps make them: the number of a schema, the oldest one
+    whose software may use such a file, and its first release.
+    """
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        runSteps(connection, schemaSteps(), 0)
+        return connection.execute("SELECT * FROM compatible ORDER BY version").fetchall()
+
+
+def whatIsNeeded(connection: sqlite3.Connection, known: int) -> str:
+    """
+    The oldest release that may use a file of a newer schema, for the words of a refusal; empty
+    where this one may.
+
+    @param known: the newest schema that this software knows.
+    """
+    version = versionOf(connection)
+    try:
+        row = connection.execute(
+            "SELECT since, release FROM compatible WHERE version = ?", (version,)
+        ).fetchone()
+    except (sqlite3.Error, UnicodeDecodeError):
+        row = None
+    since, release = row or (None, None)
+    if isinstance(since, int) and 1 <= since <= known:
+        return ""
+    isNamed = isinstance(release, str) and _RELEASE.fullmatch(release)
+    return f"svcbroker {release} or later" if isNamed else "a newer svcbroker"
+
+
+def standIn(connection: sqlite3.Connection, steps: Sequence[str], version: int) -> None:
+    """
+    Let queries for the newest schema read a file of an older one, which stays as it is. What the
+    later steps would add to it is made in the connection's temporary database, where SQLite looks
+    first: empty tables, and views with the new columns.
+
+    @param version: the number of the file's schema.
+    """
+    with (
+        closing(sqlite3.connect(":memory:", isolation_level=None)) as older,
+        closing(sqlite3.connect(":memory:", isolation_level=None)) as newest,
+    ):
+        runSteps(older, steps[:version], 0)
+        runSteps(newest, steps, 0)
+        known = {name for _, name, _, _ in contentsOf(older)}
+        known |= {name for _, name, _, _ in contentsOf(connection)}
+        connection.execute("PRAGMA temp_store = MEMORY")
+        for kind, name, table, sql in sorted(contentsOf(newest), reverse=True):
+            if table in known:
+                added = _columns(newest, table) - _columns(older, table)
+                if kind == "table" and _columns(older, table) and added:
+                    columns = [f"{_VALUES.get(each, 'NULL')} AS {each}" for each in sorted(added)]
+                    connection.execute(
+                        f"CREATE TEMP VIEW {name} AS SELECT *, {', '.join(columns)} "
+                        f"FROM main.{name}"
+                    )
+            elif sql is not None:
+                connection.execute(sql.replace(f"{name}", f"temp.{name}", 1))
+                if kind == "table":
+                    for row in newest.execute(f"SELECT * FROM {name}"):
+                        places = ", ".join("?" * len(row))
+                        connection.execute(f"INSERT INTO temp.{name} VALUES ({places})", row)
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+    return {name for (name,) in rows}
 
 
 def runSteps(connection: sqlite3.Connection, steps: Sequence[str], version: int) -> None:

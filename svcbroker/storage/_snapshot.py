@@ -16,22 +16,33 @@ from typing import Any, Final, Self
 
 from attrs import frozen
 
-from ._errors import StorageFailed, StorageOutdated, StorageRefused, isDamage, translated
+from ._errors import (
+    StorageFailed,
+    StorageOutdated,
+    StorageRefused,
+    StorageUnknown,
+    isDamage,
+    translated,
+)
 from ._files import companions, foreign, inspectFile, refusal, refuseSpecial
 from ._log import logProblem
 from ._metadata import APPLICATION_ID as METADATA
 from ._metadata import VERSION as METADATA_VERSION
-from ._metadata import metadataContents
+from ._metadata import metadataContents, standInMetadata, whatMetadataNeeds
 from ._reader import ChainReader
-from ._schema import APPLICATION_ID as LEDGER
 from ._schema import (
+    ALSO,
+    Contents,
     contentsOf,
     madeBy,
     makePrivateFile,
     schemaSteps,
+    standIn,
     syncFile,
     versionOf,
+    whatIsNeeded,
 )
+from ._schema import APPLICATION_ID as LEDGER
 
 _BUSY_SECONDS: Final = 5.0
 _CACHE_KIB: Final = 16 * 1024
@@ -50,49 +61,47 @@ class Snapshot:
     Text that is not UTF-8 is read all the same, so that an audit can report it.
 
     @ivar path: the file.
+    @ivar version: the number of its schema.
     """
 
     def __init__(
-        self,
-        path: Path,
-        connection: sqlite3.Connection,
-        expected: Sequence[tuple[Any, ...]],
-        seen: object,
+        self, path: Path, connection: sqlite3.Connection, kind: _Kind, seen: object
     ) -> None:
         """
         Private: call L{ofLedger} or L{ofMetadata}.
         """
         self.path = path
+        self.version = versionOf(connection)
         self._connection = connection
-        self._expected = expected
+        self._kind = kind
         self._seen = seen
 
     @classmethod
-    def ofLedger(cls, path: Path) -> AbstractContextManager[Self]:
+    def ofLedger(cls, path: Path, *, mayBeOlder: bool = False) -> AbstractContextManager[Self]:
         """
         Open the file of a L{Store<svcbroker.storage.Store>} for as long as the context lasts.
 
-        @raise StorageRefused: it is absent, foreign, damaged, or of another schema.
+        @param mayBeOlder: whether to read a file of an older schema, too. Queries are those for the
+            newest schema all the same.
+        @raise StorageUnknown: only later releases read it.
+        @raise StorageOutdated: it is of an older schema, and may not be.
+        @raise StorageRefused: it is absent, foreign, or damaged.
         """
-        version, expected = _schemaOfLedgers()
-        return cls._open(path, _Kind(LEDGER, version, lambda: inspectFile(path)), expected)
+        return cls._open(path, _ledger(path, mayBeOlder))
 
     @classmethod
-    def ofMetadata(cls, path: Path) -> AbstractContextManager[Self]:
+    def ofMetadata(cls, path: Path, *, mayBeOlder: bool = False) -> AbstractContextManager[Self]:
         """
         Open a L{MetadataFile<svcbroker.storage.MetadataFile>} for as long as the context lasts.
 
+        @param mayBeOlder: as for L{ofLedger}.
         @raise StorageRefused: as for L{ofLedger}.
         """
-        what = "a metadata store"
-        kind = _Kind(
-            METADATA, METADATA_VERSION, lambda: inspectFile(path, applicationId=None, what=what)
-        )
-        return cls._open(path, kind, metadataContents())
+        return cls._open(path, _metadata(path, mayBeOlder))
 
     @classmethod
     @contextmanager
-    def _open(cls, path: Path, kind: _Kind, expected: Sequence[tuple[Any, ...]]) -> Iterator[Self]:
+    def _open(cls, path: Path, kind: _Kind) -> Iterator[Self]:
         refuseSpecial(path)
         try:
             seen = _signature(path)
@@ -103,10 +112,10 @@ class Snapshot:
         hasLog = log.exists() and (log.stat().st_size > 0 or index.exists())
         if not hasLog:
             with closing(_connect(path, path, "mode=ro&immutable=1", kind)) as connection:
-                yield cls(path, connection, expected, seen)
+                yield cls(path, connection, kind, seen)
         elif index.exists():
             with closing(_connect(path, path, "mode=ro", kind)) as connection:
-                yield cls(path, connection, expected, None)
+                yield cls(path, connection, kind, None)
         else:
             kind.inspect()
             with TemporaryDirectory(prefix="svcbroker-") as folder:
@@ -114,7 +123,7 @@ class Snapshot:
                 shutil.copyfile(path, copy)
                 shutil.copyfile(log, copy.with_name(log.name))
                 with closing(_connect(path, copy, "mode=rw", kind)) as connection:
-                    yield cls(path, connection, expected, None)
+                    yield cls(path, connection, kind, None)
 
     @contextmanager
     def moment(self) -> Iterator[None]:
@@ -137,6 +146,11 @@ class Snapshot:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
+    @property
+    def isNewer(self) -> bool:
+        """Whether a later release wrote it, which lets this one use it."""
+        return self.version > self._kind.version
+
     def reader(self) -> ChainReader:
         """
         A reader of the file, for as long as the context lasts.
@@ -157,7 +171,7 @@ class Snapshot:
 
     def compareContents(self) -> tuple[Sequence[str], Sequence[str]]:
         """
-        Compare the file's schema with the expected one.
+        Compare the file's schema with the one of its number.
 
         @return: the names of tables and indexes that are missing or changed, so that nothing can be
             read, and of those that should not be there.
@@ -165,8 +179,11 @@ class Snapshot:
         """
         with _translated(self.path):
             found = set(contentsOf(self._connection))
-        missing = sorted(str(row[1]) for row in set(self._expected) - found)
-        added = {str(row[1]) for row in found - set(self._expected)}
+        expected, also = self._kind.contents(min(self.version, self._kind.version))
+        missing = sorted(str(row[1]) for row in set(expected) - found)
+        if self.isNewer:
+            return missing, ()
+        added = {str(row[1]) for row in found.difference(expected, also)}
         return missing, sorted(added.difference(missing))
 
     def problems(self, limit: int) -> Sequence[str]:
@@ -227,28 +244,65 @@ class Snapshot:
             syncFile(target)
 
 
-@cache
-def _schemaOfLedgers() -> tuple[int, Sequence[tuple[Any, ...]]]:
-    """The number of the schema of ledgers, and what is in a file that has it."""
-    # A copy has its original read the file for each block.
-    steps = schemaSteps()
-    return len(steps), madeBy(steps)
-
-
 @frozen
 class _Kind:
     """
     What a file should be.
 
     @ivar applicationId: what its header has.
-    @ivar version: the number of its schema.
+    @ivar version: the number of the newest schema.
+    @ivar mayBeOlder: whether a file of an older schema is read.
     @ivar inspect: says what is wrong with a file that is none. Not called for others: it closes a
         descriptor of the file, which drops the locks that a store of this process has on it.
+    @ivar contents: what is in a file of a schema, by its number, and what may be there besides.
+    @ivar needed: the release that a file of a newer schema needs; empty where this one will do.
+    @ivar standIn: has queries for the newest schema read a file of an older one.
     """
 
     applicationId: int
     version: int
+    mayBeOlder: bool
     inspect: Callable[[], object]
+    contents: Callable[[int], tuple[Contents, Contents]]
+    needed: Callable[[sqlite3.Connection, int], str]
+    standIn: Callable[[sqlite3.Connection, int], None]
+
+
+def _ledger(path: Path, mayBeOlder: bool) -> _Kind:
+    return _Kind(
+        applicationId=LEDGER,
+        version=len(_steps()),
+        mayBeOlder=mayBeOlder,
+        inspect=lambda: inspectFile(path),
+        contents=_contentsOfLedgers,
+        needed=whatIsNeeded,
+        standIn=lambda connection, version: standIn(connection, _steps(), version),
+    )
+
+
+def _metadata(path: Path, mayBeOlder: bool) -> _Kind:
+    return _Kind(
+        applicationId=METADATA,
+        version=METADATA_VERSION,
+        mayBeOlder=mayBeOlder,
+        inspect=lambda: inspectFile(path, applicationId=None, what="a metadata store"),
+        contents=lambda version: (metadataContents(version), ()),
+        needed=whatMetadataNeeds,
+        standIn=lambda connection, version: standInMetadata(connection),
+    )
+
+
+@cache
+def _steps() -> Sequence[str]:
+    # A copy has its original read the file for each block.
+    return schemaSteps()
+
+
+@cache
+def _contentsOfLedgers(version: int) -> tuple[Contents, Contents]:
+    newest = madeBy(_steps())
+    also = [row for row in newest if row[1] in ALSO.get(version, ())]
+    return madeBy(_steps()[:version]), also
 
 
 def _connect(path: Path, file: Path, options: str, kind: _Kind) -> sqlite3.Connection:
@@ -261,7 +315,7 @@ def _connect(path: Path, file: Path, options: str, kind: _Kind) -> sqlite3.Conne
     try:
         connection = _connectAny(path, file, options)
         try:
-            _checkIdentity(path, connection, kind.applicationId, kind.version)
+            _checkIdentity(path, connection, kind)
         except BaseException:
             connection.close()
             raise
@@ -311,23 +365,36 @@ def _translated(path: Path) -> Iterator[None]:
         raise translated(error, path) from error
 
 
-def _checkIdentity(
-    path: Path, connection: sqlite3.Connection, applicationId: int, expected: int
-) -> None:
+def _checkIdentity(path: Path, connection: sqlite3.Connection, kind: _Kind) -> None:
+    """
+    @raise StorageRefused: the file is another one, or of a schema that is not read.
+    """
     try:
         with _damageIsText():
             found = connection.execute("PRAGMA application_id").fetchone()[0]
             version = versionOf(connection)
+            if found != kind.applicationId:
+                raise foreign(path)
+            if version > kind.version:
+                needed = kind.needed(connection, kind.version)
+                if needed:
+                    raise StorageUnknown(
+                        f"{path} has schema {version}, and this svcbroker reads schemas up to "
+                        f"{kind.version}: use {needed}"
+                    )
+            elif version < 1:
+                raise StorageRefused(f"{path} is damaged (no schema): restore it from a backup")
+            elif version < kind.version:
+                if not kind.mayBeOlder:
+                    raise StorageOutdated(
+                        f"{path} has schema {version}, and this svcbroker reads schema "
+                        f"{kind.version}: start a broker of this version once"
+                    )
+                connection.execute("PRAGMA query_only = OFF")
+                kind.standIn(connection, version)
+                connection.execute("PRAGMA query_only = ON")
     except sqlite3.Error as error:
         raise refusal(error, path) from error
-    if found != applicationId:
-        raise foreign(path)
-    if version != expected:
-        refused = StorageOutdated if version < expected else StorageRefused
-        raise refused(
-            f"{path} has schema {version}, and this svcbroker reads schema {expected}: "
-            + ("start a broker of this version once" if version < expected else "use a newer one")
-        )
 
 
 def _text(data: bytes) -> str:

@@ -41,12 +41,3 @@ CREATE TABLE erasing (
     last INTEGER NOT NULL,
     PRIMARY KEY (height, topic, first)
 ) WITHOUT ROWID;
-
--- Up to which height the rows of bodies were written close together again, after all contents of
--- these blocks were erased. It stands there twice, as the reservation does.
-CREATE TABLE compacted (
-    id INTEGER PRIMARY KEY CHECK (id = 0),
-    height INTEGER NOT NULL,
-    again TEXT NOT NULL
-);
-INSERT INTO compacted (id, height, again) VALUES (0, 0, '0');
