@@ -11,10 +11,10 @@ from pathlib import Path
 from attrs import frozen
 
 from ..proofs import Checkpoint
-from ..storage import StorageDamaged, StorageRefused
+from ..storage import StorageDamaged, StorageRefused, StorageUnknown
 from ._chain import AuditedChain, auditChain
 from ._files import auditDataDirectoryFiles, auditGroupFiles
-from ._findings import LIMIT, Finding, Findings, Pause, Report, noPause, noReport
+from ._findings import LIMIT, Finding, FindingKind, Findings, Pause, Report, noPause, noReport
 from ._layout import KEYS_NAME, STORE_NAME, groupDirectories, isGroup, readKeyFiles
 
 
@@ -32,14 +32,25 @@ class Audited:
 
     @property
     def isGood(self) -> bool:
-        """Whether there is no damage."""
-        return self.findings.damageCount == 0 and all(chain.isGood for chain in self.chains)
+        """Whether all was audited, and there is no damage."""
+        return all(each.isGood for each in self._findings())
+
+    @property
+    def isDamaged(self) -> bool:
+        """Whether there is damage."""
+        return any(each.damageCount for each in self._findings())
+
+    def unaudited(self) -> Sequence[str]:
+        """Reasons why something could not be audited."""
+        return [each.problem for each in self.all() if each.kind is FindingKind.UNAUDITED]
+
+    def _findings(self) -> Sequence[Findings]:
+        return [*(chain.findings for chain in self.chains), self.findings]
 
     def all(self) -> Iterator[Finding]:
         """All kept findings."""
-        for chain in self.chains:
-            yield from chain.findings.kept
-        yield from self.findings.kept
+        for each in self._findings():
+            yield from each.kept
 
 
 def audit(
@@ -125,7 +136,10 @@ def auditGroup(
         )
     except (StorageRefused, StorageDamaged) as error:
         findings = Findings(directory.name, limit)
-        findings.damage(STORE_NAME, str(error))
+        if isinstance(error, StorageUnknown):
+            findings.unaudited(STORE_NAME, str(error))
+        else:
+            findings.damage(STORE_NAME, str(error))
         audited = AuditedChain.unread(directory.name, findings)
     auditGroupFiles(
         directory, audited.validators, earlier, audited.findings, hasEngine=audited.hasEngine

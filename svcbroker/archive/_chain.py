@@ -27,11 +27,12 @@ from ._auditkeys import KeyAuditor
 from ._blocks import BlockAuditor, RawBlock
 from ._findings import LIMIT, Findings, Pause, Report, noPause, noReport, show
 from ._layout import KEYS_NAME, STORE_NAME
-from ._replay import BATCH_BLOCKS, BATCH_BYTES
+from ._replay import BATCH_BLOCKS, BATCH_BYTES, checkFormat
 from ._tables import (
     RowAuditor,
     auditStructure,
     compareCompacted,
+    compareCompatible,
     compareReservation,
     compareState,
     storedSets,
@@ -87,8 +88,8 @@ class AuditedChain:
 
     @property
     def isGood(self) -> bool:
-        """Whether there is no damage."""
-        return self.findings.damageCount == 0
+        """Whether it was audited, and there is no damage."""
+        return self.findings.isGood
 
 
 def auditChain(
@@ -110,6 +111,7 @@ def auditChain(
     @param limit: how many findings are kept.
     @param report: called with the number of audited blocks, and of all blocks.
     @param pause: called after each batch of blocks but the last.
+    @raise StorageUnknown: this release does not read it.
     @raise StorageRefused: it cannot be opened at all.
     @raise StorageFailed: a broker began to use it meanwhile.
     """
@@ -120,7 +122,8 @@ def auditChain(
         tip = readTip(path)
     except StorageRefused as error:
         findings.damage(tipPath(path).name, str(error))
-    with Snapshot.ofLedger(path) as snapshot:
+    with Snapshot.ofLedger(path, mayBeOlder=True) as snapshot:
+        checkFormat(snapshot)
         with closing(KeyAuditor(snapshot, findings)) as keys:
             audit = _ChainAudit(snapshot, group, findings, checkpoints, report, pause, tip, keys)
             audited = audit.run()
@@ -330,6 +333,8 @@ class _ChainAudit:
             compareReservation(self._snapshot, self._blocks.height, self._found)
         with self._reading("compacted"):
             compareCompacted(self._snapshot, self._blocks.height, self._found)
+        with self._reading("compatible"):
+            compareCompatible(self._snapshot, self._found)
         if self._blocks.replay is not None:
             with self._reading("ledger.sqlite"):
                 self._rows.compareCounts()

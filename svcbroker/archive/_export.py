@@ -15,7 +15,7 @@ from ..proofs import Checkpoint
 from ..storage import Snapshot, StorageDamaged
 from ._findings import Report, noReport
 from ._layout import STORE_NAME
-from ._replay import BATCH_BLOCKS, BATCH_BYTES
+from ._replay import BATCH_BLOCKS, BATCH_BYTES, checkFormat
 from ._stream import Begin, End, StreamedBlock, StreamWriter
 
 PART_BYTES: Final = 1024 * 1024
@@ -54,7 +54,8 @@ def exportChain(
     @raise RangeUnknown: the chain does not have these blocks.
     @raise StorageError: the chain cannot be read.
     """
-    with Snapshot.ofLedger(directory / STORE_NAME) as snapshot:
+    with Snapshot.ofLedger(directory / STORE_NAME, mayBeOlder=True) as snapshot:
+        checkFormat(snapshot)
         genesis, tip, hasReceipts = _limits(snapshot)
         last = tip if last is None else last
         if not 1 <= first <= last + 1 or last > tip:

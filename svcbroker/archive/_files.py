@@ -16,6 +16,7 @@ from ..storage import (
     Snapshot,
     StorageDamaged,
     StorageRefused,
+    StorageUnknown,
     findLostWrites,
     metadataChecksum,
     readWrites,
@@ -151,11 +152,13 @@ def auditMetadata(path: Path, findings: Findings) -> int | None:
     """
     writes: int | None = None
     try:
-        with Snapshot.ofMetadata(path) as snapshot:
+        with Snapshot.ofMetadata(path, mayBeOlder=True) as snapshot:
             if auditStructure(snapshot, METADATA_NAME, findings):
                 with snapshot.moment():
                     writes = _auditRows(snapshot, findings)
             snapshot.checkUnchanged()
+    except StorageUnknown as error:
+        findings.unaudited(METADATA_NAME, str(error))
     except (StorageRefused, StorageDamaged) as error:
         findings.damage(METADATA_NAME, str(error))
     return writes

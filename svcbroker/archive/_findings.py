@@ -5,6 +5,7 @@ The findings of an audit, one line each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Final
 
 from attrs import field, frozen
@@ -14,6 +15,19 @@ LIMIT: Final = 100
 
 _SHOWN: Final = 8
 _TEXT: Final = 80
+
+
+class FindingKind(Enum):
+    """
+    What a finding says, by the words that its line begins with.
+    """
+
+    DAMAGE = ""
+    """Data is damaged."""
+    NOTE = "note: "
+    """An operator should look at something that is no damage."""
+    UNAUDITED = "not audited: "
+    """Something could not be audited: this release does not read it."""
 
 
 @frozen(kw_only=True)
@@ -27,7 +41,7 @@ class Finding:
         no single transaction.
     @ivar place: the file, or the table and column, or the field of a header.
     @ivar problem: what is wrong, with the expected and the found value.
-    @ivar isDamage: C{True} for damaged data, C{False} for a note to the operator.
+    @ivar kind: what it says.
     """
 
     group: str
@@ -35,7 +49,12 @@ class Finding:
     transaction: int | None = None
     place: str
     problem: str
-    isDamage: bool = True
+    kind: FindingKind = FindingKind.DAMAGE
+
+    @property
+    def isDamage(self) -> bool:
+        """Whether data is damaged."""
+        return self.kind is FindingKind.DAMAGE
 
     def __str__(self) -> str:
         where = [f"group {self.group}"] if self.group else []
@@ -44,8 +63,7 @@ class Finding:
         if self.transaction is not None:
             where.append(f"transaction {self.transaction}")
         where.append(self.place)
-        kind = "" if self.isDamage else "note: "
-        return " ".join(f"{kind}{', '.join(where)}: {self.problem}".split())
+        return " ".join(f"{self.kind.value}{', '.join(where)}: {self.problem}".split())
 
 
 @frozen
@@ -60,17 +78,21 @@ class Findings:
     group: str
     _limit: int = LIMIT
     kept: list[Finding] = field(factory=list)
-    _counts: dict[bool, int] = field(factory=lambda: {True: 0, False: 0})
+    _counts: dict[FindingKind, int] = field(factory=lambda: dict.fromkeys(FindingKind, 0))
 
     def damage(
         self, place: str, problem: str, height: int | None = None, transaction: int | None = None
     ) -> None:
         """Report damage."""
-        self._add(place, problem, height, transaction, True)
+        self._add(place, problem, height, transaction, FindingKind.DAMAGE)
 
     def note(self, place: str, problem: str, height: int | None = None) -> None:
         """Report something that an operator should look at, and that is no damage."""
-        self._add(place, problem, height, None, False)
+        self._add(place, problem, height, None, FindingKind.NOTE)
+
+    def unaudited(self, place: str, problem: str) -> None:
+        """Report something that could not be audited."""
+        self._add(place, problem, None, None, FindingKind.UNAUDITED)
 
     def differ(
         self,
@@ -84,9 +106,14 @@ class Findings:
         self.damage(place, difference(expected, found), height, transaction)
 
     def _add(
-        self, place: str, problem: str, height: int | None, transaction: int | None, isDamage: bool
+        self,
+        place: str,
+        problem: str,
+        height: int | None,
+        transaction: int | None,
+        kind: FindingKind,
     ) -> None:
-        self._counts[isDamage] += 1
+        self._counts[kind] += 1
         if len(self.kept) < self._limit:
             self.kept.append(
                 Finding(
@@ -95,19 +122,34 @@ class Findings:
                     transaction=transaction,
                     place=place,
                     problem=problem,
-                    isDamage=isDamage,
+                    kind=kind,
                 )
             )
 
     @property
     def damageCount(self) -> int:
         """How many findings are damage, kept or not."""
-        return self._counts[True]
+        return self._counts[FindingKind.DAMAGE]
 
     @property
     def noteCount(self) -> int:
         """How many findings are notes, kept or not."""
-        return self._counts[False]
+        return self._counts[FindingKind.NOTE]
+
+    @property
+    def count(self) -> int:
+        """How many findings there are, kept or not."""
+        return sum(self._counts.values())
+
+    @property
+    def unauditedCount(self) -> int:
+        """How many findings are of what could not be audited, kept or not."""
+        return self._counts[FindingKind.UNAUDITED]
+
+    @property
+    def isGood(self) -> bool:
+        """Whether all was audited, and there is no damage."""
+        return not self.damageCount and not self.unauditedCount
 
 
 Report = Callable[[int, int | None], object]

@@ -56,7 +56,7 @@ from ..proofs import (
 from ..storage import BlockHeadRow, BlockRow, ChainReader, Snapshot, StorageDamaged
 from ._erasing import ErasureVerifier
 from ._layout import STORE_NAME
-from ._replay import decidedByEngine, historyHashes, storedHistory
+from ._replay import checkFormat, decidedByEngine, historyHashes, storedHistory
 
 Certificates: TypeAlias = Mapping[int, AnyCertificate | None]
 """Certificates that a store does not have, by height; C{None} for one that cannot be had."""
@@ -93,7 +93,8 @@ def readChain(directory: Path) -> Iterator[Prover]:
     @raise StorageError: it cannot be read.
     """
     path = directory / STORE_NAME
-    with Snapshot.ofLedger(path) as snapshot:
+    with Snapshot.ofLedger(path, mayBeOlder=True) as snapshot:
+        checkFormat(snapshot)
         rows = list(snapshot.rows("SELECT chain_id, genesis FROM chain"))
         try:
             genesis = Genesis.decode(rows[0][1])

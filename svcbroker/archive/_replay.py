@@ -5,6 +5,8 @@ Between a chain and its store: loading the state, executing further blocks, the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
 from typing import Final
 
 from attrs import define, field, frozen
@@ -23,6 +25,7 @@ from ..chain import (
     Transaction,
     TransactionReceipt,
     ValidatorSet,
+    VersionUnknown,
     checkBlock,
     decodeReceipts,
     encodeBody,
@@ -39,6 +42,9 @@ from ..storage import (
     BlockRow,
     ChainReader,
     HistoryRow,
+    Snapshot,
+    StorageDamaged,
+    StorageUnknown,
     Store,
     TopicBlockRow,
     TopicRow,
@@ -318,6 +324,30 @@ def _storedBody(candidate: Candidate) -> tuple[bytes, Sequence[int]]:
     for number in refused:
         transactions[number] = transactions[number].withoutContent()
     return encodeBody(transactions)
+
+
+def checkFormat(snapshot: Snapshot) -> None:
+    """
+    Refuse a chain whose first or last block is of a format that this release does not know. A
+    damaged header is no such block: it has another hash than the one beside it.
+
+    @raise StorageUnknown: it is.
+    """
+    with suppress(StorageDamaged):
+        for height, hash, encoded in snapshot.rows(
+            "SELECT height, hash, header FROM head WHERE height IN "
+            "((SELECT min(height) FROM head), (SELECT max(height) FROM head))"
+        ):
+            try:
+                Header.decode(encoded)
+            except VersionUnknown as error:
+                if sha256(encoded).digest() == hash:
+                    raise StorageUnknown(
+                        f"{snapshot.path}: block {height} has another format ({error}): use the "
+                        "svcbroker that wrote it"
+                    ) from None
+            except (Malformed, TypeError):
+                continue
 
 
 def decidedByEngine(store: ChainReader) -> bool:

@@ -10,7 +10,15 @@ from typing import Any, Final
 
 from ..chain import ChainState, Malformed, ValidatorSet, encodeAuthors
 from ..model import topicPrefix
-from ..storage import POSITION_SIZE, PRINT_SIZE, SEGMENT, Append, Snapshot, StorageError
+from ..storage import (
+    POSITION_SIZE,
+    PRINT_SIZE,
+    SEGMENT,
+    Append,
+    Snapshot,
+    StorageError,
+    compatibility,
+)
 from ._findings import Findings, difference, isSame, show
 
 _SEGMENT_SIZE: Final = PRINT_SIZE * SEGMENT
@@ -36,6 +44,8 @@ def auditStructure(snapshot: Snapshot, name: str, findings: Findings) -> bool:
             findings.damage(f"{name}-wal", problem)
         with snapshot.moment():
             missing, added = snapshot.compareContents()
+            if snapshot.isNewer:
+                findings.note(name, "a later svcbroker wrote it; what that adds is not audited")
             for each in missing:
                 findings.damage(name, f"{show(each)} is not the one that svcbroker makes")
             for each in added:
@@ -322,6 +332,26 @@ def compareCompacted(snapshot: Snapshot, height: int, findings: Findings) -> Non
         findings.damage("compacted.height", f"{show(rows[0][1])} is no height of the chain")
     elif rows[0][2] != str(rows[0][1]):
         findings.differ("compacted.again", str(rows[0][1]), rows[0][2])
+
+
+def compareCompatible(snapshot: Snapshot, findings: Findings) -> None:
+    """
+    Check which software may use the file, by the rows for the schemas that this one knows.
+
+    @raise StorageError: they cannot be read.
+    """
+    expected = list(compatibility())
+    newest = expected[-1][0]
+    found = list(
+        snapshot.rows(
+            "SELECT version, since, release FROM compatible WHERE version <= ? OR version > ? "
+            "ORDER BY version",
+            newest,
+            max(newest, snapshot.version),
+        )
+    )
+    if not isSame(expected, found):
+        findings.differ("compatible", expected, found)
 
 
 def storedSets(snapshot: Snapshot) -> Mapping[bytes, ValidatorSet]:

@@ -41,7 +41,8 @@ _LEAST_PRIORITY: Final = 19
     Executes each chain from its genesis and compares everything that is stored with what comes of
     it. DATA-DIR may be the directory of one group, too, and a broker may be running on it; nothing
     is written. Without --checkpoint, a chain that was rewritten with its true keys looks good.
-    Exit codes: 0 all is good, 1 it is not, 2 wrong usage.
+    Chains that earlier releases have written are read as they are, without an upgrade. Exit codes:
+    0 all is good, 1 it is not, 2 it could not be audited, or wrong usage.
     """
 )
 @options(
@@ -115,25 +116,30 @@ def command(
     except StorageError as error:
         raise CommandError(str(error)) from None
     _tell(audited, asJson, console)
-    return Exit.GOOD if audited.isGood else Exit.BAD
+    if audited.isGood or audited.isDamaged:
+        return Exit.GOOD if audited.isGood else Exit.BAD
+    raise CommandError("; ".join(audited.unaudited()))
 
 
 def _tell(audited: Audited, asJson: bool, console: Console) -> None:
     for finding in audited.all():
         console.say(json.dumps(_findingFields(finding)) if asJson else str(finding))
     for chain in audited.chains:
-        left = chain.findings.damageCount + chain.findings.noteCount - len(chain.findings.kept)
+        left = chain.findings.count - len(chain.findings.kept)
         if left and not asJson:
             console.say(f"group {chain.group}: {left} more findings are not shown (--limit)")
         console.say(json.dumps(_chainFields(chain)) if asJson else _summary(chain))
     if not asJson:
-        console.say("good" if audited.isGood else "NOT GOOD")
+        console.say(
+            "good" if audited.isGood else "NOT GOOD" if audited.isDamaged else "NOT AUDITED"
+        )
 
 
 def _summary(chain: AuditedChain) -> str:
-    verdict = (
-        "good" if chain.isGood else f"NOT GOOD: {counted(chain.findings.damageCount, 'finding')}"
-    )
+    damages = chain.findings.damageCount
+    verdict = "good" if chain.isGood else "NOT AUDITED"
+    if damages:
+        verdict = f"NOT GOOD: {counted(damages, 'finding')}"
     if chain.tip is None:
         return f"group {chain.group}: {verdict}"
     topics = "" if chain.topics is None else f", {counted(chain.topics, 'topic')}"
@@ -176,6 +182,7 @@ def _chainFields(chain: AuditedChain) -> Mapping[str, object]:
         "transactions": chain.transactions,
         "topics": chain.topics,
         "erased": chain.erased,
+        "audited": not chain.findings.unauditedCount,
         "damages": chain.findings.damageCount,
         "notes": chain.findings.noteCount,
     }

@@ -13,7 +13,7 @@ import click
 from ..archive import RangeUnknown, exportChain, groupDirectory, groupsIn
 from ..files import newFile
 from ..proofs import Checkpoint
-from ..storage import StorageError
+from ..storage import StorageError, StorageUnknown
 from ._arguments import DATA_DIR, HEIGHT, PROGRESS, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._progress import progressBar
@@ -72,7 +72,8 @@ def command(
         except RangeUnknown as error:
             raise CommandError(str(error)) from None
         except StorageError as error:
-            raise CommandError(str(error), Exit.BAD) from None
+            isUnknown = isinstance(error, StorageUnknown)
+            raise CommandError(str(error), Exit.USAGE if isUnknown else Exit.BAD) from None
 
     if name == "-":
         tip = write(console.output.buffer)

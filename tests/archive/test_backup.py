@@ -247,7 +247,7 @@ class BackupTests(ArchiveTestCase):
         self.makeDirectory()
         self.change("UPDATE note SET value = x'00'", path=self.dataDir / "notes.sqlite")
         done = backUp(self.dataDir, self.target)
-        self.assertEqual(done.findings.damageCount, 3)
+        self.assertEqual(done.findings.damageCount, 4)
         self.assertFalse(audit(self.target).isGood)
 
     def test_interruptedBackupLeavesNothing(self) -> None:

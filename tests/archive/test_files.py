@@ -123,7 +123,7 @@ class FileTests(ArchiveTestCase):
             ("UPDATE note SET name = 'x' WHERE name = 'two'", "note 'webhook' 'x': it is not"),
             ("UPDATE note SET checksum = x''", "note 'position' 'one': it is not"),
             ("CREATE TABLE more (x)", "notes.sqlite: 'more' should not be there"),
-            ("PRAGMA user_version = 1", "notes.sqlite has schema 1"),
+            ("PRAGMA user_version = 1", "notes.sqlite: 'note' is not the one that svcbroker makes"),
         ):
             with self.subTest(statement=statement):
                 self.change(statement, path=path)

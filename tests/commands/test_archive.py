@@ -137,6 +137,7 @@ class CommandTests(CommandTestCase):
             {
                 "group": "1",
                 "good": False,
+                "audited": True,
                 "chain": self.chain.genesis.chain.hex(),
                 "checkpoint": self.tip,
                 "engine": False,

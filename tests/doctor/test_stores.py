@@ -98,7 +98,7 @@ class ChainTests(ArchiveTestCase):
     def test_formatsAreTold(self) -> None:
         self.change("PRAGMA user_version = 99")
         facts, _ = readChain(self.directory, "pbft", MADE)
-        self.assertIn("use a newer one", facts.error)
+        self.assertIn("use a newer svcbroker", facts.error)
         self.assertFalse(facts.isOlder)
         self.change("PRAGMA user_version = 2")
         facts, _ = readChain(self.directory, "pbft", MADE)
@@ -204,7 +204,7 @@ class ChainTests(ArchiveTestCase):
     def test_damagedMetadataAreSeen(self) -> None:
         self.change("UPDATE note SET value = x'00'", path=self.dataDir / "notes.sqlite")
         facts = self.metadata()
-        self.assertEqual(len(facts.damage), 3)
+        self.assertEqual(len(facts.damage), 4)
         (self.dataDir / "notes.sqlite").write_bytes(b"SQLite")
         self.assertIn("cut short", self.metadata().error)
 
