@@ -22,7 +22,11 @@ _ALL_TOPICS: Final = ("#", "$svc/#")
 """No pattern matches all topics."""
 
 
-_VERBS: Final = {Action.ADMIN: "make admin queries", Action.METRICS: "read the metrics"}
+_VERBS: Final = {
+    Action.ADMIN: "make admin queries",
+    Action.METRICS: "read the metrics",
+    Action.COPY: "copy the chain",
+}
 """Actions in words for clients, where their names are no verbs."""
 
 _SHOWN: Final = 100

@@ -30,8 +30,8 @@ the block.
 
 class Copies:
     """
-    The use case of copies: reading blocks with their certificates, for principals that may operate
-    the group, since blocks have all events of all topics.
+    The use case of copies: reading blocks with their certificates, for principals that may copy or
+    operate the group, since blocks have all events of all topics.
 
     Blocks are read from the disk in threads of its own, so a copy that is far behind does not slow
     down the ledger.
@@ -60,11 +60,12 @@ class Copies:
         @param wait: how long to wait where there is none yet, in seconds.
         @return: fires with the blocks; with none after the wait; without a stream where the chain
             ends more than one block before C{first}.
-        @raise NotAuthorized: the principal may not operate the group.
+        @raise NotAuthorized: the principal may neither copy nor operate the group.
         @raise ParameterInvalid: the group's ledger cannot be copied.
         """
         group, ledger = self._groups.find(principal, groupId)
-        principal.require(Action.OPERATE, group)
+        if not principal.may(Action.OPERATE, group):
+            principal.require(Action.COPY, group)
         exportable: IExportableLedger | None = IExportableLedger(ledger, None)
         if exportable is None:
             raise ParameterInvalid("groupId: the ledger of this group cannot be copied")

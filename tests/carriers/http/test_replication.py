@@ -179,12 +179,14 @@ class ReplicationTests(SynchronousTestCase):
             self.assertEqual(answer.status, status, (query, answer))
             self.assertEqual(answer.headers.get(HEIGHT), "3" if status == 416 else None)
 
-    def test_accountsNeedOperate(self) -> None:
-        """Where there are accounts, only those that may operate the group read its blocks."""
+    def test_accountsNeedAGrant(self) -> None:
+        """Where there are accounts, those that may copy or operate a group read its blocks."""
         self.client = self.makeClient(
             account("ann", "operate 1"),
-            account("bob", "operate 2", "subscribe 1 #", "admin 1"),
+            account("bob", "operate 2", "copy 2", "subscribe 1 #", "admin 1"),
+            account("cy", "copy 1"),
         )
         self.assertEqual(self.read("1").status, 401)
         self.assertEqual(self.read("1", **basic("bob")).status, 403)
-        self.assertEqual(self.heights(self.read("1", **basic("ann"))), [1, 2, 3])
+        for name in ("ann", "cy"):
+            self.assertEqual(self.heights(self.read("1", **basic(name))), [1, 2, 3])
