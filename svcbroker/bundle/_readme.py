@@ -63,7 +63,8 @@ def _what(found: Sequence[WitnessedEvent], isStamped: bool) -> Iterator[str]:
     """Paragraphs about the log, the signers of its state, and the proofs."""
     yield fill(
         "Each event in this archive was published to a log. The log is a chain of blocks: nothing "
-        f"in it can be changed without changing all blocks after it. {_seen(found)} No signature "
+        f"in it can be changed without changing all blocks after it. {_seen(found)}"
+        f"{_executed(found)} No signature "
         "of the nodes that decide the blocks is in this archive, so it makes no difference here "
         "whether one operator has all of them (an embedded ledger) or several organisations have "
         "(CometBFT).",
@@ -99,6 +100,23 @@ def _seen(found: Sequence[WitnessedEvent]) -> str:
     return (
         f"{most} witnesses ({names}) have signed the state of the log, with the times at which "
         "they saw it."
+    )
+
+
+def _executed(found: Sequence[WitnessedEvent]) -> str:
+    """The sentence on what the witnesses have looked at."""
+    if not any(_namesOf(found)):
+        return ""
+    executed = [frozenset(each.witnessed.executedBy) for each in found]
+    if all(executed):
+        names = ", ".join(sorted(frozenset.union(*executed)))
+        return (
+            f" Of them {names} have executed all blocks: their numbers, what is missing, and the "
+            "signatures of authors."
+        )
+    return (
+        " A witness sees that the log grows, and not what is in it: nobody who has executed its "
+        f"blocks has signed the state{'' if not any(executed) else ' for each event'}."
     )
 
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..chain import Malformed
 from ..files import readFile
 from ..tlog import Policy, Witnessed
 from ._command import CommandError
-from ._words import quoted, timeText
+from ._words import printable, quoted, timeText
 
 
 def readPolicy(path: Path) -> Policy:
@@ -36,6 +36,8 @@ def witnessedFields(witnessed: Witnessed) -> Mapping[str, Any]:
             {"name": each.witness, "notLaterThan": each.until * 1000}
             for each in witnessed.cosignatures
         ],
+        "executedBy": list(witnessed.executedBy),
+        "quorumWarning": witnessed.policy.warning,
     }
 
 
@@ -51,3 +53,20 @@ def witnessedLines(witnessed: Witnessed) -> Iterator[tuple[str, str]]:
     for each in witnessed.cosignatures:
         seen = timeText(each.until * 1000)
         yield "seen by", f"{quoted(each.witness)} not later than {seen}"
+    if count:
+        yield from _executedLines(witnessed)
+    if witnessed.policy.warning:
+        yield "quorum", printable(witnessed.policy.warning)
+
+
+def _executedLines(witnessed: Witnessed) -> Iterator[tuple[str, str]]:
+    """Whether anybody has executed what was cosigned."""
+    executed, asked = witnessed.executedBy, witnessed.policy.executing
+    if executed:
+        yield "executed by", f"{len(executed)} of {len(asked)}: {', '.join(map(quoted, executed))}"
+        return
+    yield "executed by", f"nobody: {PLAIN}"
+
+
+PLAIN: Final = "these witnesses have seen that the log grows, and none of them has executed it"
+"""The sentence about witnesses that see hashes only."""

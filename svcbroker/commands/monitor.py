@@ -31,7 +31,7 @@ from ..tlog import (
 from ._arguments import Decimal, makeCommand, options
 from ._command import CommandError, Console, Exit
 from ._connection import FIELD_OPTIONS, askTerminal, settingsOf
-from ._words import timeText
+from ._words import printable, timeText
 
 TIMEOUT: Final = 30.0
 """How long an answer may take, in seconds."""
@@ -97,6 +97,8 @@ def command(
 ) -> int:
     """Follow a log."""
     policy = _readPolicy(policyPath)
+    if policy.warning:
+        console.warn(f"--policy: {printable(policy.warning)}")
     settings = settingsOf({**given, "group": None, "timeout": TIMEOUT}, {}, os.environ, askTerminal)
     try:
         base = checkUrl(url)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from twisted.logger import Logger
+
 from ..broker import MetadataStore
 from ..broker.transparency import (
     CosignedCheckpoints,
@@ -51,6 +53,8 @@ class TransparencyLogs:
     @ivar witnessings: what has them cosigned, where there are witnesses.
     """
 
+    _log = Logger()
+
     def __init__(
         self,
         config: Config,
@@ -65,6 +69,7 @@ class TransparencyLogs:
         reactor, now, random = dependencies.reactor, dependencies.now, dependencies.random
         self.logs: dict[str, TransparencyLog] = {}
         self.witnessings: dict[str, Witnessing] = {}
+        self._policy = policy
         self._client: WitnessClient | None = None
         if policy is not None:
             self._client = makeWitnessClient(reactor)
@@ -85,6 +90,8 @@ class TransparencyLogs:
     @asDeferred
     async def start(self) -> None:
         """Begin to have the logs cosigned. Nothing waits for it."""
+        if self._policy is not None and self._policy.warning:
+            self._log.warn("witness-policy: {warning}", warning=self._policy.warning)
         for each in self.witnessings.values():
             await each.start()
 

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from ..daemon.config import Config
 from ..net.addresses import isLoopback
+from ..tlog import Policy
 from ._certificates import isName
 from ._findings import Finding, good, problem, warning
 
@@ -28,6 +29,7 @@ class ConfigurationFacts:
     @ivar readableSecrets: files of secrets that every user of this machine may read.
     @ivar refusal: why the daemon would not start without accounts; empty where it would.
     @ivar isHttpLocal: whether HTTP is served on loopback only.
+    @ivar witnessPolicy: the policy of the witnesses; C{None} where there is none.
     """
 
     config: Config
@@ -36,11 +38,13 @@ class ConfigurationFacts:
     readableSecrets: Sequence[Path] = ()
     refusal: str = ""
     isHttpLocal: bool = True
+    witnessPolicy: Policy | None = None
 
 
 def checkConfiguration(facts: ConfigurationFacts) -> Iterator[Finding]:
     """Whether the daemon takes the configuration, and whether it is one for production."""
     found = [*_checkMistakes(facts), *_checkSettings(facts.config), *_checkHosts(facts)]
+    found += _checkWitnesses(facts)
     if found:
         yield from found
         return
@@ -115,4 +119,15 @@ def _checkHosts(facts: ConfigurationFacts) -> Iterator[Finding]:
             f"advertise is {config.advertise}, HTTP is on loopback, and host-name has no {host}",
             "requests that a proxy passes on with that name are refused (403)",
             f"host-name = ['{host.lower()}']",
+        )
+
+
+def _checkWitnesses(facts: ConfigurationFacts) -> Iterator[Finding]:
+    policy = facts.witnessPolicy
+    if policy is not None and policy.warning:
+        yield warning(
+            SUBJECT,
+            f"witness-policy: {policy.warning}",
+            "honest witnesses can cosign two histories of the log, each with a quorum",
+            f"a larger number in the line of the group {policy.quorum}",
         )

@@ -28,8 +28,10 @@ from ..daemon.operating import OperatorFileError, readOperatorFile
 from ..daemon.plan import endpointsOf, planGroup, planPort
 from ..daemon.ports import HTTP, PortPlan
 from ..daemon.process import WANTED_FILES
+from ..daemon.transparency import readWitnessPolicy
 from ..net.inherited import InheritedEndpoint
 from ..net.pem import CertificateError
+from ..tlog import Policy
 from ._accounts import AccountFacts, checkAccounts, checkAnonymous, checkPasswordFile
 from ._asking import Answer, Ask, askServer, isAlive, unready
 from ._certificates import CertificateFacts, checkCertificates, isName
@@ -203,11 +205,16 @@ class Examination:
             partial(makeWebhookSettings, config),
             partial(readPeerCredentials, config),
         ]
+        policy: Policy | None = None
         for read in readers:
             try:
                 read()
             except ConfigError as error:
                 self.mistakes.append(str(error))
+        try:
+            policy = readWitnessPolicy(config)
+        except ConfigError as error:
+            self.mistakes.append(str(error))
         secrets = [
             Path(text) for text in (config.webhookSecretFile, config.peerCredentials) if text
         ]
@@ -218,6 +225,7 @@ class Examination:
                 mistakes=list(dict.fromkeys(self.mistakes)),
                 readableSecrets=[path for path in secrets if isReadable(path)],
                 refusal=access.refusal,
+                witnessPolicy=policy,
                 isHttpLocal=any(port.name == HTTP and port.isLocal for port in self._ports),
             )
         )

@@ -13,6 +13,7 @@ from ._monitor import (
     WitnessReport,
 )
 from ._note import (
+    EXECUTED,
     MAX_NOTE_SIZE,
     KeyType,
     LogKey,
@@ -51,6 +52,7 @@ from ._witnessing import (
 
 __all__ = [
     "ENTRIES",
+    "EXECUTED",
     "MAX_NOTE_SIZE",
     "MAX_REQUEST_SIZE",
     "NONE",

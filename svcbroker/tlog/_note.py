@@ -22,6 +22,11 @@ MAX_NOTE_SIZE: Final = 64 * 1024
 """No note is longer, in bytes."""
 MAX_SIGNATURES: Final = 64
 """No note has more signatures."""
+EXECUTED: Final = "/executed"
+"""
+The end of the names of keys whose witnesses cosign only what they have executed. A name cannot have
+a plus sign, with which the parts of a vkey are joined.
+"""
 KEY_ID_SIZE: Final = 4
 KEY_SIZE: Final = 32
 
@@ -192,6 +197,11 @@ class VerifierKey:
     def id(self) -> bytes:
         """The id that stands in its signatures: 4 bytes."""
         return keyId(self.name, self.type, self.key)
+
+    @property
+    def isExecuting(self) -> bool:
+        """Whether it is a key of a witness that cosigns only what it has executed, by its name."""
+        return self.type is KeyType.COSIGNATURE and self.name.endswith(EXECUTED)
 
     @property
     def text(self) -> str:

@@ -6,11 +6,11 @@ Policies: which logs and witnesses are trusted, and how many witnesses are enoug
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..chain import Malformed
 from ._note import KeyType, Note, SignatureRefused, VerifierKey
@@ -79,11 +79,21 @@ class Witnessed:
     @ivar head: what it says.
     @ivar log: the log that signed it.
     @ivar cosignatures: those of the policy's witnesses, earliest first.
+    @ivar policy: that policy.
     """
 
     head: TreeHead
     log: Party
     cosignatures: Sequence[Cosignature]
+    policy: Policy = field(repr=False)
+
+    @property
+    def executedBy(self) -> Sequence[str]:
+        """
+        The witnesses that have executed what they have cosigned, as the names of their keys say.
+        """
+        executing = self.policy.executing
+        return [each.witness for each in self.cosignatures if each.witness in executing]
 
 
 @frozen(kw_only=True)
@@ -127,6 +137,50 @@ class Policy:
             witnesses=reader.witnesses,
             groups=reader.groups,
             quorum=reader.quorum,
+        )
+
+    @property
+    def executing(self) -> Collection[str]:
+        """The names of those witnesses that cosign only what they have executed."""
+        return [name for name, each in self.witnesses.items() if each.key.isExecuting]
+
+    def disjointQuorums(self) -> tuple[Sequence[str], Sequence[str]] | None:
+        """
+        Two quorums that have no witness in common, if there are any: honest witnesses can then make
+        two histories of one log acceptable. Each witness and group is a member of one group only,
+        so a group can be met twice where enough of its members can.
+        """
+        whole: dict[str, Sequence[str]] = {name: [name] for name in self.witnesses}
+        split: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
+        for name, group in self.groups.items():
+            twice = [each for each in group.members if each in split][: group.count]
+            once = [each for each in group.members if each not in twice]
+            needed = group.count - len(twice)
+            whole[name] = _joined(whole[each] for each in group.members[: group.count])
+            if 2 * needed <= len(once):
+                sides = (once[:needed], once[needed : 2 * needed])
+                one, other = (
+                    _joined(
+                        [
+                            *(split[each][number] for each in twice),
+                            *(whole[each] for each in side),
+                        ]
+                    )
+                    for number, side in enumerate(sides)
+                )
+                split[name] = one, other
+        return split.get(self.quorum)
+
+    @property
+    def warning(self) -> str:
+        """A sentence on a quorum that two histories can have; empty where only one can."""
+        quorums = self.disjointQuorums()
+        if quorums is None:
+            return ""
+        one, other = (" and ".join(_shown(name) for name in each) for each in quorums)
+        return (
+            f"the quorum {_shown(self.quorum)} is reached by {one}, and by {other}, who need not "
+            "have seen the same history: require more than half of the witnesses"
         )
 
     def isQuorum(self, names: Collection[str]) -> bool:
@@ -173,7 +227,16 @@ class Policy:
         if not self.isQuorum({each.witness for each in cosignatures}):
             names = ", ".join(each.witness for each in cosignatures) or "nobody"
             raise SignatureRefused(f"the quorum {self.quorum} is not reached: cosigned by {names}")
-        return Witnessed(head, log, cosignatures)
+        return Witnessed(head, log, cosignatures, self)
+
+
+def _shown(name: str) -> str:
+    """A name, of which bytes that are no UTF-8 are escaped."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _joined(names: Iterable[Sequence[str]]) -> Sequence[str]:
+    return [each for some in names for each in some]
 
 
 class _Reader:

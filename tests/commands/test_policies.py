@@ -5,14 +5,18 @@ Tests for C{svcbroker verify --policy}.
 from __future__ import annotations
 
 import json
+from pathlib import Path
+
+from attrs import evolve
 
 from svcbroker.proofs import Checkpoint
-from svcbroker.tlog import WitnessKey
+from svcbroker.tlog import LogProof, WitnessKey
 from tests.tlog.support import MemoryLog
 
 from .test_verify import CommandTestCase
 
 TIME = 1_800_000_000
+EXECUTING = WitnessKey("x.example/executed", b"x" * 32)
 KEYS = [WitnessKey(f"{name}.example", name.encode() * 32) for name in "abc"]
 
 
@@ -65,6 +69,49 @@ class PolicyTests(CommandTestCase):
         ):
             self.assertIn(each, words)
         self.assertNotIn("no other history", words)
+
+    def test_plainWitnessesHaveExecutedNothing(self) -> None:
+        """That is said, in one sentence; a witness that executes is named."""
+        words = " ".join(self.good("verify", "--policy", self.policy("two"), self.path).split())
+        self.assertIn(
+            "executed by nobody: these witnesses have seen that the log grows, and none of them "
+            "has executed it",
+            words,
+        )
+        found = LogProof.decode(self.data)
+        cosignature = EXECUTING.cosign(found.checkpoint.text, TIME)
+        path = self.save(
+            "executed", evolve(found, checkpoint=found.checkpoint.signedBy(cosignature)).encode()
+        )
+        key = EXECUTING.verifier.text
+        other = WitnessKey("y.example/executed", b"y" * 32).verifier.text
+        policy = self.policy("two", f"witness x {key}", f"witness y {other}")
+        words = " ".join(self.good("verify", "--policy", policy, path).split())
+        self.assertIn("executed by 1 of 2: x", words)
+        self.assertNotIn("nobody", words)
+        found = json.loads(self.good("verify", "--policy", policy, path, "--json"))
+        self.assertEqual(found["executedBy"], ["x"])
+
+    def test_quorumsWithoutCommonWitnessAreNamed(self) -> None:
+        """Quorums of which two may have seen two histories are told."""
+        for quorum, lines, text in (
+            ("one", ["group one any a b c"], "the quorum one is reached by a, and by b,"),
+            ("two", [], ""),
+            ("a", [], ""),
+        ):
+            policy = self.policy(quorum, *lines)
+            if lines:
+                policy = self.save(
+                    "policy",
+                    Path(policy)
+                    .read_bytes()
+                    .replace(b"group two 2 a b c\n", b"")
+                    .replace(b"group all all two\n", b""),
+                )
+            found = json.loads(self.good("verify", "--policy", policy, self.path, "--json"))
+            words = self.good("verify", "--policy", policy, self.path)
+            self.assertEqual(found["quorumWarning"][: len(text)], text)
+            self.assertEqual("need not have seen" in words, bool(text))
 
     def test_jsonHasTheWitnesses(self) -> None:
         """For programs, with times in milliseconds."""

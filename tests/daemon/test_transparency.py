@@ -9,12 +9,14 @@ from typing import Any
 
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import MetadataStore
 from svcbroker.daemon.config import ConfigError, makeConfig
 from svcbroker.daemon.transparency import TransparencyLogs, readWitnessPolicy
 from svcbroker.testing.doubles import memoryLedger
+from svcbroker.tlog import Policy
 from tests.broker.witnesses import KEYS, NAMES, policyOf
 from tests.carriers.mqtt.support import MetadataFile
 from tests.ledgers.pbft.rig import LedgerRig
@@ -97,3 +99,16 @@ class GroupTests(SynchronousTestCase):
         [witnessing] = made.witnessings.values()
         self.assertEqual([each.party.name for each in witnessing.witnesses], list(NAMES))
         self.successResultOf(made.stop())
+
+    def test_quorumsWithoutCommonWitnessAreLogged(self) -> None:
+        """A policy by which two histories can both be accepted is named when the daemon starts."""
+        for quorum, count in (("any", 1), ("2", 0)):
+            witnesses = policyOf().witnesses.values()
+            lines = [f"witness {each.name} {each.key.text} {each.url}" for each in witnesses]
+            lines += [f"group g {quorum} {' '.join(NAMES)}", "quorum g"]
+            made = self.make(Policy.parse("\n".join(lines).encode()))
+            with capturedLogs() as events:
+                self.successResultOf(made.start())
+            said = [formatEvent(each) for each in events]
+            self.assertEqual(sum("need not have seen" in each for each in said), count, said)
+            self.successResultOf(made.stop())

@@ -27,6 +27,7 @@ from svcbroker.doctor._metadata import (
     checkMetadata,
 )
 from svcbroker.metrics import LastAudit
+from svcbroker.tlog import Policy, WitnessKey
 
 from .support import DATA, DAY, GIB, NOW, CheckTestCase
 
@@ -151,6 +152,19 @@ class ConfigurationTests(CheckTestCase):
         self.warns(self.check(cors_origin=["*"]), "a page of any site")
         self.warns(self.check(webhook_allow=["0.0.0.0/0"]), "inside your network")
         self.warns(self.check(http="", stomp="", mqtt=""), "all ports are off")
+
+    def test_quorumsWithoutCommonWitnessAreWarnedOf(self) -> None:
+        keys = [WitnessKey(f"{name}.example", name.encode() * 32).verifier.text for name in "abcd"]
+        lines = [f"witness {name} {key}" for name, key in zip("abcd", keys, strict=True)]
+        for count, isWarned in ((2, True), (3, False)):
+            text = "\n".join([*lines, f"group g {count} a b c d", "quorum g"])
+            policy = Policy.parse(text.encode())
+            facts = ConfigurationFacts(config=makeConfig(), witnessPolicy=policy)
+            if isWarned:
+                said = "the quorum g is reached by a and b, and by c and d"
+                self.warns(checkConfiguration(facts), said)
+            else:
+                self.good(checkConfiguration(facts))
 
     def test_nameOfAProxyMustBeKnown(self) -> None:
         self.warns(self.check(advertise="b.example:443"), "host-name = ['b.example']")

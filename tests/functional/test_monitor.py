@@ -78,6 +78,19 @@ class MonitorTests(DaemonTestCase):
         self.assertEqual((code, output.count(ORIGIN + "\n")), (1, 2))
         self.assertIn("witness w has seen", errors)
 
+    async def test_quorumsWithoutCommonWitnessAreTold(self) -> None:
+        """A policy by which two histories can both be accepted is named at each start."""
+        self.write("log", LOG, 300)
+        other = WitnessKey("v.example", b"v" * 32).verifier.text
+        path = self.root / "policy"
+        text = path.read_text().replace(
+            "quorum none", f"witness v {other}\ngroup g any w v\nquorum g"
+        )
+        path.write_text(text)
+        code, _, errors = await self.monitor()
+        self.assertEqual(code, 0)
+        self.assertIn("--policy: the quorum g is reached by w, and by v, who need not", errors)
+
     async def test_whatIsNotGoodIsToldInALine(self) -> None:
         """An absent log and bad options have the exit codes of all commands, and one line."""
         code, output, errors = await self.monitor(folder="absent")

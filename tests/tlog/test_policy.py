@@ -57,6 +57,36 @@ class PolicyTests(SynchronousTestCase):
         self.check(policy("quorum none"))
         self.check(policy("quorum X1"), "X1")
 
+    def test_quorumsWithoutCommonWitnessAreFound(self) -> None:
+        """Two quorums have no witness in common exactly where trying all of them says so."""
+        for lines, isSplit in (
+            (["group g any X1 X2", "quorum g"], True),
+            (["group g 2 X1 X2 Y1", "quorum g"], False),
+            (["group g all X1 X2 Y1", "quorum g"], False),
+            (["group x any X1 X2", "group g 2 x Y1", "quorum g"], False),
+            (["group x any X1 X2", "group g any x Y1", "quorum g"], True),
+            (["group x all X1 X2", "group g any x Y1", "quorum g"], True),
+            (["group x any X1 X2", "group g all x", "quorum g"], True),
+            (["quorum X1"], False),
+            (["quorum none"], False),
+        ):
+            trusted = policy(*lines)
+            names = list(trusted.witnesses)
+            sets = [
+                {name for place, name in enumerate(names) if number >> place & 1}
+                for number in range(1, 1 << len(names))
+            ]
+            quorums = [each for each in sets if trusted.isQuorum(each)]
+            found = trusted.disjointQuorums()
+            isFound = any(not one & other for one in quorums for other in quorums)
+            if trusted.quorum != "none":
+                self.assertEqual(isFound, isSplit, lines)
+            self.assertEqual(found is not None, isSplit, lines)
+            if found is not None:
+                one, other = map(set, found)
+                self.assertFalse(one & other)
+                self.assertTrue(trusted.isQuorum(one) and trusted.isQuorum(other))
+
     def test_groupsMayBeNestedDeeply(self) -> None:
         """As many groups in each other as a policy has lines are no trouble."""
         nested = [f"group g{number} any g{number - 1}" for number in range(1, 990)]

@@ -165,6 +165,13 @@ function lines(pairs) {
   return list;
 }
 
+// Who has executed what was cosigned, as the names of the keys of witnesses say.
+function executedText({ witnesses }) {
+  const names = witnesses.filter(({ key }) => key.split("+")[0].endsWith("/executed")).map(({ name }) => name);
+  return names.length ? names.join(", ")
+    : "nobody: these witnesses have seen that the log grows, and none of them has executed it";
+}
+
 function article({ id, error, event, erasure, block, checkpoint }) {
   if (error) {
     return element("article", { className: "bad" }, element("h3", { textContent: id }),
@@ -181,6 +188,7 @@ function article({ id, error, event, erasure, block, checkpoint }) {
     ["author" in event && isBare({ event }) ? "Author named" : "Signed by", authorText(event)],
     ["Seen by witnesses", times.length ? element("span", {}, ...times.flatMap((each, at) =>
       (at ? [element("br"), each] : [each]))) : "none: the policy needs no witness"],
+    ...(times.length ? [["Executed by", executedText(checkpoint)]] : []),
     ["Block", `${block.height}, of ${timeText(block.timestamp)} by the broker's clock`],
     ["Log", checkpoint.origin],
   ]));
