@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +47,54 @@ _SETTINGS: Final = {
 """The setting of the ledger for each option."""
 
 
+SOURCE_OPTIONS: Final = (
+    click.option("--genesis", metavar="HASH", help="Copy no chain but the one of this genesis."),
+    click.option(
+        "--checkpoint", metavar="HEIGHT:HASH", help="Copy no chain that has not this block."
+    ),
+    click.option(
+        "--user", metavar="NAME", help="The account to log in with; it needs the grant: copy."
+    ),
+    click.option("--password-file", metavar="FILE", help="A file with the account's password."),
+    click.option("--token-file", metavar="FILE", help="A file with a token."),
+    click.option("--ca", metavar="FILE", help="The authorities of the broker's certificate."),
+    click.option("--cert", metavar="FILE", help="A certificate with its private key."),
+)
+"""What chain is copied, and how to log in."""
+
+
+def copySettings(url: str, given: Mapping[str, Any]) -> CopySettings:
+    """
+    The settings of a copy.
+
+    @param given: the values of L{SOURCE_OPTIONS}.
+    @raise CommandError: one is not allowed.
+    """
+    named = {_SETTINGS[name]: value for name, value in given.items() if value is not None}
+    try:
+        return readSettings({"url": url, **named})
+    except InvalidDescription as error:
+        raise CommandError(str(error)) from None
+
+
+def copyContext(reactor: Any, directory: Path, group: str, thread: LedgerThread) -> LedgerContext:
+    """
+    What the copy of a group lives on.
+
+    @param directory: the data directory.
+    """
+    return LedgerContext(
+        group=group,
+        directory=directory / group,
+        reactor=reactor,
+        now=time.time,
+        entropy=os.urandom,
+        runInThread=thread.run,
+        runBriefly=thread.runBriefly,
+        maxContent=0,
+    )
+
+
 @makeCommand(
     """\
     Keep a verified copy of the chains of another broker.
@@ -74,25 +122,16 @@ _SETTINGS: Final = {
     click.option(
         "--once", is_flag=True, help="End as soon as the copy is up to date, or cannot be."
     ),
-    click.option("--genesis", metavar="HASH", help="Copy no chain but the one of this genesis."),
-    click.option(
-        "--checkpoint", metavar="HEIGHT:HASH", help="Copy no chain that has not this block."
-    ),
-    click.option("--user", metavar="NAME", help="The account to log in with; it must operate."),
-    click.option("--password-file", metavar="FILE", help="A file with the account's password."),
-    click.option("--token-file", metavar="FILE", help="A file with a token."),
-    click.option("--ca", metavar="FILE", help="The authorities of the broker's certificate."),
-    click.option("--cert", metavar="FILE", help="A certificate with its private key."),
+    *SOURCE_OPTIONS,
 )
 def command(
     console: Console, url: str, directory: Path, groups: Sequence[str], once: bool, **given: Any
 ) -> int:
     """Copy until a signal, a refusal, or the end."""
-    named = {_SETTINGS[name]: value for name, value in given.items() if value is not None}
+    settings = copySettings(url, given)
     try:
-        settings = readSettings({"url": url, **named})
         lock = lockDataDirectory(directory)
-    except (InvalidDescription, DataDirectoryError) as error:
+    except DataDirectoryError as error:
         raise CommandError(str(error)) from None
     globalLogBeginner.beginLoggingTo(
         [FileLogObserver(sys.stderr, _line)], redirectStandardIO=False, discardBuffer=True
@@ -193,16 +232,7 @@ class _Copying:
             if isDone and not done.called:
                 done.callback(None)
 
-        context = LedgerContext(
-            group=group,
-            directory=self._directory / group,
-            reactor=reactor,
-            now=time.time,
-            entropy=os.urandom,
-            runInThread=thread.run,
-            runBriefly=thread.runBriefly,
-            maxContent=0,
-        )
+        context = copyContext(reactor, self._directory, group, thread)
         ledger = CopyLedger(context, self._settings, report=report)
         await ledger.start()
         self.ledgers.append(ledger)

@@ -8,25 +8,31 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger, globalLogBeginner, textFileLogObserver
 
+from ..archive import COPY_NAME
 from ..chain import Malformed
 from ..daemon.directory import DataDirectoryError, lockDataDirectory
 from ..daemon.ports import serverEndpoint
 from ..daemon.settings import Endpoint
 from ..daemon.threads import LedgerThread
+from ..errors import BrokerError
 from ..files import readFile
+from ..ledgers.copy import CopyLedger, CopySettings
+from ..net.deferreds import asDeferred
 from ..storage import StorageError
-from ..tlog import KeyType, Note, Policy, VerifierKey
+from ..tlog import EXECUTED, KeyType, Note, Policy, VerifierKey
 from ..witness import (
     KEY_NAME,
+    ExecutedCopy,
     Seen,
     Witness,
     WitnessError,
@@ -38,10 +44,12 @@ from ..witness import (
 from ._arguments import jsonOption, makeCommand, options
 from ._command import Command, CommandError, Console, Exit
 from ._tables import showRecord
+from .replicate import SOURCE_OPTIONS, copyContext, copySettings
 
 HELP: Final = """\
 A witness cosigns the checkpoints of logs, as long as each has only grown. A verifier who wants its
-cosignatures knows that the log shows the same history to all.
+cosignatures knows that the log shows the same history to all; a witness that executes has checked
+what is in it, too.
 
 Never restore the directory of a witness from a backup: it would no longer know what it has
 cosigned. Resume it, or make a new one, with a key of its own.
@@ -118,6 +126,11 @@ def _locked(directory: Path) -> Iterator[None]:
 
     The first run needs a name for the key. Give partners the key that it prints, for their
     policies, and the URL at which the witness is reached.
+
+    With --copy it follows the chain of the log, executes every block in its own verified copy, and
+    cosigns only what it has executed and found right. The name of its key ends in /executed. The
+    keys of the log are those that the chain certifies, unless --log or --logs names them. What it
+    finds wrong it keeps, and never signs past it.
     """
 )
 @options(
@@ -136,6 +149,23 @@ def _locked(directory: Path) -> Iterator[None]:
         show_default=True,
         help="Where it is served.",
     ),
+    click.option(
+        "--copy",
+        "copied",
+        metavar="DIR",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Execute what is cosigned, in the copy in this directory.",
+    ),
+    click.option(
+        "--from",
+        "url",
+        metavar="URL",
+        help="The broker whose chain is copied. [default: the one that the copy is of]",
+    ),
+    click.option(
+        "--group", metavar="ID", default="1", show_default=True, help="The group that is copied."
+    ),
+    *SOURCE_OPTIONS,
 )
 def _run(
     console: Console,
@@ -144,67 +174,177 @@ def _run(
     keys: tuple[str, ...],
     path: Path | None,
     listen: str,
+    copied: Path | None,
+    url: str | None,
+    group: str,
+    **given: Any,
 ) -> int:
     logs = readLogs(keys, path)
-    if not logs:
+    if not logs and copied is None:
         raise CommandError("which logs? give them with --log VKEY or --logs FILE")
-    with _locked(directory):
-        if not (directory / KEY_NAME).exists():
-            if name is None:
-                raise CommandError("the witness has no key yet: give it a name with --name NAME")
-            try:
-                makeWitness(directory, name, os.urandom)
-            except Malformed as error:
-                raise CommandError(f"--name: {error}") from None
-        witness = Witness.open(directory, logs, time.time)
+    if copied is None and (url is not None or any(given.values())):
+        raise CommandError("--from and what belongs to it is for --copy DIR")
+    if name is not None and copied is not None:
+        name = name.removesuffix(EXECUTED) + EXECUTED
+    elif name is not None and name.endswith(EXECUTED):
+        raise CommandError(f"--name: {EXECUTED} is for a witness that executes: give --copy DIR")
+    with ExitStack() as stack:
+        stack.enter_context(_locked(directory))
+        source = None
+        if copied is not None:
+            stack.enter_context(_locked(copied))
+            source = _Source(copied, group, _copySettings(copied, group, url, given))
+        witness = stack.enter_context(closing(_openOrMake(directory, name, logs)))
+        if witness.verifier.isExecuting != (source is not None):
+            raise CommandError(
+                f"--copy: the key of this witness is {witness.verifier.name}, which "
+                + ("executes: give --copy DIR" if source is None else "does not execute")
+            )
+        return _Serving(witness, lambda: readLogs(keys, path), source, isGiven=bool(logs)).run(
+            listen
+        )
+
+
+def _openOrMake(
+    directory: Path, name: str | None, logs: Mapping[str, Sequence[VerifierKey]]
+) -> Witness:
+    """The witness of a directory, which is made where there is none."""
+    if not (directory / KEY_NAME).exists():
+        if name is None:
+            raise CommandError("the witness has no key yet: give it a name with --name NAME")
         try:
-            if name not in (None, witness.verifier.name):
-                raise CommandError(f"--name: the witness is called {witness.verifier.name}")
-            return _serve(console, witness, listen, lambda: readLogs(keys, path))
-        finally:
-            witness.close()
+            makeWitness(directory, name, os.urandom)
+        except Malformed as error:
+            raise CommandError(f"--name: {error}") from None
+    witness = Witness.open(directory, logs, time.time)
+    if name not in (None, witness.verifier.name):
+        witness.close()
+        raise CommandError(f"--name: the witness is called {witness.verifier.name}")
+    return witness
 
 
-def _serve(console: Console, witness: Witness, listen: str, readAgain: Any) -> int:
-    from twisted.internet import reactor as theReactor
+def _copySettings(
+    directory: Path, group: str, url: str | None, given: Mapping[str, Any]
+) -> CopySettings:
+    """Whose chain is copied."""
+    if url is None:
+        try:
+            url = readFile(directory / group / COPY_NAME).decode("utf-8").strip()
+        except OSError:
+            raise CommandError(f"--from: {directory} has no copy yet: give the URL") from None
+    return copySettings(url, given)
 
-    reactor: Any = theReactor
-    try:
-        endpoint = serverEndpoint(reactor, Endpoint().parse(listen))
-    except ValueError as error:
-        raise CommandError(f"--listen: {error}") from None
-    globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
-    thread = LedgerThread(reactor, "witness")
-    failures: list[str] = []
 
-    def listening(port: Any) -> None:
-        host = port.getHost()
+@frozen
+class _Source:
+    """
+    The chain that a witness executes.
+
+    @ivar directory: the data directory of its copy.
+    """
+
+    directory: Path
+    group: str
+    settings: CopySettings
+
+
+class _Serving:
+    """
+    A witness that runs, until a signal.
+    """
+
+    def __init__(
+        self,
+        witness: Witness,
+        readAgain: Callable[[], Mapping[str, Sequence[VerifierKey]]],
+        source: _Source | None,
+        *,
+        isGiven: bool,
+    ) -> None:
+        """
+        @param isGiven: whether the keys of logs are given, and not those that a chain certifies.
+        """
+        from twisted.internet import reactor
+
+        self._reactor: Any = reactor
+        self._witness = witness
+        self._readAgain = readAgain
+        self._source = source
+        self._isGiven = isGiven
+        self._failure = ""
+        self._threads: list[LedgerThread] = []
+
+    def run(self, listen: str) -> int:
+        """Serve it."""
+        try:
+            endpoint = serverEndpoint(self._reactor, Endpoint().parse(listen))
+        except ValueError as error:
+            raise CommandError(f"--listen: {error}") from None
+        globalLogBeginner.beginLoggingTo(
+            [textFileLogObserver(sys.stdout)], redirectStandardIO=False
+        )
+        self._reactor.callWhenRunning(self._start, endpoint, listen)
+        self._reactor.run()
+        for thread in self._threads:
+            thread.stop()
+        if self._failure:
+            raise CommandError(self._failure, Exit.BAD)
+        return Exit.GOOD
+
+    def _thread(self, name: str) -> LedgerThread:
+        thread = LedgerThread(self._reactor, name)
+        self._threads.append(thread)
+        return thread
+
+    @asDeferred
+    async def _start(self, endpoint: Any, listen: str) -> None:
+        signal.signal(signal.SIGHUP, lambda *ignored: self._reactor.callFromThread(self._readLogs))
+        run = self._thread("witness").runBriefly
+        executed = None if self._source is None else self._follow(self._source, run)
+        site = WitnessSite(self._witness, run, executed).site(self._reactor)
+        try:
+            host = (await endpoint.listen(site)).getHost()
+        except Exception as error:
+            self._end(f"--listen: cannot listen on {listen}: {error}")
+            return
         where = f"{getattr(host, 'host', '')}:{getattr(host, 'port', '')}"
-        _log.info("Witness {key} on {where}", key=witness.verifier.text, where=where)
-
-    def failed(failure: Any) -> None:
-        failures.append(f"--listen: cannot listen on {listen}: {failure.value}")
-        reactor.stop()
-
-    def reload(*ignored: object) -> None:
+        _log.info("Witness {key} on {where}", key=self._witness.verifier.text, where=where)
+        if executed is None:
+            return
         try:
-            witness.useLogs(readAgain())
+            await executed.start()
+        except BrokerError as error:
+            self._end(f"--copy: {error.message}")
+            return
+        self._reactor.addSystemEventTrigger("before", "shutdown", executed.stop)
+
+    def _follow(self, source: _Source, run: Callable[..., Deferred[Any]]) -> ExecutedCopy:
+        """The copy of a witness that executes. It does not follow yet."""
+        thread, audit = self._thread("copy"), self._thread("audit")
+        context = copyContext(self._reactor, source.directory, source.group, thread)
+        return ExecutedCopy(
+            self._witness,
+            run,
+            lambda report: CopyLedger(context, source.settings, report=report),
+            context.directory,
+            self._reactor,
+            audit.run,
+            isCertified=not self._isGiven,
+        )
+
+    def _end(self, failure: str) -> None:
+        self._failure = failure
+        self._reactor.stop()
+
+    def _readLogs(self) -> None:
+        if not self._isGiven:
+            _log.info("The logs are those that the chain certifies")
+            return
+        try:
+            self._witness.useLogs(self._readAgain())
             _log.info("The logs were read again")
         except CommandError as error:
             _log.error("The logs stay as they were: {error}", error=str(error))
-
-    def begin() -> None:
-        site = WitnessSite(witness, thread.runBriefly).site(reactor)
-        listened: Deferred[Any] = endpoint.listen(site)
-        listened.addCallbacks(listening, failed)
-        signal.signal(signal.SIGHUP, lambda *ignored: reactor.callFromThread(reload))
-
-    reactor.callWhenRunning(begin)
-    reactor.run()
-    thread.stop()
-    if failures:
-        raise CommandError(failures[0], Exit.BAD)
-    return Exit.GOOD
 
 
 @makeCommand(
@@ -260,9 +400,10 @@ def _key(console: Console, directory: Path) -> int:
 
 @makeCommand(
     """\
-    List what a witness has cosigned, and the forks it has refused.
+    List what a witness has cosigned, the forks it has refused, and what it has found wrong.
 
-    It also works while the witness runs. The exit code is 1 if a fork was refused.
+    It also works while the witness runs. The exit code is 1 if a fork was refused, or something
+    was found wrong.
     """
 )
 @options(
@@ -276,13 +417,24 @@ def _list(console: Console, directory: Path, checkpoints: bool, asJson: bool) ->
         "key": witness.verifier.text,
         "logs": _records(witness.seen),
         "forks": _records(witness.forks),
+        "wrongs": [
+            {
+                "chain": chain,
+                "time": each.time * 1000,
+                "reason": each.text,
+                "checkpoint": None if each.note is None else each.note.encode().decode(),
+            }
+            for chain, each in witness.wrongs.items()
+        ],
     }
     showRecord(console, record, describe(witness), asJson)
     if checkpoints and not asJson:
-        for seen in (*witness.seen.values(), *witness.forks.values()):
+        signed = [each.note for each in (*witness.seen.values(), *witness.forks.values())]
+        signed += [each.note for each in witness.wrongs.values() if each.note is not None]
+        for note in signed:
             console.say("")
-            console.output.write(seen.note.encode().decode())
-    return Exit.BAD if witness.forks else Exit.GOOD
+            console.output.write(note.encode().decode())
+    return Exit.BAD if witness.forks or witness.wrongs else Exit.GOOD
 
 
 def _records(seen: Mapping[str, Seen]) -> list[dict[str, Any]]:

@@ -19,10 +19,11 @@ from twisted.web.server import Request, Site
 from ..net.deferreds import asDeferred
 from ..storage import StorageError
 from ..tlog import MAX_REQUEST_SIZE, SIZE_TYPE, CheckpointRefused
+from ._executing import ExecutedCopy
 from ._witness import Witness
 
 MAX_WAITING: Final = 100
-"""How many checkpoints wait for the disk. More are refused."""
+"""How many checkpoints wait for the disk, or to be executed. More are refused."""
 IDLE_TIMEOUT: Final = 60.0
 """A connection on which nothing arrives for this long is closed, in seconds."""
 
@@ -73,12 +74,19 @@ class WitnessSite:
     app = Klein()
     _log = Logger()
 
-    def __init__(self, witness: Witness, run: Callable[..., Deferred[Any]]) -> None:
+    def __init__(
+        self,
+        witness: Witness,
+        run: Callable[..., Deferred[Any]],
+        executed: ExecutedCopy | None = None,
+    ) -> None:
         """
         @param run: runs blocking work, one call after the other.
+        @param executed: the copy of a witness that executes.
         """
         self._witness = witness
         self._run = run
+        self._executed = executed
         self._waiting = 0
 
     def site(self, reactor: Any) -> Site:
@@ -95,11 +103,11 @@ class WitnessSite:
     async def addCheckpoint(self, request: HttpRequest) -> bytes:
         """Cosign a checkpoint."""
         if self._waiting >= MAX_WAITING:
-            return self._answer(request, 503, "too many checkpoints wait for the disk\n")
+            return self._answer(request, 503, "too many checkpoints wait\n")
         assert request.content is not None
         self._waiting += 1
         try:
-            lines = await self._run(self._witness.addCheckpoint, request.content.read())
+            lines = await self._cosign(request.content.read())
         except CheckpointRefused as refusal:
             if refusal.size is not None:
                 return self._answer(request, refusal.status, f"{refusal.size}\n", SIZE_TYPE)
@@ -111,6 +119,14 @@ class WitnessSite:
         finally:
             self._waiting -= 1
         return self._answer(request, 200, lines)
+
+    async def _cosign(self, data: bytes) -> str:
+        """See L{Witness.addCheckpoint}."""
+        head = None
+        if self._executed is not None:
+            head = await self._executed.confirm(await self._run(self._witness.checkRequest, data))
+        lines: str = await self._run(self._witness.addCheckpoint, data, head)
+        return lines
 
     @app.route("/<originHash>/checkpoint", methods=["GET", "HEAD"])
     def checkpoint(self, request: HttpRequest, originHash: str) -> bytes:
@@ -158,6 +174,8 @@ def describe(witness: Witness) -> list[str]:
                 f"  FORK REFUSED {_timeText(fork.time)}: it has signed another history, of size "
                 f"{fork.head.size}"
             )
+    for chain, wrong in sorted(witness.wrongs.items()):
+        lines.append(f"chain {chain}: WRONG {_timeText(wrong.time)}: {wrong.text}")
     return lines
 
 

@@ -45,6 +45,8 @@ LOG: Final = "log"
 """The kind of the rows with the last cosigned checkpoint of a log."""
 FORK: Final = "fork"
 """The kind of the rows with the last refused fork of a log."""
+WRONG: Final = "wrong"
+"""The kind of the rows with what was found wrong with a chain, by the chain's id in digits."""
 
 _COUNT: Final = ("witness", "count")
 _FORMAT: Final = "svcbroker-witness/1"
@@ -93,6 +95,44 @@ class Seen:
     def encode(self) -> bytes:
         """What is stored."""
         return b"%d\n%b" % (self.time, self.note.encode())
+
+
+@frozen(kw_only=True)
+class Wrong:
+    """
+    What a witness that executes has found wrong with a chain. It cosigns nothing of it any more.
+
+    @ivar time: when that was, in seconds since the epoch.
+    @ivar text: what is wrong, in one sentence.
+    @ivar note: the checkpoint that its log has signed all the same; C{None} where a block is wrong,
+        which is kept beside the copy.
+    """
+
+    time: int
+    text: str
+    note: Note | None = None
+
+    @classmethod
+    def decode(cls, data: bytes) -> Wrong:
+        """
+        Read what is stored.
+
+        @raise Malformed: it is something else.
+        """
+        time, _, rest = data.partition(b"\n")
+        text, separator, note = rest.partition(b"\n")
+        if not separator or not time.isdigit():
+            raise Malformed("what was found wrong is stored without its time")
+        try:
+            said = text.decode()
+        except UnicodeDecodeError:
+            raise Malformed("what was found wrong is not stored as text") from None
+        return cls(time=int(time), text=said, note=Note.decode(note) if note else None)
+
+    def encode(self) -> bytes:
+        """What is stored."""
+        note = b"" if self.note is None else self.note.encode()
+        return b"%d\n%b\n%b" % (self.time, " ".join(self.text.split()).encode(), note)
 
 
 @frozen(kw_only=True)

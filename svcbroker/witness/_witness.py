@@ -9,6 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
+from attrs import evolve
+
 from ..chain import EMPTY_ROOT, Malformed
 from ..files import readFile
 from ..storage import StorageError, writeFile
@@ -27,10 +29,12 @@ from ._state import (
     LOG,
     OWN,
     STATE_NAME,
+    WRONG,
     Rows,
     Seen,
     WitnessError,
     WitnessState,
+    Wrong,
     openRows,
     readLast,
     replaceState,
@@ -52,6 +56,7 @@ class Witness:
     @ivar verifier: its public key.
     @ivar seen: the last cosigned checkpoint of each log, by origin.
     @ivar forks: the last refused fork of each log that tried one, by origin.
+    @ivar wrongs: what was found wrong with chains that it has executed, by their ids in digits.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Witness:
         self.verifier = key.verifier
         self.seen: dict[str, Seen] = {}
         self.forks: dict[str, Seen] = {}
+        self.wrongs: dict[str, Wrong] = {}
         self._key = key
         self._state = state
         self._logs = logs
@@ -78,6 +84,8 @@ class Witness:
                 self._add(name, Seen.decode(value))
             elif kind == FORK:
                 self.forks[name] = Seen.decode(value)
+            elif kind == WRONG:
+                self.wrongs[name] = Wrong.decode(value)
 
     @classmethod
     def open(
@@ -126,21 +134,20 @@ class Witness:
         """Witness these logs from now on. What was cosigned of others is still known."""
         self._logs = logs
 
-    def addCheckpoint(self, data: bytes) -> str:
+    def checkRequest(self, data: bytes) -> Seen:
         """
-        Cosign a checkpoint. It is on disk before its cosignature exists outside of this call.
+        Check that a log has signed a checkpoint, and that it continues what was cosigned last.
 
         @param data: the body of the request.
-        @return: the lines of the cosignatures.
-        @raise CheckpointRefused: it is not cosigned.
-        @raise svcbroker.storage.StorageError: it cannot be stored.
+        @return: the checkpoint, without a cosignature, and the time of one that is made now.
+        @raise CheckpointRefused: it is not to be cosigned. A fork is stored.
+        @raise svcbroker.storage.StorageError: that cannot be stored.
         """
         try:
             request = AddCheckpoint.decode(data)
         except Malformed as error:
             raise CheckpointRefused(400, str(error)) from None
-        origin = request.checkpoint.text.partition("\n")[0]
-        latest = self.seen.get(origin)
+        latest = self.seen.get(request.checkpoint.text.partition("\n")[0])
         # A clock that is set back does not make later checkpoints older.
         time = max(int(self._now()), 1, latest.time if latest else 0)
         try:
@@ -149,11 +156,41 @@ class Witness:
             if refusal.status == FORKED:
                 self._keepFork(request.checkpoint, time)
             raise
-        cosignature = self._key.cosign(note.text, time)
-        seen = Seen(head=head, time=time, note=note.signedBy(cosignature))
-        self._write({(LOG, origin): seen.encode()})
-        self._add(origin, seen)
+        return Seen(head=head, time=time, note=note)
+
+    def addCheckpoint(self, data: bytes, executed: TreeHead | None = None) -> str:
+        """
+        Cosign a checkpoint. It is on disk before its cosignature exists outside of this call.
+
+        @param data: the body of the request.
+        @param executed: what a witness whose key says that it executes has executed.
+        @return: the lines of the cosignatures.
+        @raise CheckpointRefused: it is not cosigned.
+        @raise svcbroker.storage.StorageError: it cannot be stored.
+        """
+        checked = self.checkRequest(data)
+        if self.verifier.isExecuting and executed != checked.head:
+            raise CheckpointRefused(503, "this witness has not executed the log up to there")
+        cosignature = self._key.cosign(checked.note.text, checked.time)
+        seen = evolve(checked, note=checked.note.signedBy(cosignature))
+        self._write({(LOG, seen.head.origin): seen.encode()})
+        self._add(seen.head.origin, seen)
         return cosignature.line
+
+    def keepWrong(self, chain: str, text: str, note: Note | None = None) -> Wrong:
+        """
+        Store what was found wrong with a chain. The first finding stays.
+
+        @param chain: the chain's id, in digits.
+        @param text: one sentence.
+        @param note: a checkpoint that its log has signed.
+        @raise svcbroker.storage.StorageError: it cannot be stored.
+        """
+        if chain not in self.wrongs:
+            wrong = Wrong(time=max(int(self._now()), 1), text=text, note=note)
+            self._write({(WRONG, chain): wrong.encode()})
+            self.wrongs[chain] = wrong
+        return self.wrongs[chain]
 
     def latest(self, originHash: str) -> Seen | None:
         """
@@ -258,9 +295,9 @@ def resumeWitness(
         if size and found.head.size == size and found.head.root != root:
             raise WitnessError(f"the checkpoint of {origin} is not the one cosigned at size {size}")
     counts = [last.count if last else 0, writesIn(rows)]
-    forks = {name: value for name, value in rows.items() if name[0] == FORK}
+    refused = {name: value for name, value in rows.items() if name[0] in (FORK, WRONG)}
     seen = {(LOG, origin): each.encode() for origin, each in resumed.items()}
-    replaceState(directory, {OWN: rows[OWN], **forks, **seen}, max(counts) + 1)
+    replaceState(directory, {OWN: rows[OWN], **refused, **seen}, max(counts) + 1)
     return {origin: each.head for origin, each in resumed.items()}
 
 

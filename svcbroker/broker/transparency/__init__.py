@@ -5,7 +5,7 @@ Entry C{n} of the log is the hash of the header of block C{n}, genesis included.
 C{n} has the root that the header of block C{n} holds as its history, and nothing is stored for it.
 """
 
-from ._certification import LOG, LOG_TOPIC, Certification, LogCertification
+from ._certification import LOG, LOG_TOPIC, Certification, LogCertification, LogKeyRecord
 from ._checkpoint import LogCheckpoint
 from ._cosigned import CosignedCheckpoints
 from ._log import TransparencyLog, logGroup
@@ -21,6 +21,7 @@ __all__ = [
     "IWitnessClient",
     "LogCertification",
     "LogCheckpoint",
+    "LogKeyRecord",
     "LogWitness",
     "Transparency",
     "TransparencyLog",

@@ -18,7 +18,16 @@ from ...archive import (
     VerifiedBlock,
     isSameBody,
 )
-from ...chain import CertificateInvalid, Genesis, Header, InvalidBlock, Malformed, ValidatorSet
+from ...chain import (
+    CertificateInvalid,
+    Genesis,
+    Header,
+    InvalidBlock,
+    Malformed,
+    ValidatorSet,
+    decodeBody,
+    merkleRoot,
+)
 from ...proofs import Checkpoint, checkFinal, storedCertificate
 from ...storage import Store
 
@@ -44,12 +53,15 @@ class CopyRefused(Exception):
 
     @ivar refusal: why.
     @ivar height: the height of the block that is refused; 0 where it is none.
+    @ivar isSigned: whether validators of this chain have signed what is wrong, so that nobody in
+        between can have made it.
     """
 
-    def __init__(self, refusal: Refusal, height: int, text: str) -> None:
+    def __init__(self, refusal: Refusal, height: int, text: str, *, isSigned: bool = False) -> None:
         super().__init__(text)
         self.refusal = refusal
         self.height = height
+        self.isSigned = isSigned
 
 
 class PartVerifier:
@@ -103,9 +115,14 @@ class PartVerifier:
                     yield self._verify(header, record)
                 else:
                     self._compare(header, record)
-            except (Malformed, CertificateInvalid, InvalidBlock) as error:
+            except (Malformed, CertificateInvalid) as error:
                 text = f"block {height} does not hold: {error}"
                 raise CopyRefused(Refusal.BLOCK, height, text) from None
+            except InvalidBlock as error:
+                text, isSigned = f"block {height} does not hold: {error}", False
+                if self._isAsSigned(header, record):
+                    text, isSigned = f"{text}, and validators of this chain have signed it", True
+                raise CopyRefused(Refusal.BLOCK, height, text, isSigned=isSigned) from None
         if height != begin.last:
             raise StreamBroken(f"it ends after block {height}, before {begin.last}")
         if not self.verifier.isFinal:
@@ -145,8 +162,19 @@ class PartVerifier:
                 Refusal.CONTRADICTION,
                 header.height,
                 f"{text}, and validators of this chain have signed both: there are two histories",
+                isSigned=True,
             )
         raise CopyRefused(Refusal.BLOCK, header.height, f"{text}, and no validators have signed it")
+
+    def _isAsSigned(self, header: Header, block: StreamedBlock) -> bool:
+        """
+        Whether validators have signed the very transactions of a block, and all of them are here:
+        then nobody else can have made it one that cannot be executed.
+        """
+        transactions = decodeBody(block.body, mayBeErased=True)
+        isWhole = not any(each.isErased for each in transactions)
+        root = merkleRoot([each.hash for each in transactions])
+        return isWhole and root == header.transactionRoot and self._isFinal(header, block)
 
     def _isFinal(self, header: Header, block: StreamedBlock) -> bool:
         """Whether validators that this chain has had have decided a block."""

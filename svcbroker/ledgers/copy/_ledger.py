@@ -88,6 +88,8 @@ class CopyLedger(StoredLedger):
         self._readers: list[Deferred[None]] = []
         self._height = 0
         self._missing = self._missingUntil = 0
+        self._isWhole = False
+        self._wholeHeight = 0
         self._original: int | None = None
         self._answered = context.reactor.seconds()
         self._lastError = ""
@@ -115,6 +117,8 @@ class CopyLedger(StoredLedger):
                 raise LedgerUnavailable(f"{settings.url} {error}") from None
             with explaining(settings.url):
                 genesis = createCopy(directory, settings, answer.stream)
+            # Nothing is in it that this run has not executed.
+            self._isWhole = True
             self._log.info(
                 "group {group}: copies the chain {chain} of {url}",
                 group=self.group,
@@ -244,6 +248,7 @@ class CopyLedger(StoredLedger):
             if not verifier.isFinal:
                 self._reload()
         self._checkMissing(answer)
+        self._noteWhole()
 
     async def _flush(self) -> None:
         """
@@ -278,6 +283,8 @@ class CopyLedger(StoredLedger):
 
     def _reload(self) -> None:
         """Load the state of the last stored block: blocks after it were not final."""
+        if self._parts.verifier.replay.missing.count:
+            self._isWhole = False
         if self._store is not None:
             self._load(loadChain(self._store), self._store)
             self._erasing.wake()
@@ -302,6 +309,32 @@ class CopyLedger(StoredLedger):
                 raise CopyRefused(Refusal.BLOCK, self._height, text)
             replay.forgetMissing()
             self._missing = 0
+
+    def wasAudited(self) -> None:
+        """
+        All blocks that were here when this copy started were executed again, and nothing of them is
+        missing.
+        """
+        self._isWhole = True
+        self._noteWhole()
+
+    def _noteWhole(self) -> None:
+        if self._isWhole and not self._parts.verifier.replay.missing.count:
+            self._wholeHeight = self._height
+
+    @property
+    def isUnknown(self) -> bool:
+        """Whether it takes an audit to know what of the blocks is whole: see L{wholeHeight}."""
+        return not (self._isWhole or self._parts.verifier.replay.missing.count)
+
+    @property
+    def wholeHeight(self) -> int:
+        """
+        The height up to which all blocks are known to be executed, and no contents are missing but
+        of erased events. A copy that was there before this start forgets what is missing, so it
+        says 0 until L{wasAudited} is called.
+        """
+        return self._wholeHeight
 
     async def _refuse(self, error: CopyRefused, evidence: bytes) -> None:
         """Copy nothing more, and keep what was refused."""
