@@ -76,6 +76,7 @@ from tools.vectorshapes import (
     transactionVector,
 )
 from tools.vectorshapes3 import format3
+from tools.vectorshapes4 import format4
 
 DEFAULT = Path(__file__).resolve().parent.parent / "docs" / "vectors" / "chain.json"
 
@@ -325,6 +326,7 @@ def vectors() -> Json:
         "blocks": [blockVector(*block) for block in made],
         "nextBlocks": nextBlockVectors(),
         "format3": format3(),
+        "format4": format4(),
     }
 
 

@@ -56,18 +56,30 @@ class Statement:
     key: str | None = None
     extensions: Mapping[str, str] = {}
     chain: bytes = CHAIN
+    version: int = 1
+    expected: int | None = None
 
     @property
     def text(self) -> bytes:
         """What is signed."""
         return statement(
-            self.chain, self.topic, self.content, self.signedAt, self.key, self.extensions
+            self.chain,
+            self.topic,
+            self.content,
+            self.signedAt,
+            self.key,
+            self.extensions,
+            self.version,
+            self.expected,
         )
 
     def by(self, name: str) -> Authorship:
         """The authorship of an author."""
         return Authorship(
-            key=PUBLIC[name], signedAt=self.signedAt, signature=AUTHOR_KEYS[name].sign(self.text)
+            key=PUBLIC[name],
+            signedAt=self.signedAt,
+            signature=AUTHOR_KEYS[name].sign(self.text),
+            statement=self.version,
         )
 
 

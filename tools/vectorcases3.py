@@ -59,9 +59,10 @@ def send(
     expected: int | None = None,
     sender: bytes = ALICE,
     timestamp: int = CREATED,
+    version: int = 2,
 ) -> Transaction:
     """
-    A publish of version 2.
+    A publish of version 2, or of a later one.
 
     @param author: the name of the author that signs it, or an authorship.
     """
@@ -77,7 +78,7 @@ def send(
             expected=expected,
         )
     return Transaction.publish(
-        sender, nonce, timestamp, topic, content, extensions, salt(nonce), claims
+        sender, nonce, timestamp, topic, content, extensions, salt(nonce), claims, version
     )
 
 
@@ -153,7 +154,7 @@ def _entry(transaction: Transaction) -> bytes:
     return transaction.head + transaction.seal + transaction.content
 
 
-def _committed(head: bytes, seal: bytes, content: bytes) -> bytes:
+def committed(head: bytes, seal: bytes, content: bytes) -> bytes:
     """An entry of a publish whose commitment is right."""
     commitment = sha256(b"svcbroker/content" + seal + content).digest()
     return head[:38] + commitment + head[70:] + seal + content
@@ -173,15 +174,15 @@ def badTransactions() -> Mapping[str, bytes]:
 
     def withKey(key: bytes) -> bytes:
         head = keyed.head[: options + 21] + bytes([len(key)]) + key + b"\x00\x00"
-        return _committed(head, keyed.seal, b"c")
+        return committed(head, keyed.seal, b"c")
 
     def withPrivate(*pairs: bytes, head: bytes = private.head) -> bytes:
         seal = salt(3) + len(pairs).to_bytes(2, "big") + b"".join(pairs)
-        return _committed(head, seal, b"c")
+        return committed(head, seal, b"c")
 
     def withOptions(transaction: Transaction, number: int) -> bytes:
         head = transaction.head[:options] + bytes([number]) + transaction.head[options + 1 :]
-        return _committed(head, transaction.seal, transaction.content)
+        return committed(head, transaction.seal, transaction.content)
 
     def of(kind: Kind, content: bytes, topic: str = "x") -> bytes:
         return _entry(manage2(kind, 1, topic, content))
@@ -200,9 +201,9 @@ def badTransactions() -> Mapping[str, bytes]:
         "ends in the owner": keyed.head[: options + 20],
         "ends in the key": keyed.head[: options + 22],
         "ends before the extensions": plain.head[:-1],
-        "ends in the salt": _committed(plain.head, plain.seal[:-1], b""),
-        "ends in the signature": _committed(signed.head, signed.seal[:-1], b""),
-        "ends in the private extensions": _committed(private.head, private.seal[:-1], b""),
+        "ends in the salt": committed(plain.head, plain.seal[:-1], b""),
+        "ends in the signature": committed(signed.head, signed.seal[:-1], b""),
+        "ends in the private extensions": committed(private.head, private.seal[:-1], b""),
         "an unknown option": withOptions(plain, 16),
         "an author that is not there": withOptions(plain, 1),
         "an expected sequence that is not there": withOptions(plain, 4),
@@ -214,14 +215,14 @@ def badTransactions() -> Mapping[str, bytes]:
         "no extension in the seal": withPrivate(pair(b"private", b"2")),
         "private extensions out of order": withPrivate(b, a),
         "a private extension twice": withPrivate(a, a),
-        "a private extension in the head": _committed(
+        "a private extension in the head": committed(
             plain.head[:-2] + b"\x00\x01" + a, plain.seal, b"c"
         ),
         "extensions too large together": withPrivate(
             pair(b"svc-private-a", b"1" * 4100),
             head=private.head[:-2] + b"\x00\x01" + half,
         ),
-        "extensions out of order": _committed(
+        "extensions out of order": committed(
             plain.head[:-2] + b"\x00\x02" + pair(b"svc-b", b"2") + pair(b"svc-a", b"1"),
             plain.seal,
             b"c",

@@ -167,20 +167,24 @@ class Block:
     state: ChainState
 
 
-def makeChain() -> Sequence[Block]:
-    """The small chain."""
+def makeChain(
+    blocks: Sequence[tuple[Sequence[int], Sequence[Transaction]]] = BLOCKS,
+) -> Sequence[Block]:
+    """
+    The small chain.
+
+    @param blocks: the signers and the transactions of each block.
+    """
     made = []
     parent, state = GENESIS.header(), GENESIS.state()
-    for signers, transactions in BLOCKS:
+    for signers, transactions in blocks:
         keys = FOLLOWING_KEYS if state.validators.generation else KEYS
         time = CREATED + 10 * parent.height
         candidate = proposeBlock(state, parent, 0, time, transactions)
         parent = candidate.header
         state.apply(candidate.outcome, candidate.history)
         stored = [
-            erased(each)
-            if each.head[:2] == b"\x02\x03" and receipt.execution is not Execution.DONE
-            else each
+            erased(each) if each.seal and receipt.execution is not Execution.DONE else each
             for each, receipt in zip(transactions, candidate.outcome.receipts, strict=True)
         ]
         certificate = certify(parent, 0, signers, keys)

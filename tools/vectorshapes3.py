@@ -4,10 +4,13 @@ The form in which the test vectors of format 3 are written.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from svcbroker.chain import (
     Erasure,
+    Header,
     Transaction,
     TransactionReceipt,
     accountAddress,
@@ -26,6 +29,7 @@ from tools.vectorauthors import (
     PEMS,
     PUBLIC,
     STATEMENTS,
+    Statement,
     authorChanges,
     authorSets,
     badAuthorChanges,
@@ -68,11 +72,16 @@ def addressVectors() -> list[Json]:
     ]
 
 
-def statementVectors() -> list[Json]:
+def statementVectors(statements: Mapping[str, Statement] = STATEMENTS) -> list[Json]:
     """Statements and their signatures by each author."""
     return [
         {
             "name": name,
+            **(
+                {}
+                if meant.version == 1
+                else {"version": meant.version, "expectedSequence": meant.expected}
+            ),
             "chain": meant.chain.hex(),
             "topic": meant.topic,
             "content": meant.content.hex(),
@@ -82,7 +91,7 @@ def statementVectors() -> list[Json]:
             "statement": meant.text.decode("utf-8"),
             "signatures": {author: meant.by(author).signature.hex() for author in AUTHOR_KEYS},
         }
-        for name, meant in STATEMENTS.items()
+        for name, meant in statements.items()
     ]
 
 
@@ -101,6 +110,7 @@ def transaction2Vector(name: str, transaction: Transaction) -> Json:
             "key": author.key.hex(),
             "signedAt": author.signedAt,
             "signature": author.signature.hex(),
+            **({} if transaction.version == 2 else {"statement": author.statement}),
         },
         "owner": "" if owner is None else owner.hex(),
         "idempotencyKey": None if claims is None else claims.key,
@@ -251,13 +261,18 @@ def format3() -> Json:
         "blocks": [
             block3Vector(block, body) for block, body in zip(made, lastBodies(made), strict=True)
         ],
-        "nextBlocks": [
-            {
-                "after": header.height - 1,
-                "refused": "" if why[:1] in ("", " ") else why,
-                "header": header.encoded.hex(),
-                "body": body.hex(),
-            }
-            for why, (header, body) in nextBlocks(made).items()
-        ],
+        "nextBlocks": nextVectors(nextBlocks(made)),
     }
+
+
+def nextVectors(blocks: Mapping[str, tuple[Header, bytes]]) -> list[Json]:
+    """Blocks that may follow a small chain, or may not."""
+    return [
+        {
+            "after": header.height - 1,
+            "refused": "" if why[:1] in ("", " ") else why,
+            "header": header.encoded.hex(),
+            "body": body.hex(),
+        }
+        for why, (header, body) in blocks.items()
+    ]

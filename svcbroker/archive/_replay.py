@@ -12,7 +12,7 @@ from typing import Final
 from attrs import define, field, frozen
 
 from ..chain import (
-    FORMAT,
+    OLD_FORMAT,
     Account,
     Candidate,
     ChainState,
@@ -260,7 +260,7 @@ def appendOf(candidate: Candidate, certificate: bytes) -> Append:
     """
     header, outcome = candidate.header, candidate.outcome
     body, offsets = candidate.body, candidate.offsets
-    if header.version == FORMAT:
+    if header.version != OLD_FORMAT:
         body, offsets = _storedBody(candidate)
     return Append(
         block=BlockRow(
@@ -309,7 +309,7 @@ def appendOf(candidate: Candidate, certificate: bytes) -> Append:
 
 def _storedBody(candidate: Candidate) -> tuple[bytes, Sequence[int]]:
     """
-    A block's body as it is stored: publishes of version 2 that were refused have no content there.
+    A block's body as it is stored: publishes from version 2 on that were refused have no content.
 
     @return: the body, and the offsets of its transactions.
     """

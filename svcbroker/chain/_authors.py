@@ -33,6 +33,8 @@ def statement(
     signedAt: int,
     idempotencyKey: str | None,
     extensions: Mapping[str, str],
+    version: int = 1,
+    expected: int | None = None,
 ) -> bytes:
     """
     The bytes that an author signs to publish an event.
@@ -40,15 +42,19 @@ def statement(
     @param chain: the chain's id.
     @param signedAt: the author's own time in milliseconds since the epoch.
     @param extensions: all of the event's extensions, private ones included.
+    @param version: the version of the statement, 1 or 2.
+    @param expected: the expected sequence number, which version 1 does not have.
     """
     lines = [
-        "svcbroker/statement/1",
+        f"svcbroker/statement/{version}",
         f"chain={chain.hex()}",
         f"topic={topic}",
         f"content={sha256(content).hexdigest()}",
         f"time={signedAt}",
         f"key={idempotencyKey or ''}",
     ]
+    if version != 1:
+        lines.append(f"expected={'' if expected is None else expected}")
     lines += [f"extension={key.hex()}:{value.hex()}" for key, value in sortedExtensions(extensions)]
     return _text(lines)
 

@@ -13,7 +13,7 @@ from ..model import topicPrefix
 from ._body import encodeBody
 from ._execution import PrefixConflict
 from ._head import Kind
-from ._header import FORMAT, Header, leaderIndex
+from ._header import Header, leaderIndex
 from ._history import History
 from ._merkle import merkleRoot
 from ._receipts import TransactionReceipt, encodeReceipts, receiptRoot
@@ -95,13 +95,13 @@ def proposeBlock(
     """
     height = parent.height + 1
     timestamp = max(timestamp, parent.timestamp)
-    outcome = state.execute(transactions, height, timestamp, recorded)
+    # Blocks of format n + 1 may have transactions of version n; a chain's format never falls.
+    newest = max([each.head[0] for each in transactions], default=0)
+    version = max(parent.version, newest + 1)
+    outcome = state.execute(transactions, height, timestamp, recorded, version)
     body, offsets = encodeBody(transactions)
     hashes = [transaction.hash for transaction in transactions]
     receipts = encodeReceipts(outcome.receipts)
-    version = parent.version
-    if version != FORMAT and any(each.version != 1 for each in transactions):
-        version = FORMAT
     header = Header(
         version=version,
         chain=parent.chain,

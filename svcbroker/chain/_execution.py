@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 from msgspec import Struct
@@ -32,6 +32,9 @@ _REPEATED = TransactionReceipt(Execution.REPEATED, 0)
 _REFUSED = TransactionReceipt(Execution.REFUSED, 0)
 _KEY_IN_USE = TransactionReceipt(Execution.KEY_IN_USE, 0)
 _NO_AUTHOR = TransactionReceipt(Execution.NO_AUTHOR, 0)
+
+_KEYS_OF_ERASED: Final = 4
+"""The first format in which the key of an erased event refuses every content."""
 
 
 class PrefixConflict(Exception):
@@ -86,12 +89,14 @@ class BlockExecution:
         height: int,
         timestamp: int,
         recorded: Sequence[TransactionReceipt] | None,
+        format: int,
     ) -> None:
         """
         @param state: the state before the block.
         @param height: the height of the block.
         @param timestamp: its time in milliseconds since the epoch.
         @param recorded: the receipts of its first execution, where contents may be missing.
+        @param format: the format of the block.
         """
         self.receipts: list[TransactionReceipt] = []
         self.validators = state.validators
@@ -102,6 +107,7 @@ class BlockExecution:
         self._usesByKey: dict[OwnedKey, KeyUse] | None = None
         self._counts: dict[bytes, int] = {}
         self._recorded = recorded
+        self._refusesErased = format >= _KEYS_OF_ERASED
         self._state = state
         self._height = height
         self._timestamp = timestamp
@@ -162,10 +168,10 @@ class BlockExecution:
         """
         transaction = transactions[position]
         chain = self._state.chain
-        recorded = None if self._recorded is None else self._recorded[position].execution
+        recorded = None if self._recorded is None else self._recorded[position]
         if claims.author is not None:
             isSigned = (
-                recorded is not Execution.REFUSED
+                (recorded is None or recorded.execution is not Execution.REFUSED)
                 if transaction.isErased
                 else transaction.isSigned(chain)
             )
@@ -183,16 +189,35 @@ class BlockExecution:
         index = self._state.topicIndex(transaction.topic) if draft is None else draft.index
         if use.topic != index:
             return _KEY_IN_USE
+        receipt = self._compare(transaction, use, recorded)
+        if receipt.sequence:
+            self.earlier[position] = use.height
+        return receipt
+
+    def _compare(
+        self, transaction: Transaction, use: KeyUse, recorded: TransactionReceipt | None
+    ) -> TransactionReceipt:
+        """
+        Compare a publish with the event that its idempotency key has published.
+
+        @param recorded: the receipt of the publish, where its block was decided.
+        """
+        before = TransactionReceipt(Execution.PUBLISHED_BEFORE, use.sequence)
+        # Nothing is kept by which an erased content could be guessed, so nothing tells whether
+        # this one is the same.
+        erased = before
+        if self._refusesErased:
+            erased = TransactionReceipt(Execution.KEY_IN_USE, use.sequence)
         if self._isErased(use):
-            isSame = True
-        elif use.digest is None or transaction.isErased:
-            isSame = recorded is not Execution.KEY_IN_USE
-        else:
-            isSame = use.digest == sha256(transaction.content).digest()
-        if not isSame:
-            return _KEY_IN_USE
-        self.earlier[position] = use.height
-        return TransactionReceipt(Execution.PUBLISHED_BEFORE, use.sequence)
+            return erased
+        if use.digest is None or transaction.isErased:
+            if recorded is None:
+                return erased
+            # One of the two is erased, by now.
+            isKnown = recorded in (before, erased, _KEY_IN_USE)
+            return recorded if isKnown else before
+        isSame = use.digest == sha256(transaction.content).digest()
+        return before if isSame else _KEY_IN_USE
 
     def _findUses(self, transactions: Sequence[Transaction]) -> dict[OwnedKey, KeyUse]:
         """The latest uses of all keys of some transactions, which one look-up finds."""

@@ -20,7 +20,7 @@ from ..model import (
     isIdempotencyKey,
 )
 from ._address import ADDRESS_SIZE
-from ._encoding import U16, U64, Malformed, Reader
+from ._encoding import U16, U64, Malformed, Reader, VersionUnknown
 from ._extensions import decodeExtensions
 
 FIXED: Final = struct.Struct(">BB20sQQ32sH")
@@ -33,6 +33,13 @@ AUTHOR: Final = 1
 KEY: Final = 2
 EXPECTED: Final = 4
 PRIVATE: Final = 8
+STATEMENT: Final = 16
+"""Of version 3: the author has signed the statement's version 2."""
+_REGISTERED: Final = 32
+
+_LAST_KINDS: Final = {1: 4, 2: 6, 3: 9}
+"""The highest kind of each version."""
+_NEWER: Final = "a newer svcbroker executes it"
 
 
 class Kind(IntEnum):
@@ -50,8 +57,9 @@ class Head(Struct, frozen=True, kw_only=True):
     """
     A transaction's head, taken apart.
 
-    @ivar options: the sum of C{AUTHOR}, C{KEY}, C{EXPECTED} and C{PRIVATE}, of version 2.
-    @ivar commitment: of version 1 the hash of the content; of version 2 that of seal and content.
+    @ivar options: the sum of C{AUTHOR}, C{KEY}, C{EXPECTED}, C{PRIVATE} and C{STATEMENT}; 0 in
+        version 1.
+    @ivar commitment: of version 1 the hash of the content; of later ones that of seal and content.
     @ivar author: the author's public key and time.
     @ivar owner: whose the idempotency key is, where there is no author.
     @ivar size: how many bytes it has.
@@ -77,24 +85,24 @@ class Head(Struct, frozen=True, kw_only=True):
         """
         Take a head off an entry.
 
-        @raise Malformed: the entry does not begin with one.
+        @raise Malformed: the entry does not begin with one; L{VersionUnknown} where it is of a
+            version, or of a part of version 3, that this code does not execute.
         """
         reader = Reader(entry)
         version, number, sender, nonce, timestamp, commitment, length = FIXED.unpack(
             reader.take(FIXED.size)
         )
-        if version not in (1, 2):
-            raise Malformed(f"transaction version {version} is not known")
-        try:
-            kind = Kind(number)
-        except ValueError:
-            kind = None
-        if kind is None or (version == 1 and kind > Kind.VALIDATORS):
+        if version not in _LAST_KINDS:
+            raise VersionUnknown(f"transaction version {version} is not known: {_NEWER}")
+        if not 1 <= number <= _LAST_KINDS[version]:
             raise Malformed(f"transaction kind {number} is not known")
+        if number > Kind.ERASE:
+            raise VersionUnknown(f"transaction kind {number} of version 3: {_NEWER}")
+        kind = Kind(number)
         topic = reader.text(length)
-        options = reader.take(1)[0] if version == 2 else 0
-        if options and (options > 15 or kind is not Kind.PUBLISH):
-            raise Malformed(f"transaction options {options} are not known")
+        options = reader.take(1)[0] if version != 1 else 0
+        if options:
+            _checkOptions(options, version, kind)
         author = owner = key = expected = None
         if options & AUTHOR:
             author = reader.take(AUTHOR_KEY_SIZE), reader.number(U64)
@@ -136,11 +144,11 @@ class Head(Struct, frozen=True, kw_only=True):
                 raise Malformed("a change of validators has neither topic nor extensions")
             return
         if kind is not Kind.PUBLISH:
-            mayHaveContent = self.version == 2 and kind is not Kind.CLOSE
+            mayHaveContent = self.version != 1 and kind is not Kind.CLOSE
             if self.extensions or (hasContent and not mayHaveContent):
                 raise Malformed("only a publish has content and extensions")
         extensions = self.extensions
-        if self.version == 2 and any(key.startswith(PRIVATE_PREFIX) for key in extensions):
+        if self.version != 1 and any(key.startswith(PRIVATE_PREFIX) for key in extensions):
             raise Malformed("a private extension is not in the seal")
         if private:
             if not all(key.startswith(PRIVATE_PREFIX) for key in private):
@@ -148,9 +156,30 @@ class Head(Struct, frozen=True, kw_only=True):
             extensions = {**extensions, **private}
         try:
             checkTopicName(self.topic)
+        except BrokerError as error:
+            if self.version == 3:
+                raise VersionUnknown(f"a topic's name of version 3: {_NEWER}") from None
+            raise Malformed(error.message) from None
+        try:
             checkExtensions(extensions)
         except BrokerError as error:
             raise Malformed(error.message) from None
+
+
+def _checkOptions(options: int, version: int, kind: Kind) -> None:
+    """
+    Check the options of a head that has some.
+
+    @raise Malformed: there are no such options in this version, or of this kind;
+        L{VersionUnknown} where this code does not execute them.
+    """
+    most = PRIVATE if version == 2 else _REGISTERED
+    if options >= 2 * most or kind is not Kind.PUBLISH:
+        raise Malformed(f"transaction options {options} are not known")
+    if options & STATEMENT and not options & AUTHOR:
+        raise Malformed("a statement's version is named, and there is no author")
+    if options & _REGISTERED:
+        raise VersionUnknown(f"a registered statement: {_NEWER}")
 
 
 def endOfClaims(body: bytes, start: int) -> int:

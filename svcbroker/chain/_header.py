@@ -13,8 +13,11 @@ from msgspec.structs import force_setattr
 from ._encoding import Malformed, VersionUnknown
 
 OLD_FORMAT = 2
-FORMAT = 3
-"""The format of blocks that may have transactions of version 2."""
+FORMAT = 4
+"""
+The newest format. A block's transactions are of its format less 1 at most: those of format 2 of
+version 1, those of format 3 of version 2 too, and those of format 4 of version 3 too.
+"""
 
 _TAG = b"svcbroker/header"
 _HEADER = struct.Struct(">16sB32sQ32s32sQHQ32s32s32s32s32sIQ")
@@ -31,7 +34,7 @@ class Header(Struct, frozen=True, kw_only=True):
     """
     Everything that is said of a block, small enough to sign.
 
-    @ivar version: the format of its block: 2 or 3.
+    @ivar version: the format of its block: 2, 3 or 4.
     @ivar chain: the id of its chain: the hash of the genesis.
     @ivar height: its height; genesis has 0.
     @ivar parent: the hash of the header before; zeros in genesis.
@@ -101,8 +104,9 @@ class Header(Struct, frozen=True, kw_only=True):
         """
         if not data.startswith(_TAG):
             raise Malformed("this is not a header")
-        if data[len(_TAG) : len(_TAG) + 1] not in (bytes([OLD_FORMAT]), bytes([FORMAT])):
-            raise VersionUnknown(f"only headers of formats {OLD_FORMAT} and {FORMAT} are known")
+        format = data[len(_TAG)] if len(data) > len(_TAG) else 0
+        if not OLD_FORMAT <= format <= FORMAT:
+            raise VersionUnknown(f"only headers of formats {OLD_FORMAT} to {FORMAT} are known")
         if len(data) != _HEADER.size:
             raise Malformed(f"a header has {_HEADER.size} bytes, not {len(data)}")
         _, version, *fields = _HEADER.unpack(data)

@@ -17,6 +17,7 @@ from ._accounts import Account
 from ._authors import encodeAuthors
 from ._encoding import U16
 from ._execution import BlockExecution
+from ._header import FORMAT
 from ._history import History
 from ._keys import ErasedRange, KeySource, KeyUse, MemoryKeys
 from ._merkle import EMPTY_ROOT, MerkleTree, Overlay, leafHash, rootOfPath
@@ -221,6 +222,7 @@ class ChainState:
         height: int,
         timestamp: int,
         recorded: Sequence[TransactionReceipt] | None = None,
+        format: int = FORMAT,
     ) -> Outcome:
         """
         What the transactions of a block do to this state.
@@ -229,9 +231,10 @@ class ChainState:
         @param timestamp: the time of their block in milliseconds since the epoch.
         @param recorded: the receipts that its validators have signed, which decide what follows
             from contents that are missing; C{None} where none may be missing.
+        @param format: the format of their block.
         @raise PrefixConflict: it publishes to two topics whose event ids begin alike.
         """
-        run = BlockExecution(self, height, timestamp, recorded)
+        run = BlockExecution(self, height, timestamp, recorded, format)
         run.execute(transactions)
         topics, published = run.topics()
         accounts = run.accounts()

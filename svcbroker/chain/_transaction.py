@@ -12,10 +12,10 @@ from msgspec import Struct
 from ..model import PRIVATE_PREFIX, SIGNATURE_SIZE, Authorship
 from ._address import keyAddress
 from ._authors import decodeAuthorChange, decodeAuthors, isSignedBy, statement
-from ._encoding import U32, U64, Malformed, Reader
+from ._encoding import U32, U64, Malformed, Reader, VersionUnknown
 from ._erasure import Erasure
 from ._extensions import decodeExtensions, encodeExtensions
-from ._head import AUTHOR, EXPECTED, FIXED, KEY, PRIVATE, Head, Kind
+from ._head import AUTHOR, EXPECTED, FIXED, KEY, PRIVATE, STATEMENT, Head, Kind
 from ._merkle import leafHash
 
 SALT_SIZE = 32
@@ -24,7 +24,7 @@ SALT_SIZE = 32
 _PUBLISH = Kind.PUBLISH  # an enumeration's member takes longer to get
 _NO_EXTENSIONS = encodeExtensions(None)
 _PLAIN = b"\x00" + _NO_EXTENSIONS
-"""What a head of version 2 has after the name where there are no options and no extensions."""
+"""What a head from version 2 on has after the name where there are no options and no extensions."""
 _NO_CONTENT = sha256(b"").digest()
 _COMMITMENT_TAG = b"svcbroker/content"
 _SIZE = U32.size
@@ -75,7 +75,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
     @ivar nonce: the sender's number for it, from 1. The chain executes no number twice.
     @ivar timestamp: when it was submitted, in milliseconds since the epoch.
     @ivar head: its canonical encoding without seal and content.
-    @ivar seal: of a publish of version 2: salt, signature and private extensions.
+    @ivar seal: of a publish from version 2 on: salt, signature and private extensions.
     @ivar hash: the Merkle leaf hash of C{head}.
     @ivar size: how many bytes it takes in a block's body.
     @ivar claims: C{None} where a publish has none.
@@ -98,7 +98,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> int:
-        """The version of its encoding: 1 or 2."""
+        """The version of its encoding: 1, 2 or 3."""
         return self.head[0]
 
     @property
@@ -150,14 +150,18 @@ class Transaction(Struct, frozen=True, kw_only=True):
         extensions: Mapping[str, str] | None,
         salt: bytes,
         claims: Claims | None = None,
+        version: int = 2,
     ) -> Transaction:
         """
-        Make a publish of version 2. Name, content, extensions and claims are valid.
+        Make a publish of version 2 or 3. Name, content, extensions and claims are valid.
 
         @param salt: L{SALT_SIZE} random bytes.
+        @param version: the least version that it may have.
         """
         given = () if claims is None else (claims,)
-        [made] = cls.publishes(sender, nonce, timestamp, topic, [content], extensions, salt, given)
+        [made] = cls.publishes(
+            sender, nonce, timestamp, topic, [content], extensions, salt, given, version
+        )
         return made
 
     @classmethod
@@ -171,32 +175,36 @@ class Transaction(Struct, frozen=True, kw_only=True):
         extensions: Mapping[str, str] | None,
         salts: bytes,
         claims: Sequence[Claims] = (),
+        version: int = 2,
     ) -> list[Transaction]:
         """
-        Make publishes of version 2 that differ in their contents and claims alone. See L{publish}.
+        Make publishes that differ in their contents and claims alone. See L{publish}. Those that
+        need version 3 are of it.
 
         @param nonce: that of the first; each other one has the next.
         @param salts: L{SALT_SIZE} random bytes for each.
         @param claims: those of each; empty where none has any.
+        @param version: the least version that they may have.
         """
         name, private, options, public = topic.encode("utf-8"), b"", 0, _NO_EXTENSIONS
         if extensions:
             private, options, public = _encodeParts(extensions)
         rest, sealed, extensions = b"%b%c%b" % (name, options, public), private, extensions or {}
         overhead = _OVERHEAD + len(rest) + len(sealed)
-        pack, size, at, each = FIXED.pack, len(name), 0, None
+        pack, size, at, each, number = FIXED.pack, len(name), 0, None, version
         made: list[Transaction] = []
         # Hot path, so without a call of our own for each that has no claims.
         for content in contents:
             if claims:
                 each = claims[len(made)]
                 added, encoded = _encodeClaims(each)
+                number = 3 if added & STATEMENT else version
                 rest = b"%b%c%b%b" % (name, options | added, encoded, public)
                 sealed = private if each.author is None else each.author.signature + private
                 overhead = _OVERHEAD + len(rest) + len(sealed)
             seal = salts[at : at + SALT_SIZE] + sealed
             commitment = sha256(_COMMITMENT_TAG + seal + content).digest()
-            head = pack(2, _PUBLISH, sender, nonce, timestamp, commitment, size) + rest
+            head = pack(number, _PUBLISH, sender, nonce, timestamp, commitment, size) + rest
             made.append(
                 cls(
                     kind=_PUBLISH,
@@ -226,13 +234,14 @@ class Transaction(Struct, frozen=True, kw_only=True):
         timestamp: int,
         topic: str,
         content: bytes = b"",
+        version: int = 2,
     ) -> Transaction:
         """
-        Make a transaction of version 2 that is not a publish. Name and content are valid.
+        Make a transaction of version 2 or 3 that is not a publish. Name and content are valid.
         """
         name = topic.encode("utf-8")
         head = (
-            FIXED.pack(2, kind, sender, nonce, timestamp, _digest(content), len(name))
+            FIXED.pack(version, kind, sender, nonce, timestamp, _digest(content), len(name))
             + name
             + _PLAIN
         )
@@ -256,12 +265,13 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
         @param mayBeErased: whether a publish may stand there without its content.
         @raise Malformed: the head is not canonical, its name or extensions are not valid, or
-            the content is not the one that the head commits to.
+            the content is not the one that the head commits to; L{VersionUnknown} where a newer
+            svcbroker executes it.
         """
         head = Head.read(entry)
         encoded, rest = entry[: head.size], entry[head.size :]
         isPublish = head.kind is Kind.PUBLISH
-        isSealed = isPublish and head.version == 2
+        isSealed = isPublish and head.version != 1
         isErased = (
             not rest and isPublish and (isSealed or head.commitment != _NO_CONTENT) and mayBeErased
         )
@@ -274,8 +284,8 @@ class Transaction(Struct, frozen=True, kw_only=True):
             if isSealed:
                 signature, private, content = _readSeal(rest, head.options)
         head.check(bool(content), private)
-        if head.version == 2 and not isPublish:
-            _checkContent(head.kind, content)
+        if head.version != 1 and not isPublish:
+            _checkContent(head, content)
         return cls(
             kind=head.kind,
             sender=head.sender,
@@ -299,11 +309,18 @@ class Transaction(Struct, frozen=True, kw_only=True):
         @param chain: the chain's id.
         """
         assert self.claims is not None and self.claims.author is not None
-        author, key = self.claims.author, self.claims.key
-        return isSignedBy(
-            author,
-            statement(chain, self.topic, self.content, author.signedAt, key, self.extensions),
+        claims, author = self.claims, self.claims.author
+        signed = statement(
+            chain,
+            self.topic,
+            self.content,
+            author.signedAt,
+            claims.key,
+            self.extensions,
+            author.statement,
+            claims.expected,
         )
+        return isSignedBy(author, signed)
 
     def withoutContent(self) -> Transaction:
         """
@@ -363,7 +380,7 @@ def _encodeClaims(claims: Claims) -> tuple[int, bytes]:
     """The options of a head, and what they add to it."""
     options, encoded = 0, b""
     if claims.author is not None:
-        options |= AUTHOR
+        options |= AUTHOR if claims.author.statement == 1 else AUTHOR | STATEMENT
         encoded += claims.author.key + U64.pack(claims.author.signedAt)
     if claims.key is not None:
         options |= KEY
@@ -383,7 +400,8 @@ def _claimsOf(head: Head, signature: bytes) -> Claims | None:
     author = None
     if head.author is not None:
         key, signedAt = head.author
-        author = Authorship(key=key, signedAt=signedAt, signature=signature)
+        version = 2 if head.options & STATEMENT else 1
+        author = Authorship(key=key, signedAt=signedAt, signature=signature, statement=version)
     return Claims(author=author, key=head.key, owner=head.owner, expected=head.expected)
 
 
@@ -400,13 +418,16 @@ def _readSeal(rest: bytes, options: int) -> tuple[bytes, dict[str, str], bytes]:
     return signature, private, rest[reader.position :]
 
 
-def _checkContent(kind: Kind, content: bytes) -> None:
+def _checkContent(head: Head, content: bytes) -> None:
     """
-    Check the content of a transaction of version 2 that is not a publish.
+    Check the content of a transaction from version 2 on that is not a publish.
 
     @raise Malformed: it is not one of its kind.
     """
+    kind = head.kind
     if kind is Kind.OPEN:
+        if content and head.version == 3:
+            raise VersionUnknown("a topic's terms: a newer svcbroker executes them")
         if content and decodeAuthors(content).generation:
             raise Malformed("a topic is opened with authors of generation 0")
     elif kind is Kind.AUTHORS:

@@ -41,11 +41,14 @@ class Authorship(Struct, frozen=True, kw_only=True):
     @ivar signedAt: the author's own time in milliseconds since the epoch.
     @ivar signature: the signature of the statement: 64 bytes; empty where it was erased with the
         content.
+    @ivar statement: the version of the statement that is signed, 1 or 2. One of version 1 leaves
+        the expected sequence number open.
     """
 
     key: bytes
     signedAt: int
     signature: bytes
+    statement: int = 1
 
 
 @frozen(kw_only=True)

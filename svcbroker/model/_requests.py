@@ -140,7 +140,7 @@ class Execution(IntEnum):
     PUBLISHED_BEFORE = 4
     """Refused: its idempotency key has published this event already."""
     KEY_IN_USE = 5
-    """Refused: its idempotency key has published another event."""
+    """Refused: its idempotency key has published another event, or one that is erased."""
     OTHER_SEQUENCE = 6
     """Refused: the topic has another sequence number than the expected one."""
     NO_AUTHOR = 7
@@ -155,7 +155,8 @@ class Receipt(Struct, frozen=True, kw_only=True):
     @ivar transactionHash: 32 bytes.
     @ivar height: the height of its block.
     @ivar eventId: for a publish that was done, the event's id; for one that was published before,
-        that of the first event; otherwise C{None}.
+        or whose key has published an event that is erased, that of the first event; otherwise
+        C{None}.
     @ivar sequence: of a publish: the event's number in its topic, or where another number was
         expected, the topic's; otherwise 0.
     """

@@ -93,12 +93,13 @@ def pairs(extensions: Mapping[str, str]) -> bytes:
 @define
 class Sent:
     """
-    A transaction, as its author means it. What follows C{timestamp} is for version 2 only.
+    A transaction, as its author means it. What follows C{timestamp} is for versions 2 and 3 only.
 
     @ivar owner: of an idempotency key without an author.
     @ivar commitment: what the head says of a content that was erased; then C{content}, C{salt} and
         C{signature} are empty, and C{extensions} has the public ones.
     @ivar hadPrivate: whether there were private extensions that were erased.
+    @ivar statement: the version of the statement that the author has signed.
     """
 
     kind: str
@@ -118,6 +119,7 @@ class Sent:
     expected: int | None = None
     commitment: bytes | None = None
     hadPrivate: bool = False
+    statement: int = 1
 
     @classmethod
     def read(cls, vector: Mapping[str, Any]) -> Sent:
@@ -131,9 +133,9 @@ class Sent:
             extensions=vector["extensions"],
             timestamp=vector["timestamp"],
         )
-        if vector.get("version", 1) == 2:
+        if vector.get("version", 1) != 1:
             author = vector["author"]
-            sent.version = 2
+            sent.version = vector["version"]
             sent.salt = bytes.fromhex(vector["salt"])
             sent.owner = bytes.fromhex(vector["owner"])
             sent.key = vector["idempotencyKey"]
@@ -142,6 +144,7 @@ class Sent:
                 sent.author = bytes.fromhex(author["key"])
                 sent.signedAt = author["signedAt"]
                 sent.signature = bytes.fromhex(author["signature"])
+                sent.statement = author.get("statement", 1)
         return sent
 
     @property
@@ -150,17 +153,18 @@ class Sent:
         return {
             key: value
             for key, value in self.extensions.items()
-            if self.version == 2 and key.startswith(PRIVATE)
+            if self.version != 1 and key.startswith(PRIVATE)
         }
 
     @property
     def options(self) -> int:
-        """Which parts a head of version 2 has."""
+        """Which parts a head from version 2 on has."""
         return (
             (self.author is not None)
             + 2 * (self.key is not None)
             + 4 * (self.expected is not None)
             + 8 * (self.hadPrivate or bool(self.private))
+            + 16 * (self.statement - 1)
         )
 
     @property
@@ -177,12 +181,12 @@ class Sent:
         commitment = digest(self.content)
         if self.commitment is not None:
             commitment = self.commitment
-        elif self.version == 2 and self.kind == "PUBLISH":
+        elif self.version != 1 and self.kind == "PUBLISH":
             commitment = digest(b"svcbroker/content", self.seal, self.content)
         head = bytes([self.version, KINDS[self.kind]]) + self.sender
         head += self.nonce.to_bytes(8, "big") + self.timestamp.to_bytes(8, "big")
         head += commitment + len(name).to_bytes(2, "big") + name
-        if self.version == 2:
+        if self.version != 1:
             head += bytes([self.options])
             if self.author is not None:
                 head += self.author + self.signedAt.to_bytes(8, "big")

@@ -58,15 +58,17 @@ def readEntry(entry: bytes, isStored: bool = False) -> Sent:
     """
     cursor = Cursor(entry)
     version, number = cursor.take(2)
-    need(version in (1, 2), "version")
+    need(version in (1, 2, 3), "version")
     kinds = [kind for kind, code in KINDS.items() if code == number]
     need(kinds and number <= (4 if version == 1 else 6), "kind")
     sender, nonce, timestamp = cursor.take(20), cursor.number(8), cursor.number(8)
     sent = Sent(kinds[0], sender, nonce, "", timestamp=timestamp, version=version)
     commitment = cursor.take(32)
     sent.topic = cursor.text(cursor.number(2))
-    options = cursor.number(1) if version == 2 else 0
-    need(options < 16, "options")
+    options = cursor.number(1) if version != 1 else 0
+    need(options < (16 if version < 3 else 32), "options")
+    need(not options & 16 or options & 1, "statement without author")
+    sent.statement = 2 if options & 16 else 1
     if options & 1:
         sent.author, sent.signedAt = cursor.take(32), cursor.number(8)
     if options & 2:
@@ -77,9 +79,9 @@ def readEntry(entry: bytes, isStored: bool = False) -> Sent:
     sent.extensions = public = cursor.pairs()
     rest = cursor.data
     isPublish = sent.kind == "PUBLISH"
-    if isStored and isPublish and not rest and (version == 2 or commitment != digest()):
+    if isStored and isPublish and not rest and (version != 1 or commitment != digest()):
         sent.commitment, sent.hadPrivate = commitment, bool(options & 8)
-    elif isPublish and version == 2:
+    elif isPublish and version != 1:
         sent.salt = cursor.take(32)
         sent.signature = cursor.take(64) if options & 1 else b""
         private = cursor.pairs() if options & 8 else {}
@@ -112,6 +114,7 @@ def check(sent: Sent) -> None:
     if sent.kind == "CLOSE" or (sent.kind == "OPEN" and sent.version == 1):
         need(not sent.content, "content")
     elif sent.kind == "OPEN" and sent.content:
+        need(sent.version == 2, "terms")
         need(Authors.read(sent.content).generation == 0, "authors")
     elif sent.kind == "AUTHORS":
         readAuthorChange(sent.content)
@@ -132,7 +135,7 @@ def readBody(body: bytes, isStored: bool = False) -> Sequence[Sent]:
 def asStored(block: Sequence[Sent], ends: Sequence[tuple[str, int]]) -> Sequence[Sent]:
     """A block's transactions as a node stores them, before anything is erased."""
     return [
-        sent.erased if (sent.version, sent.kind) == (2, "PUBLISH") and end != "DONE" else sent
+        sent.erased if sent.version != 1 and sent.kind == "PUBLISH" and end != "DONE" else sent
         for sent, (end, _) in zip(block, ends, strict=True)
     ]
 
@@ -144,15 +147,19 @@ def statement(
     signedAt: int,
     key: str | None,
     extensions: Mapping[str, str],
+    version: int = 1,
+    expected: int | None = None,
 ) -> bytes:
     """What an author signs."""
+    number = "" if expected is None else str(expected)
     return lines(
-        "svcbroker/statement/1",
+        f"svcbroker/statement/{version}",
         f"chain={chain.hex()}",
         f"topic={topic}",
         f"content={sha256(content).hexdigest()}",
         f"time={signedAt}",
         f"key={key or ''}",
+        *([f"expected={number}"] if version == 2 else []),
         *(
             f"extension={each.encode().hex()}:{extensions[each].encode().hex()}"
             for each in sorted(extensions, key=str.encode)

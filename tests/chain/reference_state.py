@@ -94,29 +94,33 @@ class State:
         height: int,
         timestamp: int,
         stored: Receipts | None = None,
+        format: int = 3,
     ) -> Receipts:
         """
         Change the state. After a L{Conflict} it is worth nothing any more.
 
         @param stored: the receipts of a block that is executed again, with contents missing.
+        @param format: the block's format.
         """
         ends: list[tuple[str, int]] = []
         self.deciding = self.nodes
         prefixes: dict[str, str] = {}
         for position, sent in enumerate(block):
-            known = "" if stored is None else stored[position][0]
-            ends.append(self.one(sent, height, timestamp, known))
+            known = None if stored is None else stored[position]
+            ends.append(self.one(sent, height, timestamp, known, format))
             if sent.kind == "PUBLISH" and ends[-1][0] == "DONE":
                 prefix = sha256(sent.topic.encode()).hexdigest()[:8]
                 if prefixes.setdefault(prefix, sent.topic) != sent.topic:
                     raise Conflict
         return ends
 
-    def one(self, sent: Sent, height: int, timestamp: int, known: str) -> tuple[str, int]:
+    def one(
+        self, sent: Sent, height: int, timestamp: int, known: tuple[str, int] | None, format: int
+    ) -> tuple[str, int]:
         """
         Execute a transaction.
 
-        @param known: its stored execution, if there is one.
+        @param known: its stored receipt, if there is one.
         """
         if not isNew(self.accounts.get(sent.sender, set()), sent.nonce):
             return "REPEATED", 0
@@ -128,7 +132,7 @@ class State:
             self.nodes = nodes
             return "DONE", 0
         if sent.kind == "PUBLISH":
-            return self.publish(sent, height, known)
+            return self.publish(sent, height, known, format)
         topic = self.topics.get(sent.topic)
         if sent.kind == "OPEN":
             return self.open(sent, topic, timestamp)
@@ -176,28 +180,40 @@ class State:
         topic.authors = authors
         return "DONE", 0
 
-    def publish(self, sent: Sent, height: int, known: str) -> tuple[str, int]:
+    def publish(
+        self, sent: Sent, height: int, known: tuple[str, int] | None, format: int
+    ) -> tuple[str, int]:
         """Execute a publish."""
         isMissing = sent.commitment is not None
         if sent.author is not None:
             said = statement(
-                self.chain, sent.topic, sent.content, sent.signedAt, sent.key, sent.extensions
+                self.chain,
+                sent.topic,
+                sent.content,
+                sent.signedAt,
+                sent.key,
+                sent.extensions,
+                sent.statement,
+                sent.expected,
             )
             isAuthors = isSigned(sent.author, said, sent.signature) if sent.signature else False
-            if known == "REFUSED" if isMissing else not isAuthors:
+            if known is not None and known[0] == "REFUSED" if isMissing else not isAuthors:
                 return "REFUSED", 0
         used = None if isMissing else digest(sent.content)
         owner = sent.owner if sent.author is None else address("key", self.chain, sent.author)
         count = self.counts.get(owner, 0)
         use = None if sent.key is None else self.uses.get((owner, sent.key))
         if use is not None and use.number > count - self.inForce:
-            isSame = use.digest == used
-            if None in (use.digest, used):
-                isSame = known == "PUBLISHED_BEFORE"
             isErased = (use.topic, use.sequence) in self.erased
-            if use.topic == sent.topic and (isSame or isErased):
-                return "PUBLISHED_BEFORE", use.sequence
-            return "KEY_IN_USE", 0
+            if use.topic != sent.topic:
+                return "KEY_IN_USE", 0
+            if isErased and format > 3:
+                return "KEY_IN_USE", use.sequence
+            isSame = use.digest == used
+            if None in (use.digest, used) and not isErased:
+                assert known is not None
+                isSame = known[0] == "PUBLISHED_BEFORE"
+            return ("PUBLISHED_BEFORE", use.sequence) if isSame or isErased else ("KEY_IN_USE", 0)
         topic = self.topics.get(sent.topic)
         if topic is None or not topic.isOpen:
             return "TOPIC_NOT_FOUND", 0

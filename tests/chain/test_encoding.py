@@ -289,7 +289,7 @@ class HeaderTests(SynchronousTestCase):
         """A header of another format is told from what is no header, whatever its length."""
         encoded = headerOf(VECTORS["header"]).encoded
         self.assertEqual(len(encoded), 311)
-        for version in (0, 1, 4, 255):
+        for version in (0, 1, 5, 255):
             for rest in (encoded[17:], encoded[17:-64], b""):
                 with self.assertRaises(VersionUnknown):
                     Header.decode(encoded[:16] + bytes([version]) + rest)

@@ -1,10 +1,10 @@
 """
-Execution of transactions of version 2: the package and the reference do the same.
+Execution of transactions of versions 2 and 3: the package and the reference do the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -43,9 +43,9 @@ def authorSets(draw: Draw, generations: st.SearchStrategy[int]) -> Authors:
     return Authors(draw(generations), draw(members) or PUBLIC[:1], draw(members))
 
 
-def publish(draw: Draw, nonce: int, topic: str) -> Sent:
-    """A publish of version 2, signed or not, truly or not."""
-    sent = Sent("PUBLISH", bytes(20), nonce, topic, version=2)
+def publish(draw: Draw, nonce: int, topic: str, versions: Sequence[int]) -> Sent:
+    """A publish, signed or not, truly or not."""
+    sent = Sent("PUBLISH", bytes(20), nonce, topic, version=draw(st.sampled_from(versions)))
     sent.content = draw(st.sampled_from([b"one", b"one", b""]))
     sent.salt = bytes(32)
     sent.key = draw(st.sampled_from([None, "k", "k", "l"]))
@@ -58,15 +58,20 @@ def publish(draw: Draw, nonce: int, topic: str) -> Sent:
     sent.author = PUBLIC[signer]
     # A forged one now and then.
     what = sent.content + draw(st.sampled_from([b""] * 7 + [b"!"]))
-    said = statement(GENESIS.chain, topic, what, 0, sent.key, sent.extensions)
+    expected = draw(st.sampled_from([*[sent.expected] * 7, None, 1]))
+    if sent.version == 3:
+        sent.statement = draw(st.sampled_from([1, 2, 2]))
+    said = statement(
+        GENESIS.chain, topic, what, 0, sent.key, sent.extensions, sent.statement, expected
+    )
     sent.signature = AUTHORS[signer].sign(said)
     return sent
 
 
 @st.composite
-def blocks(draw: Draw) -> list[list[Sent]]:
-    """Some blocks of transactions about two topics."""
-    nonce = 0
+def blocks(draw: Draw, format: int) -> list[list[Sent]]:
+    """Some blocks of transactions about two topics, of versions that a format has."""
+    nonce, versions = 0, [2, 2, 3] if format == 4 else [2]
 
     def one() -> Sent:
         nonlocal nonce
@@ -77,7 +82,7 @@ def blocks(draw: Draw) -> list[list[Sent]]:
             st.sampled_from(["OPEN", "CLOSE", *["AUTHORS", "ERASE"] * 2, *["PUBLISH"] * 10])
         )
         if kind == "PUBLISH":
-            return publish(draw, nonce, topic)
+            return publish(draw, nonce, topic, versions)
         content = b""
         if kind == "OPEN" and draw(st.booleans()):
             content = draw(authorSets(st.just(0))).encoded
@@ -106,9 +111,20 @@ class ExecutionTests(SynchronousTestCase):
     """
 
     @settings(few, max_examples=400)
-    @given(blocks(), st.sampled_from([2, 2**20]))
+    @given(blocks(3), st.sampled_from([2, 2**20]))
     def test_packageExecutesAsReference(self, drawn: list[list[Sent]], window: int) -> None:
         """Receipts, states, uses of keys and erased events are the same."""
+        self.compareBoth(drawn, window, 3)
+
+    @settings(few, max_examples=400)
+    @given(blocks(4), st.sampled_from([2, 2**20]))
+    def test_format4IsExecutedAsReference(self, drawn: list[list[Sent]], window: int) -> None:
+        """The same in blocks of format 4."""
+        self.compareBoth(drawn, window, 4)
+
+    def compareBoth(self, drawn: list[list[Sent]], window: int, format: int) -> None:
+        """Execute blocks of a format by both."""
+        self.format = format
         with (
             patch.object(_execution, "KEY_WINDOW", window),
             patch.object(reference_state, "IN_FORCE", window),
@@ -121,8 +137,9 @@ class ExecutionTests(SynchronousTestCase):
         model, state = State(GENESIS.chain, inForce=reference_state.IN_FORCE), GENESIS.state()
         made = []
         for height, block in enumerate(drawn, start=1):
-            ends = model.execute(block, height, height)
-            outcome = state.execute([transactionOf(sent) for sent in block], height, height)
+            ends = model.execute(block, height, height, format=self.format)
+            transactions = [transactionOf(sent) for sent in block]
+            outcome = state.execute(transactions, height, height, format=self.format)
             self.assertEqual(outcome.receipts, receiptsOf(list(ends)))
             state.apply(outcome, state.history.after(bytes(32)))
             self.compare(model, state)
@@ -141,9 +158,10 @@ class ExecutionTests(SynchronousTestCase):
                 for sent, (end, number) in zip(asStored(block, ends), ends, strict=True)
             ]
             body = reference.body(stored)
-            self.assertEqual(model.execute(readBody(body, True), height, height, ends), ends)
+            again = model.execute(readBody(body, True), height, height, ends, self.format)
+            self.assertEqual(again, ends)
             receipts = receiptsOf(list(ends))
-            outcome = state.execute(decodeBody(body, True), height, height, receipts)
+            outcome = state.execute(decodeBody(body, True), height, height, receipts, self.format)
             self.assertEqual(outcome.receipts, receipts)
             state.apply(outcome, state.history.after(bytes(32)))
             self.compare(model, state)

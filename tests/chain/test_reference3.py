@@ -34,8 +34,10 @@ class EncodingTests(SynchronousTestCase):
     """
 
     def refused(self, name: str, read: Any, field: str = "encoded") -> None:
-        """Every vector of a member is refused by a reader."""
+        """Every vector of a member is refused by a reader, but for what later formats have."""
         for vector in VECTORS3[name]:
+            if vector["why"] == "version 3":
+                continue
             with self.assertRaises(ValueError, msg=vector["why"]):
                 read(bytes.fromhex(vector[field]))
 

@@ -354,7 +354,10 @@ class PageTests(SynchronousTestCase):
         for name in set(VECTORS) - {"version"}:
             self.assertTrue(f"``{name}``" in page or f"``{name}." in page, name)
         _, _, ofFormat3 = page.partition(".. _chain-vectors-3:")
+        ofFormat3, _, ofFormat4 = ofFormat3.partition(".. _chain-vectors-4:")
         for name in VECTORS["format3"]:
             self.assertIn(f"``{name}``", ofFormat3)
+        for name in VECTORS["format4"]:
+            self.assertIn(f"``{name}``", ofFormat4)
         self.assertIn(VECTORS["emptyState"]["stateRoot"], page)
         self.assertIn(VECTORS["merkle"][0]["root"], page)

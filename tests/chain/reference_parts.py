@@ -1,0 +1,159 @@
+"""
+The parts of version 3 that are not executed yet, read from C{docs/chain.rst} alone. Whatever is
+malformed raises C{ValueError}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .reference import digest
+from .reference_reading import Authors, Cursor, lines, need
+
+Recipients = Sequence[tuple[str, bytes]]
+
+
+def isOld(name: str) -> bool:
+    """Whether version 1 has a name of a topic."""
+    isGood = all(" " <= each <= "\x80" and each not in "+#" for each in name)
+    return 1 <= len(name) <= 256 and isGood and bool(name.strip(" "))
+
+
+def isRefused(each: str) -> bool:
+    """Whether no name of version 3 has a character, if version 1 does not have the name."""
+    code = ord(each)
+    ranges = (
+        (0x00, 0x1F),
+        (0x7F, 0x9F),
+        (0x200B, 0x200F),
+        (0x2028, 0x202E),
+        (0x2060, 0x206F),
+        (0xFEFF, 0xFEFF),
+        (0xFFF9, 0xFFFB),
+        (0xFDD0, 0xFDEF),
+    )
+    return code & 0xFFFE == 0xFFFE or any(first <= code <= last for first, last in ranges)
+
+
+def isName(name: str) -> bool:
+    """Whether version 3 has a name of a topic."""
+    if isOld(name):
+        return True
+    isLong = len(name) > 256 or len(name.encode()) > 1024
+    isGood = not any(isRefused(each) or each in "+#" for each in name)
+    return not isLong and isGood and bool(name.strip(" "))
+
+
+def isPattern(pattern: str) -> bool:
+    """Whether a hold may have a pattern."""
+    levels = pattern.split("/")
+    plain = "/".join(
+        "x" if each == "+" or (each == "#" and place == len(levels)) else each
+        for place, each in enumerate(levels, 1)
+    )
+    return len(pattern) <= 256 and isName(plain)
+
+
+def _case(cursor: Cursor) -> tuple[str, str, str]:
+    """Case, account and reason."""
+    case, account = (cursor.text(cursor.number(1)) for _ in range(2))
+    need(1 <= len(case) <= 64 and all("!" <= each <= "~" for each in case), "case")
+    size = cursor.number(2)
+    need(size <= 1024, "reason")
+    return case, account, cursor.text(size)
+
+
+def readRelease(content: bytes) -> tuple[str, str, str]:
+    """Case, account and reason of a release."""
+    cursor = Cursor(content)
+    found = _case(cursor)
+    need(not cursor.data, "more after the end")
+    return found
+
+
+def readHold(
+    content: bytes,
+) -> tuple[tuple[str, str, str], Sequence[str], Sequence[tuple[bytes, int]]]:
+    """What a hold has in common with a release, its patterns and its events."""
+    cursor = Cursor(content)
+    found = _case(cursor)
+    patterns = [cursor.text(cursor.number(2)) for _ in range(cursor.number(1))]
+    events = [(cursor.take(20), cursor.number(8)) for _ in range(cursor.number(2))]
+    need(not cursor.data, "more after the end")
+    need(len(patterns) <= 16 and len(events) <= 1000, "count")
+    need(bool(patterns) is not bool(events), "either")
+    need(all(map(isPattern, patterns)), "pattern")
+    encoded = [pattern.encode() for pattern in patterns]
+    need(encoded == sorted(set(encoded)) and events == sorted(set(events)), "order")
+    need(all(number for _, number in events), "event 0")
+    return found, patterns, events
+
+
+def _recipients(cursor: Cursor) -> tuple[int, Recipients]:
+    """The generation of recipients, and these."""
+    generation, count = cursor.number(8), cursor.number(1)
+    found = [(cursor.text(cursor.number(1)), cursor.take(32)) for _ in range(count)]
+    need(count <= 64, "count")
+    for name, _ in found:
+        need(1 <= len(name) <= 64 and "/" not in name and isName(f"receipts/{name}"), "name")
+    names = [name.encode() for name, _ in found]
+    need(names == sorted(set(names)), "order")
+    return generation, found
+
+
+def readTerms(content: bytes) -> tuple[Authors | None, Recipients | None, int]:
+    """The terms of a topic that is opened."""
+    cursor = Cursor(content)
+    parts = cursor.number(1)
+    need(1 <= parts <= 7, "parts")
+    authors = Authors.next(cursor) if parts & 1 else None
+    generation, recipients = _recipients(cursor) if parts & 2 else (0, None)
+    profile = cursor.number(1) if parts & 4 else 0
+    need(not cursor.data, "more after the end")
+    need((authors is None or not authors.generation) and not generation, "generation")
+    need(recipients is None or recipients, "no recipients")
+    need(profile == parts >> 2, "profile")
+    return authors, recipients, profile
+
+
+def readRecipientChange(content: bytes) -> tuple[int, Recipients, bytes, bytes]:
+    """Generation, recipients, the admin's key and its signature."""
+    cursor = Cursor(content)
+    change = (*_recipients(cursor), cursor.take(32), cursor.take(64))
+    need(not cursor.data, "more after the end")
+    return change
+
+
+def recipientsStatement(chain: bytes, topic: str, generation: int, recipients: Recipients) -> bytes:
+    """What an admin signs."""
+    return lines(
+        "svcbroker/recipients/1",
+        f"chain={chain.hex()}",
+        f"topic={topic}",
+        f"generation={generation}",
+        *(f"recipient={name.encode().hex()}:{key.hex()}" for name, key in recipients),
+    )
+
+
+def readRegistered(entry: bytes, isStored: bool = False) -> tuple[bytes, bytes | None]:
+    """
+    The statement and the content of a publish with a registered statement, without author, key,
+    expected number and extensions.
+
+    @return: C{None} for a content that is erased.
+    """
+    cursor = Cursor(entry)
+    need(cursor.take(2) == b"\x03\x03", "a publish of version 3")
+    cursor.take(36)
+    commitment = cursor.take(32)
+    need(isName(cursor.text(cursor.number(2))), "name")
+    need(cursor.take(1) == b"\x20", "options")
+    size, hash = cursor.number(4), cursor.take(32)
+    need(not cursor.number(2), "extensions")
+    statement = cursor.take(size)
+    need(size and statement[0] == 0xD2 and digest(statement) == hash, "statement")
+    if isStored and not cursor.data:
+        return statement, None
+    need(digest(b"svcbroker/content", cursor.data) == commitment, "commitment")
+    cursor.take(32)
+    return statement, cursor.data

@@ -1,0 +1,282 @@
+"""
+The vectors of format 4 in C{docs/vectors/chain.json} against the package and the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import (
+    Certificate,
+    Header,
+    InvalidBlock,
+    Malformed,
+    Transaction,
+    VersionUnknown,
+    checkBlock,
+    checkCertificate,
+    decodeBody,
+    statement,
+    verifySignature,
+)
+
+from . import reference, reference_parts, reference_reading
+from .reference import VECTORS, Sent, digest
+from .reference_reading import Authors, asStored, readBody, readEntry
+from .reference_state import State
+from .support import GENESIS, few, headerOf, mutated
+from .test_vectors import isDecoded, receiptsOf
+from .test_vectors3 import transactionOf
+
+VECTORS4 = VECTORS["format4"]
+KEYS = {key["name"]: bytes.fromhex(key["publicKey"]) for key in VECTORS["format3"]["authorKeys"]}
+ENTRIES = [Sent.read(vector).entry for vector in VECTORS4["transactions"]]
+PUBLISHES = [
+    (sent.head, sent.seal + sent.content)
+    for sent in map(Sent.read, VECTORS4["transactions"])
+    if sent.kind == "PUBLISH"
+]
+
+
+class EncodingTests(SynchronousTestCase):
+    """
+    Transactions of version 3 that are executed.
+    """
+
+    def test_statementsMatchVectors(self) -> None:
+        """Statements of version 2, and their signatures."""
+        for vector in VECTORS4["statements"]:
+            for make in (statement, reference_reading.statement):
+                made = make(
+                    bytes.fromhex(vector["chain"]),
+                    vector["topic"],
+                    bytes.fromhex(vector["content"]),
+                    vector["signedAt"],
+                    vector["idempotencyKey"],
+                    vector["extensions"],
+                    vector["version"],
+                    vector["expectedSequence"],
+                )
+                self.assertEqual(made.decode("utf-8"), vector["statement"])
+            for name, signature in vector["signatures"].items():
+                self.assertTrue(verifySignature(KEYS[name], made, bytes.fromhex(signature)))
+
+    def test_transactionsMatchVectors(self) -> None:
+        """Transactions of version 3 that are executed, by both."""
+        for vector in VECTORS4["transactions"]:
+            sent = Sent.read(vector)
+            made = transactionOf(sent)
+            self.assertEqual((made.version, sent.version), (3, 3))
+            for each in (made, sent):
+                self.assertEqual(each.head.hex(), vector["head"], vector["name"])
+                self.assertEqual(each.seal.hex(), vector["seal"], vector["name"])
+                self.assertEqual(each.hash.hex(), vector["hash"], vector["name"])
+            self.assertEqual(Transaction.decode(sent.entry), made)
+            self.assertEqual(readEntry(sent.entry), sent)
+
+    def test_malformedTransactionsAreRefused(self) -> None:
+        """What is nearly a transaction of version 3 is none, by both."""
+        for vector in VECTORS4["malformedTransactions"]:
+            entry = bytes.fromhex(vector["entry"])
+            for isStored in (False, True):
+                with self.assertRaises(Malformed, msg=vector["why"]):
+                    Transaction.decode(entry, isStored)
+                with self.assertRaises(ValueError, msg=vector["why"]):
+                    readEntry(entry, isStored)
+
+    def test_headerMatchesVectors(self) -> None:
+        """A header of version 4."""
+        vector = VECTORS4["header"]
+        encoded = reference.header(vector)
+        self.assertEqual(encoded.hex(), vector["encoded"])
+        header = Header.decode(encoded)
+        self.assertEqual((header.version, header.encoded), (4, encoded))
+        self.assertEqual(header.hash.hex(), vector["hash"])
+        self.assertNotEqual(header, headerOf(vector))
+
+    @few
+    @given(mutated(st.sampled_from(ENTRIES)), st.booleans())
+    def test_readersAgreeOnMutatedEntries(self, entry: bytes, isStored: bool) -> None:
+        """The package and the reference take the same bytes for transactions."""
+        self.agree(entry, isStored)
+
+    @settings(few, max_examples=400)
+    @given(st.data())
+    def test_readersAgreeOnCommittedEntries(self, data: st.DataObject) -> None:
+        """The same where the commitment fits the changed bytes."""
+        head, rest = data.draw(st.sampled_from(PUBLISHES))
+        head = head[:70] + data.draw(mutated(st.just(head[70:])))
+        commitment = digest(b"svcbroker/content", rest)
+        self.agree(head[:38] + commitment + head[70:] + rest, False)
+
+    def agree(self, entry: bytes, isStored: bool) -> None:
+        """Package and reference refuse an entry, or read the same."""
+        try:
+            expected = readEntry(entry, isStored)
+        except ValueError:
+            self.assertRaises(Malformed, Transaction.decode, entry, isStored)
+            return
+        made = Transaction.decode(entry, isStored)
+        self.assertEqual((made.head, made.seal), (expected.head, expected.seal))
+        author = None if made.claims is None else made.claims.author
+        self.assertEqual(1 if author is None else author.statement, expected.statement)
+
+
+class ChainTests(SynchronousTestCase):
+    """
+    The small chain that goes from format 2 over format 3 to format 4.
+    """
+
+    def test_blocksMatchVectors(self) -> None:
+        """
+        Each block follows the one before by both, from its body when it was decided, from the one
+        that is stored, and from the one that is left after all erasures.
+        """
+        versions = [block["header"]["version"] for block in VECTORS4["blocks"]]
+        self.assertEqual(versions, [2, 3, 4, 4, 4, 4])
+        for name in ("body", "storedBody", "lastBody"):
+            state, parent = GENESIS.state(), GENESIS.header()
+            model = State(GENESIS.chain, reference.Nodes(0, GENESIS.validators))
+            for block in VECTORS4["blocks"]:
+                header = Header.decode(bytes.fromhex(block["header"]["encoded"]))
+                certificate = Certificate.decode(bytes.fromhex(block["certificate"]))
+                nodes = state.validators
+                checkCertificate(certificate, header, len(nodes.keys), nodes.verify)
+                receipts = receiptsOf(block["receipts"])
+                known = None if name == "body" else receipts
+                ends = [(end, number) for end, number in block["receipts"]]
+                body = bytes.fromhex(block[name])
+                candidate = checkBlock(
+                    state, parent, header, decodeBody(body, name != "body"), known
+                )
+                self.assertEqual(candidate.body, body)
+                self.assertEqual(candidate.outcome.receipts, receipts)
+                state.apply(candidate.outcome, candidate.history)
+                made = model.execute(
+                    readBody(body, name != "body"),
+                    header.height,
+                    header.timestamp,
+                    None if name == "body" else ends,
+                    header.version,
+                )
+                self.assertEqual(made, ends)
+                for root in (state.root, model.root):
+                    self.assertEqual(root.hex(), block["state"]["stateRoot"])
+                parent = header
+
+    def test_bodiesMatchReference(self) -> None:
+        """Bodies as they are decided and as they are stored."""
+        for block in VECTORS4["blocks"]:
+            sent = [Sent.read(vector) for vector in block["transactions"]]
+            self.assertEqual(reference.body(sent).hex(), block["body"])
+            stored = asStored(sent, [(end, number) for end, number in block["receipts"]])
+            self.assertEqual(reference.body(stored).hex(), block["storedBody"])
+
+    def test_nextBlocksFollowOrNot(self) -> None:
+        """Of the blocks that might follow a block of the small chain, some may."""
+        for vector in VECTORS4["nextBlocks"]:
+            state, parent = GENESIS.state(), GENESIS.header()
+            for block in VECTORS4["blocks"][: vector["after"]]:
+                header = Header.decode(bytes.fromhex(block["header"]["encoded"]))
+                transactions = decodeBody(bytes.fromhex(block["body"]))
+                candidate = checkBlock(state, parent, header, transactions)
+                state.apply(candidate.outcome, candidate.history)
+                parent = header
+            refused = False
+            try:
+                header = Header.decode(bytes.fromhex(vector["header"]))
+                checkBlock(state, parent, header, decodeBody(bytes.fromhex(vector["body"])))
+            except (InvalidBlock, Malformed):
+                refused = True
+            self.assertEqual(refused, bool(vector["refused"]), vector["refused"])
+
+
+class PartTests(SynchronousTestCase):
+    """
+    The parts that are not executed yet.
+    """
+
+    def test_packageNamesWhatItDoesNotExecute(self) -> None:
+        """Transactions of these parts are told from malformed ones."""
+        for vector in VECTORS4["notExecuted"]:
+            with self.assertRaises(VersionUnknown, msg=vector["part"]):
+                Transaction.decode(bytes.fromhex(vector["entry"]))
+        for vector in VECTORS4["registered"]:
+            for name in ("entry", "erased"):
+                entry = bytes.fromhex(vector[name])
+                self.assertRaises(VersionUnknown, Transaction.decode, entry, True)
+
+    def test_namesMatchReference(self) -> None:
+        """Names of topics."""
+        for vector in VECTORS4["names"]:
+            isGood = reference_parts.isName(vector["name"])
+            self.assertEqual(isGood, vector["isGood"], ascii(vector["name"]))
+
+    def test_holdsMatchReference(self) -> None:
+        """The contents of holds and releases."""
+        for vector in VECTORS4["holds"]:
+            found, patterns, events = reference_parts.readHold(bytes.fromhex(vector["encoded"]))
+            self.assertEqual(found, (vector["case"], vector["account"], vector["reason"]))
+            self.assertEqual(patterns, vector["patterns"])
+            self.assertEqual([[where.hex(), number] for where, number in events], vector["events"])
+        for vector in VECTORS4["releases"]:
+            found = reference_parts.readRelease(bytes.fromhex(vector["encoded"]))
+            self.assertEqual(found, (vector["case"], vector["account"], vector["reason"]))
+
+    def test_termsMatchReference(self) -> None:
+        """The terms of topics."""
+        for vector in VECTORS4["terms"]:
+            authors, recipients, profile = reference_parts.readTerms(
+                bytes.fromhex(vector["encoded"])
+            )
+            given = vector["authors"]
+            self.assertEqual(authors, given and Authors.read(bytes.fromhex(given)))
+            given = vector["recipients"]
+            named = given and [(name, bytes.fromhex(key)) for name, key in given]
+            self.assertEqual((recipients, profile), (named, vector["profile"]))
+
+    def test_recipientChangesMatchReference(self) -> None:
+        """Changes of recipients, and what their admin signs."""
+        for vector in VECTORS4["recipientChanges"]:
+            generation, recipients, admin, signature = reference_parts.readRecipientChange(
+                bytes.fromhex(vector["encoded"])
+            )
+            self.assertEqual(generation, vector["generation"])
+            found = [[name, key.hex()] for name, key in recipients]
+            self.assertEqual(found, vector["recipients"])
+            said = reference_parts.recipientsStatement(
+                GENESIS.chain, "signed", generation, recipients
+            )
+            self.assertEqual(said.decode(), vector["statement"])
+            self.assertTrue(reference.isSigned(admin, said, signature))
+
+    def test_registeredStatementsMatchReference(self) -> None:
+        """Publishes with registered statements, whole and erased."""
+        for vector in VECTORS4["registered"]:
+            said, content = bytes.fromhex(vector["statement"]), bytes.fromhex(vector["content"])
+            whole, erased = (bytes.fromhex(vector[name]) for name in ("entry", "erased"))
+            self.assertEqual(reference_parts.readRegistered(whole), (said, content))
+            self.assertEqual(reference_parts.readRegistered(erased, True), (said, None))
+            self.assertRaises(ValueError, reference_parts.readRegistered, erased)
+
+    def test_malformedPartsAreRefused(self) -> None:
+        """What is nearly one of these is none."""
+        readers: dict[str, Callable[[bytes], Any]] = {
+            "malformedHolds": reference_parts.readHold,
+            "malformedReleases": reference_parts.readRelease,
+            "malformedTerms": reference_parts.readTerms,
+            "malformedRecipientChanges": reference_parts.readRecipientChange,
+            "malformedRegistered": reference_parts.readRegistered,
+        }
+        for name, read in readers.items():
+            for vector in VECTORS4[name]:
+                encoded = bytes.fromhex(vector["encoded"])
+                with self.assertRaises(ValueError, msg=f"{name}: {vector['why']}"):
+                    read(encoded)
+                if name == "malformedRegistered":
+                    self.assertFalse(isDecoded(Transaction.decode, encoded))
