@@ -5,6 +5,7 @@ From what the chain holds to what the house speaks in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from msgspec import structs
 
@@ -45,6 +46,9 @@ from ..model import (
 SALTS_AT_ONCE = 64
 """How many salts are made at once, since a system call for each takes longer than a salt."""
 
+_NAMING: Final = frozenset({Execution.PUBLISHED_BEFORE, Execution.KEY_IN_USE})
+"""How publishes end whose receipts may name an earlier event."""
+
 _BROKER_ACCOUNT = "broker"
 _PUBLISHER_PREFIX = "publisher:"
 
@@ -63,7 +67,9 @@ class TransactionMaker:
     Makes transactions of requests: the sender, the time and the next nonce.
 
     @ivar sender: the address of the broker's account.
-    @ivar version: the version of the transactions, 1 or 2.
+    @ivar version: the highest version of transactions that the chain takes: 1, 2 or 3. Those of
+        version 3 are made where a request needs them.
+    @ivar isNew: whether all transactions are of version 3 that may be: the chain has none yet.
     """
 
     def __init__(
@@ -72,7 +78,6 @@ class TransactionMaker:
         sender: bytes,
         now: Callable[[], float],
         entropy: Callable[[int], bytes],
-        version: int = 2,
     ) -> None:
         """
         @param chain: the chain's id.
@@ -81,7 +86,8 @@ class TransactionMaker:
         @param entropy: C{entropy(n)} returns C{n} random bytes for salts.
         """
         self.sender = sender
-        self.version = version
+        self.version = 3
+        self.isNew = False
         self._chain = chain
         self._now = now
         self._entropy = entropy
@@ -99,12 +105,12 @@ class TransactionMaker:
         """
         The transactions that carry out some requests, in their order and of one time.
 
-        @raise LedgerUnavailable: they are of version 1, and a request needs one of version 2.
+        @raise LedgerUnavailable: a request needs a version that the chain does not take yet.
         """
         if self.version == 1:
             return [self._makeOld(request) for request in requests]
         count, timestamp = len(requests), int(self._now() * 1000)
-        at = self._unused
+        at, least = self._unused, 3 if self.isNew else 2
         if at + SALT_SIZE * count > len(self._salts):
             self._salts, at = self._entropy(SALT_SIZE * max(count, SALTS_AT_ONCE)), 0
         transactions: list[Transaction] = []
@@ -129,12 +135,23 @@ class TransactionMaker:
                     request.extensions,
                     self._salts[at:end],
                     claims,
+                    least,
                 )
                 at = end
             else:
                 kind, content = _encoded(request)
+                # From an erasure on, keys of erased events refuse every content: format 4.
+                isNewest = kind is Kind.ERASE or (self.isNew and not content)
                 transactions.append(
-                    Transaction.make(kind, self.sender, nonce, timestamp, request.topic, content)
+                    Transaction.make(
+                        kind,
+                        self.sender,
+                        nonce,
+                        timestamp,
+                        request.topic,
+                        content,
+                        self.version if isNewest else 2,
+                    )
                 )
         self._unused = at
         self._nonce += count
@@ -146,6 +163,13 @@ class TransactionMaker:
         return make(Kind.VALIDATORS, self.sender, *self._next(), "", change.encode())
 
     def _claims(self, request: PublishEvent) -> Claims:
+        """
+        @raise LedgerUnavailable: see L{makeMany}.
+        """
+        if self.version < 3 and request.author is not None and request.author.statement != 1:
+            raise LedgerUnavailable(
+                "signatures of statements of version 2 wait until this network has format 4"
+            )
         key, owner = request.idempotencyKey, None
         if key is not None and request.author is None:
             owner = accountAddress(self._chain, _PUBLISHER_PREFIX + request.publisher)
@@ -257,8 +281,8 @@ def receiptsOf(
     The receipts of a block that has become final, in the order of its transactions.
 
     @param ids: those of its events, as L{eventIdsOf} gives them.
-    @param earlier: for publishes that were published before, by their position in the block: the
-        height of the first event's block.
+    @param earlier: for publishes whose keys have published before, by their position in the block:
+        the height of the first event's block.
     """
     made = [
         Receipt(
@@ -280,15 +304,15 @@ def earlierOf(
     state: ChainState, transactions: Sequence[Transaction], receipts: Sequence[TransactionReceipt]
 ) -> Mapping[int, int]:
     """
-    The heights of the first events of publishes that were published before, by the positions of
-    these publishes in their block.
+    The heights of the first events of publishes whose idempotency keys name one, by the positions
+    of these publishes in their block.
 
     @param state: the state after the block.
     """
     wanted = {}
     for position, receipt in enumerate(receipts):
         claims = transactions[position].claims
-        if receipt.execution is Execution.PUBLISHED_BEFORE and claims and claims.key:
+        if receipt.execution in _NAMING and receipt.sequence and claims and claims.key:
             wanted[position] = claims.ownerOn(state.chain), claims.key
     if not wanted:
         return {}

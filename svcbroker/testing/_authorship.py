@@ -134,6 +134,48 @@ class AuthorshipTests(LedgerKit):
         self.assertEqual([each.execution for each in receipts], [3, 0, 7])
         self.assertEqual(self.topic("t").authors, following)
 
+    async def test_signedNumberIsPartOfTheStatement(self) -> None:
+        """A statement of version 2 counts with the expected number that it has, and no other."""
+        ledger = await self.begin()
+        if not ledger.chain:
+            # Nobody can sign for a chain that has no name.
+            return
+        await self.submit(OpenTopic(topic="t"))
+        text = statement(ledger.chain, "t", b"x", 5, None, {}, 2, 0)
+        author = Authorship(key=_key(_ALICE), signedAt=5, signature=_ALICE.sign(text), statement=2)
+        receipts = await self.attempt(
+            *(
+                PublishEvent(topic="t", content=b"x", author=author, expectedSequence=number)
+                for number in (None, 1, 0)
+            )
+        )
+        if receipts is None:
+            return
+        self.assertEqual([each.execution for each in receipts], [3, 3, 0])
+        [event] = await self.allEvents()
+        self.assertEqual(event.author, author)
+
+    async def test_keyOfErasedEventPublishesNothing(self) -> None:
+        """A key whose event was erased is refused with the id of that event."""
+        await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        receipts = await self.attempt(
+            self.keyed(b"1"),
+            EraseEvents(topic="t", ranges=((1, 1),), account="ops", reason="asked"),
+        )
+        if receipts is None:
+            return
+        first = receipts[0].eventId
+        for _ in range(2):
+            found = await self.submit(self.keyed(b"2"), self.keyed(b"1"), self.keyed(b"1", "u"))
+            self.assertEqual([each.execution for each in found], [5, 5, 5])
+            self.assertEqual([each.eventId for each in found], [first, first, None])
+            if not self.fixture.isDurable:
+                break
+            await self.end()
+            await self.startAgain()
+        self.assertEqual(len(await self.allEvents()), 1)
+
     async def test_erasedEventsAreNotRead(self) -> None:
         """Erased events have no content any more, wherever they are read, and keep their places."""
         ledger = await self.begin()

@@ -17,7 +17,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from ...archive import STORE_NAME, StoredChain, appendOf, loadChain
-from ...chain import Candidate, Genesis, Header, ValidatorSet
+from ...chain import Candidate, Genesis, Header, ValidatorSet, VersionUnknown
 from ...histogram import Histogram
 from ...proofs import engineSet
 from ...proofs.cometbft import addressOf
@@ -66,6 +66,7 @@ class ChainApplication:
         seconds: Callable[[], float] = lambda: 0.0,
         now: Callable[[], float] = lambda: 0.0,
         format3: int | None = None,
+        format4: int | None = None,
         retained: Callable[[int], int] = lambda height: 0,
     ) -> None:
         """
@@ -81,11 +82,12 @@ class ChainApplication:
         @param seconds: the reactor's clock.
         @param now: the wall clock: seconds since the epoch.
         @param format3: see L{Machine}.
+        @param format4: see L{Machine}.
         @param retained: gives the first block that the engine has to keep, from the height of the
             last one; 0 for all.
         """
         self._retained = retained
-        self._format3 = format3
+        self._formats = format3, format4
         self.store: Store | None = None
         self.machine: Machine | None = None
         self.isDeciding = False
@@ -132,7 +134,7 @@ class ChainApplication:
 
     def _goOn(self, store: Store, chain: StoredChain, hash: bytes) -> None:
         self.store, self._hash = store, hash
-        self.machine = Machine(chain.state, chain.head, self._format3)
+        self.machine = Machine(chain.state, chain.head, *self._formats)
         self._source = SnapshotSource(self._path, chain.genesis, self._interval, self._runInThread)
         self._lastBlock = self._seconds()
         self._begun()
@@ -276,12 +278,16 @@ class ChainApplication:
                 f"the engine's block {request.height} is of another chain than {self._path}: its "
                 "validators are others; is this the engine's home?"
             )
-        execution = machine.execute(
-            request.txs,
-            request.height,
-            request.time // _NANOSECONDS,
-            _keysByAddress(before).get(request.proposerAddress, b""),
-        )
+        try:
+            execution = machine.execute(
+                request.txs,
+                request.height,
+                request.time // _NANOSECONDS,
+                _keysByAddress(before).get(request.proposerAddress, b""),
+            )
+        except VersionUnknown as error:
+            # Executed without them, the state would be another one than that of the others.
+            raise ApplicationFailed(str(error)) from None
         self._executed = candidate = execution.candidate
         return messages.FinalizeBlockResponse(
             txResults=tuple(messages.TransactionResult(code=code) for code in execution.codes),

@@ -117,6 +117,7 @@ class CometLedger(StoredLedger):
             context.reactor.seconds,
             context.now,
             settings.format3,
+            settings.format4,
             lambda height: self._certifier.retained(height, settings.keep),
         )
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
@@ -318,7 +319,8 @@ class CometLedger(StoredLedger):
         if reason or self._maker is None:
             return Submission.refused(count, LedgerUnavailable(reason))
         machine = self._application.machine
-        self._maker.version = 2 if machine is not None and machine.takesNew else 1
+        self._maker.version = 1 if machine is None else machine.newest
+        self._maker.isNew = machine is not None and machine.isNew
         try:
             return self._outbox.add(make(self._maker))
         except BrokerError as error:

@@ -16,7 +16,6 @@ from typing import Final
 from attrs import frozen
 
 from ...chain import (
-    FORMAT,
     NONCE_WINDOW,
     Candidate,
     ChainState,
@@ -27,6 +26,7 @@ from ...chain import (
     Transaction,
     ValidatorChange,
     ValidatorSet,
+    VersionUnknown,
     leaderIndex,
     proposeBlock,
 )
@@ -35,6 +35,9 @@ from ...model import topicPrefix
 from ...proofs.cometbft import engineOrder
 from ._batch import Batch, Unauthorized, checkSponsor, readBatch
 from .abci import framedSize
+
+NEWEST: Final = 3
+"""The highest version of transactions that this code executes."""
 
 KNOWN_BYTES = 64 * 1024 * 1024
 """Bytes of parsed batches that are cached: a batch is checked several times before it is final."""
@@ -86,14 +89,14 @@ class _Draft:
     """
 
     def __init__(
-        self, state: ChainState, timestamp: int | None = None, takesNew: bool = True
+        self, state: ChainState, timestamp: int | None = None, newest: int = NEWEST
     ) -> None:
         """
         @param timestamp: the time in milliseconds since the epoch, which nonces may not be far
             ahead of; C{None} to execute a block that is decided, whatever its nonces.
-        @param takesNew: whether transactions of version 2 are valid.
+        @param newest: the highest version of transactions that are valid.
         """
-        self._takesNew = takesNew
+        self._newest = newest
         self._state = state
         self._latest = None if timestamp is None else timestamp * 1000 + MAX_AHEAD
         self._nonces: set[tuple[bytes, int]] = set()
@@ -109,8 +112,9 @@ class _Draft:
             another topic in the block, a nonce is too far ahead, the batch before it is
             missing, or it is of a format that the network does not have yet.
         """
-        if not self._takesNew and any(one.version != 1 for one in batch.transactions):
-            raise Refused(Code.TOO_NEW, "this network does not have format 3 yet")
+        newest = max(one.version for one in batch.transactions)
+        if newest > self._newest:
+            raise Refused(Code.TOO_NEW, f"this network does not have format {newest + 1} yet")
         nonces = {(one.sender, one.nonce) for one in batch.transactions} - self._nonces
         if not any(self._state.account(sender).accepts(nonce) for sender, nonce in nonces):
             raise Refused(Code.REPEATED, "everything in the batch was executed already")
@@ -148,30 +152,43 @@ class Machine:
     @ivar head: the header of the last block.
     """
 
-    def __init__(self, state: ChainState, head: Header, format3: int | None = None) -> None:
+    def __init__(
+        self,
+        state: ChainState,
+        head: Header,
+        format3: int | None = None,
+        format4: int | None = None,
+    ) -> None:
         """
         @param format3: the height from which blocks may be of format 3; C{None} for never. A chain
             that has begun with format 3, or has no transactions yet, needs none.
+        @param format4: the same for format 4.
         """
         self.state = state
         self.head = head
-        self._format3 = format3
+        self._since = {2: format3, NEWEST: format4}
         self._known: OrderedDict[bytes, tuple[int, Batch]] = OrderedDict()
         self._knownBytes = 0
         self._waiting: dict[tuple[bytes, int], int] = {}
 
     @property
-    def takesNew(self) -> bool:
+    def isNew(self) -> bool:
+        """Whether there are no transactions yet."""
+        return not self.head.transactionTotal
+
+    @property
+    def newest(self) -> int:
         """
-        Whether the next block may have transactions of version 2. Only what a node proposes and
-        accepts depends on it: a block that is decided is executed.
+        The highest version of transactions that the next block may have. Only what a node proposes
+        and accepts depends on it: a block that is decided is executed.
         """
-        head = self.head
-        return (
-            head.version == FORMAT
-            or not head.transactionTotal
-            or (self._format3 is not None and head.height + 1 >= self._format3)
-        )
+        if self.isNew:
+            return NEWEST
+        next = self.head.height + 1
+        reached = [
+            version for version, since in self._since.items() if since is not None and next >= since
+        ]
+        return max(self.head.version - 1, *reached, 1)
 
     def check(self, data: bytes, timestamp: int, *, isRecheck: bool = False) -> None:
         """
@@ -183,7 +200,7 @@ class Machine:
         """
         batch = self._read(data)
         try:
-            _Draft(self.state, timestamp, self.takesNew).add(batch)
+            _Draft(self.state, timestamp, self.newest).add(batch)
         except Refused as refusal:
             # Its predecessor is probably on its way, or in the mempool. If an empty block was
             # decided meanwhile, no proposer had it. Then this batch leaves the mempool, because
@@ -211,7 +228,7 @@ class Machine:
         @param maxBytes: the most bytes of the block's transactions, framed.
         @param timestamp: the block's time in milliseconds since the epoch.
         """
-        draft, left = _Draft(self.state, timestamp, self.takesNew), maxBytes
+        draft, left = _Draft(self.state, timestamp, self.newest), maxBytes
         chosen: list[bytes] = []
         outOfOrder: list[bytes] = []
         for data in waiting:
@@ -240,7 +257,7 @@ class Machine:
 
         @param timestamp: the block's time in milliseconds since the epoch.
         """
-        draft = _Draft(self.state, timestamp, self.takesNew)
+        draft = _Draft(self.state, timestamp, self.newest)
         return all(self._put(draft, data) is Code.OK for data in block)
 
     def execute(
@@ -251,10 +268,15 @@ class Machine:
 
         @param timestamp: its time in milliseconds since the epoch.
         @param proposer: the public key of the validator that proposed it, if it is known.
+        @raise VersionUnknown: it has transactions that a newer svcbroker executes.
         """
         draft = _Draft(self.state)
         # Not all OK only if more than a third of the validators are faulty.
         codes = [self._put(draft, data) for data in block]
+        if Code.TOO_NEW in codes:
+            raise VersionUnknown(
+                f"block {height} has transactions that this svcbroker does not execute: upgrade it"
+            )
         view = self._viewOf(proposer, height)
         candidate = proposeBlock(self.state, self.head, view, timestamp, draft.transactions)
         return Execution(candidate=candidate, codes=codes)
@@ -295,6 +317,8 @@ class Machine:
         else:
             try:
                 batch = readBatch(data, self.state.chain)
+            except VersionUnknown as error:
+                raise Refused(Code.TOO_NEW, str(error)) from None
             except Malformed as error:
                 raise Refused(Code.MALFORMED, str(error)) from None
             except Unauthorized as error:

@@ -39,6 +39,7 @@ SETTINGS: Mapping[str, str] = {
     "(default 0: all)",
     "format3": "the height from which a network that began with format 2 makes blocks of format 3; "
     "the same on all nodes (default: never)",
+    "format4": "the same for a network that has format 3, and blocks of format 4",
 }
 
 
@@ -52,6 +53,7 @@ class CometSettings:
     @ivar snapshots: 0 where none are taken.
     @ivar keep: 0 where the engine keeps all blocks.
     @ivar format3: C{None} where the network does not change its format.
+    @ivar format4: the same.
     """
 
     home: Path
@@ -67,6 +69,7 @@ class CometSettings:
     snapshots: int = 1000
     keep: int = 0
     format3: int | None = None
+    format4: int | None = None
 
     @socket.default
     def _socketInHome(self) -> Path:
@@ -125,6 +128,7 @@ _READERS: Readers = {
     "snapshots": (lambda text: integer(text, 0, 2**40), "a number of blocks from 0"),
     "keep": (lambda text: integer(text, 0, 2**40), "a number of blocks from 0"),
     "format3": (lambda text: integer(text, 1, 2**40), "a height from 1"),
+    "format4": (lambda text: integer(text, 1, 2**40), "a height from 1"),
 }
 
 

@@ -28,7 +28,14 @@ from svcbroker.ledgers.cometbft._ledger import (
 )
 from svcbroker.ledgers.cometbft._outbox import RETRY
 from svcbroker.ledgers.cometbft._parts import EngineParts
-from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
+from svcbroker.model import (
+    Authorship,
+    EraseEvents,
+    Execution,
+    OpenTopic,
+    PublishEvent,
+    Receipt,
+)
 from svcbroker.proofs.cometbft import addressOf
 from svcbroker.storage import StorageFailed
 from svcbroker.testing._kit import RecordingObserver
@@ -149,6 +156,25 @@ class FormatTests(LedgerTestCase):
         for answer in answers:
             self.done(answer)
         self.assertEqual(machine.head.version, 2)
+
+    def test_statementsWaitForTheFormat(self) -> None:
+        """A network of format 3 refuses statements of version 2 and erases in version 2."""
+        self.ledger = self.make(format4=5)
+        self.start()
+        machine: Any = self.ledger._application.machine
+        self.opened()
+        self.assertEqual(machine.head.version, 4)
+        machine.head = replace(machine.head, version=3)
+        author = Authorship(key=bytes(32), signedAt=1, signature=bytes(64), statement=2)
+        signed = PublishEvent(topic="t", content=b"x", author=author)
+        error = self.failureResultOf(submit(self.ledger, signed), LedgerUnavailable).value
+        self.assertIn("format 4", str(error))
+        erasing = EraseEvents(topic="t", ranges=[(1, 1)], account="", reason="asked")
+        answers = [self.publish(), submit(self.ledger, erasing)]
+        self.node.decide()
+        for answer in answers:
+            self.done(answer)
+        self.assertEqual(machine.head.version, 3)
 
     def test_repeatedKeyAnswersTheFirstEvent(self) -> None:
         """A key publishes once; publishing again answers the first event's id."""

@@ -7,14 +7,15 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from msgspec import structs
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import Kind, leaderIndex
+from svcbroker.chain import Kind, VersionUnknown, leaderIndex
 from svcbroker.ledgers.cometbft import _machine
 from svcbroker.ledgers.cometbft._machine import MAX_AHEAD, Code, Execution, Machine, Refused
 from svcbroker.ledgers.cometbft.abci import framedSize
+from svcbroker.model import Authorship, OpenTopic, PublishEvent
 from svcbroker.model import Execution as Done
-from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.testing._ledger import TWINS
 
 from .members import GENESIS, KEYS, START, Broker, changeTo
@@ -355,7 +356,7 @@ class ExecuteTests(MachineTestCase):
 
 class FormatTests(MachineTestCase):
     """
-    From blocks of format 2 to blocks of format 3.
+    From blocks of format 2 to blocks of formats 3 and 4.
     """
 
     def old(self) -> Machine:
@@ -379,29 +380,59 @@ class FormatTests(MachineTestCase):
         self.assertTrue(self.machine.isValid([data], START))
         self.assertEqual(self.run_(self.machine, data), 3)
 
+    def test_newChainMayBeginWithFormat4(self) -> None:
+        """The broker of a chain without transactions begins with version 3, and goes on with 2."""
+        self.broker.transactions.isNew = True
+        data = self.open("t")
+        self.machine.check(data, START)
+        self.assertTrue(self.machine.isValid([data], START))
+        self.assertEqual(self.run_(self.machine, data), 4)
+        self.broker.transactions.isNew = False
+        self.assertEqual(self.machine.newest, 3)
+        data = self.publish("t")
+        self.assertEqual([each.version for each in self.machine._read(data).transactions], [2])
+
     def test_formatChangesAtTheAgreedHeight(self) -> None:
         """Before the agreed height no block with transactions of version 2 is accepted."""
         machine = self.old()
         self.broker.transactions.version = 2
-        data = self.publish("t")
+        self.changes(machine, self.publish("t"), 2)
+
+    def test_format4ChangesAtItsHeight(self) -> None:
+        """Before its height no block with transactions of version 3 is accepted."""
+        machine = Machine(GENESIS.state(), GENESIS.header(), format4=4)
+        self.run_(machine, self.open("t"))
+        self.changes(machine, self.statement2("t"), 3)
+
+    def statement2(self, topic: str) -> bytes:
+        """A batch of version 3: a publish with a statement of version 2."""
+        request = PublishEvent(
+            topic=topic,
+            content=b"x",
+            author=Authorship(key=bytes(32), signedAt=1, signature=bytes(64), statement=2),
+        )
+        return self.broker.batch(request)
+
+    def changes(self, machine: Machine, data: bytes, version: int) -> None:
+        """Transactions of a version are valid from block 4 on."""
         for _ in range(2):
-            self.assertFalse(machine.takesNew)
+            self.assertEqual(machine.newest, version - 1)
             refused = self.assertRaises(Refused, machine.check, data, START)
             self.assertIs(refused.code, Code.TOO_NEW)
             self.assertEqual(machine.select([data], 10**6, START), [])
             self.assertFalse(machine.isValid([data], START))
-            self.assertEqual(self.run_(machine), 2)
+            self.assertEqual(self.run_(machine), version)
         machine.check(data, START)
         self.assertEqual(machine.select([data], 10**6, START), [data])
         self.assertTrue(machine.isValid([data], START))
-        self.assertEqual(self.run_(machine, data), 3)
+        self.assertEqual(self.run_(machine, data), version + 1)
 
     def test_decidedBlockIsExecuted(self) -> None:
         """A node that was told another height, or none, follows what the others have decided."""
         machine = self.old()
         self.broker.transactions.version = 2
         self.assertEqual(self.run_(machine, self.publish("t")), 3)
-        self.assertTrue(machine.takesNew)
+        self.assertEqual(machine.newest, 2)
         topic = machine.state.topic("t")
         assert topic is not None
         self.assertEqual(topic.sequence, 1)
@@ -417,3 +448,16 @@ class FormatTests(MachineTestCase):
         topic = machine.state.topic("t")
         assert topic is not None
         self.assertEqual(topic.sequence, 2)
+
+    def test_newerTransactionsStopANode(self) -> None:
+        """A decided block with transactions of a newer svcbroker is not executed without them."""
+        self.run_(self.machine, self.open("t"))
+        [made] = self.broker.transactions.makeMany([PublishEvent(topic="t", content=b"x")])
+        newer = structs.replace(made, head=b"\x04" + made.head[1:])
+        data = self.broker.batches.make([newer], made.nonce - 1)
+        refused = self.assertRaises(Refused, self.machine.check, data, START)
+        self.assertIs(refused.code, Code.TOO_NEW)
+        self.assertIn("a newer svcbroker", str(refused))
+        self.assertFalse(self.machine.isValid([data], START))
+        with self.assertRaisesRegex(VersionUnknown, "block 2 .*: upgrade it"):
+            self.machine.execute([data], 2, START, NOBODY)

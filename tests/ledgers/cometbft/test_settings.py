@@ -46,6 +46,7 @@ class SettingsTests(SynchronousTestCase):
             "snapshots": "0",
             "keep": "500",
             "format3": "9000",
+            "format4": "10000",
         }
         self.assertEqual(set(texts), set(SETTINGS))
         self.assertEqual(
@@ -64,6 +65,7 @@ class SettingsTests(SynchronousTestCase):
                 snapshots=0,
                 keep=500,
                 format3=9000,
+                format4=10000,
             ),
         )
 

@@ -267,7 +267,7 @@ class ForeignTests(OpeningTestCase):
         makeFirst(path)
         for _ in range(2):
             self.refused(
-                rig, "has another format (only headers of formats 2 and 3 are known): run the"
+                rig, "has another format (only headers of formats 2 to 4 are known): run the"
             )
         # What the older broker needs is still there.
         with closing(sqlite3.connect(path.with_name("ledger.sqlite.v1.backup"))) as connection:
