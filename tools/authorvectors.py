@@ -1,23 +1,23 @@
 """
-Test vectors of proofs of events of version 2.
+Test vectors of proofs of events of versions 2 and 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from svcbroker.chain import Transaction, TransactionReceipt, merkleRoot, receiptLeaf
-from svcbroker.model import EventId, Execution
+from svcbroker.model import EventId, Execution, topicPrefix
 from svcbroker.proofs import EventFields, HeaderFields, PbftCertificate, eventFieldsOf
 from svcbroker.proofs._events import transactionOf
 
-from .authoredchain import ADA, BERT, LATER, AuthoredChain
+from .authoredchain import ADA, BERT, LATER, PRIVATE, AuthoredChain
 from .proofchain import Json, changed
-from .signedchain import seedOf
+from .signedchain import SignedChain, seedOf
 from .trustvectors import verified
 
 
@@ -46,6 +46,73 @@ def authorVectors(directory: Path) -> Json:
         }
     finally:
         example.chain.close()
+
+
+def statementVectors(directory: Path) -> Json:
+    """Those of a chain of format 4, with statements of version 2."""
+    directory.mkdir()
+    chain = SignedChain(directory)
+    chain.open("a", "b")
+    sent: Mapping[str, Callable[[str], Transaction]] = {
+        "a number": lambda topic: chain.say(
+            topic, b"one", author="ada", expected=0, statementVersion=2
+        ),
+        "no number": lambda topic: chain.say(topic, b"two", author="bert", statementVersion=2),
+        "all": lambda topic: chain.say(
+            topic,
+            b"three",
+            author="ada",
+            key=f"{topic}!",
+            expected=2,
+            extensions=PRIVATE,
+            statementVersion=2,
+        ),
+        "a statement of version 1": lambda topic: chain.say(
+            topic, b"four", author="ada", expected=3, version=3
+        ),
+        "no author": lambda topic: chain.say(topic, b"five", expected=4, version=3),
+    }
+    proofs: dict[str, Json] = {}
+    for topic, prefix in (("a", ""), ("b", "erased: ")):
+        block = [make(topic) for make in sent.values()]
+        header = chain.decide(block, erased=range(len(block)) if prefix else ())
+        for number, name in enumerate(sent, start=1):
+            eventId = EventId(topicPrefix(topic), number, header.height)
+            proofs[prefix + name] = to_builtins(chain.prover.event(eventId, None))
+    trusted = chain.genesis.chain.hex()
+    try:
+        return {
+            "genesis": to_builtins(chain.prover.genesis()),
+            "chain": trusted,
+            "events": [
+                {"name": name, "proof": proof, "verified": verified(proof, trusted)}
+                for name, proof in proofs.items()
+            ],
+            "badEvents": [{"why": why, "proof": proof} for why, proof in badStatements(proofs)],
+        }
+    finally:
+        chain.close()
+
+
+def badStatements(proofs: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
+    """Event proofs of format 4 that do not hold."""
+    number, none = proofs["a number"], proofs["no number"]
+    yield "the expected number was left out", changed(number, "event", "expectedSequence", to=None)
+    yield "another expected number", changed(number, "event", "expectedSequence", to=1)
+    yield "an expected number was added", changed(none, "event", "expectedSequence", to=1)
+    for other in (1, 3, "2", 2.5, True):
+        yield f"statement {other!r}", changed(number, "event", "statement", to=other)
+    yield "no version of the statement", changed(number, "event", "statement", to=None)
+    first = changed(proofs["a statement of version 1"], "event", "statement", to=2)
+    yield "a statement of version 1 as one of version 2", first
+    plain = changed(proofs["no author"], "event", "statement", to=2)
+    yield "a statement without author", plain
+    erased = proofs["erased: a number"]
+    yield "an erased statement's version", changed(erased, "event", "statement", to=None)
+    for version in (1, 2, 4):
+        yield f"event version {version}", changed(number, "event", "version", to=version)
+    for format in (2, 3, 5, None):
+        yield f"header version {format}", changed(number, "block", "header", "version", to=format)
 
 
 def proof(example: AuthoredChain, eventId: EventId, checkpoint: int | None = None) -> Json:

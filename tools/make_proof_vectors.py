@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from svcbroker.chain import ValidatorSet
 from svcbroker.ledgers.pbft._keys import publicKey
-from tools.authorvectors import authorVectors
+from tools.authorvectors import authorVectors, statementVectors
 from tools.enginevectors import engineVectors
 from tools.proofchain import FIRST, THIRD, Example, Json, changed, uncertified
 from tools.signedchain import seedOf
@@ -348,6 +348,7 @@ def vectors() -> Mapping[str, Any]:
                 ],
                 "cometbft": engineVectors(Path(directory) / "engine", changed),
                 "format3": authorVectors(Path(directory) / "authors"),
+                "format4": statementVectors(Path(directory) / "statements"),
             }
         finally:
             example.chain.close()

@@ -184,20 +184,37 @@ class SignedChain:
         expected: int | None = None,
         extensions: Mapping[str, str] | None = None,
         isSigned: bool = True,
+        statementVersion: int = 1,
+        version: int = 2,
     ) -> Transaction:
         """
-        The broker's next publish, of version 2.
+        The broker's next publish, of version 2 or 3.
 
         @param author: the name of the key of its author.
         @param isSigned: whether the signature is that author's.
+        @param statementVersion: the version of the statement that is signed.
+        @param version: the least version of the transaction.
         """
         self._nonce += 1
         time = self.head.timestamp + STEP // 2
         authorship = None
         if author is not None:
-            signed = statement(self.genesis.chain, topic, content, time, key, extensions or {})
-            signature = authorKey(author).sign(signed) if isSigned else bytes(64)
-            authorship = Authorship(key=publicKeyOf(author), signedAt=time, signature=signature)
+            signed = statement(
+                self.genesis.chain,
+                topic,
+                content,
+                time,
+                key,
+                extensions or {},
+                statementVersion,
+                expected,
+            )
+            authorship = Authorship(
+                key=publicKeyOf(author),
+                signedAt=time,
+                signature=authorKey(author).sign(signed) if isSigned else bytes(64),
+                statement=statementVersion,
+            )
         owner = self.owner if key is not None and author is None else None
         claims = Claims(author=authorship, key=key, owner=owner, expected=expected)
         return Transaction.publish(
@@ -209,6 +226,7 @@ class SignedChain:
             extensions,
             sha256(b"salt %d" % self._nonce).digest(),
             None if claims == Claims() else claims,
+            version,
         )
 
     def make(self, kind: Kind, topic: str, content: bytes = b"") -> Transaction:

@@ -90,7 +90,7 @@ def validators(generation, keys):
 def headerHash(header):
     names, bits = HEADER.split(), {"proposer": 16, "transactionCount": 32}
     *values, version = fields(header, HEADER, "version")
-    need("version" not in header or (type(version) is int and version == 3), "a format")
+    need("version" not in header or (type(version) is int and version in (3, 4)), "a format")
     values = zip(names, values, strict=True)
     numbers = {"height", "view", "timestamp", "transactionTotal", *bits}
     encoded = [number(v, bits.get(n, 64)) if n in numbers else unhex(v, 32) for n, v in values]
@@ -344,10 +344,13 @@ def eventMembers(event, isVersioned):
     names += " version"
     isErased, hasAuthor = "commitment" in event, "author" in event
     names += " commitment" if isErased else ""
-    if event.get("version") == 2:
+    if event.get("version") != 1:
         names += "" if isErased else " salt"
         if hasAuthor:
             names += " author signedAt" + ("" if isErased else " signature")
+            if event.get("version") == 3 and "statement" in event:
+                names += " statement"
+                need(type(event["statement"]) is int and event["statement"] == 2, "a statement")
         if "idempotencyKey" in event:
             names += " idempotencyKey" + ("" if hasAuthor else " owner")
         names += " expectedSequence" if "expectedSequence" in event else ""
@@ -367,14 +370,14 @@ def transactionHash(event, isVersioned, chain):
         event["extensions"],
         text(event["topicName"]),
     )
-    need(type(version) is int and version in (1, 2), "the version is not known")
+    need(type(version) is int and version in (1, 2, 3), "the version is not known")
     need(isinstance(extensions, dict), "extensions are an object")
     pairs = sorted((text(key), text(value)) for key, value in extensions.items())
-    private = [each for each in pairs if version == 2 and each[0].startswith(b"svc-private-")]
+    private = [each for each in pairs if version != 1 and each[0].startswith(b"svc-private-")]
     need(not (isErased and private), "a private extension is not erased")
     data = b"" if isErased else contentOf(event)
 
-    # What version 2 adds to the head, and what stands before the content
+    # What versions 2 and 3 add to the head, and what stands before the content
     claims, key, options = b"", text(event.get("idempotencyKey", "")), 0
     if hasAuthor:
         options |= 1
@@ -388,9 +391,11 @@ def transactionHash(event, isVersioned, chain):
         claims += number(event["expectedSequence"])
     if private or "hasPrivateExtensions" in event:
         options |= 8
+    if "statement" in event:
+        options |= 16
     if isErased:
         commitment = unhex(event["commitment"], 32)
-        need(version == 2 or commitment != H(), "there is a content: none")
+        need(version != 1 or commitment != H(), "there is a content: none")
     elif version == 1:
         commitment = H(data)
     else:
@@ -399,14 +404,17 @@ def transactionHash(event, isVersioned, chain):
         commitment = H(b"svcbroker/content", seal, data)
     head = bytes([version, 3]) + unhex(event["sender"], 20) + number(event["nonce"])
     head += number(event["timestamp"]) + commitment + number(len(topic), 16) + topic
-    head += bytes([options]) + claims if version == 2 else b""
+    head += bytes([options]) + claims if version != 1 else b""
     head += encodePairs([pair for pair in pairs if pair not in private])
 
     # What the author has signed
     if hasAuthor and not isErased:
-        statement = [b"svcbroker/statement/1", b"chain=" + chain.hex().encode(), b"topic=" + topic]
+        statement = [b"svcbroker/statement/%d" % event.get("statement", 1)]
+        statement += [b"chain=" + chain.hex().encode(), b"topic=" + topic]
         statement += [b"content=" + H(data).hex().encode(), b"time=%d" % event["signedAt"]]
         statement += [b"key=" + key]
+        if "statement" in event:
+            statement += [b"expected=" + str(event.get("expectedSequence", "")).encode()]
         for name, value in pairs:
             statement += [b"extension=" + name.hex().encode() + b":" + value.hex().encode()]
         signed = b"".join(line + b"\n" for line in statement)

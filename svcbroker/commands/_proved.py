@@ -70,6 +70,7 @@ def _authorFields(proved: ProvedEvent, names: Names | None) -> Mapping[str, Any]
         **named,
         "signedAt": author.signedAt,
         "signature": author.signature.hex() or None,
+        **({} if author.statement == 1 else {"statement": author.statement}),
     }
 
 
@@ -145,6 +146,18 @@ def _authorLines(proved: ProvedEvent, names: Names | None) -> Iterator[str]:
         if proved.signed is not None:
             checked = "the validators had checked it"
         yield factLine("", f"its signature was removed with the content; {checked}")
+    yield factLine("", _expectedText(proved.expectedSequence, author.statement))
+
+
+def _expectedText(expected: int | None, version: int) -> str:
+    """What the author has signed of the number that the topic had before the event."""
+    if version == 1:
+        if expected is None:
+            return "statement version 1: the sender may have left an expected number out"
+        return f"statement version 1: the expected number {expected} is the sender's, not signed"
+    if expected is None:
+        return "statement version 2: signed with no expected number"
+    return f"statement version 2: signed with the expected number {expected}"
 
 
 def _named(key: bytes, names: Names | None) -> str:

@@ -53,7 +53,7 @@ def transactionOf(event: EventFields) -> Transaction:
     if isErased and (event.content, event.contentBase64) != (UNSET, UNSET):
         raise Malformed("an erased event has no content")
     content = b"" if isErased else event.contentBytes
-    if event.version == 2:
+    if event.version is not UNSET and event.version != 1:
         claims, salt = _claims(event, isErased), b""
         extensions = dict(event.extensions)
         if not isErased:
@@ -62,7 +62,15 @@ def transactionOf(event: EventFields) -> Transaction:
             # Sets the option in the head, which does not have the extensions themselves.
             extensions[PRIVATE_PREFIX] = ""
         made = Transaction.publish(
-            sender, nonce, timestamp, event.topicName, content, extensions, salt, claims
+            sender,
+            nonce,
+            timestamp,
+            event.topicName,
+            content,
+            extensions,
+            salt,
+            claims,
+            event.version,
         )
     else:
         made = Transaction.create(
@@ -112,6 +120,8 @@ def _claimFields(claims: Claims) -> Mapping[str, Any]:
         fields |= {"author": claims.author.key.hex(), "signedAt": claims.author.signedAt}
         if claims.author.signature:
             fields["signature"] = claims.author.signature.hex()
+        if claims.author.statement != 1:
+            fields["statement"] = claims.author.statement
     if claims.owner is not None:
         fields["owner"] = claims.owner.hex()
     if claims.key is not None:
@@ -131,13 +141,15 @@ def checkMembers(event: EventFields, isVersioned: bool) -> None:
     if isVersioned != (event.version is not UNSET):
         raise Malformed("an event has a version in format 3 of event proofs, and in no other one")
     isErased = event.commitment is not UNSET
-    refused = set()
+    refused: set[str] = set()
     if not isVersioned:
         refused |= {"commitment"}
-    if event.version != 2:
+    if event.version is UNSET or event.version == 1:
         refused |= _OF_VERSION_2
+    if event.version != 3:
+        refused |= {"statement"}
     if event.author is UNSET:
-        refused |= {"signedAt", "signature"}
+        refused |= {"signedAt", "signature", "statement"}
     if event.author is not UNSET or event.idempotencyKey is UNSET:
         refused |= {"owner"}
     refused |= {"salt", "signature"} if isErased else {"hasPrivateExtensions"}
@@ -170,6 +182,7 @@ def _claims(event: EventFields, isErased: bool) -> Claims | None:
             key=unhex(event.author, AUTHOR_KEY_SIZE),
             signedAt=_number(_given(event.signedAt, "signedAt")),
             signature=signature,
+            statement=1 if event.statement is UNSET else event.statement,
         )
     if event.idempotencyKey is not UNSET:
         key = event.idempotencyKey

@@ -73,10 +73,10 @@ class HeaderFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
     A header; its fields are those of L{Header<svcbroker.chain.Header>}.
 
-    @ivar version: 3 for a block of format 3; absent for one of format 2.
+    @ivar version: the block's format, 3 or 4; absent for format 2.
     """
 
-    version: Literal[3] | UnsetType = UNSET
+    version: Literal[3, 4] | UnsetType = UNSET
 
     chain: str
     height: int
@@ -159,6 +159,7 @@ class EventFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @ivar author: the public key of the author.
     @ivar signedAt: the author's own time in milliseconds since the epoch.
     @ivar signature: the author's signature of the statement.
+    @ivar statement: 2 where the author has signed the statement's version 2.
     @ivar owner: the address that owns the idempotency key of an event without author.
     @ivar expectedSequence: the sequence number that the topic had to have.
     @ivar hasPrivateExtensions: whether an event without its content had private extensions.
@@ -172,12 +173,13 @@ class EventFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     sender: str
     nonce: int
     timestamp: int
-    version: Literal[1, 2] | UnsetType = UNSET
+    version: Literal[1, 2, 3] | UnsetType = UNSET
     commitment: str | UnsetType = UNSET
     salt: str | UnsetType = UNSET
     author: str | UnsetType = UNSET
     signedAt: int | UnsetType = UNSET
     signature: str | UnsetType = UNSET
+    statement: Literal[2] | UnsetType = UNSET
     owner: str | UnsetType = UNSET
     idempotencyKey: str | UnsetType = UNSET
     expectedSequence: int | UnsetType = UNSET
@@ -227,7 +229,7 @@ UNCERTIFIED: Final = "svcbroker/event-proof/2"
 """The format of an event proof whose event's block has no certificate."""
 
 VERSIONED: Final = "svcbroker/event-proof/3"
-"""The format of a proof of an event of version 2, or of one whose content was erased."""
+"""The format of a proof of an event of version 2 or 3, or of one whose content was erased."""
 
 
 class EventProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -171,6 +171,22 @@ class VectorTests(SynchronousTestCase):
                 self.assertFalse(accepts(data, chain), vector["why"])
         self.assertEqual((len(made["events"]), len(made["badEvents"])), (23, 53))
 
+    def test_statementProofsMatchVectors(self) -> None:
+        """Proofs of events with statements of version 2 hold, or are refused by both."""
+        made = VECTORS["format4"]
+        chain = bytes.fromhex(made["chain"])
+        for vector in made["events"]:
+            data = written(vector["proof"])
+            proved = verifyProof(data, chain=chain)
+            self.assertTrue(accepts(data, chain), vector["name"])
+            self.assertEqual(vector["verified"], {"proved": True, **eventFields(proved)})
+        for vector in made["badEvents"]:
+            data = written(vector["proof"])
+            with self.assertRaises(ProofInvalid, msg=vector["why"]):
+                verifyProof(data, chain=chain)
+            self.assertFalse(accepts(data, chain), vector["why"])
+        self.assertEqual((len(made["events"]), len(made["badEvents"])), (10, 19))
+
     def test_consistencyProofsMatchVectors(self) -> None:
         """Consistency proofs."""
         for vector in (*VECTORS["growth"], *VECTORS["badGrowth"]):

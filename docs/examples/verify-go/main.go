@@ -180,8 +180,8 @@ func headerHash(value any, chain []byte) []byte {
 	header := members(value, headerNames, "version")
 	encoded := []byte("svcbroker/header\x02")
 	if version, isThere := header["version"]; isThere {
-		need(number(version, 8) == 3, "the format of a header is not known")
-		encoded[16] = 3
+		encoded[16] = byte(number(version, 8))
+		need(encoded[16] == 3 || encoded[16] == 4, "the format of a header is not known")
 	}
 	for _, name := range strings.Fields(headerNames) {
 		switch name {
@@ -273,10 +273,10 @@ func transactionHash(value any, isVersioned bool, chain []byte) []byte {
 	}
 	if isVersioned {
 		names, version = names+" version", number(event["version"], 8)
-		need(version == 1 || version == 2, "the version is not known")
+		need(version >= 1 && version <= 3, "the version is not known")
 	}
-	options, claims, seal := byte(0), []byte(nil), []byte(nil)
-	if version == 2 {
+	options, claims, seal, isSealed := byte(0), []byte(nil), []byte(nil), version != 1
+	if isSealed {
 		if !isErased {
 			names += " salt"
 			seal = unhex(event["salt"], 32)
@@ -287,6 +287,10 @@ func transactionHash(value any, isVersioned bool, chain []byte) []byte {
 			if !isErased {
 				names += " signature"
 				seal = append(seal, unhex(event["signature"], 64)...)
+			}
+			if version == 3 && has("statement") {
+				options, names = options|16, names+" statement"
+				need(number(event["statement"], 8) == 2, "the version of a statement is not known")
 			}
 		}
 		if has("idempotencyKey") {
@@ -317,7 +321,7 @@ func transactionHash(value any, isVersioned bool, chain []byte) []byte {
 	}
 	sort.Strings(all)
 	for _, key := range all {
-		if version == 2 && strings.HasPrefix(key, "svc-private-") {
+		if isSealed && strings.HasPrefix(key, "svc-private-") {
 			private = append(private, key)
 		} else {
 			public = append(public, key)
@@ -330,7 +334,7 @@ func transactionHash(value any, isVersioned bool, chain []byte) []byte {
 	var content, commitment []byte
 	if isErased {
 		commitment = unhex(event["commitment"], 32)
-		need(version == 2 || !bytes.Equal(commitment, hash()), "there is a content: none")
+		need(isSealed || !bytes.Equal(commitment, hash()), "there is a content: none")
 	} else {
 		need(has("content") != has("contentBase64"), "an event has one content")
 		if has("content") {
@@ -340,15 +344,22 @@ func transactionHash(value any, isVersioned bool, chain []byte) []byte {
 			need(base64.StdEncoding.EncodeToString(content) == event["contentBase64"], "no canonical Base64")
 		}
 		commitment = hash(content)
-		if version == 2 {
+		if isSealed {
 			commitment = hash([]byte("svcbroker/content"), seal, content)
 		}
 	}
 	topic := text(event["topicName"])
 	if has("author") && !isErased {
 		key, _ := event["idempotencyKey"].(string)
-		statement := fmt.Sprintf("svcbroker/statement/1\nchain=%x\ntopic=%s\ncontent=%x\ntime=%s\nkey=%s\n",
-			chain, topic, hash(content), event["signedAt"], key)
+		statement := fmt.Sprintf("svcbroker/statement/%d\nchain=%x\ntopic=%s\ncontent=%x\ntime=%s\nkey=%s\n",
+			1+options>>4, chain, topic, hash(content), event["signedAt"], key)
+		if has("statement") {
+			expected := event["expectedSequence"]
+			if expected == nil {
+				expected = ""
+			}
+			statement += fmt.Sprintf("expected=%s\n", expected)
+		}
 		for _, each := range all {
 			statement += fmt.Sprintf("extension=%x:%x\n", each, extensions[each])
 		}
@@ -358,7 +369,7 @@ func transactionHash(value any, isVersioned bool, chain []byte) []byte {
 	head := append([]byte{0, byte(version), 3}, unhex(event["sender"], 20)...)
 	head = append(append(head, u64(number(event["nonce"], 64))...), u64(number(event["timestamp"], 64))...)
 	head = append(append(append(head, commitment...), u16(len(topic))...), topic...)
-	if version == 2 {
+	if isSealed {
 		head = append(append(head, options), claims...)
 	}
 	return hash(head, encodePairs(extensions, public))

@@ -157,6 +157,14 @@ function authorText(event) {
     ? `${signed}; the signature was removed with the content, and is not checked here` : signed;
 }
 
+// The number that the topic had to have, and whether the author's statement has it, too.
+function expectedLines(event) {
+  if (!("author" in event) || !("expectedSequence" in event || "statement" in event)) return [];
+  const by = "statement" in event ? "in what the author has signed"
+    : "given by the sender: it is not in what the author has signed";
+  return [["Expected number", `${event.expectedSequence ?? "none"}, ${by}`]];
+}
+
 function lines(pairs) {
   const list = element("dl");
   for (const [term, value] of pairs) {
@@ -186,6 +194,7 @@ function article({ id, error, event, erasure, block, checkpoint }) {
     ...contentLines({ event, erasure }),
     ...(extensions.length ? [["Extensions", extensions.join(", ")]] : []),
     ["author" in event && isBare({ event }) ? "Author named" : "Signed by", authorText(event)],
+    ...expectedLines(event),
     ["Seen by witnesses", times.length ? element("span", {}, ...times.flatMap((each, at) =>
       (at ? [element("br"), each] : [each]))) : "none: the policy needs no witness"],
     ...(times.length ? [["Executed by", executedText(checkpoint)]] : []),

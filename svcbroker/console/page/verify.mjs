@@ -120,7 +120,8 @@ export async function isSigned(key, message, signature) {
 // The hash of a header of this chain.
 export async function headerHash(header, chain) {
   members(header, HEADER.map(([name]) => name), ["version"]);
-  need(!("version" in header) || header.version === 3, "the format of a header is not known");
+  need(!("version" in header) || header.version === 3 || header.version === 4,
+    "the format of a header is not known");
   const encoded = HEADER.map(([name, bits]) =>
     bits ? number(header[name], bits) : unhex(header[name], 32));
   need(header.chain === toHex(chain) && header.height, "a header is of another chain");
@@ -175,10 +176,14 @@ function eventMembers(event, isVersioned) {
   names.push("version");
   const isErased = "commitment" in event;
   if (isErased) names.push("commitment");
-  if (event.version !== 2) return names;
+  if (event.version === 1) return names;
   const hasAuthor = "author" in event;
   if (!isErased) names.push("salt");
   if (hasAuthor) names.push("author", "signedAt", ...(isErased ? [] : ["signature"]));
+  if (hasAuthor && event.version === 3 && "statement" in event) {
+    names.push("statement");
+    need(event.statement === 2, "the version of a statement is not known");
+  }
   if ("idempotencyKey" in event) names.push("idempotencyKey", ...(hasAuthor ? [] : ["owner"]));
   if ("expectedSequence" in event) names.push("expectedSequence");
   if (isErased && "hasPrivateExtensions" in event) {
@@ -193,21 +198,22 @@ async function transactionHash(event, isVersioned, chain) {
   members(event, [], Object.keys(event ?? {}));
   const isErased = isVersioned && "commitment" in event;
   const hasAuthor = "author" in event;
-  members(event, eventMembers(event, isVersioned), isErased ? [] : ["content", "contentBase64"]);
   const version = isVersioned ? event.version : 1;
-  need(version === 1 || version === 2, "the version is not known");
+  need(version === 1 || version === 2 || version === 3, "the version is not known");
+  const isSealed = version !== 1;
+  members(event, eventMembers(event, isVersioned), isErased ? [] : ["content", "contentBase64"]);
   const { extensions } = event;
   members(extensions, [], Object.keys(extensions ?? {}));
   const pairs = Object.entries(extensions).map(([key, value]) => [text(key), text(value)]);
   pairs.sort(([one], [other]) => compare(one, other));
   const isPrivate = ([key]) =>
-    version === 2 && new TextDecoder().decode(key).startsWith("svc-private-");
+    isSealed && new TextDecoder().decode(key).startsWith("svc-private-");
   const hidden = pairs.filter(isPrivate);
   need(!(isErased && hidden.length), "a private extension is not erased");
   const content = isErased ? new Uint8Array() : contentOf(event);
   const topic = text(event.topicName);
 
-  // What version 2 adds to the head, and what stands before the content
+  // What versions 2 and 3 add to the head, and what stands before the content
   const key = text(event.idempotencyKey ?? "");
   const claims = [];
   if (hasAuthor) claims.push(unhex(event.author, 32), number(event.signedAt));
@@ -218,20 +224,21 @@ async function transactionHash(event, isVersioned, chain) {
   if ("expectedSequence" in event) claims.push(number(event.expectedSequence));
   const options = ["author", "idempotencyKey", "expectedSequence"].reduce(
     (sum, name, index) => sum + (name in event ? 2 ** index : 0),
-    hidden.length || "hasPrivateExtensions" in event ? 8 : 0,
+    (hidden.length || "hasPrivateExtensions" in event ? 8 : 0) + ("statement" in event ? 16 : 0),
   );
   let commitment = await H(content);
   if (isErased) {
-    need(version === 2 || event.commitment !== toHex(await H()), "there is a content: none");
+    need(isSealed || event.commitment !== toHex(await H()), "there is a content: none");
     commitment = unhex(event.commitment, 32);
-  } else if (version === 2) {
+  } else if (isSealed) {
     commitment = await H("svcbroker/content", unhex(event.salt, 32),
       hasAuthor ? unhex(event.signature, 64) : "", hidden.length ? encodePairs(hidden) : "", content);
   }
   if (hasAuthor && !isErased) {
     const lines = [
-      "svcbroker/statement/1", `chain=${toHex(chain)}`, `topic=${event.topicName}`,
+      `svcbroker/statement/${event.statement ?? 1}`, `chain=${toHex(chain)}`, `topic=${event.topicName}`,
       `content=${toHex(await H(content))}`, `time=${event.signedAt}`, `key=${event.idempotencyKey ?? ""}`,
+      ...("statement" in event ? [`expected=${event.expectedSequence ?? ""}`] : []),
       ...pairs.map(([name, value]) =>
         `extension=${toHex(name)}:${toHex(value)}`),
     ];
@@ -241,7 +248,7 @@ async function transactionHash(event, isVersioned, chain) {
   }
   return H("\0", number(version, 8), "\x03", unhex(event.sender, 20), number(event.nonce),
     number(event.timestamp), commitment, number(topic.length, 16), topic,
-    ...(version === 2 ? [number(options, 8), ...claims] : []),
+    ...(isSealed ? [number(options, 8), ...claims] : []),
     encodePairs(pairs.filter((pair) => !isPrivate(pair))));
 }
 
