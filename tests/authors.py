@@ -54,7 +54,9 @@ class Author:
         extensions: Mapping[str, str],
         key: str | None = None,
         signedAt: int = SIGNED_AT,
+        version: int = 1,
+        expected: int | None = None,
     ) -> Authorship:
         """Its signature of an event."""
-        text = statement(chain, topic, content, signedAt, key, extensions)
+        text = statement(chain, topic, content, signedAt, key, extensions, version, expected)
         return Authorship(key=self.key, signedAt=signedAt, signature=self._private.sign(text))

@@ -104,7 +104,7 @@ def prepare(ledger: ILedger, principal: Principal, publication: Publication) -> 
     """
     Check the signature of an event, and name the account that owns its idempotency key.
 
-    @return: the event as it is submitted.
+    @return: the event as it is submitted, with the version of the statement that is signed.
     @raise SignatureInvalid: the signature is not the author's.
     """
     author = publication.author
@@ -113,16 +113,24 @@ def prepare(ledger: ILedger, principal: Principal, publication: Publication) -> 
             return publication
         return msgspec.structs.replace(publication, publisher=principal.name)
     # A ledger that does not tell its chain checks signatures alone.
-    if ledger.chain and not isSignedBy(
-        author,
-        statement(
+    if not ledger.chain:
+        return publication
+    expected = publication.expectedSequence
+    # The signature tells which version was signed; most authors who expect a number sign version 2.
+    for version in (1, 2) if expected is None else (2, 1):
+        signed = statement(
             ledger.chain,
             publication.topic,
             publication.content,
             author.signedAt,
             publication.idempotencyKey,
             publication.extensions,
-        ),
-    ):
-        raise SignatureInvalid()
-    return publication
+            version,
+            expected,
+        )
+        if isSignedBy(author, signed):
+            if version == author.statement:
+                return publication
+            author = msgspec.structs.replace(author, statement=version)
+            return msgspec.structs.replace(publication, author=author)
+    raise SignatureInvalid()

@@ -107,6 +107,11 @@ def refusalOf(request: Request, outcome: Receipt | BrokerError | None) -> Broker
 
 def _errorOf(request: Request, receipt: Receipt) -> BrokerError:
     execution = receipt.execution
+    if execution is Execution.KEY_IN_USE and receipt.eventId is not None:
+        return IdempotencyConflict(
+            f"idempotency key has published event {receipt.eventId}, which was erased: whether "
+            "that had this content cannot be told"
+        )
     if execution is Execution.OTHER_SEQUENCE:
         return SequenceConflict(receipt.sequence)
     isSigned = isinstance(request, PublishEvent) and request.author is not None

@@ -204,6 +204,7 @@ class Core:
             extensions=publication.extensions,
             idempotencyKey=idempotencyKey,
             signedAt=int(self._wallClock() * 1000),
+            expectedSequence=publication.expectedSequence,
         )
 
     def _chain(self) -> Procedure[bytes]:

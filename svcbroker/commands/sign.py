@@ -34,8 +34,8 @@ def _extensions(values: tuple[str, ...]) -> dict[str, str]:
 
     Writes the parameters of a publish that say who has signed it, as JSON: author, signature and
     signedAt. CONTENT is the event's content; without it, standard input is read, with every byte
-    that comes. Nothing is sent. Publish the event with the same topic, content, extensions and
-    idempotency key, and with these parameters.
+    that comes. Nothing is sent. Publish the event with the same topic, content, extensions,
+    idempotency key and expected sequence number, and with these parameters.
     """
 )
 @options(
@@ -66,6 +66,13 @@ def _extensions(values: tuple[str, ...]) -> dict[str, str]:
     ),
     click.option("--idempotency-key", metavar="KEY", help="The idempotency key of the event."),
     click.option(
+        "--expect",
+        type=wholeNumber(0, 2**64 - 1, "is not a number in 64 bits"),
+        metavar="NUMBER",
+        help="The expected sequence number of the event: how many events the topic must have. It "
+        "makes a statement of version 2.",
+    ),
+    click.option(
         "--time",
         "signedAt",
         type=wholeNumber(0, 2**64 - 1, "is not a number of milliseconds in 64 bits"),
@@ -81,6 +88,7 @@ def command(
     topic: str,
     values: tuple[str, ...],
     idempotency_key: str | None,
+    expect: int | None,
     signedAt: int | None,
 ) -> int:
     """Sign, and write the parameters."""
@@ -109,6 +117,7 @@ def command(
         extensions=extensions,
         idempotencyKey=idempotency_key,
         signedAt=int(time.time() * 1000) if signedAt is None else signedAt,
+        expectedSequence=expect,
     )
     console.say(json.dumps(parameters))
     return Exit.GOOD

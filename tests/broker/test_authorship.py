@@ -52,8 +52,11 @@ class AuthorshipTests(SynchronousTestCase):
 
     def signed(self, **more: Any) -> dict[str, Any]:
         """The parameters of an author who has signed what L{publish} publishes."""
-        key = more.get("idempotencyKey")
-        authorship = self.author.sign(self.chain, "t", b"x", {"svc-a": "b"}, key)
+        key, version = more.get("idempotencyKey"), more.pop("statement", 1)
+        expected = more.get("expectedSequence") if version == 2 else None
+        authorship = self.author.sign(
+            self.chain, "t", b"x", {"svc-a": "b"}, key, version=version, expected=expected
+        )
         return {
             "author": authorship.key,
             "signature": authorship.signature,
@@ -86,6 +89,28 @@ class SigningTests(AuthorshipTests):
         author = self.submitted().author
         assert author is not None
         self.assertEqual((author.key, author.signedAt), (self.author.key, SIGNED_AT))
+
+    def test_versionOfStatementIsFound(self) -> None:
+        """The signature tells whether the author has signed the expected number."""
+        for number, isExpected in enumerate((False, True) * 2):
+            expected = 2 * number if isExpected else None
+            for version in (1, 2):
+                self.ledger.submitted.clear()
+                given = self.signed(expectedSequence=expected, statement=version)
+                self.successResultOf(self.publish(**given))
+                expected = expected and expected + 1
+                author = self.submitted().author
+                assert author is not None
+                self.assertEqual((author.statement, author.key), (version, self.author.key))
+
+    def test_signedNumberIsNotChanged(self) -> None:
+        """A number that was signed can be neither left out nor changed, and none can be added."""
+        given = self.signed(expectedSequence=3, statement=2)
+        for number in (None, 0, 4):
+            self.refused(errors.SignatureInvalid, **{**given, "expectedSequence": number})
+        given = self.signed(statement=2)
+        self.refused(errors.SignatureInvalid, **{**given, "expectedSequence": 0})
+        self.assertEqual(self.ledger.submitted, [])
 
     def test_changedEventIsNotSubmitted(self) -> None:
         given = self.signed(idempotencyKey="k")

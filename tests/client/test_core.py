@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.chain import statement, verifySignature
 from svcbroker.client import (
     AnswerInvalid,
     AsyncClient,
@@ -50,6 +51,7 @@ from svcbroker.errors import (
 )
 from svcbroker.model import isIdempotencyKey
 
+from ..authors import makeKeyFile
 from .network import FATES, OTHER, URL, Network, json200
 
 TOPIC = "orders/new"
@@ -358,6 +360,47 @@ class HostileAnswerTests(SynchronousTestCase):
         following.send(HttpResponse(status=503, headers=headers))
         delay = following.send(b"")
         self.assertEqual(delay, Delay(0.1))
+
+
+class SigningTests(SynchronousTestCase):
+    """
+    The statements that an author's key signs.
+    """
+
+    def setUp(self) -> None:
+        self.path = Path(self.mktemp())
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        makeKeyFile(self.path)
+
+    def isSigned(self, key: AuthorKey, version: int, expected: int | None) -> bool:
+        """Whether a key signs a version of the statement of an event."""
+        made = key.sign(
+            chain=bytes(32),
+            topic="t",
+            content=b"x",
+            extensions={},
+            idempotencyKey="k",
+            signedAt=5,
+            expectedSequence=expected,
+        )
+        text = statement(bytes(32), "t", b"x", 5, "k", {}, version, expected)
+        return verifySignature(key.public, text, bytes.fromhex(made["signature"]))
+
+    def test_expectedNumberIsSigned(self) -> None:
+        """An event with an expected number has a statement of version 2, others have version 1."""
+        key = AuthorKey.read(self.path)
+        for expected, version in ((None, 1), (0, 2), (7, 2)):
+            self.assertTrue(self.isSigned(key, version, expected))
+            self.assertFalse(self.isSigned(key, 3 - version, expected))
+
+    def test_version1MayBeWanted(self) -> None:
+        """A key for networks without format 4 signs version 1 only."""
+        key = AuthorKey.read(self.path, statement=1)
+        for expected in (None, 7):
+            self.assertTrue(self.isSigned(key, 1, expected))
+        for version in (0, 3):
+            with self.assertRaisesRegex(ValueError, "statement: is neither 1 nor 2"):
+                AuthorKey.read(self.path, statement=version)
 
 
 class FailOverTests(SynchronousTestCase):

@@ -32,6 +32,7 @@ from svcbroker.commands._keys import readAuthorKey
 from tests.needed import neededProgram
 from tests.proofs.authored import authored
 from tools.authoredchain import ADA, BERT
+from tools.make_proof_vectors import DEFAULT
 from tools.signedchain import authorKey
 
 CHAIN = bytes(range(32))
@@ -206,9 +207,16 @@ class ScriptTests(CommandTestCase):
     C{docs/examples/sign-event.sh}, which needs openssl and nothing of ours.
     """
 
-    def sign(self, *arguments: str, content: bytes, key: str = "", at: str = "") -> Any:
+    def sign(
+        self, *arguments: str, content: bytes, key: str = "", at: str = "", expected: str = ""
+    ) -> Any:
         """The parameters that the script prints."""
-        environment = {"PATH": os.environ["PATH"], "IDEMPOTENCY_KEY": key, "SIGNED_AT": at}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "IDEMPOTENCY_KEY": key,
+            "SIGNED_AT": at,
+            "EXPECTED_SEQUENCE": expected,
+        }
         command = ["sh", str(SCRIPT), *arguments]
         done = subprocess.run(
             command, input=content, capture_output=True, env=environment, cwd=self.directory
@@ -220,27 +228,51 @@ class ScriptTests(CommandTestCase):
         """With a key of openssl, script and command print the same."""
         self.openssl("genpkey -algorithm ed25519 -out ada.pem")
         path, chain = self.directory / "ada.pem", CHAIN.hex()
-        for topic, content, key, extensions in (
-            ("t", b"", "", []),
-            ("t", b"\xff\0\n\n", "order-1", []),
+        for topic, content, key, extensions, expected in (
+            ("t", b"", "", [], ""),
+            ("t", b"\xff\0\n\n", "order-1", [], "0"),
             (
                 "\x80 b%s\\n~",
                 b"x" * 70_000,
                 "%d'\"$`\\",
                 ["svc-a=", "svc-ab=%s", "svc-\u00e9=b=c\n"],
+                "17",
             ),
-            ("t", b"x", "", ["svc-private-b=2", "svc-private-a=1", "svc-b=", "svc-=\U0001f600"]),
+            (
+                "t",
+                b"x",
+                "",
+                ["svc-private-b=2", "svc-private-a=1", "svc-b=", "svc-=\U0001f600"],
+                "",
+            ),
         ):
             found = self.sign(
-                "ada.pem", chain, topic, *extensions, content=content, key=key, at="7"
+                "ada.pem",
+                chain,
+                topic,
+                *extensions,
+                content=content,
+                key=key,
+                at="7",
+                expected=expected,
             )
             options = [f"--extension={each}" for each in extensions]
             options += [f"--idempotency-key={key}"] if key else []
+            options += [f"--expect={expected}"] if expected else []
             common = ("--key", path, "--chain", chain, "--topic", topic, "--time", "7")
             self.assertEqual(json.loads(self.good("sign", *common, *options, stdin=content)), found)
             public = bytes.fromhex(found["author"])
             named = dict(each.split("=", 1) for each in extensions)
-            signed = statement(CHAIN, topic, content, 7, key or None, named)
+            signed = statement(
+                CHAIN,
+                topic,
+                content,
+                7,
+                key or None,
+                named,
+                2 if expected else 1,
+                int(expected) if expected else None,
+            )
             self.assertTrue(verifySignature(public, signed, bytes.fromhex(found["signature"])))
 
     def test_timeIsNowByDefault(self) -> None:
@@ -309,6 +341,20 @@ class VerifyTests(CommandTestCase):
         self.assertIn("svc-private-name: Ada L\u00f6velace", text)
         found = json.loads(self.verify(self.made.events["all"], "--json"))
         self.assertEqual((found["idempotencyKey"], found["expectedSequence"]), ("a!", 8))
+
+    def test_versionOfStatementIsShown(self) -> None:
+        """People are told whether the author has signed the expected number."""
+        self.assertIn("the sender may have left", self.verify(self.made.events["signed"]))
+        text = self.verify(self.made.events["all"])
+        self.assertIn("the expected number 8 is the sender's, not signed", text)
+        made = json.loads(DEFAULT.read_text("ascii"))["format4"]
+        self.chain = made["chain"]
+        for vector in made["events"]:
+            if vector["name"] in ("a number", "no number", "erased: all"):
+                text = self.verify(json.dumps(vector["proof"]).encode())
+                number = {"a number": "the expected number 0", "no number": "no expected number"}
+                said = number.get(vector["name"], "the expected number 2")
+                self.assertIn(f"statement version 2: signed with {said}\n", text)
 
     def test_keyOfUnsignedEventIsShown(self) -> None:
         """The idempotency key of an event without author is shown, too."""

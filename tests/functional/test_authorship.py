@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -27,11 +28,15 @@ class AuthorshipTests(DaemonTestCase):
         return daemon
 
     async def sign(
-        self, name: str, topic: str, content: bytes, key: str | None = None
+        self, name: str, topic: str, content: bytes, key: str | None = None, expected: str = ""
     ) -> dict[str, str]:
         """What the script writes."""
         command = ("sh", str(SCRIPT), str(self.root / name), self.chain, topic)
-        environment = {"PATH": os.environ["PATH"], "IDEMPOTENCY_KEY": key or ""}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "IDEMPOTENCY_KEY": key or "",
+            "EXPECTED_SEQUENCE": expected,
+        }
         done = await deferToThread(
             subprocess.run,
             command,
@@ -69,6 +74,46 @@ class AuthorshipTests(DaemonTestCase):
         self.assertEqual(await self.publish(daemon, b"x", **signed), "100210")
         state = await daemon.call("/rest/state", topic="t")
         self.assertEqual((state["sequenceNumber"], state["authors"]), (1, [signed["author"]]))
+
+    async def test_signedNumberIsTheTopics(self) -> None:
+        """
+        An event that is signed with its expected number stands there or nowhere. Its chain is of
+        format 4 then: it is audited, exported, imported and continued.
+        """
+        daemon = await self.start_()
+        makeKeyFile(self.root / "ann")
+        await daemon.call("/rest/open", topic="t")
+        first = await self.publish(daemon, b"first")
+        signed = await self.sign("ann", "t", b"x", "k", expected="1")
+        for more in ({}, {"expectedSequence": "0"}):
+            refused = await self.publish(daemon, b"x", idempotencyKey="k", **more, **signed)
+            self.assertEqual(refused, "100210")
+        given = {"idempotencyKey": "k", "expectedSequence": "1", **signed}
+        eventId = await self.publish(daemon, b"x", **given)
+        self.assertEqual(eventId.split("-")[1], "2")
+        self.assertEqual(await self.publish(daemon, b"x", **given), eventId)
+        late = await self.sign("ann", "t", b"y", expected="1")
+        self.assertEqual(await self.publish(daemon, b"y", expectedSequence="1", **late), "100209")
+        directory, copy = self.dataDir, self.root / "copy"
+        erasing = self.exitCode("erase", directory, "--reason", "asked", eventId)
+        self.assertEqual(await erasing, 0)
+        self.assertEqual(await self.publish(daemon, b"x", **given), "100208")
+        self.assertEqual(await daemon.stop(signal.SIGTERM), 0)
+        self.assertEqual(await self.exitCode("audit", directory), 0)
+        exported = self.root / "chain.export"
+        self.assertEqual(await self.exitCode("export", directory, exported), 0)
+        self.assertEqual(await self.exitCode("import", exported, copy), 0)
+        self.assertEqual(await self.exitCode("audit", copy), 0)
+        daemon = await self.start(ledger="pbft:nodes=4")
+        self.assertEqual(await self.publish(daemon, b"x", **given), "100208")
+        event = await daemon.call("/rest/getEvent", eventId=first)
+        self.assertEqual(event["eventId"], first)
+        self.assertEqual((await self.publish(daemon, b"last")).split("-")[1], "3")
+
+    async def exitCode(self, *arguments: object) -> int:
+        """The exit code of a command."""
+        running = self.spawn(sys.executable, "-m", "svcbroker.commands", *arguments)
+        return await running.exits()
 
     async def test_commandSignsTheSame(self) -> None:
         self.chain = "ab" * 32
