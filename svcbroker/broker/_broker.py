@@ -346,6 +346,20 @@ class Broker:
             ),
         )
 
+    def reach(
+        self, principal: Principal, groupId: str | None, eventId: EventId, remote: str
+    ) -> Deferred[None]:
+        """
+        Wait, for a bounded time, until this node has executed the block of an event: one that a
+        client has seen, maybe at another node.
+
+        @param remote: the address of the client, of which only so many calls may wait.
+        @raise HeightUnknown: no other node can have such a block.
+        @raise NodeBehind: this node does not have it in time.
+        @raise QuotaExceeded: too many calls wait, in all or of this client.
+        """
+        return self._subscriptions.reach(principal, groupId, eventId, remote)
+
     def getEvent(
         self, principal: Principal, groupId: str | None, eventId: EventId
     ) -> Deferred[Event]:

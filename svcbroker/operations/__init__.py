@@ -44,7 +44,7 @@ from ._failures import COMMON_ERRORS, Erasure, ErrorRecord, Incidents, erasureOf
 from ._keytypes import IdempotencyKeyType
 from ._operations import OPERATIONS
 from ._operator import OPERATOR_CALLS
-from ._parameters import ERASED, EXTENSIONS
+from ._parameters import ERASED, EXTENSIONS, SEEN
 from ._peeranswers import AnswerInvalid, readSubscriptions
 from ._publishing import (
     IDEMPOTENCY_KEY,
@@ -105,6 +105,7 @@ __all__ = [
     "OPERATOR_CALLS",
     "PUBLISH_HEADERS",
     "QUERIES",
+    "SEEN",
     "SEND_HEADERS",
     "SIGNED_PARAMETERS",
     "STOMP",

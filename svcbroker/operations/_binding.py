@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypedDict
+from typing import Any, Final, Protocol, TypeAlias, TypedDict
 
 from attrs import frozen
 from msgspec import DecodeError, Raw, Struct, ValidationError, defstruct
@@ -14,11 +14,18 @@ from msgspec.json import Decoder
 from msgspec.structs import astuple
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
+from twisted.python.failure import Failure
 
 from ..access import Principal
 from ..broker import Broker
-from ..errors import BrokerError, GroupUnknown, ParameterInvalid, SignatureInvalid
-from ..model import InterfaceType
+from ..errors import (
+    BrokerError,
+    GroupUnknown,
+    HeightUnknown,
+    ParameterInvalid,
+    SignatureInvalid,
+)
+from ..model import EventId, InterfaceType
 from ..net.addresses import peerText
 from ..net.budgets import Lane, Unsent
 from ._declarations import OMITTED, Operation, Parameter
@@ -49,6 +56,9 @@ ParamsCall: TypeAlias = Callable[[Principal, Raw, Connection], Deferred[Any]]
 _Reader: TypeAlias = Callable[[Principal, Any], dict[str, Any]]
 _Columns: TypeAlias = Callable[[Sequence[Any]], Iterable[Sequence[Any]]]
 ManyCall: TypeAlias = Callable[[Principal, Sequence[Any]], Deferred[Sequence[Any]]]
+
+AFTER: Final = "after"
+"""The name of the last parameter of those calls that may name an event to be executed first."""
 
 _SHOWN = 100
 """How much of a wrong value is shown, in characters."""
@@ -242,12 +252,33 @@ def _members(params: Raw, names: Sequence[str]) -> Mapping[str, object]:
 def _bind(
     operation: Operation, broker: Broker, form: _Form, read: _Reader
 ) -> Callable[[Principal, Any, Connection], Deferred[Any]]:
-    method = _method(operation, broker, form)
-    if operation.isByAddress:
-        return lambda principal, given, connection: method(
-            principal, **read(principal, given), remote=peerText(connection.getPeer())
-        )
-    return lambda principal, given, connection: method(principal, **read(principal, given))
+    method, isByAddress = _method(operation, broker, form), operation.isByAddress
+    mayWait, namesEvent = operation.hasAfter, operation.namesEvent
+
+    def call(principal: Principal, given: Any, connection: Connection) -> Deferred[Any]:
+        arguments = read(principal, given)
+        if isByAddress:
+            arguments["remote"] = peerText(connection.getPeer())
+        if mayWait and AFTER in arguments:
+            seen = arguments.pop(AFTER)
+            return reach(principal, arguments, seen, connection)
+        made = method(principal, **arguments)
+        return made.addErrback(again, principal, arguments, connection) if namesEvent else made
+
+    def reach(
+        principal: Principal, arguments: dict[str, Any], eventId: EventId, connection: Connection
+    ) -> Deferred[Any]:
+        remote = peerText(connection.getPeer())
+        reached = broker.reach(principal, arguments["groupId"], eventId, remote)
+        return reached.addCallback(lambda _: method(principal, **arguments))
+
+    def again(
+        failure: Failure, principal: Principal, arguments: dict[str, Any], connection: Connection
+    ) -> Any:
+        failure.trap(HeightUnknown)
+        return reach(principal, arguments, arguments["eventId"], connection)
+
+    return call
 
 
 def bindText(operation: Operation, broker: Broker) -> TextCall:
@@ -377,9 +408,15 @@ def bindBatch(operation: Operation, broker: Broker) -> BatchCalls | None:
             raise ParameterInvalid("not all calls are plain")
         return readPlain(principal, plain)
 
+    def readOne(principal: Principal, params: Raw) -> Any:
+        arguments = read(principal, params)
+        if AFTER in arguments:
+            raise _inBatch()
+        return item(**arguments)
+
     return BatchCalls(
         plainParams,
-        lambda principal, params: item(**read(principal, params)),
+        readOne,
         readPlain,
         readMany,
         batch.method(broker),
@@ -399,10 +436,20 @@ def _columnsReader(
     readers = [
         _columnReader(step, parameter, broker, form.absent)
         for step, parameter in zip(steps, operation.parameters, strict=True)
+        if parameter.name != AFTER
     ]
-    return lambda principal, calls: [
-        read(principal, values) for read, values in zip(readers, columns(calls), strict=True)
-    ]
+
+    def readColumns(principal: Principal, calls: Sequence[Any]) -> Iterable[Sequence[Any]]:
+        found = list(columns(calls))
+        if operation.hasAfter and any(found.pop()):
+            raise _inBatch()
+        return [read(principal, values) for read, values in zip(readers, found, strict=True)]
+
+    return readColumns
+
+
+def _inBatch() -> ParameterInvalid:
+    return ParameterInvalid("after: is for a publish that is made alone, not in a batch")
 
 
 def _columnReader(

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from ..access import Principal
 from ..broker import Broker
 from ..errors import BrokerError, ParameterInvalid
-from ._types import GroupType, ParameterType
+from ._types import EventIdType, GroupType, ParameterType, SeenEventType
 
 _ErrorType: TypeAlias = type[BrokerError]
 
@@ -114,6 +114,9 @@ class Operation:
     @ivar isByAddress: whether the method is told, as C{remote}, the address of the client.
     @ivar isByInterface: whether the method is told, as C{interfaceType}, by which of the two
         interfaces it was called.
+    @ivar hasAfter: whether a call may name an event that is to be executed first, by its last
+        parameter. The method is not told.
+    @ivar namesEvent: whether it is about an event, which this node may not have yet.
     """
 
     name: str
@@ -127,6 +130,17 @@ class Operation:
     isByAddress: bool = False
     isByInterface: bool = False
     checkOrder: tuple[Parameter, ...] = field(init=False)
+    hasAfter: bool = field(init=False)
+    namesEvent: bool = field(init=False)
+
+    @hasAfter.default
+    def _hasAfter(self) -> bool:
+        return any(isinstance(each.type, SeenEventType) for each in self.parameters)
+
+    @namesEvent.default
+    def _namesEvent(self) -> bool:
+        types = {type(each.type) for each in self.parameters}
+        return {EventIdType, GroupType} <= types
 
     @checkOrder.default
     def _checkOrder(self) -> tuple[Parameter, ...]:

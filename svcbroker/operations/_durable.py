@@ -20,7 +20,6 @@ from ..errors import (
     EventIdTooLong,
     EventNotFound,
     HeightUnknown,
-    NodeBehind,
     ParameterInvalid,
     SubscriptionExists,
     SubscriptionNotFound,
@@ -167,7 +166,6 @@ _RESET = Operation(
         EventIdTooLong,
         EventNotFound,
         HeightUnknown,
-        NodeBehind,
     ),
     method=lambda broker: broker.operator.resetDurable,
 )

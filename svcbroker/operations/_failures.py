@@ -17,6 +17,7 @@ from ..errors import (
     EventErased,
     GroupUnknown,
     LedgerUnavailable,
+    NodeBehind,
     ParameterInvalid,
     TransactionTimeout,
     UnknownError,
@@ -26,6 +27,7 @@ COMMON_ERRORS: Final = (
     ParameterInvalid,
     GroupUnknown,
     LedgerUnavailable,
+    NodeBehind,
     TransactionTimeout,
     UnknownError,
 )

@@ -31,7 +31,6 @@ from ..errors import (
     ExtensionsTooLarge,
     HeightUnknown,
     IdempotencyConflict,
-    NodeBehind,
     Overloaded,
     PageIndexInvalid,
     PageSizeInvalid,
@@ -63,6 +62,7 @@ from ._parameters import (
     FORMAT,
     GROUP,
     PAGE_SIZE,
+    SEEN,
     SUBSCRIPTION_ID,
     TAG,
     TOPIC,
@@ -196,6 +196,7 @@ PUBLISH: Final = Operation(
     parameters=(
         *(TOPIC, GROUP, CONTENT, EXTENSIONS),
         *(AUTHOR, SIGNATURE, SIGNED_AT, IDEMPOTENCY_KEY, EXPECTED_SEQUENCE),
+        SEEN,
     ),
     result=SEND_RESULT,
     errors=(
@@ -246,6 +247,7 @@ OPERATIONS: Final = (
                 "the same ones.",
             ),
             _ADMINS,
+            SEEN,
         ),
         result=BOOLEAN,
         errors=(*_TOPIC_ERRORS, SignatureInvalid, AuthorRefused, *_WRITE_ERRORS),
@@ -254,7 +256,7 @@ OPERATIONS: Final = (
     Operation(
         name="close",
         summary="Close an open topic.",
-        parameters=(TOPIC, GROUP),
+        parameters=(TOPIC, GROUP, SEEN),
         result=BOOLEAN,
         errors=(*_TOPIC_ERRORS, TopicNotFound, *_WRITE_ERRORS),
         method=lambda broker: broker.close,
@@ -262,7 +264,7 @@ OPERATIONS: Final = (
     Operation(
         name="exist",
         summary="Tell whether there is such an open topic.",
-        parameters=(TOPIC, GROUP),
+        parameters=(TOPIC, GROUP, SEEN),
         result=BOOLEAN,
         errors=_TOPIC_ERRORS,
         method=lambda broker: broker.exist,
@@ -271,7 +273,7 @@ OPERATIONS: Final = (
     Operation(
         name="getEvent",
         summary="Read one event.",
-        parameters=(EVENT_ID, GROUP),
+        parameters=(EVENT_ID, GROUP, SEEN),
         result=EVENT,
         errors=(*_EVENT_ID_ERRORS, EventErased),
         method=lambda broker: broker.getEvent,
@@ -279,7 +281,7 @@ OPERATIONS: Final = (
     Operation(
         name="events",
         summary="Read the events of a topic, or of all topics that a pattern matches.",
-        parameters=(_FILTER, GROUP, _FROM, _LIMIT, TAG, _WAIT, _REVERSE, FORMAT, ERASED),
+        parameters=(_FILTER, GROUP, _FROM, _LIMIT, TAG, _WAIT, _REVERSE, FORMAT, ERASED, SEEN),
         result=EVENT_PAGE,
         errors=(
             TopicBlank,
@@ -291,7 +293,6 @@ OPERATIONS: Final = (
             EventIdInvalid,
             EventNotFound,
             HeightUnknown,
-            NodeBehind,
             Overloaded,
         ),
         method=_reading,
@@ -300,7 +301,7 @@ OPERATIONS: Final = (
     Operation(
         name="list",
         summary="List the open topics in the order of their creation.",
-        parameters=(PAGE_INDEX, PAGE_SIZE, GROUP),
+        parameters=(PAGE_INDEX, PAGE_SIZE, GROUP, SEEN),
         result=TOPIC_PAGE,
         errors=(PageIndexInvalid, PageSizeInvalid),
         method=lambda broker: broker.list,
@@ -309,7 +310,7 @@ OPERATIONS: Final = (
     Operation(
         name="state",
         summary="Tell what the chain knows of an open topic.",
-        parameters=(TOPIC, GROUP),
+        parameters=(TOPIC, GROUP, SEEN),
         result=TOPIC_STATE,
         errors=(*_TOPIC_ERRORS, TopicNotFound),
         method=lambda broker: broker.state,
@@ -339,6 +340,7 @@ OPERATIONS: Final = (
                 default=REQUIRED,
                 description="The admin's signature of the change: 128 hex digits.",
             ),
+            SEEN,
         ),
         result=BOOLEAN,
         errors=(
@@ -353,7 +355,7 @@ OPERATIONS: Final = (
     Operation(
         name="subscribe",
         summary="Have events sent to a URL.",
-        parameters=(FILTERS, GROUP, _OWN_ID, _URL, _OFFSET, TAG, *SUBSCRIBE_OPTIONS),
+        parameters=(FILTERS, GROUP, _OWN_ID, _URL, _OFFSET, TAG, *SUBSCRIBE_OPTIONS, SEEN),
         result=STRING,
         errors=(
             TopicBlank,
@@ -367,7 +369,6 @@ OPERATIONS: Final = (
             EventIdInvalid,
             EventNotFound,
             HeightUnknown,
-            NodeBehind,
             TopicNotFound,
             Overloaded,
         ),
@@ -403,6 +404,7 @@ OPERATIONS: Final = (
                 "it and has no signatures. It may be the event's own block.",
                 default=None,
             ),
+            SEEN,
         ),
         result=EVENT_PROOF,
         errors=_EVENT_ID_ERRORS,
@@ -411,7 +413,7 @@ OPERATIONS: Final = (
     Operation(
         name="topicProof",
         summary="Prove how many events a topic has, so that a reader knows that none is left out.",
-        parameters=(TOPIC, GROUP),
+        parameters=(TOPIC, GROUP, SEEN),
         result=TOPIC_PROOF,
         errors=(*_TOPIC_ERRORS, TopicNotFound),
         method=lambda broker: broker.proving.proveTopic,
@@ -422,6 +424,7 @@ OPERATIONS: Final = (
         parameters=(
             GROUP,
             _height("height", "The block's height; absent means the latest one.", default=None),
+            SEEN,
         ),
         result=CHECKPOINT,
         errors=(HeightUnknown,),
@@ -434,6 +437,7 @@ OPERATIONS: Final = (
             GROUP,
             _height("older", "The height of the older block."),
             _height("newer", "The height of the newer block."),
+            SEEN,
         ),
         result=CONSISTENCY_PROOF,
         errors=(HeightUnknown,),

@@ -19,6 +19,7 @@ from ._types import (
     GroupType,
     NumberType,
     ParameterType,
+    SeenEventType,
     SubscriptionIdType,
     TagType,
     TopicType,
@@ -29,6 +30,13 @@ GROUP: Final = Parameter(
     type=GroupType(),
     default=None,
     description="The group; absent or blank means 1.",
+)
+SEEN: Final = Parameter(
+    name="after",
+    type=SeenEventType(),
+    default=OMITTED,
+    description="The id of an event that this node must have executed first. A node of a network "
+    "waits for it, up to 10 seconds.",
 )
 TOPIC: Final = Parameter(
     name="topic",

@@ -32,7 +32,7 @@ from ..model import Edge, EventFormat, InterfaceType, Offset, SubscribeRequest
 from ..net.deferreds import asDeferred
 from ._declarations import Operation, Parameter
 from ._operations import EVENT_ID, PUBLISH
-from ._parameters import CONTENT, ERASED, FILTERS, FORMAT, GROUP, TAG
+from ._parameters import CONTENT, ERASED, FILTERS, FORMAT, GROUP, SEEN, TAG
 from ._publishing import makePublication
 from ._results import STRING
 from ._types import OffsetType
@@ -80,6 +80,7 @@ FOLLOW: Final = Operation(
         TAG,
         FORMAT,
         ERASED,
+        SEEN,
     ),
     result=STRING,
     errors=(
@@ -131,7 +132,7 @@ source and id are its idempotency key.
 LOG_PROOF: Final = Operation(
     name="logProof",
     summary="Prove that an event is in the transparency log, with the cosignatures of witnesses.",
-    parameters=(EVENT_ID, GROUP),
+    parameters=(EVENT_ID, GROUP, SEEN),
     result=STRING,
     errors=(EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown),
     method=lambda broker: broker.transparency.prove,

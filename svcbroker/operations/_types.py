@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from attrs import field, frozen
@@ -16,6 +16,9 @@ from attrs import field, frozen
 from ..broker import MAX_PAGE_NUMBER
 from ..errors import (
     BrokerError,
+    EventIdBlank,
+    EventIdInvalid,
+    EventIdTooLong,
     ParameterInvalid,
     SubscriptionIdBlank,
     SubscriptionIdInvalid,
@@ -150,6 +153,23 @@ class EventIdType(ParameterType):
 
     def fromJSON(self, value: object) -> EventId:
         return EventId.parse(super().fromJSON(value))
+
+
+class SeenEventType(EventIdType):
+    """The id of an event that a client has seen, beside what it asks for."""
+
+    def fromText(self, raw: bytes) -> EventId:
+        return self._named(super().fromText, raw)
+
+    def fromJSON(self, value: object) -> EventId:
+        return self._named(super().fromJSON, value)
+
+    def _named(self, read: Callable[[Any], EventId], value: Any) -> EventId:
+        # The errors of event ids would be taken for those of the event that is asked for.
+        try:
+            return read(value)
+        except (EventIdBlank, EventIdTooLong, EventIdInvalid):
+            raise ParameterInvalid("is not an event id") from None
 
 
 class ExtensionsType(ParameterType):

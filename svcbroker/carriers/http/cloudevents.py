@@ -19,7 +19,7 @@ from ...operations import (
     readCloudEvent,
 )
 from .headers import publishHeadersOf
-from .rest import addTrace, parseFields
+from .rest import addAfter, addTrace, parseFields
 from .routes import Route, connectionOf, encodeError, explain, principalOf, respond, resultEncoder
 
 _EXTENSION = CLOUD_EVENT_EXTENSION.encode("ascii")
@@ -67,7 +67,7 @@ def _fieldsOf(request: Request) -> Mapping[bytes, bytes]:
         _EXTENSION: event.attributes.encode("utf-8"),
         _KEY: event.idempotencyKey.encode("ascii"),
     }
-    return given if headers is None else addTrace(given, headers.trace)
+    return given if headers is None else addAfter(addTrace(given, headers.trace), headers)
 
 
 def _headersOf(request: Request) -> Iterator[tuple[str, bytes]]:

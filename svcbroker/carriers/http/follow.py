@@ -5,6 +5,7 @@ C{follow}: the events of a topic as they are published, as Server-Sent Events (W
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from attrs import evolve
@@ -23,8 +24,9 @@ from ...net.deferreds import asDeferred
 from ...net.sending import sender
 from ...net.timers import LazyTimer
 from ...operations import FOLLOW, EventWriter, bindText, eventWriter
+from .headers import publishHeadersOf
 from .request import BrokerRequest
-from .rest import checkNames, parseFields
+from .rest import addAfter, checkNames, parseFields
 from .routes import Route, connectionOf, encode, encodeError, explain, principalOf, respond
 from .settings import HttpSettings
 
@@ -120,7 +122,7 @@ class Following:
             stream.close()
 
 
-def _fieldsOf(request: BrokerRequest) -> dict[bytes, bytes]:
+def _fieldsOf(request: BrokerRequest) -> Mapping[bytes, bytes]:
     """The parameters of a request. What a client has got counts more than where it began."""
     _, _, query = request.uri.partition(b"?")
     fields = dict(parseFields(query))
@@ -128,7 +130,8 @@ def _fieldsOf(request: BrokerRequest) -> dict[bytes, bytes]:
     last = request.getHeader(b"last-event-id")
     if last:
         fields[b"from"] = last
-    return fields
+    headers = publishHeadersOf(request)
+    return fields if headers is None else addAfter(fields, headers)
 
 
 def _refuse(request: BrokerRequest, error: BrokerError, principal: Principal) -> bytes:

@@ -31,6 +31,7 @@ from ...net.budgets import Lane
 from ...net.deferreds import asDeferred
 from ...operations import (
     IDEMPOTENCY_KEY,
+    SEEN,
     BatchCalls,
     Connection,
     Incidents,
@@ -74,6 +75,7 @@ _Request: TypeAlias = Body | Failed | None
 """A body that was read, or what is answered to it."""
 
 _anyDecoder = Decoder()
+_AFTER: Final = b'"%b"' % SEEN.name.encode("ascii")
 
 
 class _Method:
@@ -84,6 +86,7 @@ class _Method:
     @ivar batch: makes many calls; C{None} where the operation takes one call at a time.
     @ivar names: the names of the parameters, in their order by position; without any, all calls of
         a batch have the same answer.
+    @ivar hasAfter: see L{Operation}.
     @ivar render: makes the result member.
     """
 
@@ -91,6 +94,7 @@ class _Method:
         self.call = bindParams(operation, broker)
         self.batch = bindBatch(operation, broker)
         self.names = tuple(each.name for each in operation.parameters)
+        self.hasAfter = operation.hasAfter
         self.render = _booleanText if operation.result.type is bool else operation.result.render
 
 
@@ -150,6 +154,8 @@ class JSONRPC:
             isinstance(body, Call)
             and self._batchMethod(body) is not None
             and (self._hasOneGroup or b"groupId" not in bytes(body.params))
+            # It waits, and no other call with it.
+            and _AFTER not in bytes(body.params)
         )
 
     @asDeferred
@@ -175,8 +181,9 @@ class JSONRPC:
                 return self._addHeaders(body, headers)
             except ParameterInvalid as error:
                 return self._failed(error, body)
-        if headers.idempotencyKey:
-            raise ParameterInvalid("the header Idempotency-Key is for one call, not for a batch")
+        if headers.idempotencyKey or headers.after:
+            name = "Idempotency-Key" if headers.idempotencyKey else "svc-after"
+            raise ParameterInvalid(f"the header {name} is for one call, not for a batch")
         return [
             each if isinstance(each, Malformed) else self._addHeaders(each, headers)
             for each in (parseEntries(body.text) if isinstance(body, PlainBatch) else body)
@@ -184,8 +191,13 @@ class JSONRPC:
 
     def _addHeaders(self, call: Call, headers: PublishHeaders) -> Call:
         method = self._byText.get(bytes(call.method))
-        if method is None or IDEMPOTENCY_KEY.name not in method.names:
+        if method is None:
             return call
+        if IDEMPOTENCY_KEY.name not in method.names:
+            # Reads have what their client has seen alone.
+            if not (headers.after and method.hasAfter):
+                return call
+            headers = PublishHeaders(b"", {}, headers.after)
         return replace(call, params=addHeaders(call.params, method.names, headers))
 
     def _method(self, call: Call) -> _Method:

@@ -41,7 +41,7 @@ _USED = frozenset(
     {
         *(b"content-length", b"content-type", b"connection", b"host", b"origin"),
         *(b"sec-fetch-site", b"authorization", b"idempotency-key"),
-        *(b"traceparent", b"tracestate"),
+        *(b"traceparent", b"tracestate", b"svc-after"),
     }
 )
 _UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
@@ -61,7 +61,7 @@ class Fields:
     @ivar host: the host that the request was sent to.
     @ivar fetchSite: how the browser's page relates to the server.
     @ivar authorization: the credentials, if there are some.
-    @ivar headers: those that belong to what is published, if there are some.
+    @ivar headers: those that become parameters, if there are some.
     """
 
     length: int
@@ -136,7 +136,10 @@ def readFields(block: bytes) -> Fields | None:
         fetchSite=used.get(b"sec-fetch-site"),
         authorization=used.get(b"authorization"),
         headers=publishHeaders(
-            used.get(b"idempotency-key"), used.get(b"traceparent"), used.get(b"tracestate")
+            used.get(b"idempotency-key"),
+            used.get(b"traceparent"),
+            used.get(b"tracestate"),
+            used.get(b"svc-after"),
         ),
     )
 

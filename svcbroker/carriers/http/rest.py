@@ -18,6 +18,7 @@ from ...errors import ParameterInvalid, QueryTooLong
 from ...model import EXTENSION_PREFIX, WEEVENT_PREFIX, extensionKeyError
 from ...operations import (
     IDEMPOTENCY_KEY,
+    SEEN,
     SIGNED_PARAMETERS,
     ExtensionsType,
     Incidents,
@@ -39,6 +40,7 @@ MAX_PUBLISH_QUERY: Final = 1024
 _WEEVENT: Final = WEEVENT_PREFIX.encode("ascii")
 _EXTENSION: Final = EXTENSION_PREFIX.encode("ascii")
 _KEY: Final = IDEMPOTENCY_KEY.name.encode("ascii")
+_AFTER: Final = SEEN.name.encode("ascii")
 _SIGNED: Final = tuple(name.encode("ascii") for name in SIGNED_PARAMETERS)
 
 
@@ -131,7 +133,21 @@ def differentKeys() -> ParameterInvalid:
     return ParameterInvalid("idempotencyKey: differs from the header Idempotency-Key")
 
 
+def addAfter(fields: Mapping[bytes, bytes], headers: PublishHeaders) -> Mapping[bytes, bytes]:
+    """
+    Add the header C{svc-after} to the fields of a request.
+
+    @raise ParameterInvalid: the field C{after} is another one.
+    """
+    if not headers.after:
+        return fields
+    if fields.get(_AFTER, b"") not in (b"", headers.after):
+        raise ParameterInvalid("after: differs from the header svc-after")
+    return {**fields, _AFTER: headers.after}
+
+
 def _addHeaders(fields: Mapping[bytes, bytes], headers: PublishHeaders) -> Mapping[bytes, bytes]:
+    fields = addAfter(fields, headers)
     if headers.idempotencyKey:
         key = unquoted(headers.idempotencyKey)
         if fields.get(_KEY, b"") not in (b"", key):
@@ -202,9 +218,12 @@ def restEndpoints(
     hasOneGroup = len(broker.groups) == 1
 
     def isOneOfMany(fields: Mapping[bytes, bytes]) -> bool:
-        return hasOneGroup or b"groupId" not in fields
+        return (hasOneGroup or b"groupId" not in fields) and _AFTER not in fields
 
     for operation in interface.operations:
+        addHeaders = addAfter if operation.hasAfter else None
+        if operation.name == "publish":
+            addHeaders = _addHeaders
         call, encode = bindText(operation, broker), resultEncoder(operation)
         callMany = bindTextBatch(operation, broker)
         for method, parse in zip(("GET", "POST"), _parsers(operation, interface), strict=True):
@@ -217,7 +236,7 @@ def restEndpoints(
                 incidents=incidents,
                 callMany=callMany,
                 isOneOfMany=isOneOfMany,
-                addHeaders=_addHeaders if operation.name == "publish" else None,
+                addHeaders=addHeaders,
             )
 
 

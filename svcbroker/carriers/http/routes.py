@@ -41,7 +41,9 @@ NO_SNIFFING: Final = (b"X-Content-Type-Options", b"nosniff")
 
 _CONTENT_TYPES = [CONTENT_TYPE]
 _PREFLIGHT_AGE = b"86400"
-_ALLOWED_HEADERS = b"Authorization, Content-Type, Idempotency-Key, traceparent, tracestate"
+_ALLOWED_HEADERS = (
+    b"Authorization, Content-Type, Idempotency-Key, traceparent, tracestate, svc-after"
+)
 _encoder = Encoder()
 
 
@@ -175,7 +177,7 @@ class Endpoint:
         has neither. May raise a L{BrokerError}.
     @ivar call: makes the call for a principal, by a connection. May raise or fail.
     @ivar addHeaders: adds header fields to the call's argument; may raise a L{BrokerError}. C{None}
-        where the call publishes nothing.
+        where none belongs to the call.
     @ivar callMany: makes calls of a principal together; its Deferred fires with all outcomes as
         that of L{make} does. C{None} where each call is made alone.
     @ivar isOneOfMany: whether C{callMany} may make a call with this argument. One that names one of
@@ -209,7 +211,7 @@ class Endpoint:
         Parse a request. Hot path.
 
         @param query: the query string, as it was sent.
-        @param headers: those that belong to what is published; C{None} where there are none.
+        @param headers: those that become parameters; C{None} where there are none.
         @return: the call's argument.
         @raise BrokerError: the request is wrong.
         """

@@ -1,5 +1,5 @@
 """
-Header fields of JSON-RPC requests that become parameters of the calls that publish.
+Header fields of JSON-RPC requests that become parameters of their calls.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from attrs import frozen
 from msgspec import DecodeError, Raw
 from msgspec.json import Decoder
 
-from ...operations import EXTENSIONS, IDEMPOTENCY_KEY, SIGNED_PARAMETERS, withTrace
+from ...errors import ParameterInvalid
+from ...operations import EXTENSIONS, IDEMPOTENCY_KEY, SEEN, SIGNED_PARAMETERS, withTrace
 from .headers import PublishHeaders
 from .rest import differentKeys, unquoted
 from .routes import encode
@@ -24,12 +25,12 @@ _extensionsDecoder = Decoder(dict[str, str] | None)
 
 def addHeaders(params: Raw, names: Sequence[str], headers: PublishHeaders) -> Raw:
     """
-    Add header fields to the parameters of a publish. They stay an object or an array. Parameters
+    Add header fields to the parameters of a call. They stay an object or an array. Parameters
     that cannot be read stay as they are: they are refused later.
 
     @param params: the JSON text.
     @param names: the names of the parameters, in their order by position.
-    @raise ParameterInvalid: they have another idempotency key.
+    @raise ParameterInvalid: they have another idempotency key, or name another event.
     """
     try:
         given = _Params(names, _paramsDecoder.decode(bytes(params) or b"{}") or {})
@@ -39,6 +40,11 @@ def addHeaders(params: Raw, names: Sequence[str], headers: PublishHeaders) -> Ra
             given = given.having(name, Raw(encode(withTrace(extensions, headers.trace))))
     except (DecodeError, RecursionError):
         return params
+    if headers.after:
+        added = Raw(encode(headers.after.decode("latin-1")))
+        if given.get(SEEN.name) not in (_NULL, _EMPTY, added):
+            raise ParameterInvalid("after: differs from the header svc-after")
+        given = given.having(SEEN.name, added)
     if headers.idempotencyKey:
         added = Raw(encode(unquoted(headers.idempotencyKey).decode("latin-1")))
         if given.get(IDEMPOTENCY_KEY.name) not in (_NULL, _EMPTY, added):

@@ -20,7 +20,7 @@ from svcbroker.broker.subscriptions._heights import WAIT
 from svcbroker.carriers.http import Following, HttpSettings, follow
 from svcbroker.carriers.http.follow import BEAT
 from svcbroker.interfaces import Identity, submit
-from svcbroker.model import CloseTopic, OpenTopic, PublishEvent
+from svcbroker.model import CloseTopic, EventId, OpenTopic, PublishEvent
 from tests.access.support import FakeAuthenticator, account, openAccess
 from tests.broker.support import FakeDirectory, makeFixture
 
@@ -76,6 +76,11 @@ class ReadingDirectory(FakeDirectory):
 
     def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[EventPage]:
         return self.subscriptions.readEvents(principal, request)
+
+    def reach(
+        self, principal: Principal, groupId: str | None, eventId: EventId, remote: str
+    ) -> Deferred[None]:
+        return self.subscriptions.reach(principal, groupId, eventId, remote)
 
 
 class FollowTestCase(SynchronousTestCase):

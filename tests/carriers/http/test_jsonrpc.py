@@ -112,7 +112,7 @@ class OperationTests(JSONRPCTestCase):
             error["message"],
             "groupId: group is unknown: eA==; "
             "by position they are topic, groupId, content, extensions, author, signature, "
-            "signedAt, idempotencyKey, expectedSequence",
+            "signedAt, idempotencyKey, expectedSequence, after",
         )
         error = self.ask(call("publish", {"topic": "t", "groupId": "x" * 1000}))["error"]
         self.assertEqual(error["message"], "groupId: group is unknown: " + "x" * 100)

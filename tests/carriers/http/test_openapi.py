@@ -83,7 +83,7 @@ class DocumentTests(SynchronousTestCase):
         post = self.document["paths"]["/b/rest/cloudevents"]["post"]
         names = [each["name"] for each in post["parameters"]]
         signed = ["author", "signature", "signedAt", "expectedSequence"]
-        self.assertEqual(names, ["topic", "groupId", "extensions", *signed])
+        self.assertEqual(names, ["topic", "groupId", "extensions", *signed, "after"])
         self.assertEqual(list(post["requestBody"]["content"]), ["application/cloudevents+json"])
 
     def test_pageMayHaveCloudEvents(self) -> None:
