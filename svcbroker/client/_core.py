@@ -172,6 +172,10 @@ class Core:
             sign = partial(self._sign, (yield from self._chain()))
         batch = PublishBatch(self._requests, publications, self._makeKey, sign)
         outcomes = yield from batch.run()
+        for outcome in reversed(outcomes):
+            if isinstance(outcome, Published):
+                self._requests.saw(outcome.eventId)
+                break
         if self._verifier is not None:
             events = [
                 Event(
@@ -300,6 +304,7 @@ class Core:
         @raise EventErased: its content was erased.
         """
         event = yield from self._read("getEvent", _events, eventId=eventId)
+        self._requests.saw(event.eventId)
         if not (yield from self._verify([event])):
             raise EventErased()
         return event
@@ -346,6 +351,7 @@ class Core:
             )
             mayBeBehind = (HeightUnknown,)
             if page.events:
+                self._requests.saw(page.events[0 if reverse else -1].eventId)
                 yield Deliver((yield from self._verify(page.events)))
             if page.atEnd and not (wait and page.events):
                 return
@@ -375,7 +381,7 @@ class Core:
         """
         fields = {**_eventFields(topic, after, tag, tombstones), **self._requests.group}
         following = Following(
-            Attempts(self._requests.brokers, timeout), fields, self._requests.headers, self._verify
+            Attempts(self._requests.brokers, timeout), fields, self._requests, self._verify
         )
         return following.run()
 

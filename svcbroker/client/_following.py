@@ -4,7 +4,7 @@ Following topics: one stream of events, over as many connections as it takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, NoReturn
 from urllib.parse import urlencode
 
@@ -16,7 +16,7 @@ from ._attempts import Attempts, isRefused, isUncertain
 from ._effects import Deliver, HttpRequest, Procedure, openStream, readStream
 from ._errors import AnswerInvalid, Unreachable
 from ._records import Event
-from ._requests import Fields
+from ._requests import Fields, Requests
 from ._sse import Message, MessageParser
 
 IDLE: Final = 45.0
@@ -35,17 +35,17 @@ class Following:
         self,
         attempts: Attempts,
         fields: Fields,
-        headers: Mapping[str, str],
+        requests: Requests,
         verify: Callable[[list[Event]], Procedure[list[Event]]],
     ) -> None:
         """
         @param fields: the parameters of the request.
-        @param headers: its headers.
+        @param requests: the client's, with its credentials and what it has seen.
         @param verify: verifies events before they are delivered.
         """
         self._attempts = attempts
         self._query = urlencode(fields)
-        self._headers = {**headers, "Accept": "text/event-stream"}
+        self._requests = requests
         self._verify = verify
         self._lastId: str | None = None
 
@@ -60,15 +60,20 @@ class Following:
                 yield from self._stream()
             except BrokerError as error:
                 # A position that a broker gave may be ahead of another broker's chain.
-                isBehind = self._lastId is not None and isinstance(error, HeightUnknown)
+                isBehind = isinstance(error, HeightUnknown)
+                if isBehind and self._lastId is None:
+                    isBehind = bool(self._requests.seen)
+                    self._requests.forgetSeen()
                 if not (isBehind or isRefused(error) or isUncertain(error)):
                     raise
                 yield from self._attempts.failed(error)
 
     def _stream(self) -> Procedure[NoReturn]:
-        headers = self._headers
+        headers = {**self._requests.headers, "Accept": "text/event-stream"}
         if self._lastId is not None:
-            headers = {**headers, "Last-Event-ID": self._lastId}
+            headers["Last-Event-ID"] = self._lastId
+        elif self._requests.seen:
+            headers["svc-after"] = self._requests.seen
         response = yield from openStream(
             HttpRequest(
                 method="GET",
@@ -104,6 +109,7 @@ class Following:
         if messages[-1].lastId is not None:
             self._lastId = messages[-1].lastId
         if events:
+            self._requests.saw(events[-1].eventId)
             yield Deliver(events)
         for message in messages:
             if message.type == "end":

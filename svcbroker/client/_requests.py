@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from .. import __version__
-from ..errors import BrokerError
+from ..errors import BrokerError, HeightUnknown, NodeBehind
 from ._answers import readAnswer, readBatch, readDocument
 from ._attempts import Attempts, Brokers, isRefused, isUncertain
 from ._effects import HttpRequest, HttpResponse, Procedure, send
@@ -24,6 +24,17 @@ REQUEST_TIMEOUT: Final = 30.0
 
 DEFAULT_GROUP: Final = "1"
 """The group of clients that name none."""
+
+_AFTER: Final = frozenset(
+    {
+        *("exist", "state", "list", "getEvent", "events"),
+        *("proof", "topicProof", "checkpoint", "consistency"),
+    }
+)
+"""The calls that change nothing and may name an event that the broker must have executed first."""
+
+_MAX_DIGITS: Final = 19
+"""The most digits of a height."""
 
 Fields = Mapping[str, str | bytes]
 """Parameters of a request, by their names."""
@@ -89,6 +100,9 @@ class Requests:
     @ivar brokers: the brokers, of which each request uses one.
     @ivar headers: the headers of every request.
     @ivar group: the fields that choose the group.
+    @ivar seen: the newest event that was seen, by its id; empty where there is none. Reads name it,
+        so that no broker answers them with what was before: another one that the client goes to,
+        or that a load balancer chooses.
     """
 
     def __init__(
@@ -111,8 +125,20 @@ class Requests:
             **credentials,
         }
         self.group: Fields = {} if group is None else {"groupId": group}
+        self.seen = ""
+        self._seenHeight = 0
         self._timeout = timeout
         self._known: dict[str, Mapping[str, Set[str]]] = {}
+
+    def saw(self, eventId: str) -> None:
+        """A broker has told of an event."""
+        height = eventId.rpartition("-")[2]
+        if height.isdecimal() and len(height) <= _MAX_DIGITS and int(height) > self._seenHeight:
+            self.seen, self._seenHeight = eventId, int(height)
+
+    def forgetSeen(self) -> None:
+        """Name no event in reads: no broker has the newest, as after a backup was put back."""
+        self.seen, self._seenHeight = "", 0
 
     def attempts(self, wait: float = 0.0) -> Attempts:
         """
@@ -167,8 +193,27 @@ class Requests:
         @param read: reads the answer, or raises a L{BrokerError}.
         @param wait: how long the broker may take in addition, in seconds.
         """
-        query = urlencode({**fields, **self.group})
-        return self.get(f"rest/{name}?{query}", read, wait=wait, alsoAfter=alsoAfter)
+
+        def get(attempts: Attempts) -> Procedure[T]:
+            given = {**fields, **self.group}
+            if self.seen and name in _AFTER:
+                given["after"] = self.seen
+            return self._get(attempts, f"rest/{name}?{urlencode(given)}", read, wait)
+
+        def attempt(attempts: Attempts) -> Procedure[T]:
+            try:
+                return (yield from get(attempts))
+            except HeightUnknown:
+                if not self.seen or HeightUnknown in alsoAfter:
+                    raise
+                self.forgetSeen()
+            return (yield from get(attempts))
+
+        try:
+            return (yield from self.repeat(attempt, wait=wait, alsoAfter=alsoAfter))
+        except (NodeBehind, HeightUnknown):
+            self.forgetSeen()
+            raise
 
     def get(
         self,
@@ -185,18 +230,23 @@ class Requests:
         @param wait: how long the broker may take in addition, in seconds.
         """
 
-        def attempt(attempts: Attempts) -> Procedure[T]:
-            response = yield from send(
-                HttpRequest(
-                    method="GET",
-                    url=f"{attempts.url}/{path}",
-                    headers=self.headers,
-                    timeout=attempts.limit(REQUEST_TIMEOUT + wait),
-                )
-            )
-            return read(response)
+        return self.repeat(
+            lambda attempts: self._get(attempts, path, read, wait), wait=wait, alsoAfter=alsoAfter
+        )
 
-        return self.repeat(attempt, wait=wait, alsoAfter=alsoAfter)
+    def _get(
+        self, attempts: Attempts, path: str, read: Callable[[HttpResponse], T], wait: float
+    ) -> Procedure[T]:
+        """Make one attempt to get what is at a path."""
+        response = yield from send(
+            HttpRequest(
+                method="GET",
+                url=f"{attempts.url}/{path}",
+                headers=self.headers,
+                timeout=attempts.limit(REQUEST_TIMEOUT + wait),
+            )
+        )
+        return read(response)
 
     def readLog(self, path: str) -> Procedure[bytes]:
         """

@@ -189,6 +189,9 @@ class Broker:
         self.topics.discard(fields["topic"])
         return True
 
+    def rest_exist(self, fields: dict[str, str]) -> bool:
+        return fields["topic"] in self.topics
+
     def rest_getEvent(self, fields: dict[str, str]) -> Any:
         found = [each for each in self.log if each.eventId == fields["eventId"]]
         if not found:

@@ -441,6 +441,51 @@ class FailOverTests(SynchronousTestCase):
         self.assertEqual([each.eventId for each in events], [e.eventId for e in network.broker.log])
         self.assertEqual(len(network.brokers[OTHER].requests), 1)
 
+    def test_readsNameTheNewestEventThatWasSeen(self) -> None:
+        """So that no broker answers with what was before. Publishes need not: the chain decides."""
+        network = Network()
+        core = network.core()
+
+        def asked(procedure: Any) -> str | None:
+            network.take(procedure)
+            given = parse_qs(urlsplit(network.broker.requests[-1].url).query)
+            return given.get("after", [None])[0]
+
+        self.assertIsNone(asked(core.exist(TOPIC)))
+        network.run(core.publish(TOPIC, "1"))
+        network.run(core.publishMany([Publication(TOPIC, "2"), Publication(TOPIC, "3")]))
+        self.assertNotIn("after", network.broker.requests[-1].body.decode())
+        third = eventIds(network)[-1]
+        self.assertEqual(asked(core.exist(TOPIC)), third)
+        network.broker.append(TOPIC, b"4", {})
+        self.assertEqual(asked(core.getEvent(eventIds(network)[0])), third)
+        self.assertEqual(asked(core.events(TOPIC)), third)
+        self.assertEqual(asked(core.exist(TOPIC)), third)
+        newest = network.broker.append(TOPIC, b"5", {}).eventId
+        network.take(core.follow(TOPIC, after="OFFSET_FIRST"), 5)
+        self.assertEqual(network.broker.requests[-1].headers["svc-after"], third)
+        self.assertEqual(asked(core.exist(TOPIC)), newest)
+
+    def test_eventOfALogThatIsGoneIsForgotten(self) -> None:
+        """A backup was put back: what was seen is not there any more."""
+        network = Network()
+        core = network.core({"timeout": 5.0})
+        network.run(core.publish(TOPIC, "1"))
+        network.broker.refusal = HeightUnknown()
+        self.assertRaises(HeightUnknown, network.run, core.exist(TOPIC))
+        before, after = network.broker.requests[-2:]
+        self.assertIn("after=", before.url)
+        self.assertNotIn("after=", after.url)
+        network.broker.refusal = None
+        network.run(core.publish(TOPIC, "2"))
+        network.broker.append(TOPIC, b"3", {})
+        network.run(core.getEvent(eventIds(network)[-1]))
+        network.broker.refusal = NodeBehind()
+        self.assertRaises(NodeBehind, network.run, core.exist(TOPIC))
+        network.broker.refusal = None
+        network.run(core.exist(TOPIC))
+        self.assertNotIn("after=", network.broker.requests[-1].url)
+
     def test_nodeThatIsBehindIsLeft(self) -> None:
         """Another one may have the block."""
         network = Network(URL, OTHER)
