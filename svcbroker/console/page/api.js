@@ -6,6 +6,9 @@ const BASE = new URL("..", import.meta.url);
 export const NOT_AUTHENTICATED = 101015;
 export const NOT_AUTHORIZED = 101016;
 
+/** The codes of errors after which the same call may succeed: overloaded, no ledger, behind others. */
+export const TRANSIENT = new Set([200101, 200214, 200216]);
+
 /** A call that the broker has refused, or that has not reached it. */
 export class CallError extends Error {
   /**
@@ -48,15 +51,46 @@ async function send(url, options) {
   return answer;
 }
 
+// Calls that may name an event which the node must have executed first. Behind a load balancer, the
+// next node may not have what this page has shown.
+const AFTER = new Set(["exist", "state", "list", "getEvent", "events", "proof", "topicProof", "checkpoint", "consistency"]
+  .map((name) => `rest/${name}`));
+const HEIGHT_UNKNOWN = 100304;
+const DEFAULT_GROUP = "1";
+
+// The newest event that was seen, by group.
+const seen = new Map();
+
+const heightOf = (eventId) => Number(eventId.slice(eventId.lastIndexOf("-") + 1));
+
+/** The broker has told of an event. */
+export function saw(groupId, eventId) {
+  const group = groupId || DEFAULT_GROUP;
+  if (!seen.has(group) || heightOf(eventId) > heightOf(seen.get(group))) seen.set(group, eventId);
+}
+
 /** A call that changes nothing; of admin queries the data alone. */
 export async function ask(path, parameters, signal) {
-  const answer = await send(urlOf(path, parameters), { signal });
+  const group = parameters?.groupId || DEFAULT_GROUP;
+  const after = AFTER.has(path) ? seen.get(group) : undefined;
+  let answer;
+  try {
+    answer = await send(urlOf(path, { ...parameters, after }), { signal });
+  } catch (error) {
+    if (after === undefined || error.code !== HEIGHT_UNKNOWN) throw error;
+    // The log was put back from a backup, or there is no such event.
+    seen.delete(group);
+    answer = await send(urlOf(path, parameters), { signal });
+  }
+  if (path === "rest/events") for (const { eventId } of answer.events) saw(group, eventId);
   return path.startsWith("admin/") ? answer.data : answer;
 }
 
 /** A call that changes something. Its parameters are in the body: no proxy logs them. */
-export function act(path, parameters) {
-  return send(urlOf(path), { method: "POST", body: urlOf(path, parameters).searchParams });
+export async function act(path, parameters) {
+  const answer = await send(urlOf(path), { method: "POST", body: urlOf(path, parameters).searchParams });
+  if (answer?.eventId) saw(parameters.groupId, answer.eventId);
+  return answer;
 }
 
 /** An operator call; the data of its answer. */

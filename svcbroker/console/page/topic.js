@@ -1,7 +1,7 @@
 // A topic, or all topics of a pattern: its events by time or id, the newest as they come, and publishing.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { act, ask, urlOf } from "./api.js";
+import { act, ask, saw, TRANSIENT, urlOf } from "./api.js";
 import { Content, Erased, FORMATS } from "./content.js";
 import { announce, Badge, ErrorText, linkTo, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
@@ -121,11 +121,15 @@ function Live({ topic, groupId, format, isAlone }) {
     stream.addEventListener("open", () => setConnected(true));
     stream.addEventListener("event", ({ data }) => {
       const event = JSON.parse(data);
+      saw(groupId, event.eventId);
       setEvents((before) => [event, ...before].slice(0, MOST_LIVE));
       setCount((before) => before + 1);
     });
     stream.addEventListener("end", ({ data }) => {
-      setError(JSON.parse(data));
+      const told = JSON.parse(data);
+      // Otherwise the browser connects again by itself: the broker may take it then.
+      if (TRANSIENT.has(told.code)) return;
+      setError(told);
       setOn(false);
     });
     stream.addEventListener("error", () => {

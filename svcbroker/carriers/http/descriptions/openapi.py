@@ -50,11 +50,16 @@ _REFUSALS = {
         },
     ),
     "403": ("The account may not do this, or the page of the browser must not.", {}),
+    "503": (
+        "This node of a network does not have a block yet that the call names; or the broker is "
+        "overloaded. Another node may answer.",
+        _RETRY_AFTER,
+    ),
 }
 ABOUT: Final = """\
 Topics, publishing and reading of events over REST and JSON-RPC 2.0, and queries for operators.
-Every answer of REST, of the queries and of JSON-RPC has HTTP status 200, but for 401 and 403. Of
-REST and the queries, an object of code and message with a code other than 0 is a failure.
+Every answer of REST, of the queries and of JSON-RPC has HTTP status 200, but for 401, 403 and 503.
+Of REST and the queries, an object of code and message with a code other than 0 is a failure.
 
 A broker without accounts needs no credentials, and ignores them.\
 """
