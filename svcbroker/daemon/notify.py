@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping
+from textwrap import shorten
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -122,7 +123,7 @@ class ServiceManager:
     def _setStatus(self, text: str) -> None:
         if text != self._status:
             self._status = text
-            self._tell(f"STATUS={' '.join(text.split())[:_MAX_STATUS]}")
+            self._tell(f"STATUS={shorten(text, _MAX_STATUS, placeholder=' ...')}")
 
     def _tell(self, *lines: str) -> None:
         if self._send is not None and len(self._waiting) < _MAX_WAITING:

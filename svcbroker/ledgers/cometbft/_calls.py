@@ -24,6 +24,7 @@ from ...proofs.cometbft import (
     Wire,
     makeDecoder,
 )
+from ._enginelog import shortened
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ MAX_BATCH: Final = 10
 MAX_PAGE: Final = 100
 """The most validators in one answer."""
 
-_MAX_WORDS: Final = 300
+_MAX_WORDS: Final = 1000
 
 
 class Reason(Enum):
@@ -70,7 +71,7 @@ class EngineError(Exception):
 
     def __init__(self, reason: Reason, words: str) -> None:
         self.reason = reason
-        self.words = words[:_MAX_WORDS]
+        self.words = shortened(words, _MAX_WORDS)
         super().__init__(f"{reason.value}: {self.words}")
 
     @property

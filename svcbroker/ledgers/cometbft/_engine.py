@@ -15,7 +15,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger, LogLevel
 
 from ...net.processes import IProcessReactor, ProcessEnd, ProcessLimits, Supervisor
-from ._enginelog import LineSplitter, LogLine, readLine
+from ._enginelog import LineSplitter, LogLine, readLine, shortened
 from .abci import removeSocket
 
 CONNECTIONS: Final = 4
@@ -31,15 +31,20 @@ BROKEN_ENDS: Final = 3
 SETTLED: Final = 5.0
 """Seconds of life after which an engine that had ended so often is trusted again."""
 
-MAX_REASON: Final = 300
-"""Characters of the engine's error that are repeated in a reason."""
+MAX_REASON: Final = 1000
+"""Characters of the engine's error that are repeated in a reason, in whole words."""
 
 _FAILURES: Final = ("ERROR:", "panic:")
+_FULL: Final = "no space left on device"
 _ADVICE: Final = (
     (
         "is higher than core",
         "the engine has lost blocks that the broker has: put its data back, or move the group's "
         "ledger.sqlite away, and the node fetches both again",
+    ),
+    (
+        _FULL,
+        "free some space on the disk of the engine's home; the engine goes on then",
     ),
     (
         "panic:",
@@ -116,6 +121,7 @@ class Engine:
         self._startedAt = 0.0
         self._error = ""
         self._errorAt = -1.0
+        self._errorRank = 0
         self._watch: IDelayedCall | None = None
         self._output = LineSplitter()
         self._errors = LineSplitter()
@@ -261,7 +267,14 @@ class Engine:
             self._restart("it has given up consensus")
 
     def _noteError(self, text: str) -> None:
-        """Keep the engine's first error since its start, or the one that it has ended with."""
-        isFirst = self._errorAt != self._startedAt
-        if isFirst or (text.startswith(_FAILURES) and not self._error.startswith(_FAILURES)):
-            self._error, self._errorAt = text[:MAX_REASON], self._startedAt
+        """
+        Keep the engine's first error since its start, or the one that it has ended with; a full disk
+        before all others, which follow from it.
+        """
+        if _FULL in text:
+            text, rank = f"the disk is full: {text}", 2
+        else:
+            rank = int(text.startswith(_FAILURES))
+        if self._errorAt != self._startedAt or rank > self._errorRank:
+            self._error = shortened(text, MAX_REASON)
+            self._errorAt, self._errorRank = self._startedAt, rank

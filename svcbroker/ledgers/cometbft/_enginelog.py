@@ -63,6 +63,17 @@ def readLine(text: str, *, isError: bool) -> LogLine:
     )
 
 
+def shortened(text: str, most: int) -> str:
+    """
+    The first words of a text, with an ellipsis where it has more than so many characters.
+    """
+    if len(text) <= most:
+        return text
+    words, _, _ = text[: most + 1].rpartition(" ")
+    # A single word that is so long is cut all the same.
+    return f"{words if len(words) > most // 2 else text[:most]} ..."
+
+
 class LineSplitter:
     """
     Cuts what comes into lines of bounded length.

@@ -185,6 +185,30 @@ class LifeTests(EngineTestCase):
         self.reactor.advance(-3600)
         self.assertEqual(self.engine.failure, "")
 
+    def test_fullDiskIsNamed(self) -> None:
+        """A full disk is said as that, whatever else the engine says before or after."""
+        full = (
+            "panic: write /engine/data/blockstore.db/000001.log: no space left on device",
+            'E[2026-11-20|16:30:09.3] CONSENSUS FAILURE!!! module=consensus err="write cs.wal: no '
+            'space left on device"',
+        )
+        for line in full:
+            self.engine.start()
+            self.process.child.outReceived(b"ERROR: failed to stop\n" + line.encode() + b"\n")
+            self.process.child.outReceived(b"panic: the database is closed\n")
+            self.process.end(status=1)
+            self.assertIn("(the disk is full: ", self.engine.reason)
+            self.assertIn("no space left on device", self.engine.reason)
+            self.successResultOf(self.engine.stop())
+
+    def test_longErrorEndsWithWord(self) -> None:
+        """An error that is too long for a reason is cut between two words."""
+        self.engine.start()
+        error = f"ERROR: {'database ' * 200}"
+        self.process.child.errReceived(error.encode() + b"\n")
+        self.process.end(status=1)
+        self.assertIn("database database ...); next start", self.engine.reason)
+
     def test_longLifeResetsDelay(self) -> None:
         """After a long life an end counts as the first."""
         self.engine.start()

@@ -157,9 +157,12 @@ class BroadcastTests(RpcCase):
         self.assertIs(self.errorOf(self.rpc.broadcast(self.TX)).reason, Reason.KNOWN)
 
     def test_errorTextIsTruncated(self) -> None:
-        """An engine's words are cut."""
+        """An engine's words are cut, between two of them."""
         self.engine.refuse("broadcast_tx_sync", "x" * 5000)
-        self.assertLess(len(str(self.errorOf(self.rpc.broadcast(self.TX)))), 400)
+        self.assertLess(len(str(self.errorOf(self.rpc.broadcast(self.TX)))), 1100)
+        self.engine.refuse("broadcast_tx_sync", "database " * 500)
+        error = self.errorOf(self.rpc.broadcast(self.TX))
+        self.assertEqual({*error.words.split()}, {"database", "..."})
 
     def test_largeAnswerIsRefused(self) -> None:
         """An answer to a transaction is short."""
