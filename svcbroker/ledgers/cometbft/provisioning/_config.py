@@ -82,7 +82,7 @@ class Tuning:
     @ivar propose: seconds that an engine waits for a proposal.
     @ivar vote: seconds that an engine waits for more prevotes, and for more precommits, once it
         has those of two thirds without a decision. A round whose proposer is absent costs the
-        others C{propose} and C{vote}.
+        others C{propose} and C{vote}, and each further round of the block as much more.
     @ivar flush: seconds that messages to a peer may wait to be sent together.
     @ivar gossip: seconds between checks of what a peer lacks.
     @ivar rate: the most bytes a second to and from a peer.
@@ -93,8 +93,8 @@ class Tuning:
     """
 
     commit: float = 0.02
-    propose: float = 0.3
-    vote: float = 0.05
+    propose: float = 0.06
+    vote: float = 0.01
     flush: float = 0.001
     gossip: float = 0.002
     rate: int = 64 * 1024 * 1024
@@ -223,11 +223,11 @@ def encodeConfig(config: EngineConfig) -> bytes:
     }
     consensus: dict[str, object] = {
         "timeout_propose": _span(tuning.propose),
-        "timeout_propose_delta": _span(tuning.propose / 4),
+        "timeout_propose_delta": _span(tuning.propose),
         "timeout_prevote": _span(tuning.vote),
-        "timeout_prevote_delta": _span(tuning.vote / 2),
+        "timeout_prevote_delta": _span(tuning.vote),
         "timeout_precommit": _span(tuning.vote),
-        "timeout_precommit_delta": _span(tuning.vote / 2),
+        "timeout_precommit_delta": _span(tuning.vote),
         "timeout_commit": _span(tuning.commit),
         "create_empty_blocks": tuning.emptyBlocks,
         "create_empty_blocks_interval": "0s",
