@@ -95,6 +95,11 @@ class TransactionMaker:
         # Random bytes, and from where on they are unused.
         self._salts, self._unused = b"", 0
 
+    @property
+    def nonce(self) -> int:
+        """The nonce of the last transaction."""
+        return self._nonce
+
     def resume(self, highest: int) -> None:
         """
         Go on after the nonces that the chain has seen.

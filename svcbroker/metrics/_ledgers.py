@@ -197,6 +197,12 @@ class LedgerMetrics:
             values(lambda each: each.viewChanges),
         )
         yield gauge(
+            "svcbroker_ledger_age_seconds",
+            "How long ago this node had, for all it knows, what the network has decided.",
+            _GROUP,
+            values(lambda each: each.age),
+        )
+        yield gauge(
             "svcbroker_copy_behind_blocks",
             "How many blocks a copy is behind what the original had when it last answered.",
             _GROUP,

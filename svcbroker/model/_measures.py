@@ -24,6 +24,8 @@ class LedgerMeasures:
         stable storage, in seconds.
     @ivar behind: how many blocks a copy is behind what the original had when it last answered.
     @ivar silence: how long ago the original of a copy has last answered, in seconds.
+    @ivar age: how long ago the ledger had, for all it knows, what the network has decided, in
+        seconds.
     @ivar sync: how long storing and syncing a block took, in seconds.
 
     The ledger goes on adding to the histograms.
@@ -37,6 +39,7 @@ class LedgerMeasures:
     viewChanges: int | None = None
     behind: int | None = None
     silence: float | None = None
+    age: float | None = None
     latency: Histogram | None = None
     sync: Histogram | None = None
 

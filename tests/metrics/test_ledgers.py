@@ -82,6 +82,7 @@ class LedgerMetricsTests(SynchronousTestCase):
             oldest=1.5,
             replicas=4,
             behind=7,
+            age=0.5,
             latency=Histogram([1]),
         )
         alsoProvides(self.ledger, IMeasuredLedger)
@@ -90,6 +91,7 @@ class LedgerMetricsTests(SynchronousTestCase):
         self.assertEqual(samples["svcbroker_ledger_waiting_bytes", "1"], 300)
         self.assertEqual(samples["svcbroker_ledger_oldest_waiting_seconds", "1"], 1.5)
         self.assertEqual(samples["svcbroker_ledger_replicas", "1"], 4)
+        self.assertEqual(samples["svcbroker_ledger_age_seconds", "1"], 0.5)
         self.assertEqual(samples["svcbroker_copy_behind_blocks", "1"], 7)
         self.assertEqual(samples["svcbroker_ledger_latency_seconds_count", "1"], 0)
         self.assertNotIn(("svcbroker_ledger_replicas_running", "1"), samples)

@@ -127,7 +127,8 @@ def nodeRecords(
     """
     known = dict(_connected(picture, names))
     voted = _voters(picture)
-    isRecent = now * 10**9 - picture.time <= (LOST if _missing(picture, wanted) else RECENT)
+    # A clock that is behind makes no vote recent.
+    isRecent = abs(now * 10**9 - picture.time) <= (LOST if _missing(picture, wanted) else RECENT)
     places = {key: index for index, key in enumerate(order)}
     validators = sorted(
         picture.validators, key=lambda each: places.get(each.pubKey.value, len(places))
@@ -257,8 +258,7 @@ def healthOf(
             isReady=False,
             reason=f"the engine is catching up: it is at height {picture.height}{of}",
         )
-    power: dict[bytes, int] = {each.pubKey.value: each.power for each in picture.validators}
-    total = sum(power.values())
+    power, total = _powers(picture)
     # A minority of the power cannot make a node unready. An unknown peer counts as one validator.
     claimed = sum(power.get(each.nodeId, total // max(1, len(power))) for each in ahead)
     if 3 * claimed > total or 0 < len(ahead) == len(picture.network.peers):
@@ -267,6 +267,18 @@ def healthOf(
             reason=f"the engine is behind: it is at height {picture.height}, and its peers are "
             f"at {min(each.height for each in ahead)}",
         )
+    lack = lackOfQuorum(picture, records, wanted)
+    return Health(isReady=not lack, reason=lack)
+
+
+def lackOfQuorum(
+    picture: Picture, records: Sequence[NodeRecord], wanted: Collection[str] | None = None
+) -> str:
+    """
+    Why a transaction that is submitted to this engine cannot be decided; empty if it can. For the
+    parameters see L{healthOf}.
+    """
+    power, total = _powers(picture)
     active = sum(power[each.nodeId] for each in records if each.isActive and each.nodeId in power)
     # A peer that matches no validator may still be one.
     unknown = sum(each.nodeType is NodeType.OBSERVER for each in records)
@@ -277,12 +289,14 @@ def healthOf(
     possible = active + sum(silent[len(silent) - min(reached, len(silent)) :])
     if 3 * possible <= 2 * total:
         count = sum(each.isActive and each.nodeId in power for each in records)
-        return Health(
-            isReady=False,
-            reason=f"{count} of {len(power)} validators are active, and more than two thirds must "
-            "agree",
-        )
-    return Health(isReady=True)
+        return f"{count} of {len(power)} validators are active, and more than two thirds must agree"
+    return ""
+
+
+def _powers(picture: Picture) -> tuple[dict[bytes, int], int]:
+    """The power of each validator by its key, and of all."""
+    power: dict[bytes, int] = {each.pubKey.value: each.power for each in picture.validators}
+    return power, sum(power.values())
 
 
 def _ahead(picture: Picture, records: Sequence[NodeRecord]) -> Sequence[NodeRecord]:

@@ -32,6 +32,9 @@ from .abci import messages
 
 APP_VERSION = 1
 
+TIMED_BLOCKS = 3
+"""Blocks in a row, decided now, after which the last one's time is that of the network."""
+
 QUIET = 2.0
 """Seconds after the last block from which an empty block precedes the next one, for its time."""
 
@@ -102,6 +105,8 @@ class ChainApplication:
         self._seconds = seconds
         self._now = now
         self._lastBlock = 0.0
+        self._decided = 0
+        self._timeAt: tuple[int, float] | None = None
         self.sync = Histogram(SYNC_BOUNDS)
         self._power = POWER
         self._interval = snapshots
@@ -176,6 +181,22 @@ class ChainApplication:
         return 0 if self.machine is None else self.machine.head.height
 
     @property
+    def time(self) -> int:
+        """
+        The time in milliseconds since the epoch: that of the network, by its latest blocks, and
+        this machine's before they are known.
+        """
+        if self._timeAt is None:
+            return int(self._now() * 1000)
+        timestamp, at = self._timeAt
+        return timestamp + max(0, int((self._seconds() - at) * 1000))
+
+    @property
+    def knowsTime(self) -> bool:
+        """Whether L{time} is that of the network."""
+        return self._timeAt is not None
+
+    @property
     def genesis(self) -> Genesis:
         """The genesis of the chain, which has begun."""
         return Genesis.decode(self._running[0].genesis)
@@ -190,7 +211,7 @@ class ChainApplication:
 
     def info(self, request: messages.InfoRequest) -> messages.InfoResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
-        self.isDeciding = False
+        self.isDeciding, self._decided = False, 0
         height = self.height
         return messages.InfoResponse(
             data="svcbroker",
@@ -226,7 +247,7 @@ class ChainApplication:
         try:
             machine.check(
                 request.tx,
-                int(self._now() * 1000),
+                self.time,
                 isRecheck=request.type is messages.CheckTxType.RECHECK,
             )
         except Refused as refusal:
@@ -326,9 +347,21 @@ class ChainApplication:
         machine.apply(candidate)
         if candidate.transactions:
             self._hash = candidate.header.hash
-        self._lastBlock = self._seconds()
+        self._noteTime(candidate.header.timestamp)
         self._committed(candidate)
         return messages.CommitResponse(retainHeight=self._retained(candidate.header.height))
+
+    def _noteTime(self, timestamp: int) -> None:
+        """
+        Note the time of a block that is committed now.
+
+        It is that of the votes for the block before, and those may be old after a start or a
+        pause.
+        """
+        before, self._lastBlock = self._lastBlock, self._seconds()
+        self._decided = self._decided + 1 if self.isDeciding else 0
+        if self._decided >= TIMED_BLOCKS:
+            self._timeAt = (timestamp, before)
 
     async def listSnapshots(
         self, request: messages.ListSnapshotsRequest

@@ -268,8 +268,8 @@ class Engine:
 
     def _noteError(self, text: str) -> None:
         """
-        Keep the engine's first error since its start, or the one that it has ended with; a full disk
-        before all others, which follow from it.
+        Keep the engine's first error since its start, or the one that it has ended with; a full
+        disk before all others, which follow from it.
         """
         if _FULL in text:
             text, rank = f"the disk is full: {text}", 2

@@ -18,6 +18,8 @@ _MODULE: Final = re.compile(r" module=(\S+)")
 _LEVELS: Final = {"D": "debug", "I": "info", "E": "error"}
 # These modules log errors whenever a peer disconnects.
 _PEERS: Final = frozenset({"p2p", "blocksync"})
+# What an engine says of each broker that looks whether it is there.
+_PROBED: Final = re.compile('Inbound Peer rejected .*err="auth failure: secret conn failed: EOF"')
 # How the last line of a crash begins.
 _ALARMS: Final = ("ERROR:", "panic:")
 _FATAL: Final = "CONSENSUS FAILURE!!!"
@@ -55,8 +57,12 @@ def readLine(text: str, *, isError: bool) -> LogLine:
     module = _MODULE.search(gap + values)
     level = _LEVELS[found[1]]
     name = "" if module is None else module[1]
+    if level == "error" and name in _PEERS:
+        level = "warn"
+    elif _PROBED.match(said):
+        level = "debug"
     return LogLine(
-        level="warn" if level == "error" and name in _PEERS else level,
+        level=level,
         text=said,
         module=name,
         isFatal=level == "error" and message.startswith(_FATAL),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -185,17 +186,21 @@ def readGenesis(home: Path) -> Genesis:
         raise LayoutError(f"{path} is not the genesis of a network: {error}") from error
 
 
-def readPeers(home: Path) -> frozenset[str] | None:
+def readPeers(home: Path) -> Mapping[str, tuple[str, int]] | None:
     """
-    Read the ids of the nodes that an engine keeps connections to.
+    Read the ids of the nodes that an engine keeps connections to, with host and port of each.
 
     @param home: its home directory.
     @return: C{None} where the configuration cannot be read, or does not list them.
     """
+    found = {}
     try:
         text = readFile(home / CONFIG).decode("utf-8")
         peers: str = tomllib.loads(text)["p2p"]["persistent_peers"]
-        found = frozenset(each.strip().partition("@")[0] for each in peers.split(",") if each)
+        for each in filter(None, peers.split(",")):
+            node, _, place = each.strip().partition("@")
+            host, _, port = place.rpartition(":")
+            found[node] = (host.strip("[]"), int(port))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return found or None

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
@@ -15,6 +16,7 @@ from zope.interface import implementer
 
 from ...archive import Certificates
 from ...chain import (
+    NONCE_WINDOW,
     Candidate,
     ChainState,
     Header,
@@ -38,20 +40,21 @@ from ...net.deferreds import asDeferred
 from ...storage import StorageError
 from .._stored import StoredLedger
 from .._views import TransactionMaker, blockOf, eventIdsOf, receiptsOf
-from ._admin import Picture, healthOf, nodeCount, nodeRecords, takePicture
+from ._admin import nodeCount, nodeRecords
 from ._application import ApplicationFailed, ChainApplication
 from ._batch import BatchMaker, Identity
 from ._calls import Broadcast, EngineError, Reason
 from ._certifier import Certifier
 from ._engine import CONNECTIONS
 from ._identity import IdentityFiles, IdentityMissing
-from ._machine import checkChange
+from ._machine import MAX_AHEAD, checkChange
 from ._outbox import Outbox
 from ._parts import EngineParts
 from ._replay import ReplayProgress
 from ._reporting import BlockReporter
 from ._restoring import RestoreFailed
 from ._settings import CometSettings
+from ._watch import NetworkWatch
 from .abci import AbciFactory
 
 T = TypeVar("T")
@@ -61,7 +64,7 @@ START_TIMEOUT = 60.0
 
 STOP_TIMEOUT = 5.0
 """Seconds that accepted transactions may take to become final after the ledger stops."""
-STALL_TIMEOUT = 15.0
+STALL_TIMEOUT = 5.0
 """Seconds that a transaction may wait before the ledger reports that it makes no progress."""
 FIRST_RECOVERY = 1.0
 LAST_RECOVERY = 30.0
@@ -122,6 +125,7 @@ class CometLedger(StoredLedger):
         )
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
         self._reporter = BlockReporter(self._application, context.reactor, self._tell, self._failed)
+        self._watch = NetworkWatch(self._parts, context.reactor, context.now)
         self._replay = ReplayProgress(context.reactor.seconds, self._parts.signedHeight)
         self._maker: TransactionMaker | None = None
         self._identity: Identity | None = None
@@ -188,6 +192,7 @@ class CometLedger(StoredLedger):
         self._openReads(genesis, state, application.store)
         self._certifier.begin(genesis, application.store)
         self._reporter.begin()
+        self._watch.start()
         self._identify(state)
         self._erasing.wake()
         beginning, self._beginning = self._beginning, []
@@ -263,6 +268,8 @@ class CometLedger(StoredLedger):
         if outcome.erased:
             self._erasing.wake()
         self._replay.committed(header.height, self._application.isDeciding)
+        if self._application.isDeciding:
+            self._watch.decided()
         self._reporter.committed(header, candidate.transactions, outcome.receipts, outcome.earlier)
         if header.nextValidators != header.validators and not self._isStopping:
             self._identify(self._state)
@@ -315,7 +322,7 @@ class CometLedger(StoredLedger):
     ) -> Submission:
         if self._isStopping:
             return Submission.refused(count, LedgerUnavailable("the ledger is stopping"))
-        reason = self._reason or self._parts.engine.failure
+        reason = self._reason or self._parts.engine.failure or self._watch.refusal
         if reason or self._maker is None:
             return Submission.refused(count, LedgerUnavailable(reason))
         machine = self._application.machine
@@ -356,6 +363,7 @@ class CometLedger(StoredLedger):
 
     async def _close(self) -> None:
         self._endRecovery()
+        self._watch.stop()
         self._reporter.stop()
         self._outbox.close("the ledger stopped before this was final")
         await self._parts.engine.stop()
@@ -383,7 +391,7 @@ class CometLedger(StoredLedger):
         return await self._read(lambda: self._reader.getStatistics(count))
 
     def measure(self) -> LedgerMeasures:
-        return self._outbox.measure(self._application.sync)
+        return evolve(self._outbox.measure(self._application.sync), age=self._watch.age)
 
     @asDeferred
     async def listNodes(
@@ -395,13 +403,9 @@ class CometLedger(StoredLedger):
 
     @asDeferred
     async def _nodes(self) -> Sequence[NodeRecord]:
-        picture = await takePicture(self._parts.rpc)
+        picture, parts = await self._watch.picture(), self._parts
         order = (await self.getNodes()).keys
-        return self._records(picture, order)
-
-    def _records(self, picture: Picture, order: Sequence[bytes] = ()) -> Sequence[NodeRecord]:
-        parts = self._parts
-        return nodeRecords(picture, self._context.now(), parts.names(), order, parts.wanted())
+        return nodeRecords(picture, self._context.now(), parts.names(), order, parts.peers())
 
     async def _asked(self, answer: Deferred[T]) -> T:
         try:
@@ -415,15 +419,15 @@ class CometLedger(StoredLedger):
         if reason:
             return Health(isReady=False, reason=reason)
         try:
-            picture = await takePicture(self._parts.rpc)
+            health = await self._watch.health()
         except (EngineError, CancelledError) as error:
             # It answers after it has replayed the blocks that the application lacks.
             height = self._application.height
             reason = f"the engine does not answer: {error}; the last block here is {height}"
             return Health(isReady=False, reason=self._replay.reason or reason)
-        if not picture.status.syncInfo.catchingUp:
+        if health.isReady:
             self._replay.end()
-        return healthOf(picture, self._records(picture), self._parts.wanted())
+        return health
 
     def _reasonNotReady(self) -> str:
         if self._isStopped:
@@ -434,10 +438,41 @@ class CometLedger(StoredLedger):
         reason = self._error or self._reason or engine.failure or engine.reason
         if reason:
             return reason
+        reason = self._clockFault()
         oldest = self._outbox.oldest
-        if oldest is not None and self._context.reactor.seconds() - oldest > STALL_TIMEOUT:
-            return f"transactions have waited for more than {STALL_TIMEOUT:g} seconds"
+        if reason or oldest is None:
+            return reason
+        if self._context.reactor.seconds() - oldest > STALL_TIMEOUT:
+            reason = f"transactions have waited for more than {STALL_TIMEOUT:g} seconds"
+            return reason + self._clockDoubt()
         return ""
+
+    def _clockFault(self) -> str:
+        """Why the network refuses this broker's transactions, where it is for a clock."""
+        maker, machine = self._maker, self._application.machine
+        if maker is None or machine is None:
+            return ""
+        ahead = maker.nonce - self._application.time * 1000
+        near = machine.state.account(maker.sender).highest + NONCE_WINDOW
+        if ahead <= MAX_AHEAD or maker.nonce <= near:
+            return ""
+        return (
+            f"this machine's clock was {ahead / 86_400_000_000:.1f} days ahead of the network's "
+            "time when the broker started, so the network refuses what it publishes: set the "
+            "clock, and restart the broker"
+        )
+
+    def _clockDoubt(self) -> str:
+        """What else may be said of the clock while the network's time is not known."""
+        if self._application.knowsTime or self._application.machine is None:
+            return ""
+        age = self._context.now() - self._application.machine.head.timestamp / 1000
+        if age * 1_000_000 <= MAX_AHEAD:
+            return ""
+        return (
+            f"; by this machine's clock the last block is {age / 86400:.1f} days old: is the "
+            "clock right?"
+        )
 
     def _checkOpen(self) -> None:
         if self._isStopped:

@@ -4,15 +4,20 @@ The parts of the ledger that touch the network and other processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
 
 from ...interfaces import LedgerContext
+from ...net.deferreds import asDeferred
 from ._admin import namesOf
 from ._engine import CONNECTIONS, Engine
 from ._home import LayoutError, readGenesis, readPeers, readSignedHeight
@@ -20,8 +25,11 @@ from ._rpc import EngineRpc, connectEngine
 from ._settings import CometSettings
 from .abci import AbciFactory, listenUnix
 
+DIALS: Final = 8
+"""How often an engine dials each of its peers after its start."""
 
-class EngineSupervisor(Protocol):
+
+class EngineSupervisor(typing.Protocol):
     """
     A supervisor of the engine: L{Engine<svcbroker.ledgers.cometbft._engine.Engine>} or
     L{ForeignEngine}.
@@ -81,6 +89,62 @@ class ForeignEngine:
         self._connections = count
 
 
+def startCommand(engine: Path, home: Path) -> Sequence[str]:
+    """
+    The command that starts an engine.
+
+    An engine waits up to three seconds, at random, before it dials a persistent peer, and seconds
+    more after a dial that failed, or that met one of the peer's own. So each is listed several
+    times, and the first of its dials counts.
+    """
+    command = [str(engine), "start", "--home", str(home)]
+    peers = readPeers(home) or {}
+    if peers:
+        places = [
+            f"{node}@[{host}]:{port}" if ":" in host else f"{node}@{host}:{port}"
+            for node, (host, port) in peers.items()
+        ]
+        command += ["--p2p.persistent_peers", ",".join(places * DIALS)]
+    return command
+
+
+class _Knock(Protocol):
+    """
+    Waits for the first bytes of a handshake, which an engine sends to everybody who connects, and
+    hangs up.
+    """
+
+    def __init__(self) -> None:
+        self.heard: Deferred[None] = Deferred(lambda heard: self._hangUp())
+
+    def _hangUp(self) -> None:
+        if self.transport is not None:
+            self.transport.loseConnection()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Something has come."""
+        self._hangUp()
+        if not self.heard.called:
+            self.heard.callback(None)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Nothing more comes."""
+        if not self.heard.called:
+            self.heard.errback(reason)
+
+
+@asDeferred
+async def knock(place: IStreamClientEndpoint) -> None:
+    """
+    Connect to an engine as its peers do, and wait for its first bytes. An operating system may
+    accept connections for an engine that is stopped.
+    """
+    factory = Factory.forProtocol(_Knock)
+    factory.noisy = False
+    connection: Any = await place.connect(factory)
+    await connection.heard
+
+
 @define
 class EngineParts:
     """
@@ -96,9 +160,10 @@ class EngineParts:
     engine: EngineSupervisor
     _home: Path
     _listen: Callable[[AbciFactory], IListeningPort]
+    _knock: Callable[[str, int], Deferred[None]]
     _port: IListeningPort | None = field(default=None, init=False)
     _names: Mapping[str, bytes] | None = field(default=None, init=False)
-    _wanted: frozenset[str] | None = field(default=None, init=False)
+    _peers: Mapping[str, tuple[str, int]] | None = field(default=None, init=False)
     _isRead: bool = field(default=False, init=False)
 
     @classmethod
@@ -111,7 +176,7 @@ class EngineParts:
         engine: EngineSupervisor = ForeignEngine(socket)
         if settings.engine is not None:
             engine = Engine(
-                [str(settings.engine), "start", "--home", str(settings.home)],
+                startCommand(settings.engine, settings.home),
                 reactor=reactor,
                 entropy=lambda: int.from_bytes(context.entropy(4), "big") / 2**32,
                 sockets=[settings.rpc] if isinstance(settings.rpc, Path) else [],
@@ -122,6 +187,7 @@ class EngineParts:
             engine=engine,
             home=settings.home,
             listen=lambda factory: listenUnix(reactor, socket, factory),
+            knock=lambda host, port: knock(HostnameEndpoint(reactor, host, port)),
         )
 
     def listen(self, factory: AbciFactory) -> None:
@@ -148,11 +214,19 @@ class EngineParts:
                 self._names = {}
         return self._names
 
-    def wanted(self) -> frozenset[str] | None:
+    def peers(self) -> Collection[str] | None:
         """The ids of the engine's persistent peers; C{None} if unknown."""
         if not self._isRead:
-            self._isRead, self._wanted = True, readPeers(self._home)
-        return self._wanted
+            self._isRead, self._peers = True, readPeers(self._home)
+        return self._peers
+
+    def probe(self, node: str) -> Deferred[None]:
+        """
+        Ask one of the L{peers} for a sign of life. Fires when it has sent something.
+        """
+        assert self._peers is not None
+        host, port = self._peers[node]
+        return self._knock(host, port)
 
     def signedHeight(self) -> int:
         """The last height that the engine's validator has signed; 0 if it is unknown."""

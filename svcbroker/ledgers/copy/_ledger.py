@@ -422,7 +422,12 @@ class CopyLedger(StoredLedger):
     def measure(self) -> LedgerMeasures:
         silence = self._context.reactor.seconds() - self._answered
         return LedgerMeasures(
-            waiting=0, waitingBytes=0, oldest=0.0, behind=self.progress.behind, silence=silence
+            waiting=0,
+            waitingBytes=0,
+            oldest=0.0,
+            behind=self.progress.behind,
+            silence=silence,
+            age=silence,
         )
 
     def listNodes(

@@ -59,11 +59,13 @@ class FakeConsensus:
     @ivar blocks: what it has decided.
     @ivar hashes: what the application said of each.
     @ivar start: what it said before them.
+    @ivar later: milliseconds that have passed without a block.
     """
 
     blocks: list[messages.FinalizeBlockRequest] = field(factory=list)
     hashes: list[bytes] = field(factory=list)
     start: bytes = b""
+    later: int = 0
     genesis: messages.InitChainRequest = field(factory=initChain)
 
     def decide(self, *txs: bytes, proposer: bytes = KEYS[0]) -> messages.FinalizeBlockRequest:
@@ -72,7 +74,7 @@ class FakeConsensus:
         block = messages.FinalizeBlockRequest(
             txs=txs,
             height=height,
-            time=(START + height) * NANOSECONDS + 5,
+            time=(START + height + self.later) * NANOSECONDS + 5,
             proposerAddress=addressOf(proposer),
         )
         self.blocks.append(block)

@@ -40,6 +40,10 @@ class OutputTests(EngineTestCase):
         child.outReceived(b"I[2026-11-20|16:30:09.277] executed block     module=state heig")
         self.assertEqual(self.said(), [])
         child.outReceived(b"ht=3\nE[2026-11-20|16:30:09.3] dialing failed   module=p2p err=no\n")
+        child.outReceived(
+            b"I[2026-11-20|16:30:09.3] Inbound Peer rejected                        module=p2p "
+            b'err="auth failure: secret conn failed: EOF" numPeers=3\n'
+        )
         child.outReceived(b"D[2026-11-20|16:30:09.3] tick\r\n\nplain\n")
         child.outReceived(b"ERROR: failed to start node\n")
         child.errReceived(b"panic: oh\n")
@@ -48,6 +52,11 @@ class OutputTests(EngineTestCase):
             [
                 ("info", "executed block module=state height=3"),
                 ("warn", "dialing failed module=p2p err=no"),
+                (
+                    "debug",
+                    'Inbound Peer rejected module=p2p err="auth failure: secret conn failed: EOF" '
+                    "numPeers=3",
+                ),
                 ("debug", "tick"),
                 ("info", "plain"),
                 ("error", "ERROR: failed to start node"),

@@ -18,6 +18,7 @@ from svcbroker.errors import LedgerUnavailable, Overloaded, TransactionTimeout
 from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
+from svcbroker.ledgers.cometbft._application import TIMED_BLOCKS
 from svcbroker.ledgers.cometbft._batch import BatchMaker
 from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.ledgers.cometbft._identity import ATTESTATION_NAME, attest, encodeAttestation
@@ -26,8 +27,9 @@ from svcbroker.ledgers.cometbft._ledger import (
     START_TIMEOUT,
     STOP_TIMEOUT,
 )
-from svcbroker.ledgers.cometbft._outbox import RETRY
+from svcbroker.ledgers.cometbft._outbox import RESEND, RETRY
 from svcbroker.ledgers.cometbft._parts import EngineParts
+from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.model import (
     Authorship,
     EraseEvents,
@@ -88,6 +90,7 @@ class LedgerTestCase(SynchronousTestCase):
             engine=node,
             home=self.root,
             listen=node.listen,
+            knock=lambda host, port: Deferred(),
         )
         return CometLedger(context, CometSettings(**values), parts)
 
@@ -345,7 +348,47 @@ class WriteTests(LedgerTestCase):
         self.clock.advance(STALL_TIMEOUT - 1)
         self.assertIn("does not answer", self.reason())
         self.clock.advance(2)
-        self.assertIn("have waited for more than 15 seconds", self.reason())
+        self.assertIn("have waited for more than 5 seconds", self.reason())
+
+    def restartLater(self, seconds: float) -> None:
+        """The broker starts again, by its clock so much later."""
+        self.successResultOf(self.ledger.stop())
+        self.clock.advance(seconds)
+        self.ledger = self.make()
+        self.successResultOf(self.ledger.start())
+        self.node.connect()
+
+    def test_clockAheadIsNamed(self) -> None:
+        """Once blocks tell the time, a broker says that its clock is ahead, and refuses at once."""
+        self.restartLater(3 * 86400)
+        answer = self.publish()
+        self.clock.advance(STALL_TIMEOUT + 1)
+        self.assertIn("have waited", self.reason())
+        self.assertIn("the last block is 3.0 days old: is the clock right?", self.reason())
+        # Others publish, and do not propose what this broker does.
+        self.node.pool.clear()
+        node: Any = self.node
+        for _ in range(TIMED_BLOCKS):
+            node._ask(messages.ProcessProposalRequest(time=START * 10**6))
+            node.consensus.run(node)
+        self.assertIn("clock was 3.0 days ahead of the network's time", self.reason())
+        error = self.failureResultOf(self.publish(), LedgerUnavailable).value
+        self.assertIn("set the clock", str(error))
+        self.assertNoResult(answer)
+        self.clock.advance(RESEND)
+        error = self.failureResultOf(answer, LedgerUnavailable).value
+        self.assertIn("set the clock of this broker's machine, and restart", str(error))
+
+    def test_pauseIsNoClockFault(self) -> None:
+        """A network that has paused for days tells an old time at first."""
+        self.restartLater(3 * 86400)
+        for _ in range(3 * TIMED_BLOCKS):
+            answer = self.publish()
+            self.node.decide()
+            self.node.consensus.later = 3 * 86400 * 1000
+            self.node.decide()
+            self.done(answer)
+            self.assertIn("does not answer", self.reason())
 
     def test_restartedEngineGetsBatchesAgain(self) -> None:
         """What an engine lost is handed in when it is there again, and is executed once."""

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
-from twisted.internet.defer import gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import submit
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity
@@ -71,6 +72,47 @@ class FaultTests(NetworkTestCase):
         await load.end()
         await load.check(self)
 
+    async def test_silenceIsNoticed(self) -> None:
+        """
+        Suspended engines keep their connections, and nothing is published. The others say that
+        they are alone, and refuse publishes; a broker says so of its own engine, too.
+        """
+        network = await self.begin(4)
+        await until(partial(self.hasHeardAll, network))
+        alive, silent = network.nodes[:2], network.nodes[2:]
+        for node in silent:
+            node.signal(signal.SIGSTOP)
+            self.addCleanup(node.signal, signal.SIGCONT)
+        for node in alive:
+            await until(partial(self.isTold, node, "alone since .* UTC: 2 of 4 validators"))
+            self.assertIn("alone since", await self.failureOf(publish(node, b"refused")))
+        for node in silent:
+            await until(partial(self.isTold, node, "does not answer"))
+            await until(partial(self.isRefused, node))
+            self.assertIn("has not answered", await self.failureOf(publish(node, b"refused")))
+        for node in silent:
+            node.signal(signal.SIGCONT)
+        for node in network.nodes:
+            await until(partial(self.isReady, node))
+
+    async def hasHeardAll(self, network: Network) -> bool:
+        """Whether each node has heard from its peers by itself."""
+        return all(len(node.ledger._watch._heard) == 3 for node in network.nodes)
+
+    def isRefused(self, node: Node) -> bool:
+        """Whether a node refuses publishes."""
+        return bool(node.ledger._watch.refusal)
+
+    async def isReady(self, node: Node) -> bool:
+        """Whether a node is ready."""
+        return (await node.ledger.getHealth()).isReady
+
+    async def failureOf(self, answer: Deferred[Any]) -> str:
+        """Why a publish was refused."""
+        with self.assertRaises(LedgerUnavailable) as caught:
+            await answer
+        return str(caught.exception)
+
     async def test_powerCutLosesNothing(self) -> None:
         """All engines are killed at once under load, as in a power cut, and go on."""
         network = await self.begin(4)
@@ -100,6 +142,12 @@ class FaultTests(NetworkTestCase):
             await until(partial(self.isTold, node, "2 of 4 validators are active"))
             records = (await node.ledger.listNodes(0, 10)).items
             self.assertEqual(sum(record.isActive for record in records), 2)
+            await until(partial(self.isTold, node, "alone since .* UTC: 2 of 4 validators"))
+            refused = await self.failureOf(publish(node, b"refused"))
+            self.assertIn("alone since", refused)
+        for node in alive:
+            # As if it had not been noticed yet.
+            node.ledger._watch.decided()
         waiting = {b"waiting %d" % number: node for number, node in enumerate(network.nodes)}
         answers = {content: publish(node, content) for content, node in waiting.items()}
         late = publish(alive[0], b"late")

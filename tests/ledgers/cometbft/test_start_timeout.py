@@ -58,6 +58,7 @@ class StartTimeoutTests(SynchronousTestCase):
             engine=ForeignEngine(self.directory / "socket"),
             home=self.directory,
             listen=lambda factory: cast(Any, Port()),
+            knock=lambda host, port: Deferred(),
         )
         self.ledger = CometLedger(context, CometSettings(home=self.directory), parts)
         self.started = self.ledger.start()

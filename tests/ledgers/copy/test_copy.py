@@ -60,7 +60,7 @@ class FollowingTests(CopyTestCase):
         self.assertEqual(behind, [3, 2, 1, 0])
         self.clock.advance(30)
         measures = self.copy.measure()
-        self.assertEqual((measures.behind, measures.silence), (0, 30))
+        self.assertEqual((measures.behind, measures.silence, measures.age), (0, 30, 30))
         self.assertEqual(self.reason(), "")
 
     def test_unreachableOriginalIsAskedAgain(self) -> None:
