@@ -4,6 +4,7 @@ Faults in networks of real engines.
 
 from __future__ import annotations
 
+import re
 import signal
 from base64 import b64decode
 from collections.abc import Callable
@@ -84,10 +85,10 @@ class FaultTests(NetworkTestCase):
             node.signal(signal.SIGSTOP)
             self.addCleanup(node.signal, signal.SIGCONT)
         for node in alive:
-            await until(partial(self.isTold, node, "alone since .* UTC: 2 of 4 validators"))
+            await until(partial(self.says, node, "alone since .* UTC: 2 of 4 validators"))
             self.assertIn("alone since", await self.failureOf(publish(node, b"refused")))
         for node in silent:
-            await until(partial(self.isTold, node, "does not answer"))
+            await until(partial(self.says, node, "does not answer"))
             await until(partial(self.isRefused, node))
             self.assertIn("has not answered", await self.failureOf(publish(node, b"refused")))
         for node in silent:
@@ -102,6 +103,10 @@ class FaultTests(NetworkTestCase):
     def isRefused(self, node: Node) -> bool:
         """Whether a node refuses publishes."""
         return bool(node.ledger._watch.refusal)
+
+    async def says(self, node: Node, reason: str) -> bool:
+        """Whether a node gives this reason, which others may precede."""
+        return bool(re.search(reason, (await node.ledger.getHealth()).reason))
 
     async def isReady(self, node: Node) -> bool:
         """Whether a node is ready."""
@@ -142,7 +147,7 @@ class FaultTests(NetworkTestCase):
             await until(partial(self.isTold, node, "2 of 4 validators are active"))
             records = (await node.ledger.listNodes(0, 10)).items
             self.assertEqual(sum(record.isActive for record in records), 2)
-            await until(partial(self.isTold, node, "alone since .* UTC: 2 of 4 validators"))
+            await until(partial(self.says, node, "alone since .* UTC: 2 of 4 validators"))
             refused = await self.failureOf(publish(node, b"refused"))
             self.assertIn("alone since", refused)
         for node in alive:
@@ -249,6 +254,10 @@ class ApplicationTests(NetworkTestCase):
         heights = [block.height for block in observer.blocks]
         self.assertEqual(heights, list(range(height + 1, await node.height() + 1)))
         await until(partial(self.isReady, node))
+
+    async def says(self, node: Node, reason: str) -> bool:
+        """Whether a node gives this reason, which others may precede."""
+        return bool(re.search(reason, (await node.ledger.getHealth()).reason))
 
     async def isReady(self, node: Node) -> bool:
         """Whether a ledger is ready."""
