@@ -286,6 +286,7 @@ class FaceTests(SynchronousTestCase):
             "formatOf",
             "isEngineCertificate",
             "readCheckpoint",
+            "readFields",
             "readGenesis",
             "readStatement",
             "storedCertificate",

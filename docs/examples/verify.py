@@ -46,6 +46,14 @@ def once(pairs):
     return dict(pairs)
 
 
+def parse(data):
+    """A document, bare or in the response of JSON-RPC."""
+    document = json.loads(data.decode("utf-8"), object_pairs_hook=once)
+    if isinstance(document, dict) and "jsonrpc" in document:
+        return document.get("result")
+    return document
+
+
 def number(value, bits=64):
     need(type(value) is int and 0 <= value < 1 << bits, "a number is not one")
     return value.to_bytes(bits // 8, "big")
@@ -499,7 +507,7 @@ def verifyTopic(proof, trusted):
 
 def verify(data, trusted):
     """Check a proof from what is trusted; the proof, if it holds."""
-    proof = json.loads(data.decode("utf-8"), object_pairs_hook=once)
+    proof = parse(data)
     need(isinstance(proof, dict), "an object is missing")
     if proof.get("format") == "svcbroker/topic-proof/1":
         return verifyTopic(proof, trusted)

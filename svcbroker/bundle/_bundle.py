@@ -17,7 +17,7 @@ from attrs import field, frozen
 from cryptography.x509 import Certificate
 
 from ..chain import Malformed
-from ..proofs import ProofInvalid, WitnessedEvent, verifyWitnessed
+from ..proofs import ProofInvalid, WitnessedEvent, readFields, verifyWitnessed
 from ..tlog import LogProof, Policy
 from ._archive import decodeArchive, encodeArchive
 from ._readme import ErasureNote, makeReadme
@@ -88,6 +88,10 @@ class Bundle:
         policy = files.pop(POLICY, None)
         if policy is None:
             raise Malformed(f"the bundle has no {POLICY}")
+        try:
+            policy.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Malformed(f"{POLICY} is not UTF-8") from None
         erasures = _readErasures(files.pop(ERASURES, None))
         proofs, timestamps = {}, {}
         for name, content in files.items():
@@ -136,8 +140,8 @@ def _readErasures(data: bytes | None) -> Mapping[str, ErasureNote]:
     if data is None:
         return {}
     try:
-        return msgspec.json.decode(data, type=dict[str, ErasureNote])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return readFields(dict[str, ErasureNote], data, "what was said of erased events")
+    except ProofInvalid as error:
         raise Malformed(f"{ERASURES}: {error}") from None
 
 

@@ -109,7 +109,10 @@ def command(
     bundle = evolve(bundle, erasures=_erasuresOf(client, gone))
     if tsa is not None and trusted is not None:
         bundle = evolve(bundle, timestamps=_stamped(proofs.values(), tsa, trusted))
-    data = bundle.encode()
+    try:
+        data = bundle.encode()
+    except ValueError as error:
+        raise CommandError(f"{error}: make several bundles") from None
     if output is None:
         console.output.buffer.write(data)
     else:

@@ -51,7 +51,14 @@ from ._format import (
     TopicProof,
 )
 from ._hex import contentFields
-from ._reading import MAX_PROOF_SIZE, ProofInvalid, formatOf, readCheckpoint, readGenesis
+from ._reading import (
+    MAX_PROOF_SIZE,
+    ProofInvalid,
+    formatOf,
+    readCheckpoint,
+    readFields,
+    readGenesis,
+)
 from ._topics import ProvedTopic, verifyComplete, verifyTopic
 from ._verify import ProvedEvent, ProvedGrowth, verifyConsistency, verifyProof
 from ._witnessed import WitnessedEvent, verifyWitnessed
@@ -97,6 +104,7 @@ __all__ = [
     "formatOf",
     "isEngineCertificate",
     "readCheckpoint",
+    "readFields",
     "readGenesis",
     "readStatement",
     "storedCertificate",

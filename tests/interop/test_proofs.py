@@ -71,6 +71,26 @@ def judgedChanges() -> Iterator[tuple[Case, bool]]:
             yield (what, text, made.genesis.chain.hex()), isGood
 
 
+def written() -> Iterator[tuple[Case, bool]]:
+    """Proofs that are written in other ways, and whether that is still a proof."""
+    [(_, proof, chain), *_] = cases("events")
+    index = b'"index": %d' % json.loads(proof)["index"]
+    for isGood, text in (
+        (True, b'{"jsonrpc": "2.0", "id": 1, "result": %b}' % proof),
+        (True, b" \r\t" + proof + b" "),
+        (False, b'{"jsonrpc": "2.0", "id": 1, "error": %b}' % proof.replace(b"event", b"other")),
+        (False, b'{"jsonrpc": "2.0", "id": 1, "result": null}'),
+        (False, b'{"jsonrpc": "2.0", "id": 1}'),
+        (False, b'{"result": %b}' % proof),
+        (False, proof.replace(index, index + b".0")),
+        (False, proof.replace(index, index + b"e0")),
+        (False, proof.replace(index, index + b"E+0")),
+        (False, proof.replace(index, index + b", " + index)),
+        (False, proof.replace(index, index + b', "ind\\u0065x": 9')),
+    ):
+        yield (text.decode(), text, chain), isGood
+
+
 class JudgeTestCase(SynchronousTestCase):
     """
     Compares what an example says of proofs with what is known of them.
@@ -96,6 +116,18 @@ class JudgeTestCase(SynchronousTestCase):
         changes = [*judgedChanges()]
         self.allAreAccepted([case for case, isGood in changes if isGood])
         self.allAreRefused([case for case, isGood in changes if not isGood])
+
+    def checkWritten(self) -> None:
+        """The example takes a response of JSON-RPC, and no number or member in two ways."""
+        texts = [*written()]
+        self.allAreAccepted([case for case, isGood in texts if isGood])
+        self.allAreRefused([case for case, isGood in texts if not isGood])
+        for (_, proof, chain), isGood in texts:
+            if isGood:
+                verifyProof(proof, chain=bytes.fromhex(chain))
+            else:
+                with self.assertRaises(ProofInvalid):
+                    verifyProof(proof, chain=bytes.fromhex(chain))
 
     def checkScript(self, *command: str) -> None:
         """As a script the example says what came of it."""
@@ -190,6 +222,10 @@ class NodeTests(JudgeTestCase):
         """It takes and refuses the same changes of members as the package."""
         self.checkChanges()
 
+    def test_oneWayOfReading(self) -> None:
+        """It takes a response of JSON-RPC, and nothing that can be read in two ways."""
+        self.checkWritten()
+
     def test_scriptJudgesProofs(self) -> None:
         """As a script it says what came of it."""
         self.checkScript(self.node, str(EXAMPLES / "verify.mjs"))
@@ -242,6 +278,10 @@ class GoTests(JudgeTestCase):
         for text in (b"\\ud83d", b"\\ude00", b"\\ud83dx\\ude00", b"\\ude00\\ud83d", b"\\ud83d\\n"):
             changed = proof.replace(b'"plain"', b'"%b"' % text)
             self.assertIn("surrogate", self.judge([("", changed, chain)])[0])
+
+    def test_oneWayOfReading(self) -> None:
+        """It takes a response of JSON-RPC, and nothing that can be read in two ways."""
+        self.checkWritten()
 
     def test_scriptJudgesProofs(self) -> None:
         """As a program it says what came of it."""

@@ -67,7 +67,31 @@ func parse(data []byte) any {
 	need(decoder.Decode(&value) == nil, "no JSON")
 	_, err := decoder.Token()
 	need(err == io.EOF, "more after the proof")
+	once(json.NewDecoder(bytes.NewReader(data)))
+	if response, isObject := value.(object); isObject {
+		if _, isResponse := response["jsonrpc"]; isResponse {
+			return response["result"]
+		}
+	}
 	return value
+}
+
+// Of two members with one name Go takes the last.
+func once(decoder *json.Decoder) {
+	token, _ := decoder.Token()
+	isObject := token == json.Delim('{')
+	if !isObject && token != json.Delim('[') {
+		return
+	}
+	for names := map[any]bool{}; decoder.More(); {
+		if isObject {
+			name, _ := decoder.Token()
+			need(!names[name], "a member is there twice")
+			names[name] = true
+		}
+		once(decoder)
+	}
+	_, _ = decoder.Token()
 }
 
 // An object has these members, perhaps those, and no others.

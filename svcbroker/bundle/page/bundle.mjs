@@ -1,12 +1,18 @@
 // The page of a bundle: verifies the proofs that are in it, and other bundles.
 
-import { H, join, need, toHex } from "./verify.mjs";
-import { parsePolicy, verifyLogProof } from "./verify-log.mjs";
+import { H, join, need, parse, toHex } from "./verify.mjs";
+import { decode, parsePolicy, verifyLogProof } from "./verify-log.mjs";
 
+const FORMAT = "svcbroker/bundle/1";
 const MANIFEST = "manifest.json";
 const POLICY = "policy.txt";
 const PROOFS = "proofs/";
+const PROOF_SUFFIX = ".tlog-proof";
+const STAMPS = "timestamps/";
 const ERASURES = "erasures.json"; // what the broker has said of erased events
+const OTHERS = [POLICY, ERASURES, "README.txt", "verify.html"];
+const MAX_SIZE = 256 * 1024 * 1024;
+const MAX_FILES = 65535;
 const TIME = [0, 0, 33, 0]; // 1 January 1980
 
 function fromBase64(value) {
@@ -42,7 +48,7 @@ async function encodeArchive(files) {
   const names = Object.keys(files).sort();
   const hashes = {};
   for (const name of names) hashes[name] = toHex(await H(files[name]));
-  const manifest = `${JSON.stringify({ files: hashes, format: "svcbroker/bundle/1" }, null, 1)}\n`;
+  const manifest = `${JSON.stringify({ files: hashes, format: FORMAT }, null, 1)}\n`;
   const all = { ...files, [MANIFEST]: join(manifest) };
   const local = [];
   const central = [];
@@ -63,6 +69,7 @@ async function encodeArchive(files) {
 }
 
 async function decodeArchive(bytes) {
+  need(bytes.length <= MAX_SIZE, "the archive is too large");
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const files = {};
   let at = 0;
@@ -74,7 +81,11 @@ async function decodeArchive(bytes) {
     files[name] = bytes.slice(start, start + size);
     at = start + size;
   }
+  const manifest = new TextDecoder().decode(files[MANIFEST] ?? new Uint8Array());
+  const format = /"format": "(svcbroker\/bundle\/[0-9]{1,4})"\n}\n$/.exec(manifest)?.[1];
+  need(!format || format === FORMAT, `this page does not read ${format}: use that of a newer svcbroker`);
   delete files[MANIFEST];
+  need(Object.keys(files).length < MAX_FILES, "the archive has too many files");
   const again = await encodeArchive(files);
   need(again.length === bytes.length && again.every((each, place) => each === bytes[place]),
     "a byte of the archive is not what was written");
@@ -83,12 +94,35 @@ async function decodeArchive(bytes) {
 
 // Verification
 
+// What the broker has said of erased events, by their ids.
+function readErasures(bytes) {
+  const said = parse(bytes);
+  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const isNote = (note) => isObject(note) && Object.keys(note).length === 4
+    && Number.isSafeInteger(note.timestamp)
+    && [note.account, note.reason, note.transHash].every(
+      (each) => typeof each === "string" && !/\p{Surrogate}/u.test(each));
+  need(isObject(said) && Object.values(said).every(isNote), `${ERASURES} is not one`);
+  return said;
+}
+
+// A bundle has what it has to have, and nothing else.
+function checkFiles(files) {
+  for (const name of Object.keys(files)) {
+    const isProof = name.startsWith(PROOFS) && name.endsWith(PROOF_SUFFIX);
+    need(isProof || name.startsWith(STAMPS) || OTHERS.includes(name),
+      `the file ${name.slice(0, 80)} is not known`);
+  }
+  need(Object.hasOwn(files, POLICY), "the archive has no policy");
+  decode(files[POLICY]);
+}
+
 async function verifyFiles(files, policyText) {
   const policy = await parsePolicy(policyText);
-  const said = Object.hasOwn(files, ERASURES) ? JSON.parse(new TextDecoder().decode(files[ERASURES])) : {};
+  const said = Object.hasOwn(files, ERASURES) ? readErasures(files[ERASURES]) : {};
   const results = [];
   for (const name of Object.keys(files).filter((each) => each.startsWith(PROOFS)).sort()) {
-    const id = name.slice(PROOFS.length).replace(/\.tlog-proof$/, "");
+    const id = name.slice(PROOFS.length, -PROOF_SUFFIX.length);
     try {
       const result = await verifyLogProof(files[name], policy);
       need(result.event.eventId === id, "the proof is of another event");
@@ -104,8 +138,8 @@ async function verifyFiles(files, policyText) {
 
 async function verifyBundle(bytes, policyText) {
   const files = await decodeArchive(bytes);
-  need(Object.hasOwn(files, POLICY), "the archive has no policy");
-  const results = await verifyFiles(files, policyText ?? new TextDecoder().decode(files[POLICY]));
+  checkFiles(files);
+  const results = await verifyFiles(files, policyText ?? decode(files[POLICY]));
   const bad = results.find((each) => each.error);
   need(!bad, `${bad?.id}: ${bad?.error}`);
   return results;
@@ -243,7 +277,7 @@ function startPage() {
   const policy = document.getElementById("policy");
   const said = document.getElementById("origin");
   const verifyThese = () => {
-    const stamped = Object.keys(files).some((each) => each.startsWith("timestamps/"));
+    const stamped = Object.keys(files).some((each) => each.startsWith(STAMPS));
     document.getElementById("stamps").hidden = !stamped;
     return trying(() => verifyFiles(files, policy.value));
   };
@@ -261,6 +295,7 @@ function startPage() {
   document.getElementById("file").addEventListener("change", async (event) => {
     try {
       files = await decodeArchive(new Uint8Array(await event.target.files[0].arrayBuffer()));
+      checkFiles(files);
     } catch (error) {
       show(`NOT PROVED: ${error.message}`, false);
       return;

@@ -5,11 +5,13 @@
 //
 // POLICY is whom you trust: a file with the keys of logs and witnesses, and the quorum.
 
-import { H, headerHash, isSigned, join, need, rootOf, toHex, unhex, verify } from "./verify.mjs";
+import { H, headerHash, isSigned, join, need, parse, rootOf, toHex, unhex, verify } from "./verify.mjs";
 
 const LOG_KEY = 1;
 const WITNESS_KEY = 4;
 const MAX_SIGNATURES = 64;
+const MAX_NOTE = 64 * 1024;
+const MAX_LINES = 1000;
 
 function unbase64(value) {
   need(/^[A-Za-z0-9+/]*={0,2}$/.test(value), "no base64");
@@ -24,13 +26,13 @@ function decimal(value) {
 }
 
 // A text of UTF-8, of which every byte counts.
-function decode(bytes) {
+export function decode(bytes) {
   return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
 }
 
 // Keys: NAME+ID+BASE64
 async function parseKey(value) {
-  const match = /^([^\s+\p{Cc}]+)\+([0-9a-f]{8})\+(.+)$/u.exec(value);
+  const match = /^([^\s+\p{C}\p{Z}]+)\+([0-9a-f]{8})\+(.+)$/u.exec(value);
   need(match, "a key is not NAME+ID+BASE64");
   const [, name, id, encoded] = match;
   const data = unbase64(encoded);
@@ -59,6 +61,8 @@ export async function parsePolicy(source) {
     need(name !== "none" && !isDefined(name), "a name is taken");
     return name;
   };
+  need(source.split("\n").length <= MAX_LINES, "the policy has too many lines");
+  need(!/[\x00-\x08\x0b-\x1f\x7f]/.test(source), "the policy has control characters");
   for (const line of source.split("\n")) {
     const [word, ...rest] = line.split(/[ \t]+/).filter(Boolean);
     if (word === undefined || word.startsWith("#")) continue;
@@ -100,6 +104,7 @@ function isQuorum(policy, seen) {
 
 // Checkpoints: c2sp.org/signed-note, tlog-checkpoint and tlog-cosignature
 async function verifyCheckpoint(note, policy) {
+  need(join(note).length <= MAX_NOTE, "the note is too long");
   const at = note.lastIndexOf("\n\n");
   need(at >= 0 && note.endsWith("\n") && !/[\x00-\x09\x0b-\x1f]/.test(note), "no signed note");
   const text = note.slice(0, at + 1);
@@ -155,7 +160,7 @@ export async function verifyLogProof(data, policy, report = () => {}) {
   need(extra?.startsWith("extra ") && index?.startsWith("index "), "a line is missing");
   const checkpoint = await verifyCheckpoint(source.slice(at + 2), policy);
   const proof = unbase64(extra.slice(6));
-  const { block, genesis } = JSON.parse(decode(proof));
+  const { block, genesis } = parse(proof);
   const hash = await headerHash(block.header, unhex(genesis.chain, 32));
   const { height } = block.header;
   need(decimal(index.slice(6)) === height, "the proof is of another block");

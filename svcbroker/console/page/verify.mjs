@@ -376,8 +376,39 @@ async function verifyEvent(proof, trusted, report) {
   return proof;
 }
 
-function parse(data) {
-  return JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data));
+// JSON.parse takes 1.0 and 1e0 for 1, and the last of two members with one name. Other readers do not.
+function checkSource(source) {
+  const NUMBER = /[-+.0-9eE]+/y;
+  const COLON = /[ \t\r\n]*:/y;
+  const open = [];
+  for (let at = 0; at < source.length; at += 1) {
+    const each = source[at];
+    if (each === "{") open.push(new Set());
+    else if (each === "}") open.pop();
+    else if (each === '"') {
+      const start = at;
+      for (at += 1; source[at] !== '"'; at += 1) if (source[at] === "\\") at += 1;
+      COLON.lastIndex = at + 1;
+      if (!COLON.test(source)) continue;
+      const name = JSON.parse(source.slice(start, at + 1));
+      need(!open.at(-1).has(name), "a member is there twice");
+      open.at(-1).add(name);
+    } else if (/[-0-9]/.test(each)) {
+      NUMBER.lastIndex = at;
+      const [digits] = NUMBER.exec(source);
+      need(/^-?[0-9]+$/.test(digits), "a number is not one");
+      at += digits.length - 1;
+    }
+  }
+}
+
+// A document of a proof's kind: bare, as REST answers it, or in the response of JSON-RPC.
+export function parse(data) {
+  const source = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data);
+  const value = JSON.parse(source);
+  checkSource(source);
+  const isResponse = value !== null && typeof value === "object" && Object.hasOwn(value, "jsonrpc");
+  return isResponse ? value.result : value;
 }
 
 /**
