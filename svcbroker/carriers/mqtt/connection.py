@@ -25,7 +25,7 @@ from .context import Context
 from .decoder import Decoder
 from .delivery import Delivery
 from .fields import Properties
-from .handshake import Handshake, checkGroup, logIn, negotiate, outOfPlace
+from .handshake import UNBOUNDED, Handshake, checkGroup, logIn, negotiate, outOfPlace
 from .output import IWire, Output
 from .packets import (
     MQTT_5,
@@ -91,6 +91,8 @@ class Connection:
         self._decoder = Decoder(context.settings.maximumPacketSize)
         self._partial = context.broker.budgets.input.count(ownerKey("", remote))
         self._version = MQTT_311
+        # The most bytes of a packet that the client accepts.
+        self._largest = UNBOUNDED
         self._backlog: deque[Arrival] = deque()
         self._isWaiting = False
         self._isInputEnded = False
@@ -236,7 +238,13 @@ class Connection:
 
     def _connect(self, packet: Connect) -> None:
         self._version = packet.version
-        self._waitFor(self._logIn(packet, negotiate(packet, self._context)))
+        self._largest = packet.properties.maximumPacketSize or UNBOUNDED
+        handshake = negotiate(packet, self._context)
+        connack = Connack(False, ReasonCode.SUCCESS, handshake.properties)
+        if len(encode(connack, packet.version)) > self._largest:
+            text = "the packet size that the client accepts is too small for CONNACK"
+            raise MqttError(ReasonCode.PACKET_TOO_LARGE, text)
+        self._waitFor(self._logIn(packet, handshake))
 
     async def _logIn(self, packet: Connect, handshake: Handshake) -> None:
         ended = partial(self._close, ReasonCode.NOT_AUTHORIZED, "the log-in has ended")
@@ -464,7 +472,9 @@ class Connection:
         elif self._decoder.version == MQTT_5:
             # [MQTT5-3.2.2-6] [MQTT5-3.2.2-7]
             self._version = MQTT_5
-            self._send(Connack(False, reason, Properties(reasonString=text)))
+            explained = Connack(False, reason, Properties(reasonString=text))
+            fits = len(encode(explained, MQTT_5)) <= self._largest
+            self._send(explained if fits else Connack(False, reason))
         elif reason in RETURN_CODES and self._decoder.version:
             # [MQTT-3.1.2-2] [MQTT-3.1.3-8] [MQTT-3.2.2-4] [MQTT-3.2.2-5]
             self._send(Connack(False, RETURN_CODES[reason]))
@@ -495,4 +505,7 @@ class Connection:
         self._receiving = self._subscriber = self._delivery = None
 
     def _send(self, packet: Packet) -> None:
-        self._output.send(encode(packet, self._version))
+        encoded = encode(packet, self._version)
+        # [MQTT5-3.1.2-24] [MQTT5-3.1.2-25]
+        if len(encoded) <= self._largest:
+            self._output.send(encoded)

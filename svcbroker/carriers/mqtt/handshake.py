@@ -35,7 +35,7 @@ _SEPARATOR: Final = "/"
 PLAIN: Final = ("svc-plain", "1")
 """The user property of CONNECT with which a client declines C{svc-eventId}."""
 _MAX_HEADER: Final = 5
-_UNBOUNDED: Final = MAX_VARIABLE_BYTE_INTEGER + _MAX_HEADER
+UNBOUNDED: Final = MAX_VARIABLE_BYTE_INTEGER + _MAX_HEADER
 MAX_CLIENT_ID: Final = 1024
 """The longest client identifier in characters; the specifications ask for 23 at least."""
 
@@ -141,7 +141,7 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
         sessionExpiry=expiry,
         keepAlive=keepAlive,
         window=min(properties.receiveMaximum or MAX_U16, settings.sendMaximum),
-        maximumPacketSize=properties.maximumPacketSize or _UNBOUNDED,
+        maximumPacketSize=properties.maximumPacketSize or UNBOUNDED,
         topicAliasMaximum=min(properties.topicAliasMaximum or 0, settings.topicAliasMaximum),
         hasProblemInformation=properties.requestProblemInformation != 0,
         version=packet.version,

@@ -28,6 +28,14 @@ class Connect5Tests(common.ConnectTests):
 
     version = V5
 
+    def test_connackIsNotLargerThanAccepted(self) -> None:
+        """[MQTT5-3.1.2-24] A client that accepts too small packets for CONNACK gets none."""
+        for size in (1, 2, 4):
+            client = self.open()
+            asked = [("maximumPacketSize", size)]
+            client.send(connect(V5, self.id_(), properties_=asked))
+            self.assertRaises(Closed, client.receive)
+
     def test_assignedClientIdIsTold(self) -> None:
         """[MQTT5-3.2.2-16] The name that a client was given is told, and is its own."""
         first, second = self.open(), self.open()
