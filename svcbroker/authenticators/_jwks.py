@@ -11,12 +11,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from attrs import frozen
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from jwt import PyJWK, PyJWTError
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from .. import files
+from ..chain import isUsableKey
 from ..interfaces import InvalidDescription
 from ..net.addresses import isLoopback
 from ..net.agent import HttpError
@@ -136,6 +138,8 @@ def _readKey(key: Mapping[str, Any], algorithm: str) -> Any:
         raise ValueError(f"{what} is malformed") from None
     if getattr(made, "key_size", 0) < _MIN_RSA_BITS and key["kty"] == "RSA":
         raise ValueError(f"{what} has fewer than {_MIN_RSA_BITS} bits")
+    if isinstance(made, Ed25519PublicKey) and not isUsableKey(made.public_bytes_raw()):
+        raise ValueError(f"{what} is not a usable Ed25519 key")
     return made
 
 

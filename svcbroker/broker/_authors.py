@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..access import Principal
-from ..chain import authorsStatement, verifySignature
+from ..chain import authorsStatement, isUsableKey, verifySignature
 from ..errors import (
     AuthorRefused,
     ParameterInvalid,
@@ -30,7 +30,7 @@ def authorSetOf(
 
     @param known: the topic, if it was opened before.
     @return: C{None} where there is no parameter for them.
-    @raise ParameterInvalid: there are admins and no authors.
+    @raise ParameterInvalid: there are admins and no authors, or a key of a new topic is not usable.
     @raise AuthorRefused: the topic has others.
     """
     if authors is None:
@@ -38,11 +38,30 @@ def authorSetOf(
             raise ParameterInvalid("admins: there are no authors")
         return None
     wanted = AuthorSet(authors=tuple(authors), admins=tuple(admins or ()))
-    if known is not None:
+    if known is None:
+        _checkKeys(wanted)
+    else:
         current = known.authors
         if current is None or (current.authors, current.admins) != (wanted.authors, wanted.admins):
             raise AuthorRefused("topic exists and has other authors")
     return wanted
+
+
+def _checkKeys(wanted: AuthorSet, current: AuthorSet | None = None) -> None:
+    """
+    Check the keys of a set of authors that a topic does not have yet.
+
+    @param current: the topic's authors, whose keys are not checked.
+    @raise ParameterInvalid: nobody can sign with one of them, or everybody can.
+    """
+    known = () if current is None else (*current.authors, *current.admins)
+    for name, keys in (("authors", wanted.authors), ("admins", wanted.admins)):
+        for key in keys:
+            if key not in known and not isUsableKey(key):
+                raise ParameterInvalid(
+                    f"{name}: {key.hex()} is not a usable Ed25519 key: not canonical, of low "
+                    "order, or no point of the curve"
+                )
 
 
 def _isDone(known: Topic | None, following: AuthorSet, admin: bytes) -> bool:
@@ -64,6 +83,7 @@ def _isDone(known: Topic | None, following: AuthorSet, admin: bytes) -> bool:
         raise AuthorRefused("this key may not change the authors of the topic")
     if following.generation != current.generation + 1:
         raise ParameterInvalid(f"generation: the next one is {current.generation + 1}")
+    _checkKeys(following, current)
     return False
 
 

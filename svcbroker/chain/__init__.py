@@ -74,6 +74,7 @@ from ._validators import (
     ValidatorChange,
     ValidatorSet,
     changePayload,
+    isUsableKey,
     verifySignature,
 )
 
@@ -140,6 +141,7 @@ __all__ = [
     "growthPath",
     "historyPath",
     "isSignedBy",
+    "isUsableKey",
     "keyAddress",
     "leaderIndex",
     "leafHash",

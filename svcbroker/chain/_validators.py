@@ -8,6 +8,7 @@ import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
+from typing import Final
 
 from attrs import field, frozen
 from cryptography.exceptions import InvalidSignature
@@ -44,6 +45,24 @@ _LOW_ORDER = frozenset(
     )
 )
 """The y coordinates of the points whose order is 1, 2, 4 or 8."""
+
+
+_CURVE: Final = -121665 * pow(121666, -1, _PRIME) % _PRIME
+"""The constant d of the curve."""
+
+
+def isUsableKey(key: bytes) -> bool:
+    """
+    Whether a public key can have signatures that L{verifySignature} takes, and not the same one for
+    many payloads: 32 bytes that are the canonical encoding of a point of the curve whose order is
+    not low.
+    """
+    y = int.from_bytes(key, "little") & (_SIGN - 1)
+    if len(key) != KEY_SIZE or y >= _PRIME or y in _LOW_ORDER:
+        return False
+    # There is a point where x^2 = (y^2 - 1) / (dy^2 + 1) is a square: by Euler's criterion.
+    square = (y * y - 1) * (_CURVE * y * y + 1)
+    return pow(square, (_PRIME - 1) // 2, _PRIME) == 1
 
 
 def verifySignature(key: bytes, payload: bytes, signature: bytes) -> bool:

@@ -14,6 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+from ..chain import isUsableKey
 from ._command import CommandError
 from ._reading import readBounded
 
@@ -70,6 +71,8 @@ def _publicKey(path: Path, name: str, value: Any) -> bytes:
     except ValueError:
         key = b""
     if len(key) == 32:
+        if not isUsableKey(key):
+            raise CommandError(f"{path}: the key of {name} is not a usable Ed25519 key")
         return key
     source = path.parent / value
     if not source.is_file():

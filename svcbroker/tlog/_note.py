@@ -16,7 +16,7 @@ from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from ..chain import Malformed, verifySignature
+from ..chain import Malformed, isUsableKey, verifySignature
 
 MAX_NOTE_SIZE: Final = 64 * 1024
 """No note is longer, in bytes."""
@@ -229,6 +229,8 @@ class VerifierKey:
         key = cls(name, type, data[1:])
         if len(key.key) != KEY_SIZE:
             raise Malformed(f"{text[:120]!r} has not {KEY_SIZE} bytes")
+        if not isUsableKey(key.key):
+            raise Malformed(f"{text[:120]!r} is not a usable Ed25519 key")
         if key.id.hex() != id:
             raise Malformed(f"the id in {text[:120]!r} is not that of its name and key")
         return key

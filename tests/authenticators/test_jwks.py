@@ -62,6 +62,12 @@ class KeySetTests(SynchronousTestCase):
             (keySet(RSA.public(n="?")), "the key 'r' is malformed"),
             (keySet(EC.public(x="AQAB")), "the key 'e' is malformed"),
             (keySet(EC.public(x=7)), "the key 'e' is malformed"),
+            (
+                b'{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "o", "alg": "EdDSA", "x": "AQ'
+                + b"A" * 41
+                + b'"}]}',
+                "the key 'o' is not a usable Ed25519 key",
+            ),
             (keySet(Key("s", "RS256", 1024)), "the key 's' has fewer than 2048 bits"),
         ):
             self.assertIn(reason, self.error(raw))

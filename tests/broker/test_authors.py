@@ -13,7 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.chain import authorsStatement
-from svcbroker.model import AuthorSet, ChangeAuthors, Execution, Receipt
+from svcbroker.interfaces import submit
+from svcbroker.model import AuthorSet, ChangeAuthors, Execution, OpenTopic, Receipt
 
 from ..access.support import principalOf
 from ..authors import Author, tellChain
@@ -102,6 +103,27 @@ class OpeningTests(AuthorsTests):
         self.opened(ANN, BOB, admins=[EVE])
         self.assertEqual(self.authors(), AuthorSet(authors=keys(ANN, BOB), admins=keys(EVE)))
 
+    def test_unusableKeysAreNamed(self) -> None:
+        """A key that anybody could sign with, or nobody, is neither author nor admin of a topic."""
+        weak, none = b"\x01" + bytes(31), b"\x02" + bytes(31)
+        for name, authors, admins in (
+            ("authors", [ANN.key, weak], None),
+            ("authors", [none], [BOB.key]),
+            ("admins", [ANN.key], [BOB.key, weak]),
+        ):
+            opened = self.broker.open(ANYBODY, None, "t", authors, admins)
+            error = self.failureResultOf(opened, errors.ParameterInvalid).value
+            self.assertRegex(str(error), f"^{name}: 0[12]00.* is not a usable Ed25519 key")
+        self.assertIsNone(self.ledger.topicState("t"))
+
+    def test_topicWithUnusableKeyIsOpenedAgain(self) -> None:
+        """A topic of before that has such a key is opened and changed as it is."""
+        weak = b"\x01" + bytes(31)
+        authors = AuthorSet(authors=(weak, ANN.key), admins=(BOB.key,))
+        self.successResultOf(submit(self.ledger, OpenTopic(topic="t", authors=authors)))
+        opened = self.broker.open(ANYBODY, None, "t", authors.authors, authors.admins)
+        self.assertIs(self.successResultOf(opened), True)
+
     def test_openWithoutAuthorsChangesNothing(self) -> None:
         self.opened(ANN)
         self.successResultOf(self.open())
@@ -162,6 +184,30 @@ class ChangingTests(AuthorsTests):
         ):
             self.failureResultOf(change, error)
         self.assertEqual(self.ledger.submitted, [])
+
+    def test_unusableKeysAreNotSetLater(self) -> None:
+        """A change names no key that is not usable, but those that the topic has."""
+        weak = b"\x01" + bytes(31)
+        authors = AuthorSet(authors=(weak,), admins=(BOB.key,))
+        self.successResultOf(submit(self.ledger, OpenTopic(topic="u", authors=authors)))
+        for topic, isGood in (("t", False), ("u", True)):
+            following = AuthorSet(generation=1, authors=(weak, ANN.key), admins=(BOB.key,))
+            text = authorsStatement(self.chain, topic, following)
+            changing = self.broker.authors.change(
+                ANYBODY,
+                None,
+                topic,
+                1,
+                following.authors,
+                BOB.key,
+                BOB.signText(text),
+                following.admins,
+            )
+            if isGood:
+                self.assertIs(self.successResultOf(changing), True)
+            else:
+                error = self.failureResultOf(changing, errors.ParameterInvalid).value
+                self.assertIn("authors: 0100", str(error))
 
     def test_topicOfAllHasNoAuthorsToChange(self) -> None:
         self.successResultOf(self.broker.open(ANYBODY, None, "u"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attrs import evolve
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
@@ -16,6 +17,7 @@ from svcbroker.chain import (
     ValidatorChange,
     ValidatorSet,
     changePayload,
+    isUsableKey,
     verifySignature,
 )
 
@@ -82,6 +84,39 @@ class SetTests(SynchronousTestCase):
         """Bytes that are no public key have signed nothing."""
         for key in (b"\xff" * 32, b"\x02" + bytes(31)):
             self.assertFalse(verifySignature(key, b"payload", KEYS[0].sign(b"payload")))
+
+
+UNUSABLE = {
+    "of order 1": b"\x01" + bytes(31),
+    "of order 2": b"\xec" + b"\xff" * 30 + b"\x7f",
+    "of order 4": bytes(32),
+    "of order 8": bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
+    "with the sign of x = 0": b"\x01" + bytes(30) + b"\x80",
+    "not canonical": b"\xee" + b"\xff" * 30 + b"\x7f",
+    "no point": b"\x02" + bytes(31),
+    "too short": bytes(31),
+    "too long": bytes(33),
+}
+"""Keys that nobody should use."""
+
+
+class KeyTests(SynchronousTestCase):
+    """
+    Public keys.
+    """
+
+    def test_keysOfPairsAreUsable(self) -> None:
+        """Every key of a pair is usable, and half of all numbers are no points."""
+        for number in range(64):
+            pair = Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32)
+            self.assertTrue(isUsableKey(pair.public_key().public_bytes_raw()))
+        points = sum(isUsableKey(number.to_bytes(32, "little")) for number in range(2, 1002))
+        self.assertTrue(400 < points < 600, points)
+
+    def test_otherKeysAreNot(self) -> None:
+        """Keys of low order, in another encoding or of no point are not usable."""
+        for name, key in UNUSABLE.items():
+            self.assertFalse(isUsableKey(key), name)
 
 
 class ChangeTests(SynchronousTestCase):

@@ -396,6 +396,7 @@ class VerifyTests(CommandTestCase):
             ("ada = 1", "not a text"),
             ('ada = "00"', "neither 64 hexadecimal digits nor a PEM file"),
             ('ada = "no.pem"', "no Ed25519 key"),
+            (f'ada = "{"00" * 32}"', "not a usable Ed25519 key"),
             (f'ada = "{ADA.hex()}"\nbert = "{ADA.hex()}"', "ada and bert have the same key"),
         ):
             path = self.save("authors.toml", text)

@@ -138,6 +138,8 @@ class EngineTests(SynchronousTestCase):
         self.init("else", chain="other")
         line = self.run_("attest", self.home("acme"), self.joinRequest("else"), code=1)
         self.assertIn("the join request is for the chain other", line)
+        line = self.run_("attest", self.home("acme"), "00" * 32, code=2)
+        self.assertIn("not a usable Ed25519 key", line)
         line = self.run_("attest", self.home("new"), request.broker, code=2)
         self.assertIn("has no genesis yet", line)
 

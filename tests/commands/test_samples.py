@@ -192,7 +192,7 @@ class UnreadTests(SampleTestCase):
         code, output, errors = self.command("audit", data)
         self.assertEqual(code, 2)
         self.assertEqual(output.splitlines()[-1], "NOT AUDITED")
-        self.assertIn("only headers of formats 2 and 3 are known", errors)
+        self.assertIn("only headers of formats 2 to 4 are known", errors)
         code, output, _ = self.command("audit", "--json", data)
         self.assertEqual(code, 2)
         self.assertIn('"audited": false, "damages": 0', output.splitlines()[-1])

@@ -119,6 +119,14 @@ class KeyTests(SynchronousTestCase):
             with self.assertRaises(Malformed, msg=wrong):
                 VerifierKey.parse(wrong)
 
+    def test_unusableKeysAreRefused(self) -> None:
+        """A vkey with a key that anybody could sign with, or nobody, is none."""
+        for key in (b"\x01" + bytes(31), b"\xee" + b"\xff" * 30 + b"\x7f", b"\x02" + bytes(31)):
+            for type in KeyType:
+                text = VerifierKey("example.org/w", type, key).text
+                with self.assertRaisesRegex(Malformed, "not a usable Ed25519 key"):
+                    VerifierKey.parse(text)
+
     def test_cosignaturesHaveTheirTime(self) -> None:
         """A cosignature is valid for its text and time only, and its key is not one of a log."""
         key = WitnessKey("witness.example/w", b"w" * 32)

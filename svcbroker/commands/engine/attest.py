@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ...chain import isUsableKey
 from ...files import writeNew
 from ...ledgers.cometbft.provisioning import ATTESTATION_NAME, GENESIS, attest, encodeAttestation
 from .._arguments import PATH, makeCommand, options
@@ -49,6 +50,8 @@ def command(console: Console, home: Path, broker: str, output: Path | None) -> i
                 f"the join request is for the chain {request.chain}, not {name}", Exit.BAD
             )
         key = bytes.fromhex(request.broker)
+    if not isUsableKey(key):
+        raise CommandError(f"the broker's key {key.hex()} is not a usable Ed25519 key")
     data = encodeAttestation(attest(seedOf(home), chain, key))
     if output is None:
         console.say(data.decode("ascii").rstrip("\n"))

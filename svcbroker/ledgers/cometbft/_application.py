@@ -17,7 +17,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from ...archive import STORE_NAME, StoredChain, appendOf, loadChain
-from ...chain import Candidate, Genesis, Header, ValidatorSet, VersionUnknown
+from ...chain import Candidate, Genesis, Header, ValidatorSet, VersionUnknown, isUsableKey
 from ...histogram import Histogram
 from ...proofs import engineSet
 from ...proofs.cometbft import addressOf
@@ -228,6 +228,12 @@ class ChainApplication:
         if self.machine is not None and self.machine.head.height:
             raise ApplicationFailed(f"{self._path} has blocks already, the engine has none")
         if self.store is None or self.store.genesis != genesis.encoded:
+            for key in genesis.validators:
+                if not isUsableKey(key):
+                    raise ApplicationFailed(
+                        f"the engine's genesis has the validator key {key.hex()}, which is not a "
+                        "usable Ed25519 key"
+                    )
             self.close()
             for ending in ("", TIP_SUFFIX):
                 self._path.with_name(self._path.name + ending).unlink(missing_ok=True)

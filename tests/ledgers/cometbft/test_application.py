@@ -139,6 +139,7 @@ class BeginTests(ApplicationTestCase):
             initChain(validators=(evolve(first, power=0),)),
             initChain(validators=(evolve(first, publicKey=PublicKey(secp256k1=b"x" * 33)),)),
             initChain(validators=(first, first)),
+            initChain(validators=(evolve(first, publicKey=PublicKey(ed25519=bytes(32))),)),
             initChain(validators=()),
         ]
         for request in wrong:
