@@ -111,6 +111,9 @@ def eventLines(
     yield factLine("block", f"{proved.block}")
     by = "" if proved.signed is None else ", a time that its validators accepted"
     yield factLine("", f"of {timeText(proved.timestamp)}{by}")
+    if proved.timestamp < proved.submitted:
+        # BFT time: the median of the votes for the block before.
+        yield factLine("", "before it was submitted: CometBFT dates a block by the one before it")
     if proved.checkpoint is not None:
         yield factLine("", f"in the history of block {proved.checkpoint}")
     yield from _signedLines(proved)

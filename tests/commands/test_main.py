@@ -179,6 +179,20 @@ class TableTests(SynchronousTestCase):
                 if isinstance(option, click.Option):
                     self.assertTrue(option.help, (path, option.opts))
 
+    def test_wrongUsageIsOneLine(self) -> None:
+        """Every command tells why a command line is wrong, in one line and without the usage."""
+        for path, command in leaves(makeGroup()):
+            wrong = [["--no-such-option"]]
+            if not any(each.nargs < 0 for each in command.params):
+                wrong.append(["x"] * (1 + sum(each.nargs for each in command.params)))
+            for argv in wrong:
+                output, errors = io.StringIO(), io.StringIO()
+                self.patch(sys, "stdout", output)
+                self.patch(sys, "stderr", errors)
+                self.assertEqual((main([*path, *argv]), output.getvalue()), (2, ""), path)
+                [line] = errors.getvalue().splitlines()
+                self.assertRegex(line, "^svcbroker [a-z ]+: ", path)
+
     def test_resultsAreJsonOnRequest(self) -> None:
         """Every command that tells more than that it is done has C{--json}."""
         without = {

@@ -234,6 +234,15 @@ class VerifyTests(CommandTestCase):
         )
         self.assertEqual(found["notProved"], [])
 
+    def test_blockBeforeItsEventIsExplained(self) -> None:
+        """A block whose time is before that of the event has a word of explanation."""
+        data = self.made.events["first block with events"]
+        proved = verifyProof(data, chain=self.made.genesis.chain)
+        words = "before it was submitted: CometBFT dates a block by the one before it"
+        self.assertNotIn(words, "\n".join(eventLines(proved)))
+        earlier = evolve(proved, timestamp=proved.submitted - 1)
+        self.assertIn(words, "\n".join(eventLines(earlier)))
+
     def test_proofWithoutSignatures(self) -> None:
         """A proof without signatures holds with the trusted checkpoint only, and says so."""
         tip = self.made.checkpoints[max(self.made.checkpoints)]

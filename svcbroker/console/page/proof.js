@@ -120,6 +120,8 @@ export default function Proof({ group, parameters }) {
     <div role="status">
       ${result && html`<${Section} title=${t(result.reason === null ? "proof.proved" : "proof.notProved")}>
         <${ErasedEvent} groupId=${groupId} event=${result.proof.event} />
+        ${result.proof.block.header.timestamp < result.proof.event.timestamp
+          && html`<p class="quiet">${t("proof.earlier")}</p>`}
         <${Steps} ...${result} />
       <//>`}
     </div>`;

@@ -229,6 +229,7 @@ export default {
   "proof.step.trusted": "All of it leads to {trusted}.",
   "proof.author": "The signature of its author holds.",
   "proof.erased": "The proof has the event without its content. When, by whom and why it was erased is what the broker says, and is not verified here.",
+  "proof.earlier": "The time of the block is before that of the event: CometBFT dates a block by the votes for the one before it.",
   "proof.document": "The proof",
   "proof.download": "Download it, for svcbroker verify",
   "proof.insecure": "Browsers verify signatures only on pages over TLS, or of localhost.",

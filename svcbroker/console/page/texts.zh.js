@@ -229,6 +229,7 @@ export default {
   "proof.step.trusted": "以上均可追溯到 {trusted}。",
   "proof.author": "其作者的签名成立。",
   "proof.erased": "证明中的事件不含内容。何时、由谁、为何擦除，以 broker 所述为准，未经验证。",
+  "proof.earlier": "区块时间早于事件时间：CometBFT 以对前一区块的投票时间作为区块时间。",
   "proof.document": "证明文件",
   "proof.download": "下载，供 svcbroker verify 使用",
   "proof.insecure": "浏览器仅在 TLS 页面或 localhost 上验证签名。",
