@@ -14,12 +14,13 @@ from msgspec.json import encode
 
 from svcbroker.bundle import Bundle, ErasureNote
 from svcbroker.model import EventId, topicPrefix
-from svcbroker.tlog import LogKey, WitnessKey
+from svcbroker.tlog import LogKey, LogProof, WitnessKey
 from tools.signedchain import SignedChain
 
 from ..tlog.support import MemoryLog
 
 WITNESSES = {name: WitnessKey(f"{name}.example/w", name.encode() * 32) for name in "abc"}
+EXECUTING = WitnessKey("x.example/executed", b"x" * 32)
 TIME = 1_790_000_000
 CONTENTS = (b'{"amount": 12}', "größer\r\n</script><b>\U0001f600".encode(), bytes(range(256)), b"")
 
@@ -53,6 +54,19 @@ def bundleOf(*contents: bytes) -> Bundle:
             return _made(chain, contents)
         finally:
             chain.close()
+
+
+def executedBundle() -> Bundle:
+    """The same, and a third witness has executed the block."""
+    made = bundle()
+    proofs = {}
+    for name, data in made.proofs.items():
+        proof = LogProof.decode(data)
+        cosignature = EXECUTING.cosign(proof.checkpoint.text, TIME + 9)
+        checkpoint = proof.checkpoint.signedBy(cosignature)
+        proofs[name] = evolve(proof, checkpoint=checkpoint).encode()
+    line = f"witness x {EXECUTING.verifier.text}\n".encode()
+    return evolve(made, proofs=proofs, policy=line + made.policy)
 
 
 def signedBundle(*, erased: bool = False, witnessed: bool = True) -> Bundle:

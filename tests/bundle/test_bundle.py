@@ -19,7 +19,7 @@ from svcbroker.chain import Malformed
 from svcbroker.proofs import ProofInvalid
 from svcbroker.tlog import Policy
 
-from .support import CONTENTS, TIME, bundle, signedBundle
+from .support import CONTENTS, TIME, bundle, executedBundle, signedBundle
 
 MUTATIONS = 500
 
@@ -142,6 +142,14 @@ class BundleTests(SynchronousTestCase):
             self.assertNotIn(words, text)
         text = self.readme(signedBundle())
         self.assertIn("that 1 of the 2 events was signed by the holder of the author's key", text)
+
+    def test_readmeSaysWhoHasExecuted(self) -> None:
+        """Of plain witnesses it says that they see the log grow, and not what is in it."""
+        text = self.readme(bundle())
+        self.assertIn("nobody who has executed its blocks has signed the state.", text)
+        text = self.readme(executedBundle())
+        self.assertIn("Of them x have executed all blocks", text)
+        self.assertNotIn("nobody who", text)
 
     def test_readmeSaysWhatRestsOnTheKeyOfTheLog(self) -> None:
         """Without witnesses it speaks of none."""

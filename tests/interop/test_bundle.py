@@ -18,7 +18,7 @@ from tests.functional.daemon import DaemonTestCase
 from tests.needed import neededProgram
 from tools.signedchain import publicKeyOf
 
-from ..bundle.support import CONTENTS, bundle, bundleOf, signedBundle
+from ..bundle.support import CONTENTS, bundle, bundleOf, executedBundle, signedBundle
 from ..bundle.test_bundle import MUTATIONS, mutated
 from .chromium import Chromium
 from .node import nodeModules
@@ -120,6 +120,13 @@ class PageTests(DaemonTestCase):
         ):
             self.assertIn(words, shown)
         self.assertNotIn("0 bytes", shown)
+
+    async def test_executingWitnessesAreNamed(self) -> None:
+        """Of plain witnesses it says that none of them has executed the log."""
+        shown = await self.said(bundle(), "All 4 events are proved")
+        self.assertIn("Executed by nobody: these witnesses have seen that the log grows", shown)
+        shown = await self.said(executedBundle(), "All 4 events are proved")
+        self.assertIn("Executed by x", shown)
 
     async def test_missingWitnessesAreTold(self) -> None:
         """Without witnesses all rests on the key of the log."""
