@@ -273,16 +273,20 @@ class FaceTests(SynchronousTestCase):
             "ProvedGrowth",
             "ProvedTopic",
             "Side",
+            "SignedTree",
             "Statement",
             "TopicFields",
             "TopicProof",
             "WitnessedEvent",
+            "WitnessedTopic",
+            "blockOfTopic",
             "checkFinal",
             "checkLightBlock",
             "contentFields",
             "contradictionDocument",
             "engineSet",
             "eventFieldsOf",
+            "extraOf",
             "formatOf",
             "isEngineCertificate",
             "readCheckpoint",
@@ -296,6 +300,7 @@ class FaceTests(SynchronousTestCase):
             "verifyProof",
             "verifyTopic",
             "verifyWitnessed",
+            "verifyWitnessedTopic",
         )
 
     def test_everyErrorIsExported(self) -> None:

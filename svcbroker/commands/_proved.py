@@ -15,6 +15,7 @@ from ..proofs import (
     ProvedGrowth,
     ProvedTopic,
     WitnessedEvent,
+    WitnessedTopic,
     contentFields,
 )
 from ._policies import witnessedLines
@@ -32,6 +33,7 @@ _UNSIGNED = (
 )
 
 _LOGGED = "PROVED: it is in a log that the policy accepts."
+_LOGGED_TOPIC = "PROVED: its block is in a log that the policy accepts."
 _LOGGED_BARE = "PROVED: it is in a log that the policy accepts. What it said is not proved."
 
 
@@ -252,6 +254,24 @@ def growthLines(proved: ProvedGrowth) -> Iterator[str]:
     yield factLine("newer", str(proved.newer))
     yield factLine("", f"of {timeText(proved.timestamp)}")
     yield factLine("chain", proved.chain.hex())
+
+
+def witnessedTopicLines(
+    found: WitnessedTopic, events: Sequence[ProvedEvent] | None, names: Names | None
+) -> Iterator[str]:
+    """
+    What is proved of a topic by a transparency log, for people.
+
+    @param names: of authors, by their public keys.
+    """
+    first, *lines = topicLines(found.topic, events, names)
+    yield _LOGGED_TOPIC if events is None else first
+    yield from lines
+    for each in witnessedLines(found.witnessed):
+        yield factLine(*each)
+    if not found.witnessed.executedBy:
+        yield factLine("not proved", "that this number of events follows from the blocks: the")
+        yield factLine("", "validators say so, and nobody outside has executed the chain")
 
 
 def factLine(name: str, text: str) -> str:

@@ -4,7 +4,7 @@ C{svcbroker contradict}: show that the validators of a chain have signed what ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -19,13 +19,16 @@ from ..proofs import (
     ContradictionFields,
     ProofInvalid,
     Side,
+    SignedTree,
     Statement,
     contradictionDocument,
     readStatement,
     verifyContradiction,
 )
-from ._arguments import UNEXPECTED, makeCommand, options
+from ..tlog import Policy, VerifierKey
+from ._arguments import PATH, UNEXPECTED, makeCommand, options
 from ._command import CommandError, Console, Exit
+from ._policies import readPolicy
 from ._words import quoted
 
 
@@ -34,8 +37,9 @@ from ._words import quoted
     Show that two statements of one chain cannot both be true.
 
     FIRST and SECOND are files with event proofs, topic proofs or exports, or checkpoints
-    (HEIGHT:HASH, or a file that holds it). If the validators of one chain have signed both, and
-    not both can be true, a JSON document that shows it is written to standard output, and what it
+    (HEIGHT:HASH, or a file that holds it). With --policy they may be tlog-proofs or checkpoints of
+    a transparency log, too. If the validators of one chain, or its log, have signed both, and not
+    both can be true, a JSON document that shows it is written to standard output, and what it
     shows to standard error. --check verifies such a document.
 
     Exit codes: 0 there is a contradiction, 1 there is none, 2 wrong usage, or an input that is not
@@ -50,14 +54,18 @@ from ._words import quoted
         is_flag=True,
         help="Verify a document that this command has written.",
     ),
+    click.option(
+        "--policy", type=PATH, metavar="FILE", help="The keys of transparency logs and witnesses."
+    ),
 )
-def command(console: Console, files: tuple[str, ...], isCheck: bool) -> int:
+def command(console: Console, files: tuple[str, ...], isCheck: bool, policy: Path | None) -> int:
     """Find a contradiction, or check one."""
     if len(files) != (1 if isCheck else 2):
         raise click.UsageError(UNEXPECTED, click.get_current_context())
     if isCheck:
         return _check(Path(files[0]), console)
-    first, second = map(_input, files)
+    keys = [] if policy is None else keysOf(readPolicy(policy))
+    first, second = (_input(each, keys) for each in files)
     document = _compare(first, second)
     if document is None:
         console.warn("NO CONTRADICTION: both can be true, as far as they can be compared.")
@@ -86,7 +94,12 @@ def _read(path: Path) -> bytes:
         return file.read(MAX_PROOF_SIZE + 1)
 
 
-def _input(name: str) -> Statement | ExportedHeaders:
+def keysOf(policy: Policy) -> Sequence[VerifierKey]:
+    """The keys of a policy."""
+    return [each.key for each in (*policy.logs, *policy.witnesses.values())]
+
+
+def _input(name: str, keys: Sequence[VerifierKey]) -> Statement | ExportedHeaders:
     """
     Read an argument, and verify what is signed in it.
     """
@@ -98,7 +111,7 @@ def _input(name: str) -> Statement | ExportedHeaders:
             pass
         with openFile(path) as file:
             isExport = ExportedHeaders.isExport(file.read(100))
-        return ExportedHeaders(path) if isExport else readStatement(_read(path))
+        return ExportedHeaders(path) if isExport else readStatement(_read(path), keys)
     except (ProofInvalid, StreamBroken) as error:
         raise CommandError(f"{path}: {error}") from None
 
@@ -115,7 +128,7 @@ def _compare(
         raise CommandError(f"the export cannot be used: {error}") from None
     if one is None or other is None:
         return None
-    if one.chain is None and other.chain is None:
+    if not any(each.chain or each.tree for each in (one, other)):
         raise CommandError("two checkpoints have no signatures: give a proof or an export of one")
     return contradictionDocument(one, other)
 
@@ -148,18 +161,30 @@ def _difference(
         for claim in statement.claims
         if export.checkpoint(claim.block.height) not in (None, claim.block)
     ]
-    return min(different)[1] if different else None
+    if different:
+        return min(different)[1]
+    # The next header after a checkpoint of a log has the root of that size.
+    sizes = [each.size for each in statement.roots if isinstance(each.signed, SignedTree)]
+    return max((each for each in sizes if export.checkpoint(each) is not None), default=None)
 
 
 def contradictionLines(found: Contradiction) -> Iterator[str]:
     """What a contradiction shows, for people."""
     yield f"CONTRADICTION: {_HEADLINES[found.kind]}"
-    yield _line("chain", f"{found.chain.hex()}, group {quoted(found.group)}")
+    if found.chain:
+        yield _line("chain", f"{found.chain.hex()}, group {quoted(found.group)}")
     yield from _sideLines("first", found.first)
     yield from _sideLines("second", found.second)
+    isLogged = all(isinstance(each.signed, SignedTree) for each in (found.first, found.second))
+    if isLogged and not found.isDoubleSigning:
+        yield _line("", "this log has signed both; witnesses that only see that it grows may have")
+        yield _line("", "cosigned it and kept their rules. Compare the log's key")
+        return
     for number, key in enumerate(found.keys):
         yield _line("" if number else "signed both", f"key {key.hex()}")
-    if found.isDoubleSigning:
+    if found.isDoubleSigning and isLogged:
+        yield _line("", "each of these keys has signed two histories of one size: compare the keys")
+    elif found.isDoubleSigning:
         yield _line("", "each of these keys has signed two blocks in one round")
     elif found.keys:
         yield _line("", "not in one round of one height, so these votes alone do not show which of")
@@ -172,6 +197,7 @@ _HEADLINES = {
     "block": "two different blocks of one height.",
     "event": "two events of which only one can be there.",
     "topic": "a topic with two different numbers of events.",
+    "root": "two different histories of one size.",
 }
 
 
@@ -181,6 +207,11 @@ def _sideLines(name: str, side: Side) -> Iterator[str]:
     if signed is None:
         yield _line("", "a checkpoint, without signatures: it counts if it is known to be of this")
         yield _line("", "chain, and against the party that published it")
+    elif isinstance(signed, SignedTree):
+        yield _line("", f"signed by the log {quoted(signed.log.text)}")
+        yield _line("", f"checkpoint of size {signed.head.size}, root {signed.head.root.hex()}")
+        for each in signed.witnesses:
+            yield _line("", f"cosigned by {quoted(each.text)}")
     else:
         who = f"{len(signed.signers)} of {len(signed.validators.keys)} validators"
         yield _line("", f"signed by {who}, block {signed.block}, round {signed.round}")

@@ -63,25 +63,69 @@ def _key(console: Console, client: Client, genesis: str | None, asJson: bool) ->
     """\
     Get the proof that an event is in the log: a tlog-proof with the newest checkpoint.
 
-    svcbroker verify --policy checks it, offline.
+    svcbroker verify --policy checks it, offline. With --topic-proof it is the proof that the block
+    of a topic proof, which you have, is in the log.
 
     \b
     svcbroker log prove 7ba3f518-1-1 --output event.tlog-proof
     """
 )
 @options(
-    click.argument("event"),
+    click.argument("event", required=False),
+    click.option("--topic-proof", "topic", metavar="FILE", help="A topic proof."),
     click.option("--output", metavar="FILE", help="Write it to this new file."),
 )
-def _prove(console: Console, client: Client, event: str, output: str | None) -> int:
+def _prove(
+    console: Console, client: Client, event: str | None, topic: str | None, output: str | None
+) -> int:
     from urllib.parse import quote
 
-    proof = client.readLog(f"proof?eventId={quote(event, safe='')}")
+    if (event is None) == (topic is None):
+        raise CommandError("what is to be proved? Give an event or --topic-proof FILE")
+    if topic is not None:
+        proof = _proveTopic(client, topic)
+    else:
+        proof = client.readLog(f"proof?eventId={quote(event or '', safe='')}")
     if output is None:
         console.output.write(proof.decode())
     else:
         writeNew(output, proof)
     return Exit.GOOD
+
+
+def _proveTopic(client: Client, path: str) -> bytes:
+    """
+    The proof that the block of a topic proof is in the log, from its checkpoint and tiles.
+
+    @raise CommandError: it is not, or not yet.
+    """
+    from ..chain import Malformed, historyPath
+    from ..proofs import ProofInvalid, blockOfTopic
+    from ..tlog import LogProof, Note, Tiles, TreeHead, neededTiles
+
+    data = readFile(path)
+    try:
+        block = blockOfTopic(data)
+    except ProofInvalid as error:
+        raise CommandError(f"--topic-proof: {path}: {error}") from None
+    try:
+        note = Note.decode(client.readLog("checkpoint"))
+        size = TreeHead.parse(note.text).size
+        if size <= block.height:
+            raise CommandError(
+                f"the topic proof is of block {block.height}, and the newest checkpoint has size "
+                f"{size}: wait until one is cosigned that has the block",
+                Exit.BAD,
+            )
+        tiles = {
+            each: client.readLog(f"tile/{each.path}") for each in neededTiles(size, block.height)
+        }
+        way = tuple(historyPath(block.height, size, Tiles(tiles).source))
+        proof = LogProof(index=block.height, path=way, checkpoint=note, extra=data)
+        proof.check(block.hash)
+    except Malformed as error:
+        raise CommandError(f"NOT PROVED: {error}", Exit.BAD) from None
+    return proof.encode()
 
 
 @clientCommand(

@@ -19,6 +19,9 @@ from ..proofs import (
     MAX_PROOF_SIZE,
     Checkpoint,
     ProofInvalid,
+    ProvedEvent,
+    ProvedTopic,
+    extraOf,
     formatOf,
     readCheckpoint,
     readGenesis,
@@ -27,6 +30,7 @@ from ..proofs import (
     verifyProof,
     verifyTopic,
     verifyWitnessed,
+    verifyWitnessedTopic,
 )
 from ..tlog import Policy
 from ._arguments import CHAIN, PATH, UNEXPECTED, jsonOption, makeCommand, options
@@ -44,6 +48,7 @@ from ._proved import (
     topicFields,
     topicLines,
     witnessedEventLines,
+    witnessedTopicLines,
 )
 from ._words import quoted, timeText
 from .bundle import TSA_ROOTS, readRoots
@@ -89,9 +94,10 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
     With --complete PROOF is a topic proof, and files with the proofs of all its events follow, one
     proof in each file or on each line, requested with trusted=HEIGHT of the topic proof's block.
 
-    With --policy PROOF is a tlog-proof of an event, as svcbroker log prove writes it. No validator
-    is trusted then, but the log's key and a quorum of witnesses, who tell when they have seen it.
-    PROOF may also be a bundle, as svcbroker bundle writes it.
+    With --policy PROOF is a tlog-proof of an event or a topic, as svcbroker log prove writes it. No
+    validator is trusted then, but the log's key and a quorum of witnesses, who tell when they have
+    seen it. PROOF may also be a bundle, as svcbroker bundle writes it. With --complete as well it
+    is a tlog-proof of the topic proof, whose block then is in a cosigned checkpoint.
 
     Exit codes: 0 proved, 1 not proved, 2 wrong usage.
     """
@@ -149,10 +155,10 @@ def command(
         return _checkBundle(console, Path(proof), policy, authors, roots, asJson)
     if roots is not None:
         raise CommandError("--tsa-roots is for bundles, which this is not")
-    isOther = genesis is not None or chain is not None or bool(values) or isComplete
+    isOther = genesis is not None or chain is not None or bool(values)
     if policy is not None and isOther:
         raise CommandError("--policy says all that is trusted: give it alone")
-    if policy is None and not isOther:
+    if policy is None and not (isOther or isComplete):
         raise CommandError("what do you trust? Give --genesis, --chain, --checkpoint or --policy")
     if genesis is not None and chain is not None:
         raise CommandError("--genesis says which chain it is: leave out --chain")
@@ -179,7 +185,8 @@ def command(
     data = _read(sys.stdin.buffer) if proof == "-" else _readFile(Path(proof))
     try:
         if witnesses is not None:
-            found, lines = _witnessed(data, witnesses, names)
+            those = events if isComplete else None
+            found, lines = _witnessed(console, data, witnesses, those, names)
         elif (kind := formatOf(data)).startswith("svcbroker/consistency-proof"):
             if beginning is not None:
                 checkpoints.append(Checkpoint.of(beginning.header()))
@@ -285,11 +292,25 @@ def _stampFields(stamp: Stamp | None) -> Mapping[str, Any] | None:
 
 
 def _witnessed(
-    data: bytes, policy: Policy, names: Names | None
+    console: Console,
+    data: bytes,
+    policy: Policy,
+    events: Sequence[Path] | None,
+    names: Names | None,
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
-    proved = verifyWitnessed(data, policy)
-    found = {**eventFields(proved.event, names), **witnessedFields(proved.witnessed)}
-    return found, witnessedEventLines(proved, names)
+    if data.lstrip()[:1] == b"{":
+        raise ProofInvalid(
+            "with a policy it takes the proof that the block is in a cosigned checkpoint: get it "
+            "with svcbroker log prove"
+        )
+    if not formatOf(extraOf(data)).startswith("svcbroker/topic-proof") and events is None:
+        proved = verifyWitnessed(data, policy)
+        found = {**eventFields(proved.event, names), **witnessedFields(proved.witnessed)}
+        return found, witnessedEventLines(proved, names)
+    seen = verifyWitnessedTopic(data, policy)
+    whole = None if events is None else _complete(console, seen.topic, events)
+    found = {**topicFields(seen.topic, whole), **witnessedFields(seen.witnessed)}
+    return found, witnessedTopicLines(seen, whole, names)
 
 
 def _event(
@@ -316,10 +337,17 @@ def _topic(
     proved = verifyTopic(data, chain=chain, checkpoint=_only(checkpoints))
     if events is None:
         return topicFields(proved), topicLines(proved, names=names)
+    found = _complete(console, proved, events)
+    return topicFields(proved, found), topicLines(proved, found, names)
+
+
+def _complete(
+    console: Console, topic: ProvedTopic, events: Sequence[Path]
+) -> Sequence[ProvedEvent]:
+    """All events of a topic, proved by files."""
     with progressBar(console, "verifying", "proofs") as report:
         proofs = (proof for path in events for proof in _proofsIn(path))
-        found = verifyComplete(proved, counted(proofs, report, proved.count))
-    return topicFields(proved, found), topicLines(proved, found, names)
+        return verifyComplete(topic, counted(proofs, report, topic.count))
 
 
 def _proofsIn(path: Path) -> Iterator[bytes]:

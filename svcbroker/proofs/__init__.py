@@ -25,6 +25,7 @@ from ._checkpoint import Checkpoint
 from ._contradictions import (
     Contradiction,
     Side,
+    SignedTree,
     Statement,
     contradictionDocument,
     readStatement,
@@ -61,7 +62,14 @@ from ._reading import (
 )
 from ._topics import ProvedTopic, verifyComplete, verifyTopic
 from ._verify import ProvedEvent, ProvedGrowth, verifyConsistency, verifyProof
-from ._witnessed import WitnessedEvent, verifyWitnessed
+from ._witnessed import (
+    WitnessedEvent,
+    WitnessedTopic,
+    blockOfTopic,
+    extraOf,
+    verifyWitnessed,
+    verifyWitnessedTopic,
+)
 
 __all__ = [
     "CERTIFIED",
@@ -91,16 +99,20 @@ __all__ = [
     "ProvedGrowth",
     "ProvedTopic",
     "Side",
+    "SignedTree",
     "Statement",
     "TopicFields",
     "TopicProof",
     "WitnessedEvent",
+    "WitnessedTopic",
+    "blockOfTopic",
     "checkFinal",
     "checkLightBlock",
     "contentFields",
     "contradictionDocument",
     "engineSet",
     "eventFieldsOf",
+    "extraOf",
     "formatOf",
     "isEngineCertificate",
     "readCheckpoint",
@@ -114,4 +126,5 @@ __all__ = [
     "verifyProof",
     "verifyTopic",
     "verifyWitnessed",
+    "verifyWitnessedTopic",
 ]

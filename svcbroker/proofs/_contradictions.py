@@ -8,20 +8,44 @@ those that signed both. It can be checked by anybody, because both statements ar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from attrs import frozen
 
 from ..chain import CertificateInvalid, Header, Malformed
 from ..errors import BrokerError
+from ..tlog import KeyType, LogProof, Note, SignatureRefused, TreeHead, VerifierKey
 from ._checkpoint import Checkpoint
 from ._format import ContradictionFields, EventProof, HeaderProof, TopicProof
 from ._headers import HeaderVerifier, SignedHeader
 from ._reading import ProofInvalid, formatOf, readCheckpoint, readDocument, readFields
 from ._topics import ProvedTopic, checkedTopic
 from ._verify import ProvedEvent, checkedEvent, checkHistory
+from ._witnessed import checkEntry
+
+_LOG_PROOF: Final = b"c2sp.org/tlog-proof@v1\n"
+_SIGNATURE: Final = "\n\n\N{EM DASH} ".encode()
+
+
+@frozen(kw_only=True)
+class SignedTree:
+    """
+    A checkpoint of a transparency log, whose signatures were verified.
+
+    @ivar log: the key of the log.
+    @ivar witnesses: the keys of the witnesses that have cosigned it.
+    """
+
+    head: TreeHead
+    log: VerifierKey
+    witnesses: Sequence[VerifierKey]
+
+    @property
+    def keys(self) -> Sequence[bytes]:
+        """The public keys that have signed it."""
+        return [each.key for each in (self.log, *self.witnesses)]
 
 
 @frozen(kw_only=True)
@@ -31,16 +55,29 @@ class Claim:
 
     @ivar block: the block.
     @ivar signed: the header that says so: the block's own, the next one, or one that has it in its
-        history; C{None} where nothing is signed.
+        history; or the log that has it; C{None} where nothing is signed.
     """
 
     block: Checkpoint
-    signed: SignedHeader | None
+    signed: SignedHeader | SignedTree | None
 
     @property
     def isDirect(self) -> bool:
         """Whether the block itself was signed."""
-        return self.signed is not None and self.signed.block == self.block
+        return isinstance(self.signed, SignedHeader) and self.signed.block == self.block
+
+
+@frozen(kw_only=True)
+class RootClaim:
+    """
+    That the tree over the first blocks of a chain has a root.
+
+    @ivar size: how many blocks these are, the genesis included.
+    """
+
+    size: int
+    root: bytes
+    signed: SignedHeader | SignedTree
 
 
 @frozen(kw_only=True)
@@ -53,6 +90,8 @@ class Statement:
     @ivar chain: the chain's id; C{None} for a checkpoint, which names none.
     @ivar claims: the blocks that it says are in the chain.
     @ivar proved: the event or topic that it proves.
+    @ivar roots: the roots that it says the chain's history has.
+    @ivar tree: the checkpoint of a log that it is, or is in; C{None} for others.
     """
 
     document: Mapping[str, Any] | str
@@ -60,6 +99,13 @@ class Statement:
     chain: bytes | None = None
     claims: Sequence[Claim] = ()
     proved: ProvedEvent | ProvedTopic | None = None
+    roots: Sequence[RootClaim] = ()
+    tree: SignedTree | None = None
+
+    @property
+    def origin(self) -> str:
+        """The origin of its log; empty where it is of none."""
+        return "" if self.tree is None else self.tree.head.origin
 
 
 @frozen(kw_only=True)
@@ -68,15 +114,30 @@ class Side:
     One side of a contradiction.
 
     @ivar says: what was signed, in words, or the block.
-    @ivar signed: the header that says so; C{None} where nothing is signed.
+    @ivar signed: the header that says so, or the log; C{None} where nothing is signed.
     """
 
     says: str
-    signed: SignedHeader | None
+    signed: SignedHeader | SignedTree | None
+
+    @property
+    def keys(self) -> Sequence[bytes]:
+        """The public keys that have signed it."""
+        if isinstance(self.signed, SignedTree):
+            return self.signed.keys
+        return [] if self.signed is None else [*self.signed.signers.values()]
 
     def fields(self) -> Mapping[str, Any]:
         """The side as JSON values."""
         signed = self.signed
+        if isinstance(signed, SignedTree):
+            return {
+                "says": self.says,
+                "log": signed.log.text,
+                "size": signed.head.size,
+                "root": signed.head.root.hex(),
+                "witnesses": [each.text for each in signed.witnesses],
+            }
         return {
             "says": self.says,
             "signed": None if signed is None else str(signed.block),
@@ -92,9 +153,10 @@ class Contradiction:
     What two statements contradict each other in.
 
     @ivar kind: C{block}: two hashes of one height; C{event}: two events of one id or number, or
-        numbers out of order; C{topic}: another number of events than was proved.
-    @ivar group: the id of the chain's group.
-    @ivar chain: the chain's id.
+        numbers out of order; C{topic}: another number of events than was proved; C{root}: two
+        histories of one size.
+    @ivar group: the id of the chain's group; empty where neither side names it.
+    @ivar chain: the chain's id; likewise.
     """
 
     kind: str
@@ -106,21 +168,20 @@ class Contradiction:
     @property
     def keys(self) -> Sequence[bytes]:
         """The public keys that signed both sides."""
-        one, other = self.first.signed, self.second.signed
-        if one is None or other is None:
-            return ()
-        return [key for key in one.signers.values() if key in other.signers.values()]
+        return tuple(key for key in self.first.keys if key in self.second.keys)
 
     @property
     def isDoubleSigning(self) -> bool:
         """
         Whether each of the L{keys} has signed two blocks in one round of one height, which no
-        correct validator does.
+        correct validator does, or two trees of one size, which no correct log or witness does.
         """
         one, other = self.first.signed, self.second.signed
+        if isinstance(one, SignedTree) and isinstance(other, SignedTree):
+            return one.head.size == other.head.size and one.head.root != other.head.root
         return (
-            one is not None
-            and other is not None
+            isinstance(one, SignedHeader)
+            and isinstance(other, SignedHeader)
             and one.block != other.block
             and (one.header.height, one.round) == (other.header.height, other.round)
         )
@@ -138,13 +199,18 @@ class Contradiction:
         }
 
 
-def readStatement(data: bytes) -> Statement:
+def readStatement(data: bytes, keys: Collection[VerifierKey] = ()) -> Statement:
     """
-    Read an event proof, a topic proof, a header proof or a checkpoint, and verify all signatures
-    that are in it.
+    Read an event proof, a topic proof, a header proof or a checkpoint, or a C{tlog-proof} or a
+    checkpoint of a transparency log, and verify all signatures that are in it.
 
+    @param keys: those of logs and witnesses.
     @raise ProofInvalid: it is none, does not hold by itself, or is a proof without signatures.
     """
+    if data.startswith(_LOG_PROOF):
+        return _ofLogProof(data, keys)
+    if _SIGNATURE in data and not data.lstrip().startswith(b"{"):
+        return _ofTree(data, keys)
     try:
         kind = formatOf(data).partition("-proof/")[0]
     except ProofInvalid:
@@ -172,13 +238,13 @@ def findContradiction(first: Statement, second: Statement) -> Contradiction | No
     """
     What two statements contradict each other in, if they do.
     """
-    chain = first.chain or second.chain
-    if chain is None or (first.chain and second.chain and first.chain != second.chain):
+    if not _isOneChain(first, second):
         return None
-    found = _blocks(first, second) or _numbers(first.proved, second.proved)
+    found = _blocks(first, second) or _numbers(first, second) or _histories(first, second)
     if found is None:
         return None
     kind, one, other = found
+    chain = first.chain or second.chain or b""
     group = first.group or second.group
     return Contradiction(kind=kind, group=group, chain=chain, first=one, second=other)
 
@@ -192,6 +258,16 @@ def contradictionDocument(first: Statement, second: Statement) -> ContradictionF
     found = findContradiction(first, second)
     if found is None:
         return None
+    trees = [each.tree for each in (first, second) if each.tree is not None]
+    if trees:
+        keys = [key.text for tree in trees for key in (tree.log, *tree.witnesses)]
+        return ContradictionFields(
+            format="svcbroker/contradiction/2",
+            first=first.document,
+            second=second.document,
+            keys=list(dict.fromkeys(keys)),
+            contradiction=found.fields(),
+        )
     return ContradictionFields(
         format="svcbroker/contradiction/1",
         first=first.document,
@@ -207,13 +283,21 @@ def verifyContradiction(data: bytes) -> Contradiction:
     @raise ProofInvalid: it does not hold.
     """
     fields = readFields(ContradictionFields, data, "a contradiction")
+    try:
+        keys = [VerifierKey.parse(each) for each in fields.keys or ()]
+    except Malformed as error:
+        raise ProofInvalid(f"keys: {error}") from None
     first, second = (
-        readStatement(each.encode("utf-8") if isinstance(each, str) else msgspec.json.encode(each))
+        readStatement(
+            each.encode("utf-8") if isinstance(each, str) else msgspec.json.encode(each), keys
+        )
         for each in (fields.first, fields.second)
     )
-    found = findContradiction(first, second)
-    if found is None:
+    found, document = findContradiction(first, second), contradictionDocument(first, second)
+    if found is None or document is None:
         raise ProofInvalid("the two statements do not contradict each other")
+    if (document.format, document.keys) != (fields.format, fields.keys):
+        raise ProofInvalid("its keys are not those that have signed the statements")
     # Written, because a number equals a truth value in Python, and not in JSON.
     if _written(found.fields()) != _written(fields.contradiction):
         raise ProofInvalid("the statements contradict each other in something else than it says")
@@ -245,7 +329,78 @@ def _proved(document: Mapping[str, Any], proved: ProvedEvent | ProvedTopic) -> S
         chain=proved.chain,
         claims=claims,
         proved=proved,
+        roots=[*_rootsOf(proved.headers)],
     )
+
+
+def _ofLogProof(data: bytes, keys: Collection[VerifierKey]) -> Statement:
+    """A C{tlog-proof}, with the event or topic that it proves."""
+    try:
+        proof = LogProof.decode(data)
+        tree = _signedTree(proof.checkpoint, keys)
+        proved: ProvedEvent | ProvedTopic
+        if formatOf(proof.extra).startswith("svcbroker/topic-proof"):
+            topic = readFields(TopicProof, proof.extra, "a topic proof")
+            fields, proved = topic.block.header, checkedTopic(topic)
+        else:
+            event = readFields(EventProof, proof.extra, "an event proof")
+            fields, proved = event.block.header, checkedEvent(event)
+        header = fields.header()
+        checkEntry(proof, fields)
+    except (Malformed, CertificateInvalid) as error:
+        raise ProofInvalid(str(error)) from None
+    except BrokerError as error:
+        raise ProofInvalid(error.message) from None
+    return Statement(
+        document=data.decode("utf-8"),
+        group=proved.group,
+        chain=proved.chain,
+        claims=[
+            *_claims(proved.headers),
+            *(Claim(block=each, signed=tree) for each in _blocksOf(header)),
+        ],
+        proved=proved,
+        roots=[
+            *_rootsOf(proved.headers),
+            RootClaim(size=tree.head.size, root=tree.head.root, signed=tree),
+            RootClaim(size=header.height, root=header.history, signed=tree),
+        ],
+        tree=tree,
+    )
+
+
+def _ofTree(data: bytes, keys: Collection[VerifierKey]) -> Statement:
+    """A checkpoint of a transparency log."""
+    try:
+        tree = _signedTree(Note.decode(data), keys)
+    except Malformed as error:
+        raise ProofInvalid(str(error)) from None
+    root = RootClaim(size=tree.head.size, root=tree.head.root, signed=tree)
+    return Statement(document=data.decode("utf-8"), roots=[root], tree=tree)
+
+
+def _signedTree(note: Note, keys: Collection[VerifierKey]) -> SignedTree:
+    """
+    Verify the signatures of a checkpoint.
+
+    @raise Malformed: it is no checkpoint.
+    @raise ProofInvalid: no key of its log has signed it, or a signature does not hold.
+    """
+    head = TreeHead.parse(note.text)
+    try:
+        signed = [key for key, _ in note.verified(keys)]
+    except SignatureRefused as error:
+        raise ProofInvalid(str(error)) from None
+    for key in signed:
+        if key.type is KeyType.ED25519 and key.name == head.origin:
+            witnesses = [each for each in signed if each.type is KeyType.COSIGNATURE]
+            return SignedTree(head=head, log=key, witnesses=list(dict.fromkeys(witnesses)))
+    raise ProofInvalid(f"no known key of the log {head.origin} has signed it: see --policy")
+
+
+def _rootsOf(headers: Sequence[SignedHeader]) -> Iterator[RootClaim]:
+    for each in headers:
+        yield RootClaim(size=each.header.height, root=each.header.history, signed=each)
 
 
 def _ofHeader(document: Mapping[str, Any], proof: HeaderProof) -> Statement:
@@ -258,7 +413,13 @@ def _ofHeader(document: Mapping[str, Any], proof: HeaderProof) -> Statement:
         checkHistory(earlier.hash, earlier.height, last.header, proof.earlier.path)
         claims += [Claim(block=each, signed=last) for each in _blocksOf(earlier)]
     headers.finish(last.header)
-    return Statement(document=document, group=genesis.group, chain=genesis.chain, claims=claims)
+    return Statement(
+        document=document,
+        group=genesis.group,
+        chain=genesis.chain,
+        claims=claims,
+        roots=[*_rootsOf(headers.signed)],
+    )
 
 
 def _claims(headers: Sequence[SignedHeader]) -> Iterator[Claim]:
@@ -273,6 +434,40 @@ def _blocksOf(header: Header) -> Sequence[Checkpoint]:
 
 
 # Comparing.
+
+
+def _isOneChain(first: Statement, second: Statement) -> bool:
+    """Whether two statements are of one chain, as far as they say it."""
+    if first.chain and second.chain:
+        return first.chain == second.chain
+    if first.origin and second.origin:
+        return first.origin == second.origin
+    origin, chain = first.origin or second.origin, first.chain or second.chain
+    if origin and (first.tree is None or second.tree is None):
+        isNamed = chain is not None and origin == f"svcbroker/{chain.hex()}"
+        # A proof in a log names its chain. Of another checkpoint nothing shows whose it is.
+        return isNamed or any(each.tree is not None and each.chain for each in (first, second))
+    return chain is not None
+
+
+def _histories(first: Statement, second: Statement) -> tuple[str, Side, Side] | None:
+    """Two roots of one size, of which a log has signed one at least."""
+    others: dict[int, list[RootClaim]] = defaultdict(list)
+    for claim in second.roots:
+        others[claim.size].append(claim)
+    for one in first.roots:
+        for other in others[one.size]:
+            isOfLog = isinstance(one.signed, SignedTree) or isinstance(other.signed, SignedTree)
+            if one.root != other.root and isOfLog:
+                sides = [
+                    Side(
+                        says=f"the history of size {each.size} has the root {each.root.hex()}",
+                        signed=each.signed,
+                    )
+                    for each in (one, other)
+                ]
+                return "root", sides[0], sides[1]
+    return None
 
 
 def _blocks(first: Statement, second: Statement) -> tuple[str, Side, Side] | None:
@@ -296,10 +491,9 @@ def _blocks(first: Statement, second: Statement) -> tuple[str, Side, Side] | Non
     return "block", sides[0], sides[1]
 
 
-def _numbers(
-    one: ProvedEvent | ProvedTopic | None, other: ProvedEvent | ProvedTopic | None
-) -> tuple[str, Side, Side] | None:
+def _numbers(first: Statement, second: Statement) -> tuple[str, Side, Side] | None:
     """Numbers of events that cannot be in one log."""
+    one, other = first.proved, second.proved
     match one, other:
         case ProvedEvent(), ProvedEvent():
             kind, clash = "event", _eventsClash(one, other)
@@ -316,7 +510,8 @@ def _numbers(
             return None
     if not clash:
         return None
-    return kind, _side(one), _side(other)
+    assert one is not None and other is not None
+    return kind, _side(first, one), _side(second, other)
 
 
 def _eventsClash(one: ProvedEvent, other: ProvedEvent) -> bool:
@@ -334,7 +529,7 @@ def _countClashes(topic: ProvedTopic, event: ProvedEvent) -> bool:
     return (event.sequence <= topic.count) != (event.block.height <= topic.block.height)
 
 
-def _side(proved: ProvedEvent | ProvedTopic) -> Side:
+def _side(statement: Statement, proved: ProvedEvent | ProvedTopic) -> Side:
     if isinstance(proved, ProvedTopic):
         says = f"a topic has {proved.count} events up to block {proved.block}"
     else:
@@ -342,5 +537,7 @@ def _side(proved: ProvedEvent | ProvedTopic) -> Side:
             f"event {proved.eventId} is transaction {proved.transaction.hex()} in block "
             f"{proved.block}"
         )
+    if statement.tree is not None:
+        return Side(says=says, signed=statement.tree)
     signed = next(header for header in proved.headers if header.block == proved.signed)
     return Side(says=says, signed=signed)

@@ -408,14 +408,18 @@ class ContradictionFields(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
     Two documents of which not both can be true of one chain.
 
-    @ivar first: a proof, or a checkpoint: C{HEIGHT:HASH}.
+    @ivar first: a proof, or a checkpoint: C{HEIGHT:HASH}. In format 2 also a C{tlog-proof} or a
+        checkpoint of a transparency log, as text.
     @ivar second: another one.
+    @ivar keys: in format 2, the vkeys of the logs and witnesses whose signatures count. A reader
+        compares them with what these have published.
     @ivar contradiction: what follows from them; a verifier compares it with what it finds.
     """
 
-    format: Literal["svcbroker/contradiction/1"]
+    format: Literal["svcbroker/contradiction/1", "svcbroker/contradiction/2"]
     first: Mapping[str, Any] | str
     second: Mapping[str, Any] | str
+    keys: Sequence[str] | UnsetType = UNSET
     contradiction: Mapping[str, Any]
 
 

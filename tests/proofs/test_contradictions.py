@@ -29,6 +29,7 @@ from svcbroker.proofs import (
     verifyContradiction,
     verifyProof,
 )
+from svcbroker.proofs._headers import SignedHeader
 from tools.enginechain import EngineChain
 from tools.signedchain import SignedChain, seedOf
 
@@ -99,7 +100,7 @@ class FindingTests(ForkTestCase):
             (contradiction.second, self.fork),
         ):
             self.assertEqual(side.says, str(chain.prover.checkpoint(2)))
-        self.assertEqual(contradiction.keys, [*self.chain.genesis.validators[:3]])
+        self.assertEqual([*contradiction.keys], [*self.chain.genesis.validators[:3]])
         self.assertTrue(contradiction.isDoubleSigning)
 
     def test_onlyKeysThatSignedBothAreNamed(self) -> None:
@@ -121,7 +122,8 @@ class FindingTests(ForkTestCase):
         forged = self.event(self.fork, self.forkIds[0])
         bare = encode(withoutCertificate(self.chain.prover.event(self.ids[0], tip)))
         contradiction = found(bare, forged)
-        assert contradiction is not None and contradiction.first.signed is not None
+        assert contradiction is not None
+        assert isinstance(contradiction.first.signed, SignedHeader)
         self.assertEqual(contradiction.first.signed.header.height, tip)
         # After the change of the nodes three of them are the same.
         self.assertEqual(len(contradiction.keys), 2)
