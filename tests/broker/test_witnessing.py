@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
@@ -270,7 +271,12 @@ class WitnessingTests(SynchronousTestCase):
         for name in ("a", "b"):
             self.witnesses[name].latest = fork.head(self.size)
         self.publish(1)
-        self.rig.run(120)
+        with capturedLogs() as events:
+            self.rig.run(120)
+        shouted = [formatEvent(each) for each in events]
+        for name in ("a", "b"):
+            said = f"WITNESS {name} REFUSES THE LOG of group 1: it answered 422"
+            self.assertTrue(any(said in each and "older backup" in each for each in shouted))
         # The others have had their quorum before.
         self.assertEqual(self.metrics()["svcbroker_witness_refusing a"], 1)
         self.assertEqual(self.metrics()["svcbroker_witness_refusing c"], 0)
@@ -285,6 +291,17 @@ class WitnessingTests(SynchronousTestCase):
         self.assertEqual(self.witnessing.witnesses[0].lastError, "is away")
         self.assertEqual(self.metrics()["svcbroker_witness_refusing a"], 1)
         self.publish(1)
+
+    def test_wrongBlockIsShouted(self) -> None:
+        """The refusal of a witness that executes is told with what it has found."""
+        answer = (422, b"block 4 does not hold\n")
+        self.witnesses["c"].answer = lambda request: succeed(answer)
+        self.publish(1)
+        with capturedLogs() as events:
+            self.rig.run(120)
+        [said] = [each for each in map(formatEvent, events) if "REFUSES THE LOG" in each]
+        self.assertIn("it answered 422: block 4 does not hold. This witness has executed", said)
+        self.assertNotIn("older backup", said)
 
     def test_rolledBackLogIsShouted(self) -> None:
         """A witness that stays ahead refuses, and what was cosigned of more is set aside."""

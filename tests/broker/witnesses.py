@@ -20,7 +20,9 @@ from svcbroker.tlog import (
 )
 
 NAMES = ("a", "b", "c")
-KEYS = {name: WitnessKey(f"{name}.example/w", name.encode() * 32) for name in NAMES}
+KEYS = {name: WitnessKey(f"{name}.example/w", name.encode() * 32) for name in NAMES[:2]}
+KEYS["c"] = WitnessKey("c.example/w/executed", b"c" * 32)
+"""The last one executes."""
 
 
 def policyOf(quorum: str = "two", log: VerifierKey | None = None) -> Policy:

@@ -37,6 +37,14 @@ SHOUT_PERIOD: Final = 3600.0
 """Every how many seconds a refusal that lasts is logged again."""
 MAX_REASON: Final = 200
 """How much of a witness's reason is shown, in characters."""
+_WHY: Final = (
+    "The chain is not the one that this witness has seen: it was restored from an older backup and "
+    "has gone on, or its history was changed"
+)
+_WHY_EXECUTING: Final = (
+    "This witness has executed the chain: a block of it is wrong, or it is not the one that was "
+    "cosigned"
+)
 _AHEAD_TIMES: Final = 3
 """How often a witness has to be ahead of this log before that counts as a refusal: where several
 brokers have one chain, it is ahead for a moment."""
@@ -222,11 +230,10 @@ class LogWitness:
             if not (self.isRefusing and 0 <= now - self._shoutedAt < SHOUT_PERIOD):
                 self._shoutedAt = now
                 self._log.error(
-                    "WITNESS {name} REFUSES THE LOG of group {group}: it {reason}. The chain is "
-                    "not the one that this witness has seen: it was restored from an older backup "
-                    "and has gone on, or its history was changed. Compare it with the other "
-                    "replicas and backups: svcbroker audit, svcbroker contradict",
+                    "WITNESS {name} REFUSES THE LOG of group {group}: it {reason}. {why}. Compare "
+                    "it with the other replicas and backups: svcbroker audit, svcbroker contradict",
                     name=self.party.name,
+                    why=_WHY_EXECUTING if self.party.key.isExecuting else _WHY,
                     group=self._witnessed.group,
                     reason=reason,
                 )
