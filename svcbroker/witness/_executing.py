@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -37,6 +37,11 @@ from ..tlog import (
 )
 from ._state import Seen, Wrong
 from ._witness import FORKED, Witness
+
+RETRY: Final = 600.0
+"""
+Seconds after which a block is asked for again that somebody in between may have changed.
+"""
 
 PATIENT: Final = 15.0
 """How many seconds a request waits for blocks that are still to be executed. Logs wait longer."""
@@ -85,9 +90,11 @@ class ExecutedCopy:
         self._clock = clock
         self._audit = audit
         self._isCertified = isCertified
+        self._makeCopy = makeCopy
+        self._retry: IDelayedCall | None = None
         self._keys: dict[str, list[VerifierKey]] = {}
         self._reason = ""
-        self._isAuditing = self._isStopping = False
+        self._isAuditing = self._isRefused = self._isStopping = False
         self._waiting: list[Deferred[None]] = []
         self.copy = makeCopy(self._report)
 
@@ -110,6 +117,8 @@ class ExecutedCopy:
     async def stop(self) -> None:
         """Stop. Requests that wait are refused."""
         self._isStopping = True
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
         self._wake()
         await self.copy.stop()
 
@@ -144,7 +153,7 @@ class ExecutedCopy:
         await self._reach(head.size)
         if self.wrong is not None:
             raise CheckpointRefused(FORKED, self.wrong.text)
-        if head.size > self.executed:
+        if head.size > self.executed or not self.copy.chain:
             reason = self._reason or self.copy.progress.reason or "ask again"
             raise CheckpointRefused(
                 503, f"this witness has executed the log up to size {self.executed}: {reason}"
@@ -200,7 +209,8 @@ class ExecutedCopy:
 
     def _report(self, progress: CopyProgress) -> None:
         """See L{CopyLedger}."""
-        if progress.refused is not None and not self._reason:
+        if progress.refused is not None and not self._isRefused:
+            self._isRefused = True
             self._reason = progress.reason
             self._refused(progress.refused)
         elif progress.behind == 0 and self.copy.isUnknown and not self._isAuditing:
@@ -212,13 +222,29 @@ class ExecutedCopy:
 
     def _refused(self, refused: CopyRefused) -> None:
         if not refused.isSigned:
-            # Anybody between here and the log can have made it: it is asked for again after a
-            # restart. Nothing after it is executed, and so nothing is cosigned.
+            # Anybody between here and the log can have made it, so it is asked for again. Nothing
+            # after it is executed, and so nothing is cosigned.
             self._log.error("Nothing more is executed: {reason}", reason=self._reason)
+            self._retry = self._clock.callLater(RETRY, self._followAgain)
             return
         self._find(f"{refused}").addErrback(
             lambda failure: self._log.failure("What is wrong is not stored", failure)
         )
+
+    @asDeferred
+    async def _followAgain(self) -> None:
+        """Ask for refused blocks again, with a copy that was opened anew."""
+        await self.copy.stop()
+        if self._isStopping:
+            return
+        self.copy = self._makeCopy(self._report)
+        self._isRefused, self._reason = False, ""
+        try:
+            await self.start()
+        except (LedgerUnavailable, StorageError) as error:
+            self._reason = str(error)
+            self._log.error("Nothing more is executed: {reason}", reason=self._reason)
+            self._retry = self._clock.callLater(RETRY, self._followAgain)
 
     @asDeferred
     async def _find(self, text: str, note: Note | None = None) -> None:
@@ -303,7 +329,7 @@ class ExecutedCopy:
                 key = VerifierKey.parse(record.key)
             except (msgspec.MsgspecError, Malformed, BrokerError):
                 continue
-            if key.name == record.origin:
+            if key.name == record.origin and key not in self._keys.get(key.name, ()):
                 self._keys.setdefault(key.name, []).append(key)
                 self._witness.useLogs(self._keys)
                 self._log.info("The chain certifies the key of the log {key}", key=key.text)

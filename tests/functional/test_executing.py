@@ -145,6 +145,14 @@ class PartnerTests(DaemonTestCase):
             await daemon.call("/rest/publish", topic="t", content="y", headers=headers)
             await self.until(ask, lambda each: each["cosigned"] == each["size"] == told["size"] + 1)
             self.assertEqual(await again.stop(), 0)
+            # What is there needs no name and no URL. It is executed again before it is used.
+            words = "venv/bin/svcbroker witness run ./witness --copy ./copy --user partner"
+            listen = f"--password-file partner.password --listen tcp:{port}:interface=127.0.0.2"
+            self.witness = last = self.type(f"{words} {listen}")
+            await last.protocol.waitFor("The copy is executed up to block")
+            await daemon.call("/rest/publish", topic="t", content="z", headers=headers)
+            await self.until(ask, lambda each: each["cosigned"] == each["size"] == told["size"] + 2)
+            self.assertEqual(await last.stop(), 0)
             await daemon.stop()
 
         return Deferred.fromCoroutine(run())

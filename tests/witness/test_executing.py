@@ -29,7 +29,7 @@ from svcbroker.witness import (
     makeWitness,
     resumeWitness,
 )
-from svcbroker.witness._executing import PATIENT
+from svcbroker.witness._executing import PATIENT, RETRY
 
 from ..ledgers.copy.rig import CopyTestCase, FakeOriginal, makeCopy
 from .lying import ORIGIN, ChainLog, LyingChain
@@ -193,8 +193,9 @@ class ExecutingTests(CopyTestCase):
         self.assertEqual(self.witness.wrongs, {})
         self.cosigned(0, size - 1)
         self.original.change = lambda answer: answer
-        self.again()
+        self.clock.advance(RETRY)
         self.cosigned(size - 1, size)
+        self.assertEqual(len(self.witness._logs[ORIGIN]), 1)
 
     def changed(self, answer: Answer) -> bytes:
         """Another content in the last block."""
