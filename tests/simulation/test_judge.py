@@ -29,6 +29,7 @@ from tools.simulation.judge import (
     DURABILITY,
     SIGNATURE,
     VALIDITY,
+    VIEW,
     Judge,
     Violation,
 )
@@ -43,6 +44,7 @@ class JudgeTests(SynchronousTestCase):
         # All four keys, to sign anything.
         self.keys = Adversary(Random(0), self.genesis.chain, 4, dict(enumerate(seedsOf(4))))
         self.opening = self.transaction(1, Kind.OPEN)
+        self.voters = 0
 
     def transaction(self, nonce: int, kind: Kind = Kind.PUBLISH) -> Transaction:
         """A transaction sent by a client."""
@@ -65,8 +67,14 @@ class JudgeTests(SynchronousTestCase):
             ],
         )
 
+    def prepare(self, header: Header, round: int) -> None:
+        """Have different replicas prepare blocks of one height."""
+        height, self.voters = header.height, self.voters + 1
+        self.judge.sent(self.voters, self.keys.vote(0, Phase.PREPARE, height, round, header.hash))
+
     def decide(self, block: Candidate, *signers: int, index: int = 0) -> None:
-        """Have a replica decide a block."""
+        """Have a replica decide a block, which it has prepared."""
+        self.prepare(block.header, 0)
         certificate = self.certificate(block.header, *(signers or (0, 1, 2)))
         self.judge.decided(index, block.header, certificate, block.transactions)
 
@@ -143,6 +151,29 @@ class JudgeTests(SynchronousTestCase):
         orphan = replace(self.block(self.transaction(2)).header, parent=bytes(32))
         signed = self.certificate(orphan, 0, 1, 2)
         self.violates(VALIDITY, self.judge.decided, 0, orphan, signed, [self.transaction(2)])
+
+    def test_wrongViewIsReported(self) -> None:
+        """A later view than that of its round, an earlier one, and the view of another proposer."""
+        head = self.head
+        for view, round in ((1, 0), (4, 0), (1_000_000_000, 2), (0, 1), (0, 4)):
+            block = proposeBlock(self.state, head, view, head.timestamp, [self.opening])
+            self.prepare(block.header, round)
+            certificate = self.certificate(block.header, 0, 1, 2, round=round)
+            self.violates(
+                VIEW, self.judge.decided, 0, block.header, certificate, block.transactions
+            )
+            self.judge.gaveUp()
+        block = proposeBlock(self.state, head, 2, head.timestamp, [self.opening])
+        for round in (2, 5):
+            self.prepare(block.header, round)
+        self.judge.decided(
+            0, block.header, self.certificate(block.header, 0, 1, 2, round=5), block.transactions
+        )
+
+    def test_unpreparedBlockIsReported(self) -> None:
+        block = self.block(self.opening)
+        certificate = self.certificate(block.header, 0, 1, 2)
+        self.violates(VIEW, self.judge.decided, 0, block.header, certificate, block.transactions)
 
     def test_wrongSequenceNumberIsReported(self) -> None:
         self.go(self.opening)

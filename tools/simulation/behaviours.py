@@ -4,7 +4,7 @@ The behaviours of Byzantine replicas: ways to deviate from the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -127,6 +127,23 @@ class TransactionInventor(BaseBehaviour):
         return [replace(effect, message=lie)]
 
 
+class ViewChooser(BaseBehaviour):
+    """Proposes new blocks of later views, in which it would lead, too."""
+
+    def _alter(self, replica: ByzantineReplica, effect: Effect) -> Sequence[Effect]:
+        if not (isinstance(effect, Send) and isinstance(effect.message, Proposal)):
+            return [effect]
+        said, adversary = effect.message, replica.adversary
+        turns = adversary.random.choice((1, 2, 250_000_000, 2**60))
+        block = replica.another(said.round + turns * adversary.nodes, 0)
+        if block is None:
+            return [effect]
+        adversary.actions["chosen view"] += 1
+        adversary.blocks[block.header.hash] = block
+        lie = adversary.proposal(replica.index, said.round, block, said.justification)
+        return [replace(effect, message=lie)]
+
+
 class Equivocator(BaseBehaviour):
     """As the leader, proposes two blocks, each to half of the others."""
 
@@ -219,6 +236,44 @@ class FalseRoundChanges(BaseBehaviour):
         return falseChanges
 
 
+class CertificateThief(BaseBehaviour):
+    """
+    Sends round changes with the certificates of others: the latest one with another block beside
+    it, and those of earlier heights.
+    """
+
+    def _alter(self, replica: ByzantineReplica, effect: Effect) -> Sequence[Effect]:
+        if not (isinstance(effect, Send) and isinstance(effect.message, RoundChange)):
+            return [effect]
+        said, adversary = effect.message, replica.adversary
+        stolen = self.stolen(replica, said.height, said.round)
+        if not stolen:
+            return [effect]
+        adversary.actions["stolen certificate"] += 1
+        return [
+            replace(effect, target=target, message=adversary.random.choice(stolen))
+            for target in replica.others
+        ]
+
+    def stolen(self, replica: ByzantineReplica, height: int, round: int) -> Sequence[RoundChange]:
+        """All such round changes to a round."""
+        adversary, me = replica.adversary, replica.index
+        made = [
+            adversary.roundChange(me, height, round, certificate, block)
+            for certificate, block in adversary.stale(height - 1, round)
+        ]
+        for certificate, _ in adversary.stale(height, round)[-1:]:
+            others = [replica.another(round, 5), *adversary.blocks.values()]
+            made += [
+                adversary.roundChange(me, height, round, certificate, other)
+                for other in others
+                if other is not None
+                and replica.isCurrent(other)
+                and other.header.hash != certificate.digest
+            ][:3]
+        return made
+
+
 class UnjustifiedProposer(BaseBehaviour):
     """
     As the leader of a later round, proposes any block, whatever the others are locked on,
@@ -295,8 +350,27 @@ class UnjustifiedProposer(BaseBehaviour):
             ([own, *allies, *free] * adversary.quorum)[: adversary.quorum],
             [replace(own, sender=index) for index in range(adversary.quorum)],
             *([lie, *heard] for lie in bound),
+            *self._replayed(replica, block, height, round),
             (),
         ]
+
+    def _replayed(
+        self, replica: ByzantineReplica, block: ProposedBlock, height: int, round: int
+    ) -> Iterator[Sequence[RoundChange]]:
+        """Justifications with round changes of earlier rounds and heights, or another's lock."""
+        adversary, me = replica.adversary, replica.index
+        own = adversary.roundChange(me, height, round)
+        earlier = [p for p in adversary.changes if p != (height, round) and p <= (height, round)]
+        for place in sorted(earlier)[-3:]:
+            changes = [c for c in adversary.changes[place].values() if c.sender != me]
+            yield [own, *changes]
+            yield [own, *(c for c in changes if c.prepared is None)]
+        heard = [c for c in adversary.changes.get((height, round), {}).values() if c.sender != me]
+        for certificate, _ in adversary.stale(height, round)[-1:]:
+            yield [adversary.roundChange(me, height, round, certificate, block), *heard]
+        yield [own, *(replace(own, sender=me + n * adversary.nodes) for n in (-1, 1, 2))]
+        stripped = [replace(change, prepared=None, block=None) for change in heard]
+        yield [own, *stripped]
 
 
 class Forger(BaseBehaviour):

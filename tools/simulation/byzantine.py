@@ -16,6 +16,7 @@ from .behaviours import (
     BaseBehaviour,
     Behaviour,
     ByzantineReplica,
+    CertificateThief,
     DoubleVoter,
     Equivocator,
     FalseRoundChanges,
@@ -27,6 +28,7 @@ from .behaviours import (
     Strategist,
     TransactionInventor,
     UnjustifiedProposer,
+    ViewChooser,
     WrongRoot,
     WrongSigner,
 )
@@ -45,6 +47,8 @@ BEHAVIOURS: Sequence[tuple[type[BaseBehaviour], int]] = (
     (Flooder, 1),
     (Strategist, 3),
     (Intermittent, 1),
+    (CertificateThief, 2),
+    (ViewChooser, 1),
 )
 """All behaviours, with their weights."""
 
@@ -96,6 +100,7 @@ COLLUDING: Sequence[Sequence[type[BaseBehaviour]]] = (
     (Strategist, UnjustifiedProposer, FalseRoundChanges),
     (Strategist, DoubleVoter, Equivocator),
     (DoubleVoter, UnjustifiedProposer, FalseRoundChanges),
+    (Strategist, UnjustifiedProposer, CertificateThief),
 )
 """Behaviours that work together."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from svcbroker.chain import Kind, Transaction, accountAddress
+from svcbroker.chain import Kind, Transaction, accountAddress, faultsTolerated
 from svcbroker.ledgers.pbft._effects import Decide, Effect, Send, Timer
 from svcbroker.ledgers.pbft._keys import Signer, Verifier
 from svcbroker.ledgers.pbft._messages import Message, ProposedBlock, RoundChange
@@ -17,27 +17,36 @@ from .adversary import Adversary
 from .chain import StoredBlock, variant
 from .clock import VirtualClock
 from .genesis import NOW, genesisOf, seedsOf
-from .judge import Judge
+from .judge import LIVENESS, Judge, Violation
 from .replicas import Components, HostReplica
 from .trace import Trace, kindOf
 
 A, B, C, Z = range(4)
-"""Three correct replicas and a Byzantine one, for which the script speaks."""
+"""
+Of four replicas, three correct ones and a Byzantine one, for which the script speaks. In larger
+sets the last f are Byzantine.
+"""
 
 
 class Harness:
     """
-    Four replicas that decide the first block. B leads round 0, C round 1, Z, which is Byzantine,
-    round 2, and A round 3.
+    Replicas that decide the first block. Of four, B leads round 0, C round 1, Z, which is
+    Byzantine, round 2, and A round 3; then B again.
 
-    @ivar adversary: the knowledge of Z, which is all messages sent.
+    @ivar adversary: the knowledge of the Byzantine replicas, which is all messages sent.
+    @ivar correct: the indexes of the correct replicas.
+    @ivar byzantine: the indexes of the Byzantine ones.
     """
 
-    def __init__(self, components: Components, trace: Trace | None = None) -> None:
+    def __init__(self, components: Components, trace: Trace | None = None, nodes: int = 4) -> None:
         self.trace = Trace() if trace is None else trace
-        self.genesis = genesisOf(4)
+        self.nodes = nodes
+        self.genesis = genesisOf(nodes)
         self.judge = Judge(self.genesis)
-        self.adversary = Adversary(Random(0), self.genesis.chain, 4, {Z: seedsOf(4)[Z]})
+        self.correct = range(nodes - faultsTolerated(nodes))
+        self.byzantine = range(self.correct.stop, nodes)
+        seeds = {index: seedsOf(nodes)[index] for index in self.byzantine}
+        self.adversary = Adversary(Random(0), self.genesis.chain, nodes, seeds)
         self._clock = VirtualClock(NOW)
         self._sent: dict[tuple[str, int, int], Message] = {}
         self._step = 0
@@ -47,11 +56,11 @@ class Harness:
         self.judge.submitted(opening)
         self.chains = {
             index: components.chain(self.genesis, self._clock, 0.0, {opening.hash})
-            for index in (A, B, C, Z)
+            for index in range(nodes)
         }
         self._components = components
         self._verifier = Verifier(self.genesis.validators)
-        self.replicas = {index: self._makeReplica(index) for index in (A, B, C)}
+        self.replicas = {index: self._makeReplica(index) for index in self.correct}
         for chain in self.chains.values():
             chain.add(opening)
         for index, replica in self.replicas.items():
@@ -59,7 +68,7 @@ class Harness:
             self._perform(index, replica.propose(1))
 
     def _makeReplica(self, index: int) -> HostReplica:
-        signer = Signer(index, seedsOf(4)[index], self.genesis.chain, self._verifier)
+        signer = Signer(index, seedsOf(self.nodes)[index], self.genesis.chain, self._verifier)
         rules = self._components.rules(chain=self.genesis.chain, verifier=self._verifier)
         head = self.genesis.header()
         return self._components.replica(signer, rules, self.chains[index], Timing(), head)
@@ -79,6 +88,13 @@ class Harness:
             self._step += 1
             self.trace.sent(NOW + self._step, message.sender, message, [(target, 0.0)])
             self._perform(target, self.replicas[target].receive([message]))
+
+    def receiveTogether(self, target: int, *messages: Message) -> None:
+        """Have a replica receive messages that have arrived together."""
+        self._step += 1
+        for message in messages:
+            self.trace.sent(NOW + self._step, message.sender, message, [(target, 0.0)])
+        self._perform(target, self.replicas[target].receive(messages))
 
     def deliver(self, kind: str, round: int, senders: Sequence[int], target: int) -> None:
         """Deliver messages of a round to a replica. Those not delivered are lost."""
@@ -105,8 +121,8 @@ class Harness:
             self._perform(index, self.replicas[index].timeOut(Timer.ROUND))
 
     def variant(self, round: int, delay: int = 0) -> ProposedBlock:
-        """A valid block made by Z."""
-        block = variant(self.chains[Z], round, delay)
+        """A valid block made by a Byzantine replica."""
+        block = variant(self.chains[self.byzantine[0]], round, delay)
         assert block is not None
         self.adversary.blocks[block.header.hash] = block
         return block
@@ -115,6 +131,16 @@ class Harness:
         """The round changes that some replicas have sent for a round."""
         sent = [self.sent("round-change", round, sender) for sender in senders]
         return [change for change in sent if isinstance(change, RoundChange)]
+
+    def mustDecide(self, *indexes: int) -> None:
+        """
+        Check that some replicas have decided the block.
+
+        @raise Violation: one has not.
+        """
+        for index in indexes:
+            if not self.replicas[index].head.height:
+                raise Violation(LIVENESS, f"node {index} has decided nothing")
 
     def _perform(self, index: int, effects: Sequence[Effect]) -> None:
         for effect in effects:

@@ -39,6 +39,11 @@ VALIDITY = "validity"
 """Blocks follow from their parents and hold what clients sent, each once, numbered without gaps."""
 CERTIFICATE = "certificate"
 """A decided block is signed by a quorum of distinct replicas, in one round."""
+VIEW = "view"
+"""
+A block's view is its parent's view plus the round in which it was first proposed, and its proposer
+is the leader of that view.
+"""
 SIGNATURE = "signature"
 """No correct replica signs two values for one height, round and phase."""
 DURABILITY = "durability"
@@ -54,6 +59,7 @@ INVARIANTS = (
     AGREEMENT,
     VALIDITY,
     CERTIFICATE,
+    VIEW,
     SIGNATURE,
     DURABILITY,
     LIVENESS,
@@ -123,6 +129,8 @@ class Judge:
     _state: ChainState = field(init=False)
     _topics: dict[str, _TopicModel] = field(init=False, factory=dict)
     _signed: dict[tuple[int, int, int, Phase], bytes] = field(init=False, factory=dict)
+    # The first round in which a correct replica prepared a block, by its hash.
+    _prepared: dict[bytes, int] = field(init=False, factory=dict)
     _decided: dict[int, Candidate] = field(init=False, factory=dict)
     _verified: set[tuple[bytes, bytes, bytes]] = field(init=False, factory=set)
     _acknowledged: dict[bytes, Executed] = field(init=False, factory=dict)
@@ -156,6 +164,9 @@ class Judge:
                 f"node {index} signed two {phase.name} at height {message.height}, round "
                 f"{message.round}: {short(self._signed[place])} and {short(message.digest)}",
             )
+        if phase is Phase.PREPARE:
+            first = self._prepared.setdefault(message.digest, message.round)
+            self._prepared[message.digest] = min(first, message.round)
 
     def decided(
         self,
@@ -173,6 +184,7 @@ class Judge:
             known = self._decided[height].header
         else:
             self._decided[height] = self._checkNew(index, header, transactions)
+            self._checkView(index, header)
             return
         if known.hash != header.hash:
             raise self._verdict(
@@ -300,6 +312,20 @@ class Judge:
             raise self._verdict(
                 VALIDITY, f"node {index} decided a block that is not valid: {error}"
             ) from None
+
+    def _checkView(self, index: int, header: Header) -> None:
+        # A quorum has prepared it, so a correct replica has: each accepts a new block only in the
+        # round of its view, and thereafter the block of a lock.
+        first = self._prepared.get(header.hash)
+        round = header.view - self.chain[-1].view
+        nodes = len(self._sets[header.height].keys)
+        if first != round or header.proposer != (header.view + header.height) % nodes:
+            raise self._verdict(
+                VIEW,
+                f"node {index} decided block {header.height} of view {header.view} and node "
+                f"{header.proposer}, first prepared in round {first} after view "
+                f"{self.chain[-1].view}",
+            )
 
     def _checkCertificate(self, index: int, header: Header, certificate: Certificate) -> None:
         height = header.height

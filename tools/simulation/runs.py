@@ -25,7 +25,7 @@ from .trace import Trace
 CLUSTER = "cluster"
 EMBEDDED = "embedded"
 SYSTEMS = (CLUSTER, EMBEDDED)
-SIZES = (4, 7, 10)
+SIZES = (4, 5, 6, 7, 8, 10)
 TWICE = 100
 """Of how many schedules one is run twice, to check that it takes the same course."""
 
@@ -62,7 +62,7 @@ def schedules(
     while True:
         random = Random(f"schedule {seed}")
         system = random.choices(systems, [4 if system == CLUSTER else 1 for system in systems])[0]
-        size = random.choices(sizes, [1 / size**2 for size in sizes])[0]
+        size = random.choices(sizes, [1 / size**3 for size in sizes])[0]
         yield Schedule(system, size, seed, broken)
         seed += 1
 
@@ -200,9 +200,9 @@ def _randomly(mutation: Mutation, seeds: int, isFocused: bool) -> tuple[str, int
     focus = mutation.focus if isFocused else None
     for seed in range(seeds):
         system = (
-            Embedded(seed, 4, mutation.replica)
+            Embedded(seed, mutation.nodes, mutation.replica)
             if mutation.isEmbedded
-            else Cluster(seed, 4, mutation.components, focus=focus)
+            else Cluster(seed, mutation.nodes, mutation.components, focus=focus)
         )
         violation = system.run().violation
         if violation is not None:
