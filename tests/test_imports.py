@@ -20,7 +20,7 @@ ROOT = Path(svcbroker.__file__).parent
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("", "_build"),
     ("version",),
-    ("errors", "files", "histogram"),
+    ("errors", "files", "histogram", "probes"),
     ("model",),
     ("chain",),
     ("tlog",),

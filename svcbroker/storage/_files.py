@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ..files import openFile, specialKind
+from ..probes import probe
 from ._errors import StorageRefused, StorageUnknown, isDamage, primaryCode
 from ._schema import (
     APPLICATION_ID,
@@ -346,6 +347,7 @@ def _foldLog(path: Path, connection: sqlite3.Connection) -> bool:
         isBusy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     except sqlite3.Error as error:
         if primaryCode(error) == sqlite3.SQLITE_FULL:
+            probe("storage: opened on a full disk")
             return False
         raise
     if isBusy:

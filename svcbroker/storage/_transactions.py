@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ..probes import probe
 from ._checkpoints import CheckpointThread
 from ._errors import StorageDamaged, StorageError, StorageFailed, primaryCode, translated
 from ._files import companions
@@ -46,6 +47,7 @@ class Transactions:
         """
         self._checkLog()
         if self._isUncertain:
+            probe("storage: transaction after an uncertain one")
             self._removeTrace()
         self._rollBack()
         try:
@@ -77,7 +79,10 @@ class Transactions:
         """
         self._rollBack()
         self._isUncertain = primaryCode(error) != sqlite3.SQLITE_FULL
-        if self._isUncertain:
+        if not self._isUncertain:
+            probe("storage: no room at a commit")
+        else:
+            probe("storage: uncertain commit")
             with suppress(StorageError):  # it is told by isUncertain, and tried again
                 self._removeTrace()
         failure = translated(error, self._path)
@@ -104,6 +109,7 @@ class Transactions:
         try:
             isBusy = not self.foldLog()
         except sqlite3.Error as error:
+            probe("storage: trace of a commit not removed")
             failure = translated(error, self._path)
             if isinstance(failure, StorageFailed):
                 failure.isUncertain = True
@@ -112,6 +118,7 @@ class Transactions:
             raise StorageFailed(
                 f"{self._path} is held by another process: stop that one", isUncertain=True
             )
+        probe("storage: trace of a commit removed")
         self._isUncertain = False
 
     def _rollBack(self) -> None:

@@ -14,6 +14,7 @@ from ...interfaces import IBlockObserver, ILedger, INetworkLedger
 from ...model import Block, eventSize
 from ...net.deferreds import asDeferred
 from ...net.turns import EndOfTurn
+from ...probes import probe
 from ._dispatcher import Dispatcher, Member
 from ._walks import HistoryTurns, Walks
 
@@ -134,6 +135,7 @@ class Follower:
         """
         kept = self._cache.get(height)
         if kept is not None:
+            probe("follower: block read from the cache")
             self._cache.move_to_end(height)
             return succeed(kept[0])
         reading = self.ledger.readBlock(height)
@@ -150,5 +152,6 @@ class Follower:
         self._cached += size - (replaced[1] if replaced else 0)
         self._cache[block.height] = (block, size)
         while self._cached > CACHED_BYTES:
+            probe("follower: block dropped from the cache")
             _, (_, dropped) = self._cache.popitem(last=False)
             self._cached -= dropped

@@ -19,6 +19,7 @@ from ...chain import (
     proposeBlock,
     selectTransactions,
 )
+from ...probes import probe
 from ...storage import StorageError, Store
 from ._messages import ProposedBlock
 from ._pool import TransactionPool
@@ -88,12 +89,14 @@ class BlockApplication:
         height = self.head.height + 1
         reservedHeight, reservedRound = self._store.reservation()
         if reservedHeight == height:
+            probe("application: start after rounds of this height")
             first = reservedRound
         elif reservedHeight == 0:
             first = 0
         else:
             # A later height may have used the first rounds without reserving them.
             first = ROUNDS_RESERVED
+            probe("application: start after rounds of another height")
         self.setAside(height, first)
         # It has to survive the loss of the write-ahead log.
         self._store.foldLog()
@@ -116,10 +119,12 @@ class BlockApplication:
         if round < limit:
             return True
         if self.isStoring or height != self.head.height + 1:
+            probe("application: round not reserved while a block is stored")
             return False
         try:
             self.setAside(height, round)
         except StorageError:
+            probe("application: disk fails to reserve rounds")
             return False
         return True
 
@@ -148,6 +153,7 @@ class BlockApplication:
         if not transactions and not self._takesEmpty:
             raise InvalidBlock("it is empty")
         if not self._pool.beginsWith(transactions):
+            probe("application: transactions that are not the first that wait")
             raise InvalidBlock("its transactions are not the first that wait")
         # Use the pool's objects: their contents match their hashes.
         transactions = self._pool.first(len(transactions))
@@ -157,7 +163,11 @@ class BlockApplication:
         ):
             raise InvalidBlock("it is too large")
         # If the clock was set back, the parent's time counts as now.
-        if header.timestamp > max(self._milliseconds(), self.head.timestamp) + MAX_DRIFT:
+        now = self._milliseconds()
+        if now < self.head.timestamp:
+            probe("application: clock set back")
+            now = self.head.timestamp
+        if header.timestamp > now + MAX_DRIFT:
             raise InvalidBlock("its time is too far ahead")
         candidate = checkBlock(self._state, self.head, header, transactions)
         self._candidates[header.hash] = candidate

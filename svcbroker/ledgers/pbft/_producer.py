@@ -19,6 +19,7 @@ from ...errors import LedgerUnavailable
 from ...histogram import Histogram
 from ...interfaces import Submission
 from ...net.timers import LazyTimer
+from ...probes import probe
 from ...storage import StorageError, StorageFailed, Store
 from .._erasing import ErasingJob
 from .._observers import Observers
@@ -267,14 +268,17 @@ class BlockProducer:
         if isinstance(error, StorageFailed) and error.isUncertain:
             # A crash may bring it back, so no other block may be decided: store it again.
             if self._stopping is not None and self._stopTimeout is None:
+                probe("producer: stopped with a block that is uncertain")
                 self._finishStopping()
             else:
+                probe("producer: uncertain block stored again")
                 self._call = self._reactor.callLater(
                     RETRY, self._storeBlock, candidate, certificate
                 )
             return
         # Nothing of it has left this process, and no crash brings it back. So another block may
         # be decided, in an unused round.
+        probe("producer: block given up")
         self._application.endStoring(isStored=False)
         self._replicas.stop()
         self.state = ProducerState.FAILING
@@ -294,6 +298,7 @@ class BlockProducer:
 
     def _recovered(self, round: int) -> None:
         if self._stopping is None:
+            probe("producer: recovery in unused rounds")
             self._log.info("the ledger's disk can be written again")
             self.lastError = ""
             self.state = ProducerState.IDLE
@@ -302,6 +307,7 @@ class BlockProducer:
             self._schedule()
 
     def _retryRecovery(self, failure: Failure) -> None:
+        probe("producer: recovery fails")
         if not failure.check(StorageError):
             self._log.failure("a recovery", failure)
         if self._stopping is None:
@@ -310,6 +316,7 @@ class BlockProducer:
     # Stopping.
 
     def _onStopTimeout(self) -> None:
+        probe("producer: stop takes too long")
         self._stopTimeout = None
         # Wait for a write in progress: the block may be stored already.
         if self.state is not ProducerState.STORING or self._call is not None:

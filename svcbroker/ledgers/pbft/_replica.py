@@ -24,6 +24,7 @@ from ...chain import (
     faultsTolerated,
     leaderIndex,
 )
+from ...probes import probe
 from ._effects import Decide, Effect, Evidence, Send, StartTimer, Timer
 from ._keys import Signer
 from ._messages import (
@@ -145,6 +146,8 @@ class Replica:
         if timer is Timer.ROUND:
             if self._isTimed:  # else it was started in an earlier round
                 self._enterRound(self.round + 1)
+            else:
+                probe("replica: timeout of an earlier round")
         elif self._isActive:
             self._retransmit()
             self._effects.append(self._resendTimer)
@@ -226,6 +229,7 @@ class Replica:
         voteSet = self._rounds.get(number)
         if voteSet is None:
             if not 0 <= number <= self.round + ROUNDS_AHEAD:
+                probe("replica: message of a far round")
                 raise Refused("the round is too far away")
             voteSet = self._rounds[number] = VoteSet()
         return voteSet
@@ -249,13 +253,16 @@ class Replica:
                 return
             justification = tuple(voteSet.changes.values())
             highest = self._rules.highestPrepared(justification)
-            block = None if highest is None else highest.block
+            if highest is not None:
+                probe("replica: leader proposes the block of a lock")
+                block = highest.block
         if block is None:
             if self._due != self.height:
                 return
             candidate = self._application.propose(self.view)
             # If others have already decided this height, there is nothing to propose.
             if candidate is None or candidate.header.parent != self.head.hash:
+                probe("replica: leader with nothing to propose")
                 return
             block = ProposedBlock.of(candidate)
         self._broadcast(self._signer.propose(self.height, self.round, block, justification))
@@ -274,12 +281,16 @@ class Replica:
         try:
             candidate = self._application.check(proposal.block)
         except InvalidBlock as error:
+            probe("replica: invalid block proposed")
             raise Refused(str(error)) from None
         if candidate is None:
+            probe("replica: proposed block cannot be checked now")
             return
         # The justification proves that a quorum has entered that round.
         if proposal.round > self.round:
+            probe("replica: proposal of a later round")
             if not self._enterRound(proposal.round):
+                probe("replica: later round of a proposal cannot be entered")
                 return
             for change in proposal.justification:
                 self._recordRound(change)
@@ -290,8 +301,10 @@ class Replica:
         self._activate()
         self._toPrepare = None if leader == self.index else digest
         if len(voteSet.prepares) >= self._quorum:
+            probe("replica: prepares before the proposal")
             self._commitIfPrepared(voteSet)
         if len(voteSet.commits) >= self._quorum:
+            probe("replica: commits before the proposal")
             self._decideIfCommitted(voteSet, proposal.round, digest)
 
     @property
@@ -335,6 +348,7 @@ class Replica:
         """Compare two messages of which a correct replica sends only one. The first one counts."""
         if first is not second and first.digest != second.digest and voteSet.mayAccuse(second):
             self._rules.checkVote(second)
+            probe("replica: contradiction")
             voteSet.accuse(second)
             self._effects.append(Evidence(first, second))
 
@@ -356,6 +370,8 @@ class Replica:
         candidate = self._candidates.get(digest)
         signatures = quorumOf(voteSet.commits, digest, self._quorum)
         if candidate is not None and signatures is not None:
+            if round != self.round:
+                probe("replica: decision of another round")
             certificate = Certificate(round=round, signatures=signatures)
             self._effects.append(Decide(candidate, certificate))
             self._advance(candidate.header)
@@ -376,6 +392,7 @@ class Replica:
         @return: whether the round could be entered.
         """
         if not self._application.reserve(self.height, round):
+            probe("replica: round not reserved")
             self._startRoundTimer()
             return False
         self.round = round
@@ -403,6 +420,8 @@ class Replica:
         self._recordRound(change)
         if change.round <= self.round + ROUNDS_AHEAD:
             self._roundOf(change.round).changes[change.sender] = change
+        else:
+            probe("replica: round change to a far round")
         self._followOthers()
         if self._isActive and not self._isTimed:
             self._startRoundTimer()
@@ -416,6 +435,7 @@ class Replica:
         """Enter the lowest round that more than f others have entered: one of them is correct."""
         ahead = [round for round in self._reached.values() if round > self.round]
         if len(ahead) > faultsTolerated(self._replicas):
+            probe("replica: others followed")
             self._activate()
             self._enterRound(min(ahead))
 
@@ -445,6 +465,9 @@ class Replica:
             self._effects.append(Decide(candidate, decided.certificate))
         elif self._application.decided(header.height) is None:
             # Its transactions are not known here, so it could not be stored.
+            probe("replica: decided block without transactions")
             return
+        else:
+            probe("replica: decided block that another has stored")
         self._advance(header)
         self._requestBlock(decided.sender)

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from ...chain import Candidate, Certificate, Header
 from ...net.timers import LazyTimer
+from ...probes import probe
 from ._effects import Decide, Effect, Evidence, Send, StartTimer, Timer
 from ._keys import Signer
 from ._messages import DecidedBlock, Message
@@ -116,6 +117,8 @@ class ReplicaSet:
         round = self.nextRound(head.height + 1)
         self._rules = rules
         self._signers = signers
+        if self._stopped:
+            probe("replica set: replaced while a replica is stopped")
         self._stopped = {index for index in self._stopped if index < len(signers)}
         self.start(head, round)
 
@@ -209,6 +212,7 @@ class ReplicaSet:
         # only replica that decided it is stopped or faulty.
         decided = self._application.decided(height) if height <= self._storedHeight else None
         if decided is not None:
+            probe("replica set: missed block read from the disk")
             header, certificate = decided
             stored = DecidedBlock(sender=index, header=header, certificate=certificate)
             self._perform(index, replica.receive([stored]))

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from ...chain import Candidate, Phase
+from ...probes import probe
 from ._messages import Message, Proposal, RoundChange, Vote
 
 Signatures = Sequence[tuple[int, bytes]]
@@ -104,6 +105,10 @@ class FutureMessages:
             and message not in kept
         ):
             kept.append(message)
+        elif len(kept) >= MESSAGES_KEPT:
+            probe("replica: no room for messages of later heights")
+        elif message not in kept:
+            probe("replica: message of a far height")
 
     def pop(self, height: int) -> Sequence[Message]:
         """
