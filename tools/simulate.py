@@ -65,6 +65,9 @@ def parser() -> ArgumentParser:
     made.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, help="how many processes")
     made.add_argument("--trace", action="store_true", help="with --seed: show the trace")
     made.add_argument(
+        "--probes", action="store_true", help="fail if a rare branch was taken in no run"
+    )
+    made.add_argument(
         "--mutations", action="store_true", help="search for each unsafe variant of the protocol"
     )
     made.add_argument(
@@ -158,6 +161,9 @@ def _many(options: Namespace) -> int:
         except KeyboardInterrupt:
             pass
     _show(summary(totals, time.monotonic() - begun))
+    if options.probes and totals.missed:
+        _show([f"no run has taken: {', '.join(totals.missed)}"])
+        return 1
     return 1 if totals.violations else 0
 
 

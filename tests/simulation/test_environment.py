@@ -4,7 +4,9 @@ Tests for the simulated environment: clock, disks and network.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -19,6 +21,7 @@ from tests.storage.chains import Chain, newStore
 from tools.simulation.clock import VirtualClock
 from tools.simulation.crashingdisk import CrashingDisk
 from tools.simulation.disk import Disk, Moment, Slot
+from tools.simulation.lossyfiles import Image, LossyFiles
 from tools.simulation.network import (
     Cut,
     Envelope,
@@ -209,17 +212,94 @@ class CrashingDiskTests(SynchronousTestCase):
             disk = CrashingDisk(clock, Random(seed), root)
             disk.directory.mkdir(parents=True)
             chain = Chain()
-            store = newStore(disk.directory / "ledger.sqlite")
-            left = disk.directory
-            disk.arm(Slot(Moment.INSIDE, 2))
-            for _ in range(3):
-                disk(store.append, chain.add([("t", b"x" * 3000)]))
-            clock.runUntil(10)
-            self.assertNotEqual(disk.directory, left)
-            store.close()
+            with disk.files.installed():
+                store = newStore(disk.directory / "ledger.sqlite")
+                left = disk.directory
+                disk.arm(Slot(Moment.INSIDE, 2))
+                for _ in range(3):
+                    disk(store.append, chain.add([("t", b"x" * 3000)]))
+                clock.runUntil(10)
+                self.assertNotEqual(disk.directory, left)
+                store.close()
             opened = Store.open(disk.directory / "ledger.sqlite")
             tip = opened.tip()
             assert tip is not None
             found.add(tip.height)
             opened.close()
         self.assertEqual(found, {2, 3})
+
+
+class LossyFilesTests(SynchronousTestCase):
+    """
+    Files that lose what was not synced.
+    """
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp())
+        self.root.mkdir()
+        self.path = (self.root / "store").absolute()
+        self.files = LossyFiles(self.root)
+
+    def left(self, synchronous: str, seeds: int) -> set[int | None]:
+        """
+        How many rows are left by power failures after three commits; C{None} where SQLite cannot
+        read them.
+        """
+        with self.files.installed(), closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("CREATE TABLE t (a)")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+            for _ in range(3):
+                connection.execute("INSERT INTO t VALUES (randomblob(3000))")
+                connection.commit()
+            image = self.files.image()
+        return {self.rowsLeft(image, Random(seed)) for seed in range(seeds)}
+
+    def rowsLeft(self, image: Image, random: Random) -> int | None:
+        """What one power failure leaves."""
+        copy = Path(self.mktemp())
+        for path, state in image.items():
+            content = state.left(random)
+            if content is not None:
+                path = copy.with_name(copy.name + path.name.removeprefix("store"))
+                path.write_bytes(content)
+        try:
+            with closing(sqlite3.connect(copy)) as connection:
+                [[count]] = connection.execute("SELECT count(*) FROM t")
+                return int(count)
+        except sqlite3.Error:
+            return None
+
+    def test_syncedCommitsAreKept(self) -> None:
+        self.assertEqual(self.left("FULL", 20), {3})
+
+    def test_commitsWithoutSyncGetLost(self) -> None:
+        """Any number of the last ones."""
+        self.assertEqual(self.left("OFF", 200), {0, 1, 2, 3})
+
+    def test_fullDiskRefusesCommits(self) -> None:
+        """And one that does not sync fails them. Both are over when the disk is well again."""
+        with self.files.installed(), closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("CREATE TABLE t (a)")
+            for fault, code in (
+                ("isFull", sqlite3.SQLITE_FULL),
+                ("isFailing", sqlite3.SQLITE_IOERR_FSYNC),
+            ):
+                setattr(self.files, fault, True)
+                with self.assertRaises(sqlite3.OperationalError) as caught, connection:
+                    connection.execute("INSERT INTO t VALUES (1)")
+                self.assertEqual(caught.exception.sqlite_errorcode, code)
+                setattr(self.files, fault, False)
+            with connection:
+                connection.execute("INSERT INTO t VALUES (1)")
+            self.assertEqual(connection.execute("SELECT count(*) FROM t").fetchone(), (1,))
+
+    def test_otherFilesAreNotRecorded(self) -> None:
+        other = Path(self.mktemp())
+        with self.files.installed(), closing(sqlite3.connect(other)) as connection:
+            connection.execute("CREATE TABLE t (a)")
+        self.assertEqual(self.files.image(), {})
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("CREATE TABLE t (a)")
+        self.assertEqual(self.files.image(), {})

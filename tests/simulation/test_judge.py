@@ -21,11 +21,13 @@ from svcbroker.chain import (
     proposeBlock,
 )
 from svcbroker.ledgers.pbft._messages import ProposedBlock
+from svcbroker.model import Event, EventId
 from tools.simulation.adversary import Adversary
 from tools.simulation.genesis import genesisOf, seedsOf
 from tools.simulation.judge import (
     AGREEMENT,
     CERTIFICATE,
+    DELIVERY,
     DURABILITY,
     SIGNATURE,
     VALIDITY,
@@ -174,6 +176,25 @@ class JudgeTests(SynchronousTestCase):
         block = self.block(self.opening)
         certificate = self.certificate(block.header, 0, 1, 2)
         self.violates(VIEW, self.judge.decided, 0, block.header, certificate, block.transactions)
+
+    def event(self, sequence: int) -> Event:
+        """An event that a reader got."""
+        eventId = EventId("00000000", sequence, 2)
+        return Event(topic="topic", content=b"", extensions={}, eventId=eventId)
+
+    def test_wrongDeliveryIsReported(self) -> None:
+        """An event twice, one left out, one that is not final, and a last one missing."""
+        self.go(self.opening)
+        self.go(self.transaction(2), self.transaction(3))
+        for sequence in (1, 2):
+            self.judge.delivered(self.event(sequence), sequence)
+        for sequence, expected in ((1, 2), (2, 1), (3, 3)):
+            self.violates(DELIVERY, self.judge.delivered, self.event(sequence), expected)
+        final = self.judge.sequences()
+        self.assertEqual(final, {"topic": 2})
+        self.judge.read({"topic": 2}, final)
+        self.violates(DELIVERY, self.judge.read, {"topic": 1}, final)
+        self.violates(DELIVERY, self.judge.read, {}, final)
 
     def test_wrongSequenceNumberIsReported(self) -> None:
         self.go(self.opening)

@@ -8,8 +8,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tools.simulation.cluster import Cluster
 from tools.simulation.directed import DIRECTED, play
+from tools.simulation.embedded import Embedded
 from tools.simulation.judge import ERROR
 from tools.simulation.mutations import EQUIVALENT, MUTATIONS
+from tools.simulation.oddities import withConstants
 from tools.simulation.replicas import CORRECT
 from tools.simulation.runs import hunt
 
@@ -62,6 +64,16 @@ class RandomTests(SynchronousTestCase):
             *("2f+1 of 5", "2f+1 of 6", "2f+1 of 8", "chosen view", "other block accepted"),
         ):
             self.assertTrue(hunt(name, SEEDS, isFocused=True).random, name)
+
+    def test_correctLedgerWithstandsScript(self) -> None:
+        """The schedules of faults that a mutation of the ledger is found with."""
+        for name, mutation in MUTATIONS.items():
+            if mutation.isEmbedded and mutation.focus is not None:
+                with withConstants(mutation.constants):
+                    for seed in range(5):
+                        outcome = Embedded(seed, 4, script=mutation.focus.script).run()
+                        self.assertIsNone(outcome.violation, name)
+        self.flushLoggedErrors()
 
     def test_equivalentsHold(self) -> None:
         for name, equivalent in EQUIVALENT.items():

@@ -34,6 +34,16 @@ class CommandTests(SynchronousTestCase):
         self.assertIn("faults and Byzantine actions", said)
         self.assertIn("\n0 violations\n", said)
 
+    def test_missedProbesGiveStatusOne(self) -> None:
+        """Where they are asked for."""
+        asked = ("--seeds", "2", "--jobs", "1", "--nodes", "4", "--system", "cluster")
+        self.assertEqual(self.run_(*asked)[0], 0)
+        status, said = self.run_(*asked, "--probes")
+        self.assertEqual(status, 1)
+        self.assertIn("\nno run has taken: ", said)
+        self.patch(runs, "declaredProbes", list)
+        self.assertEqual(self.run_(*asked, "--probes")[0], 0)
+
     def test_jobsGiveTheSameResult(self) -> None:
         asked = ("--seeds", "12", "--nodes", "4", "--first", "40")
         one, two = (self.run_(*asked, "--jobs", jobs)[1].splitlines() for jobs in ("1", "2"))

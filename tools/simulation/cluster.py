@@ -37,6 +37,10 @@ from .trace import Trace, short
 CLIENTS = 2
 LONGEST = 8.0
 """The maximum timeout of a round, in seconds."""
+TIMEOUT = (0.6, 1.2)
+"""The shortest and the longest timeout of a host's first round, in seconds."""
+RESEND = 0.4
+"""The interval of retransmissions, in seconds."""
 SYNC = 0.002
 """How long a healthy disk takes to sync, in seconds."""
 TURNS = (0.0, 0.002, 0.01, 0.04)
@@ -130,7 +134,7 @@ class Cluster:
         if isByzantine:
             focused = [behaviour() for behaviour in self.focus.behaviours]
             behaviours = focused or drawBehaviours(self.adversary)
-            self._note(
+            self.note(
                 f"node {index} is Byzantine: {', '.join(type(b).__name__ for b in behaviours)}"
             )
             make = makeByzantine(make, self.adversary, behaviours)  # type: ignore[assignment]
@@ -142,7 +146,7 @@ class Cluster:
             index=index,
             seed=seedsOf(self.nodes)[index],
             genesis=self.genesis,
-            timing=Timing(round=random.uniform(0.6, 1.2), longest=longest, resend=0.4),
+            timing=Timing(round=random.uniform(*TIMEOUT), longest=longest, resend=RESEND),
             drift=drift,
             isByzantine=isByzantine,
             makeReplica=make,
@@ -170,7 +174,7 @@ class Cluster:
             self.trace.note(self.clock.seconds(), traceback.format_exc())
             violation = Violation(ERROR, repr(error))
         if violation is not None:
-            self._note(f"VIOLATION  {violation}")
+            self.note(f"VIOLATION  {violation}")
         return Outcome(
             system="cluster",
             nodes=self.nodes,
@@ -231,14 +235,14 @@ class Cluster:
 
     def _begin(self, planned: Planned) -> None:
         self.faults[planned.kind] += 1
-        self._note(f"FAULT {planned.kind}: {planned.fault}")
+        self.note(f"FAULT {planned.kind}: {planned.fault}")
         self._active.append(planned)
         planned.fault.begin(self)
 
     def _end(self, planned: Planned) -> None:
         if planned in self._active:
             self._active.remove(planned)
-            self._note(f"END of {planned.kind}")
+            self.note(f"END of {planned.kind}")
             planned.fault.end(self)
 
     def _heal(self) -> None:
@@ -252,7 +256,7 @@ class Cluster:
             if not host.isUp:
                 self.boot(host.index)
             host.resume()
-        self._note("END of all faults")
+        self.note("END of all faults")
 
     def _lostPower(self, index: int) -> None:
         self.crash(index, self.random.uniform(0.05, 3.0))
@@ -261,7 +265,7 @@ class Cluster:
         """Take the power from a host, for some seconds or until L{boot}."""
         host = self.hosts[index]
         if host.isUp:
-            self._note(f"node {index} crashes")
+            self.note(f"node {index} crashes")
             host.crash()
             if downFor is not None:
                 self.clock.callLater(downFor, self.boot, index)
@@ -274,7 +278,7 @@ class Cluster:
     def boot(self, index: int) -> None:
         """Start a host that is down."""
         if not self.hosts[index].isUp:
-            self._note(f"node {index} starts")
+            self.note(f"node {index} starts")
             self.hosts[index].boot()
 
     # Calls of the hosts.
@@ -297,7 +301,7 @@ class Cluster:
     def decided(self, index: int, block: StoredBlock) -> None:
         header = block.header
         self._bodies.setdefault(header.hash, block.transactions)
-        self._note(
+        self.note(
             f"node {index} DECIDES h{header.height} r{block.certificate.round} "
             f"{short(header.hash)} of {len(block.transactions)}"
         )
@@ -335,5 +339,6 @@ class Cluster:
                 delay = self.random.uniform(0.001, 0.02)
                 self.clock.callLater(delay, host.submit, transaction)
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Add a line to the trace."""
         self.trace.note(self.clock.seconds(), text)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,16 +15,16 @@ from attrs import define
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from svcbroker.storage import StorageFailed, Store
+from svcbroker.storage import StorageFailed
 
 from .clock import VirtualClock
 from .disk import Moment, Slot
+from .lossyfiles import Image, LossyFiles
 
-SECTOR = 512
-"""How many bytes a disk writes atomically."""
 DATABASE = "ledger.sqlite"
-LOG = "ledger.sqlite-wal"
 TIP = "ledger.sqlite-tip"
+TIPS_KEPT = 4
+"""Of how many contents of the tip file, which is never synced, one is left by a power failure."""
 
 
 @define
@@ -40,12 +39,11 @@ class _Call:
 class CrashingDisk:
     """
     Makes the ledger's disk calls one after the other on a clock, and fails or loses power on
-    request.
+    request. The files are L{LossyFiles}, which have to be installed.
 
+    @ivar files: the files.
     @ivar directory: the directory of the files. Each crash replaces it by another one.
     @ivar latency: seconds that a call takes.
-    @ivar failsUncertainly: C{None} while writes succeed. Otherwise they fail, and it says whether
-        they may have left a trace.
     @ivar stored: called with a block's height once the block is on stable storage.
     @ivar crashed: called after a power failure during a write.
     @ivar gaveUp: called when a block was not stored and will not be.
@@ -55,8 +53,8 @@ class CrashingDisk:
         """
         @param root: an empty directory.
         """
+        self.files = LossyFiles(root)
         self.latency = 0.002
-        self.failsUncertainly: bool | None = None
         self.stored: Callable[[int], None] = lambda height: None
         self.crashed: Callable[[], None] = lambda: None
         self.gaveUp: Callable[[], None] = lambda: None
@@ -68,8 +66,7 @@ class CrashingDisk:
         self._isBusy = False
         self._armed: Slot | None = None
         self._power = 0
-        # The last write of uncertain outcome: after a crash it may be on the disk.
-        self._uncertain: _Call | None = None
+        self._tips: deque[bytes | None] = deque(maxlen=TIPS_KEPT)
         self.directory = self._newDirectory()
 
     def __call__(self, call: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
@@ -82,28 +79,19 @@ class CrashingDisk:
     @property
     def isFull(self) -> bool:
         """Whether writes fail without leaving a trace."""
-        return self.failsUncertainly is False
+        return self.files.isFull
 
     @isFull.setter
     def isFull(self, isFull: bool) -> None:
-        self.failsUncertainly = False if isFull else None
+        self.files.isFull = isFull
 
     def arm(self, slot: Slot | None) -> None:
         """Have the power fail at a later write, or C{None} to cancel that."""
         self._armed = slot
 
     def crash(self) -> None:
-        """
-        Lose power between two writes. The files are copied as they are; a write of uncertain
-        outcome may or may not have reached the disk.
-        """
-        uncertain = self._uncertain
-        self._leave()
-        self._copy()
-        if uncertain is not None and self._random.random() < 0.5:
-            store = Store.open(self.directory / DATABASE)
-            store.append(*uncertain.arguments)
-            store.close()
+        """Kill the process between two writes, or cut its power."""
+        self._continue(self.files.image(), self._tip())
 
     def _begin(self) -> None:
         if not self._isBusy and self._waiting:
@@ -117,30 +105,24 @@ class CrashingDisk:
         call = self._waiting.popleft()
         isWrite = call.call.__name__ in ("append", "setAside")
         moment = self._strike() if isWrite else None
-        if moment is not None and self.failsUncertainly is None:
-            self._crashAt(moment, call)
-            return
-        if isWrite and self.failsUncertainly is not None:
-            isBlock = call.call.__name__ == "append"
-            if isBlock:
-                # When the store reports a certain failure, it has removed the write's trace.
-                self._uncertain = call if self.failsUncertainly else None
-            if isBlock and not self.failsUncertainly:
-                self.gaveUp()
-            error = StorageFailed("the simulated disk failed", isUncertain=self.failsUncertainly)
-            call.result.errback(Failure(error))
-        else:
+        if moment is None:
             self._do(call)
-        self._begin()
+            self._begin()
+        else:
+            self._crashAt(moment, call)
 
     def _do(self, call: _Call) -> None:
+        isBlock = call.call.__name__ == "append"
+        self._tips.append(self._tip())
         try:
             result = call.call(*call.arguments)
-        except Exception:
+        except Exception as error:
+            # Where it is uncertain, a crash may bring the block back, so it is stored again.
+            if isBlock and isinstance(error, StorageFailed) and not error.isUncertain:
+                self.gaveUp()
             call.result.errback(Failure())
             return
-        if call.call.__name__ == "append":
-            self._uncertain = None
+        if isBlock:
             self.stored(call.arguments[0].block.height)
         call.result.callback(result)
 
@@ -157,66 +139,63 @@ class CrashingDisk:
         return slot.moment
 
     def _crashAt(self, moment: Moment, call: _Call) -> None:
-        before, tip = self._bytes(), self._tip()
+        image, tip = self.files.image(), self._tip()
+        self._tips.append(tip)
         if moment is not Moment.BEFORE:
-            call.call(*call.arguments)
-        after = self._bytes()
-        self._leave()
-        self._copy()
-        if moment is Moment.INSIDE:
-            self._tear(before, after)
-            # Power fails before the tip file is written, which follows the commit.
-            (self.directory / TIP).write_bytes(tip)
+            inside = self._makeAndLook(call)
+            isInside = moment is Moment.INSIDE
+            image, tip = inside if isInside else (self.files.image(), self._tip())
+        self._continue(image, tip)
         self.crashed()
 
-    def _bytes(self) -> tuple[bytes, bytes]:
-        log = self.directory / LOG
-        return (self.directory / DATABASE).read_bytes(), log.read_bytes() if log.exists() else b""
+    def _makeAndLook(self, call: _Call) -> tuple[Image, bytes | None]:
+        """Make a call, and give the files as they were before one of its writes and syncs."""
+        chosen, count = (self.files.image(), self._tip()), 0
 
-    def _tip(self) -> bytes:
-        return (self.directory / TIP).read_bytes()
+        def changed() -> None:
+            nonlocal chosen, count
+            count += 1
+            if self._random.random() * count < 1.0:
+                chosen = self.files.image(), self._tip()
 
-    def _tear(self, before: tuple[bytes, bytes], after: tuple[bytes, bytes]) -> None:
+        self.files.changed = changed
+        try:
+            call.call(*call.arguments)
+        except StorageFailed:
+            pass  # the disk is full or failing, too
+        finally:
+            self.files.changed = lambda: None
+        return chosen
+
+    def _tip(self) -> bytes | None:
+        tip = self.directory / TIP
+        return tip.read_bytes() if tip.exists() else None
+
+    def _continue(self, image: Image, tip: bytes | None) -> None:
         """
-        Leave some sectors of a commit in the WAL; or, if the commit also ran a checkpoint, some
-        sectors of the database.
+        Drop all pending calls without a result, and continue in other files: what the crash left,
+        so that the abandoned ledger cannot touch them.
         """
-        if before[0] != after[0] and self._random.random() < 0.5:
-            database, log = self._mix(before[0], after[0]), after[1]
-        else:
-            database, log = before[0], self._mix(before[1], after[1])
-            # SQLite syncs the header of a restarted log before it writes frames.
-            log = after[1][:SECTOR] + log[SECTOR:] if log[:32] != after[1][:32] else log
-        (self.directory / DATABASE).write_bytes(database)
-        (self.directory / LOG).write_bytes(log)
-
-    def _mix(self, old: bytes, new: bytes) -> bytes:
-        length = self._random.choice((len(new), self._random.randint(0, len(new))))
-        length = max(length, min(len(old), len(new)))
-        share = self._random.choice((0.0, self._random.random(), 1.0))
-        mixed = bytearray(old[:length].ljust(length, b"\0"))
-        for start in range(0, length, SECTOR):
-            sector = slice(start, min(start + SECTOR, length))
-            if old[sector] != new[sector] and self._random.random() < share:
-                mixed[sector] = new[sector]
-        return bytes(mixed)
-
-    def _leave(self) -> None:
-        """Drop all pending calls without a result."""
         self._power += 1
         self._armed = None
-        self._uncertain = None
         self._isBusy = False
         self._waiting.clear()
-
-    def _copy(self) -> None:
-        """Continue in a copy of the files, so that the abandoned ledger cannot touch them."""
-        left = self.directory
-        self.directory = self._newDirectory()
-        if left.exists():
-            shutil.copytree(left, self.directory)
-            with suppress(FileNotFoundError):  # SQLite creates it
-                (self.directory / "ledger.sqlite-shm").unlink()
+        left, self.directory = self.directory, self._newDirectory()
+        if not left.exists():
+            return
+        hasPower = self._random.random() < 0.3  # only the process was killed
+        recorded = {path.name for path in image} | {TIP, f"{DATABASE}-shm"}
+        shutil.copytree(left, self.directory, ignore=lambda _, names: recorded & {*names})
+        for path in sorted(image):
+            if path.parent == left.absolute() and path.suffix != ".new":
+                state = image[path]
+                content = bytes(state.content()) if hasPower else state.left(self._random)
+                if content is not None:
+                    (self.directory / path.name).write_bytes(content)
+        content = tip if hasPower else self._random.choice([tip, tip, *self._tips])
+        if content is not None:
+            (self.directory / TIP).write_bytes(content)
+        self._tips.clear()
 
     def _newDirectory(self) -> Path:
         self._images += 1

@@ -8,18 +8,19 @@ from __future__ import annotations
 import shutil
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 from attrs import evolve
 from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 
+from svcbroker.broker.subscriptions import Subscriptions
 from svcbroker.chain import Genesis, Header, Transaction, faultsTolerated
 from svcbroker.interfaces import LedgerContext, Submission
 from svcbroker.ledgers.pbft import PbftLedger
@@ -28,6 +29,7 @@ from svcbroker.ledgers.pbft._keys import Signer
 from svcbroker.ledgers.pbft._network import Conditions
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.ledgers.pbft._settings import PbftSettings
+from svcbroker.model import Event
 from svcbroker.storage import StorageError, Store
 
 from .adversary import Adversary
@@ -45,9 +47,14 @@ from .judge import DURABILITY, ERROR, LIVENESS, Judge, Violation
 from .network import MAX_HOSTS, LinkConditions, Obstacle
 from .outcome import Outcome
 from .process import EmbeddedMachine, LogWatch, ProcessClock, observed
+from .readers import LedgerReader
 from .trace import Trace, kindOf, roundOf, short
 
 CLIENTS = 3
+READING = 60.0
+"""Within so many seconds the readers get all events, once all else is over."""
+TIMEOUT = (0.5, 1.0)
+"""The shortest and the longest timeout of the first round, in seconds."""
 LONGEST = 60.0  # the ledger's maximum timeout of a round, in seconds
 MEMORY = Path("/dev/shm")
 """A directory in memory, where files cost least; used if it exists."""
@@ -102,12 +109,15 @@ class Embedded:
             nodes=nodes,
             interval=self.random.choice((0.0, 0.01, 0.1)),
             empty=self.random.choice((None, None, 0.5)),
-            timeout=self.random.uniform(0.5, 1.0),
+            timeout=self.random.uniform(*TIMEOUT),
             conditions=Conditions(delay=self._conditions.delay),
             seed=seed,
         )
         self._pickByzantine()
         self.clients = [LedgerClient(self, number) for number in range(CLIENTS)]
+        topics = [f"topic/{number}" for number in range(CLIENTS)]
+        self.readers = [LedgerReader(self, filters) for filters in (["#"], topics, ["topic/+"])]
+        self.subscriptions: Subscriptions | None = None
 
     def _pickByzantine(self) -> None:
         worst = faultsTolerated(self.nodes)
@@ -128,7 +138,11 @@ class Embedded:
         globalLogPublisher.addObserver(watch)
         violation: Violation | None = None
         try:
-            self._run()
+            with self.disk.files.installed():
+                try:
+                    self._run()
+                finally:
+                    self._abandon()
         except Violation as found:
             violation = found
         except Exception as error:  # reported as a violation
@@ -136,7 +150,6 @@ class Embedded:
             violation = Violation(ERROR, repr(error))
         finally:
             globalLogPublisher.removeObserver(watch)
-            self._abandon()
             shutil.rmtree(self._root)
         if violation is not None:
             self.note(f"VIOLATION  {violation}")
@@ -157,6 +170,8 @@ class Embedded:
         self.boot(0)
         for client in self.clients:
             client.start()
+        for reader in self.readers:
+            reader.toggle()
         for planned in self._script or plan(self.random, self.nodes, self.lasts, EMBEDDED_FAULTS):
             self.clock.callLater(planned.at, self._begin, planned)
             self.clock.callLater(planned.until, self._end, planned)
@@ -164,7 +179,7 @@ class Embedded:
         self._heal()
         goal = self._judge.height + AFTERWARDS
         bound = self._livenessBound()
-        self._pass(bound, goal)
+        self._pass(bound, lambda: self._isDone(goal))
         if not self._isDone(goal):
             raise Violation(
                 LIVENESS,
@@ -172,16 +187,22 @@ class Embedded:
                 f"{self._judge.height}, not at {goal}",
             )
         self._check()
+        for reader in self.readers:
+            reader.finish()
+        final = self._judge.sequences()
+        self._pass(READING, lambda: all(reader.hasRead(final) for reader in self.readers))
+        for reader in self.readers:
+            self._judge.read(reader.sequences, final)
 
-    def _pass(self, seconds: float, goal: int | None = None) -> None:
+    def _pass(self, seconds: float, isDone: Callable[[], bool] = lambda: False) -> None:
         """
         Advance the clock.
 
-        @param goal: the height at which to stop early.
+        @param isDone: whether to stop early.
         """
 
         def isEnough() -> bool:
-            return self._found is not None or (goal is not None and self._isDone(goal))
+            return self._found is not None or isDone()
 
         self.clock.runUntil(self.clock.seconds() + seconds, isEnough)
         if self._found is not None:
@@ -243,23 +264,31 @@ class Embedded:
         starting = self.ledger.start()
         failures: list[Failure] = []
         starting.addErrback(failures.append)
+        if failures and (self.disk.files.isFull or self.disk.files.isFailing):
+            self.note(f"it cannot start now: {type(failures[0].value).__name__}")
+            self._processClock.die()
+            self.clock.callLater(1.0, self.boot, 0)
+            return
         if failures:
             raise Violation(DURABILITY, f"it does not start again: {failures[0].value}")
         self.isUp = True
         self._watchPool()
+        self._startReaders()
         self._setConditions()
 
     def _openJudge(self) -> None:
         """Check the files on the disk before the ledger opens them."""
-        path = self.disk.directory / DATABASE
-        if not path.exists():
+        if not (self.disk.directory / DATABASE).exists():
             return
-        with closing(Store.open(path)) as store:
-            genesis = Genesis.decode(store.genesis)
-            if self.judge is None:
-                self.judge = Judge(genesis)
-            rows = store.blockHeads(1, 2**31)
-            headers = [genesis.header(), *(Header.decode(row.header) for row in rows)]
+        # In a copy, since opening it changes the files.
+        with TemporaryDirectory(dir=self._root.parent) as copy:
+            shutil.copytree(self.disk.directory, copy, dirs_exist_ok=True)
+            with closing(Store.open(Path(copy) / DATABASE)) as store:
+                genesis = Genesis.decode(store.genesis)
+                if self.judge is None:
+                    self.judge = Judge(genesis)
+                rows = store.blockHeads(1, 2**31)
+                headers = [genesis.header(), *(Header.decode(row.header) for row in rows)]
         self._judge.found(headers[-1])
         self._judge.loaded(0, headers, self._acknowledged)
 
@@ -288,6 +317,25 @@ class Embedded:
 
         setattr(pool, "add", watchedAdd)  # noqa: B010
 
+    def _startReaders(self) -> None:
+        """Have the readers subscribe."""
+        made = self.subscriptions = Subscriptions(
+            ledgers={"1": self.ledger},
+            reactor=self._processClock,
+            now=self.clock.seconds,
+            entropy=self._random,
+        )
+
+        def started(_: object) -> None:
+            for reader in self.readers:
+                reader.start(made)
+
+        made.start().addCallback(started)
+
+    def delivered(self, event: Event, sequence: int) -> None:
+        """Check an event that a reader got; its sequence number comes next in its topic."""
+        self._judge.delivered(event, sequence)
+
     def _abandon(self) -> None:
         """End the process: none of its pending calls is made."""
         if self.isUp:
@@ -295,6 +343,7 @@ class Embedded:
             self._processClock.die()
             left = self.ledger._context.directory
             self.ledger._producer._store.close()
+            self.disk.files.forget(left)
             shutil.rmtree(left.parent)
 
     def crash(self, index: int, downFor: float | None) -> None:
@@ -315,6 +364,8 @@ class Embedded:
         self._abandon()
         for client in self.clients:
             client.disconnect()
+        for reader in self.readers:
+            reader.disconnect()
         if downFor is not None:
             self.clock.callLater(downFor, self.boot, 0)
 

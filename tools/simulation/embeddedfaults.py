@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @define
 class UncertainDisk(BasicFault):
-    """Writes fail during the sync, and it is uncertain whether they left a trace."""
+    """Syncs fail, and it is uncertain whether what was written left a trace."""
 
     def begin(self, target: FaultTarget) -> None:
-        cast("Embedded", target).disk.failsUncertainly = True
+        cast("Embedded", target).disk.files.isFailing = True
 
     def end(self, target: FaultTarget) -> None:
-        cast("Embedded", target).disk.failsUncertainly = None
+        cast("Embedded", target).disk.files.isFailing = False
 
 
 @define

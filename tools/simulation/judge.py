@@ -5,7 +5,7 @@ The invariants, and the judge that checks them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import define, field, frozen
 from nacl.bindings import crypto_sign_open
@@ -29,7 +29,7 @@ from svcbroker.ledgers.pbft._keys import Verifier
 from svcbroker.ledgers.pbft._messages import Message, Proposal, RoundChange, Vote
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.ledgers.pbft._votes import MESSAGES_KEPT, ROUNDS_AHEAD
-from svcbroker.model import Execution
+from svcbroker.model import Event, Execution
 
 from .trace import short
 
@@ -48,6 +48,8 @@ SIGNATURE = "signature"
 """No correct replica signs two values for one height, round and phase."""
 DURABILITY = "durability"
 """A transaction answered SUCCESS is in every later chain."""
+DELIVERY = "delivery"
+"""A reader gets each final event once, in the order of its topic, and no other."""
 LIVENESS = "liveness"
 """Once all faults are over, blocks are decided within a bounded time."""
 MEMORY = "memory"
@@ -62,6 +64,7 @@ INVARIANTS = (
     VIEW,
     SIGNATURE,
     DURABILITY,
+    DELIVERY,
     LIVENESS,
     MEMORY,
     ERROR,
@@ -245,6 +248,36 @@ class Judge:
                 f"node {index} gave {short(hash)} the number {sequence}, not {executed.sequence}",
             )
         self._acknowledged[hash] = executed
+
+    def delivered(self, event: Event, sequence: int) -> None:
+        """
+        Check an event that a reader got.
+
+        @param sequence: the sequence number that comes next in its topic.
+        """
+        last = self._topics[event.topic].sequence if event.topic in self._topics else 0
+        if event.eventId.sequence != sequence or sequence > last:
+            raise self._verdict(
+                DELIVERY,
+                f"a reader of {event.topic} got event {event.eventId.sequence}, not {sequence} of "
+                f"{last}",
+            )
+
+    def sequences(self) -> Mapping[str, int]:
+        """The sequence numbers of the last events that are final, by topic."""
+        return {name: topic.sequence for name, topic in self._topics.items()}
+
+    def read(self, sequences: Mapping[str, int], final: Mapping[str, int]) -> None:
+        """
+        Check that a reader has got everything.
+
+        @param sequences: the sequence numbers of the last events that it got, by topic.
+        @param final: those of the last events that it must have got.
+        """
+        for name, sequence in final.items():
+            if sequences.get(name, 0) < sequence:
+                got = sequences.get(name, 0)
+                raise self._verdict(DELIVERY, f"a reader of {name} got {got} of {sequence} events")
 
     def loaded(self, index: int, chain: Sequence[Header], least: int) -> None:
         """

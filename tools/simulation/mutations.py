@@ -8,8 +8,9 @@ disk of a host. Nothing is patched.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from svcbroker.ledgers.pbft._replica import Replica
 
@@ -26,6 +27,16 @@ from .behaviours import (
     UnjustifiedProposer,
     ViewChooser,
     WrongRoot,
+)
+from .brokenledger import (
+    EarlyProducer,
+    EarlyTip,
+    ForgetfulFollower,
+    ForgetfulProducer,
+    RepeatingFollower,
+    RoundZeroProducer,
+    TraceLeft,
+    WrongCache,
 )
 from .brokenreplicas import (
     AnyDigest,
@@ -59,6 +70,7 @@ from .brokenreplicas import (
     UnboundedFuture,
     UnboundedRounds,
     UnlockedLeader,
+    UnreservedRounds,
     UnsortedCertificate,
     UnsyncedAcknowledgement,
     VolatilePromises,
@@ -95,7 +107,8 @@ from .brokenrules import (
     UnsignedVotes,
 )
 from .cluster import Focus
-from .faults import FAULTS, Faults
+from .faults import FAULTS, Faults, FullDisk, Obstructed, Planned, PowerCut
+from .network import Starvation
 from .replicas import Components
 
 
@@ -110,6 +123,7 @@ class Mutation:
     @ivar replica: the class of the embedded ledger's replicas.
     @ivar isEmbedded: whether it can only be found in the embedded system.
     @ivar nodes: how many replicas random schedules have.
+    @ivar constants: constants with wrong values, by full name.
     """
 
     components: Components
@@ -118,6 +132,7 @@ class Mutation:
     replica: type[Replica] = Replica
     isEmbedded: bool = False
     nodes: int = 4
+    constants: Mapping[str, Any] = field(factory=dict)
 
 
 UNBROKEN = Mutation(Components())
@@ -128,6 +143,23 @@ _AMBUSHES: Faults = [
     fault for fault in FAULTS if fault[0] in ("ambush", "late ambush", "starvation", "power cut")
 ]
 _CRASHES: Faults = [fault for fault in FAULTS if fault[0] in ("crash at a write", "power cut")]
+
+_SETTINGS = "svcbroker.storage._files._SETTINGS"
+_APPLICATION = "svcbroker.ledgers.pbft._application"
+# A lock that is reported in a round which the disk could not reserve, and is lost in a crash.
+_FULL_DISK = [
+    Planned("full disk", 0.4, 4.0, FullDisk(0)),
+    Planned("starvation", 0.4, 4.0, Obstructed(Starvation(("commit", "decided"), -1))),
+    Planned("power cut", 3.9, 4.0, PowerCut([0], 0.5)),
+]
+_PRODUCER = "svcbroker.ledgers.pbft._ledger.BlockProducer"
+_FOLLOWER = "svcbroker.broker.subscriptions._registry.Follower"
+
+
+def _embedded(name: str, broken: type) -> Mutation:
+    """The embedded ledger with a faulty class in place of another one."""
+    return Mutation(Components(), isEmbedded=True, constants={name: broken})
+
 
 _STOLEN = Focus(behaviours=[Strategist, UnjustifiedProposer, CertificateThief], faults=_AMBUSHES)
 _LOCKS = Focus(behaviours=[Strategist, UnjustifiedProposer, FalseRoundChanges], faults=_AMBUSHES)
@@ -265,6 +297,32 @@ MUTATIONS: Mapping[str, Mutation] = {
     ),
     "later heights without bound": Mutation(
         Components(replica=UnboundedFuture), "", Focus(behaviours=[Flooder])
+    ),
+    # What is on the disk.
+    "commits not synced": Mutation(
+        Components(), isEmbedded=True, constants={_SETTINGS: ["PRAGMA synchronous = OFF"]}
+    ),
+    "only checkpoints synced": Mutation(
+        Components(), isEmbedded=True, constants={_SETTINGS: ["PRAGMA synchronous = NORMAL"]}
+    ),
+    "no rounds reserved": Mutation(
+        Components(), isEmbedded=True, constants={f"{_APPLICATION}.ROUNDS_RESERVED": 0}
+    ),
+    "commit not removed": _embedded("svcbroker.storage._store.Transactions", TraceLeft),
+    "tip before the commit": _embedded("svcbroker.ledgers.pbft._opening.Store", EarlyTip),
+    # What the ledger does with decided blocks.
+    "told before the sync": _embedded(_PRODUCER, EarlyProducer),
+    "other block after a failure": _embedded(_PRODUCER, ForgetfulProducer),
+    "first round after a failure": _embedded(_PRODUCER, RoundZeroProducer),
+    "block lost by the follower": _embedded(_FOLLOWER, ForgetfulFollower),
+    "block repeated by the follower": _embedded(_FOLLOWER, RepeatingFollower),
+    "wrong block from the cache": _embedded(_FOLLOWER, WrongCache),
+    "rounds not reserved": Mutation(
+        Components(),
+        replica=UnreservedRounds,
+        focus=Focus(script=_FULL_DISK),
+        isEmbedded=True,
+        constants={f"{_APPLICATION}.ROUNDS_RESERVED": 1},
     ),
 }
 """All mutations, by name."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from attrs import frozen
+from attrs import field, frozen
 
 from .judge import Violation
 
@@ -22,6 +22,7 @@ class Outcome:
     @ivar messages: how many messages arrived.
     @ivar seconds: the virtual time of the run.
     @ivar faults: how often each kind of fault and of Byzantine action occurred.
+    @ivar probes: how often each L{probe<svcbroker.probes.probe>} was reached.
     @ivar digest: the digest of the trace.
     @ivar broken: the name of the mutation that was run, or empty.
     """
@@ -37,6 +38,7 @@ class Outcome:
     faults: Counter[str]
     digest: str
     broken: str = ""
+    probes: Counter[str] = field(factory=Counter)
 
     @property
     def replay(self) -> str:

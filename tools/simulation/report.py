@@ -37,6 +37,9 @@ def summary(totals: Totals, seconds: float) -> Iterator[str]:
     faults = [(kind, str(count)) for kind, count in totals.faults.most_common()]
     yield from table([("faults and Byzantine actions", "times"), *faults])
     yield ""
+    probes = [(name, str(count)) for name, count in totals.probes.most_common()]
+    yield from table([("probes of rare branches", "times"), *probes])
+    yield ""
     yield f"{len(totals.violations)} violations"
 
 

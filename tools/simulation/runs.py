@@ -4,21 +4,28 @@ Running one seed, or many on all cores, and searching for mutations.
 
 from __future__ import annotations
 
+import ast
 import signal
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
+from functools import cache
 from multiprocessing import get_context
 from multiprocessing.pool import AsyncResult
+from pathlib import Path
 from random import Random
 
 from attrs import define, evolve, field, frozen
 from twisted.logger import globalLogBeginner
+
+import svcbroker
+from svcbroker.probes import listening
 
 from .cluster import Cluster
 from .directed import play
 from .embedded import Embedded
 from .judge import Violation
 from .mutations import MUTATIONS, UNBROKEN, Mutation
+from .oddities import drawOddities, withConstants
 from .outcome import Outcome
 from .trace import Trace
 
@@ -28,6 +35,8 @@ SYSTEMS = (CLUSTER, EMBEDDED)
 SIZES = (4, 5, 6, 7, 8, 10)
 TWICE = 100
 """Of how many schedules one is run twice, to check that it takes the same course."""
+
+PACKAGE = Path(svcbroker.__file__).parent
 
 DETERMINISM = "determinism"
 """The same seed gives the same trace."""
@@ -46,6 +55,25 @@ class Schedule:
     nodes: int
     seed: int
     broken: str = ""
+
+
+@cache
+def declaredProbes() -> Sequence[str]:
+    """
+    The names of all probes in the package, as its source has them.
+
+    @raise ValueError: one is no literal, or there are two of one name.
+    """
+    names: list[str] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "probe":
+                [name] = node.args
+                text = name.value if isinstance(name, ast.Constant) else None
+                if not isinstance(text, str) or text in names:
+                    raise ValueError(f"{path}, line {node.lineno}: a probe needs a name of its own")
+                names.append(text)
+    return names
 
 
 def schedules(
@@ -71,11 +99,26 @@ def simulate(schedule: Schedule, trace: Trace | None = None) -> Outcome:
     """Run a schedule."""
     mutation = MUTATIONS.get(schedule.broken, UNBROKEN)
     system: Cluster | Embedded
-    if schedule.system == CLUSTER:
-        system = Cluster(schedule.seed, schedule.nodes, mutation.components, trace)
-    else:
-        system = Embedded(schedule.seed, schedule.nodes, mutation.replica, trace)
-    return evolve(system.run(), broken=schedule.broken)
+    seed, nodes = schedule.seed, schedule.nodes
+    odd = drawOddities(Random(f"oddities {schedule.system} {nodes} {seed}"))
+    probes: Counter[str] = Counter()
+    with (
+        withConstants({**odd, **mutation.constants}),
+        listening(lambda name: probes.update([name])),
+    ):
+        if schedule.system == CLUSTER:
+            system = Cluster(seed, nodes, mutation.components, trace)
+        else:
+            system = Embedded(seed, nodes, mutation.replica, trace)
+        for name, value in odd.items():
+            system.note(f"ODD {name} is {value}")
+        outcome = system.run()
+    return evolve(
+        outcome,
+        broken=schedule.broken,
+        probes=probes,
+        faults=outcome.faults + Counter({"odd constant": len(odd)}),
+    )
 
 
 def check(schedule: Schedule) -> Outcome:
@@ -129,6 +172,7 @@ class Totals:
     The totals of many runs.
 
     @ivar schedules: how many runs there were, by system and number of replicas.
+    @ivar probes: how often each probe of the package was reached, also those that never were.
     @ivar violations: the runs with a violation.
     """
 
@@ -138,7 +182,13 @@ class Totals:
     messages: int = 0
     seconds: float = 0.0
     faults: Counter[str] = field(factory=Counter)
+    probes: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(declaredProbes(), 0)))
     violations: list[Outcome] = field(factory=list)
+
+    @property
+    def missed(self) -> Sequence[str]:
+        """The probes that no run has reached."""
+        return sorted(name for name, count in self.probes.items() if not count)
 
     def add(self, outcome: Outcome) -> None:
         """Add a run."""
@@ -149,6 +199,7 @@ class Totals:
         self.messages += outcome.messages
         self.seconds += outcome.seconds
         self.faults.update(outcome.faults)
+        self.probes.update(outcome.probes)
         if outcome.violation is not None:
             self.violations.append(outcome)
 
@@ -198,13 +249,15 @@ def hunt(name: str, seeds: int, isFocused: bool) -> Finding:
 
 def _randomly(mutation: Mutation, seeds: int, isFocused: bool) -> tuple[str, int]:
     focus = mutation.focus if isFocused else None
+    script = focus.script if focus else ()
     for seed in range(seeds):
-        system = (
-            Embedded(seed, mutation.nodes, mutation.replica)
-            if mutation.isEmbedded
-            else Cluster(seed, mutation.nodes, mutation.components, focus=focus)
-        )
-        violation = system.run().violation
+        with withConstants(mutation.constants):
+            system = (
+                Embedded(seed, mutation.nodes, mutation.replica, script=script)
+                if mutation.isEmbedded
+                else Cluster(seed, mutation.nodes, mutation.components, focus=focus)
+            )
+            violation = system.run().violation
         if violation is not None:
             return violation.invariant, seed
     return "", seeds
