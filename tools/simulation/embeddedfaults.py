@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from svcbroker.chain import ValidatorSet, faultsTolerated
 from svcbroker.errors import BrokerError
 
-from .faults import FAULTS, BasicFault, Fault, Faults, FaultTarget
+from .faults import FAULTS, BasicFault, Fault, Faults, FaultTarget, FullDisk
 
 if TYPE_CHECKING:
     from .embedded import Embedded
@@ -74,6 +74,10 @@ class NodesChanged(BasicFault):
         failure.trap(BrokerError)
 
 
+def _fullDisk(random: Random, nodes: int, lasts: float) -> Fault:
+    return FullDisk(0)  # all share a disk
+
+
 def _uncertain(random: Random, nodes: int, lasts: float) -> Fault:
     return UncertainDisk()
 
@@ -92,9 +96,10 @@ def _resized(random: Random, nodes: int, lasts: float) -> Fault:
 
 EMBEDDED_FAULTS: Faults = (
     *FAULTS,
-    ("uncertain disk", 1, _uncertain),
-    ("restart", 2, _restart),
+    ("full disk", 1, _fullDisk),
+    ("uncertain disk", 3, _uncertain),
+    ("restart", 3, _restart),
     ("rotated key", 2, _rotated),
     ("resized set", 1, _resized),
 )
-"""All faults of the embedded ledger, with their weights."""
+"""All faults of the embedded ledger, with their weights. Its disk fails more often."""

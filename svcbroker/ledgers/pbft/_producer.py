@@ -268,7 +268,6 @@ class BlockProducer:
         if isinstance(error, StorageFailed) and error.isUncertain:
             # A crash may bring it back, so no other block may be decided: store it again.
             if self._stopping is not None and self._stopTimeout is None:
-                probe("producer: stopped with a block that is uncertain")
                 self._finishStopping()
             else:
                 probe("producer: uncertain block stored again")

@@ -290,7 +290,6 @@ class Replica:
         if proposal.round > self.round:
             probe("replica: proposal of a later round")
             if not self._enterRound(proposal.round):
-                probe("replica: later round of a proposal cannot be entered")
                 return
             for change in proposal.justification:
                 self._recordRound(change)
