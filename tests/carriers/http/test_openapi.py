@@ -52,6 +52,14 @@ class DocumentTests(SynchronousTestCase):
         self.assertEqual(self.document["servers"], [{"url": "/"}])
         self.assertEqual(self.document["info"]["license"]["identifier"], "Apache-2.0")
 
+    def test_everyCallCanBeRefused(self) -> None:
+        """Each has an answer for a mistake of the client, also where no credentials are needed."""
+        for path, methods in self.document["paths"].items():
+            for call in methods.values():
+                self.assertTrue([each for each in call["responses"] if each[0] == "4"], path)
+        answer = Client().ask("GET", "/healthz", headers={"Origin": "http://other.example"})
+        self.assertEqual(answer.status, 403)
+
     def test_noSchemaIsEmpty(self) -> None:
         def alternatives(value: Any) -> Iterator[Any]:
             for key, inner in value.items() if isinstance(value, dict) else enumerate(value):

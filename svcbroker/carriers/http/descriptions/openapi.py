@@ -100,7 +100,7 @@ def document(served: ServedPath) -> Mapping[str, Any]:
         paths[f"{base}/admin/{each.name}"] = {"get": _byGet(each, "admin", answer)}
     paths[f"{base}/jsonrpc"] = {"post": _jsonrpc(operations, list(results.values()), failed, error)}
     if served.isMain:
-        paths.update(_health(*health))
+        paths.update(_health(error, *health))
     return {
         "openapi": "3.1.0",
         "info": {
@@ -118,10 +118,14 @@ def document(served: ServedPath) -> Mapping[str, Any]:
     }
 
 
-def _health(alive: Mapping[str, Any], readiness: Mapping[str, Any]) -> dict[str, Any]:
-    ready = {"200": readiness, "503": readiness}
+def _health(
+    error: Mapping[str, Any], alive: Mapping[str, Any], readiness: Mapping[str, Any]
+) -> dict[str, Any]:
+    # The page of a browser must not, or the request names another host.
+    live = {"200": alive, "403": error}
+    ready = {"200": readiness, "403": error, "503": readiness}
     return {
-        "/healthz": {"get": _plain("healthz", "Tell that the broker lives.", {"200": alive})},
+        "/healthz": {"get": _plain("healthz", "Tell that the broker lives.", live)},
         "/readyz": {"get": _plain("readyz", "Tell whether the broker can be given work.", ready)},
     }
 
