@@ -15,6 +15,9 @@ from attrs import frozen
 
 _TIMEOUT: Final = 3.0
 
+_MAX_ANSWER: Final = 1024 * 1024
+"""The most bytes of an answer that is read: who answers may be anybody."""
+
 
 @frozen(kw_only=True)
 class Answer:
@@ -41,23 +44,29 @@ def askServer(
 
     @param isVerified: whether the server's certificate must be trusted. On this machine it is one
         for names by which others reach it.
-    @return: C{None} where there is no answer in time.
+    @return: C{None} where there is no answer in time, or one that is too long.
     """
+    began, body = time.time(), bytearray()
     try:
-        response = httpx.get(
-            url, headers=headers, timeout=_TIMEOUT, verify=isVerified, trust_env=False
-        )
+        with httpx.stream(
+            "GET", url, headers=headers, timeout=_TIMEOUT, verify=isVerified, trust_env=False
+        ) as response:
+            answered = time.time()
+            for piece in response.iter_bytes():
+                body += piece
+                if len(body) > _MAX_ANSWER or time.time() > began + _TIMEOUT:
+                    return None
     except (httpx.HTTPError, httpx.InvalidURL, OSError):
         return None
     ahead = None
     try:
         date = parsedate_to_datetime(response.headers["date"]).timestamp()
         # The date is in whole seconds, cut off.
-        ahead = date + 0.5 - (time.time() - response.elapsed.total_seconds() / 2)
+        ahead = date + 0.5 - (began + answered) / 2
     except (KeyError, ValueError):
         pass
     try:
-        return Answer(ahead=ahead, value=json.loads(response.content))
+        return Answer(ahead=ahead, value=json.loads(body))
     except ValueError:
         return Answer(ahead=ahead, value=None)
 
