@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..model import PRIVATE_PREFIX, SIGNATURE_SIZE, Authorship
 from ._address import keyAddress
@@ -321,6 +322,16 @@ class Transaction(Struct, frozen=True, kw_only=True):
             claims.expected,
         )
         return isSignedBy(author, signed)
+
+    def withNonce(self, nonce: int) -> Transaction:
+        """
+        The same with another nonce, to be executed instead of this one. What its author has signed
+        stays.
+        """
+        version, kind, sender, _, timestamp, commitment, length = FIXED.unpack_from(self.head)
+        head = FIXED.pack(version, kind, sender, nonce, timestamp, commitment, length)
+        head += self.head[FIXED.size :]
+        return replace(self, nonce=nonce, head=head, hash=leafHash(head))
 
     def withoutContent(self) -> Transaction:
         """

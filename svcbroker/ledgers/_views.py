@@ -100,11 +100,24 @@ class TransactionMaker:
         """The nonce of the last transaction."""
         return self._nonce
 
-    def resume(self, highest: int) -> None:
+    def resume(self, highest: int) -> bool:
         """
         Go on after the nonces that the chain has seen.
+
+        @return: whether it has seen any that were not made here.
         """
-        self._nonce = highest
+        isAhead = highest > self._nonce
+        self._nonce = max(self._nonce, highest)
+        return isAhead
+
+    def renumber(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+        """
+        The same transactions with the next nonces, in their order. None of those that are given is
+        ever executed.
+        """
+        start = self._nonce + 1
+        self._nonce += len(transactions)
+        return [each.withNonce(nonce) for nonce, each in enumerate(transactions, start)]
 
     def makeMany(self, requests: Sequence[Request]) -> Sequence[Transaction]:
         """

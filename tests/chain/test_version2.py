@@ -193,6 +193,11 @@ class EncodingTests(ChainTestCase):
         self.assertEqual(
             transactionHashes(body, offsets)[::2], [transaction.hash, transaction.hash]
         )
+        other = transaction.withNonce(2**63)
+        self.assertEqual(Transaction.decode(other.head + other.seal + other.content), other)
+        same = (other.nonce, other.size, replace(other, nonce=transaction.nonce).head[30:])
+        self.assertEqual(same, (2**63, transaction.size, transaction.head[30:]))
+        self.assertEqual(other.withNonce(transaction.nonce), transaction)
 
     def test_changedByteIsAnotherTransaction(self) -> None:
         """No byte of an entry can be changed without changing the transaction's hash."""

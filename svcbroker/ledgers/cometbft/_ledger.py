@@ -108,6 +108,8 @@ class CometLedger(StoredLedger):
             batchCount=settings.count,
             window=settings.window,
             interval=settings.interval,
+            areUsed=self._areUsed,
+            renumber=self._renumber,
         )
         self._application = ChainApplication(
             context.directory,
@@ -212,12 +214,18 @@ class CometLedger(StoredLedger):
             batches = BatchMaker(state.chain, identity)
             highest = state.account(batches.sender).highest
             self._resume(batches.sender, highest)
-            self._outbox.begin(batches, highest)
+            # Otherwise the first nonce is the time, which no batch of before has reached.
+            mayBeUsed = highest >= self._microseconds
+            self._outbox.begin(batches, highest, mayBeUsed=mayBeUsed)
 
     def _privateKey(self) -> bytes:
         if self._identity is None:
             raise LedgerUnavailable(self._reason or "the chain has not begun")
         return self._identity.seed
+
+    @property
+    def _microseconds(self) -> int:
+        return int(self._context.now() * 1_000_000)
 
     def _resume(self, sender: bytes, highest: int) -> None:
         if self._maker is None or self._maker.sender != sender:
@@ -226,7 +234,8 @@ class CometLedger(StoredLedger):
             )
             # Batches from before this start may still be in a mempool, with nonces that the chain
             # has not seen. The time in microseconds is ahead of all of them.
-            self._maker.resume(max(highest, int(self._context.now() * 1_000_000)))
+            self._maker.resume(self._microseconds)
+        self._maker.resume(highest)
         self._reason = ""
 
     def _failed(self, failure: Failure) -> None:
@@ -264,6 +273,7 @@ class CometLedger(StoredLedger):
     def _committed(self, candidate: Candidate) -> None:
         header, outcome = candidate.header, candidate.outcome
         self._recoveries = 0
+        self._skipNonces()
         self._certifier.committed()
         if outcome.erased:
             self._erasing.wake()
@@ -273,6 +283,25 @@ class CometLedger(StoredLedger):
         self._reporter.committed(header, candidate.transactions, outcome.receipts, outcome.earlier)
         if header.nextValidators != header.validators and not self._isStopping:
             self._identify(self._state)
+
+    def _skipNonces(self) -> None:
+        """
+        Go on after the nonces of this broker in the last block: of before its data was lost, or of
+        another broker.
+        """
+        maker = self._maker
+        if maker is None or not maker.resume(self._state.account(maker.sender).highest):
+            return
+        # Batches under way may have the same nonces: the engine says so before they are due.
+        self._outbox.broadcastAgain()
+        if self._application.isDeciding:
+            self._log.warn(
+                "block {height} of group {group} has transactions with this broker's key that it "
+                "did not send since its start: had it sent them before, or does another broker use "
+                "a copy of the key?",
+                height=self._application.height,
+                group=self.group,
+            )
 
     def _tell(
         self,
@@ -292,10 +321,30 @@ class CometLedger(StoredLedger):
     # Writing.
 
     def _broadcast(self, data: bytes) -> Deferred[Broadcast]:
+        try:
+            self._checkReported()
+        except EngineError as error:
+            return fail(error)
+        return self._parts.rpc.broadcast(data).addCallback(self._checkReported)
+
+    def _checkReported(self, answer: Any = None) -> Any:
+        """
+        @return: the engine's answer.
+        @raise EngineError: the batch may be in a block that was not reported yet: of a snapshot, or
+            one at which the application failed.
+        """
         if self._application.machine is None or self._reporter.isBehind:
-            # The batch may be in a block of a snapshot that was not reported yet.
-            return fail(EngineError(Reason.UNREACHABLE, "the chain goes on from a snapshot"))
-        return self._parts.rpc.broadcast(data)
+            raise EngineError(Reason.UNREACHABLE, "the chain goes on from a snapshot")
+        return answer
+
+    def _areUsed(self, transactions: Sequence[Transaction]) -> bool:
+        state = self._state
+        return not any(state.account(each.sender).accepts(each.nonce) for each in transactions)
+
+    def _renumber(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+        assert self._maker is not None
+        self._maker.resume(self._state.account(self._maker.sender).highest)
+        return self._maker.renumber(transactions)
 
     def submitMany(self, requests: Sequence[Request]) -> Submission:
         return self._send(len(requests), lambda maker: maker.makeMany(requests))

@@ -33,6 +33,9 @@ PROPOSED = 0.5
 RESEND = 5.0
 """Seconds after which a batch that is in no block is broadcast again."""
 
+MAX_RENUMBERED: Final = 3
+"""How often transactions get new nonces after a start. With a copy of the key, it may be always."""
+
 _OVERTAKEN: Final = (
     "the chain has executed another transaction with this one's nonce, or with a much higher one: "
     "does another broker use a copy of this one's key?"
@@ -69,6 +72,8 @@ class _Sent:
     @ivar previous: the nonce that it follows.
     @ivar due: the time of the next broadcast.
     @ivar isProposed: whether it is in a proposal of this node, and was never broadcast.
+    @ivar isOut: whether it was in a proposal, or an engine may have it: also after another engine,
+        or the same one later, has refused it, it may be in a block.
     """
 
     data: bytes
@@ -76,6 +81,7 @@ class _Sent:
     previous: int
     due: float
     isProposed: bool = False
+    isOut: bool = False
 
 
 class Outbox:
@@ -98,6 +104,8 @@ class Outbox:
         batchCount: int,
         window: int,
         interval: float,
+        areUsed: Callable[[Sequence[Transaction]], bool],
+        renumber: Callable[[Sequence[Transaction]], Sequence[Transaction]],
     ) -> None:
         """
         @param broadcast: sends a batch to the engine.
@@ -108,14 +116,22 @@ class Outbox:
         @param interval: seconds to gather transactions into a batch. It ends early when as many
             are queued as the last block answered: clients that publish one event after the other
             are all back then.
+        @param areUsed: whether the chain has executed others with the nonces of these transactions,
+            or with much higher ones, so that it executes none of these.
+        @param renumber: gives transactions new nonces, above all that the chain has executed.
         """
         self._clock = clock
         self._broadcast = broadcast
         self._maxBytes = maxBytes
         self._batchBytes = batchBytes
         self._batchCount = batchCount
-        self._window = window
+        self._mostSent = window
         self._interval = interval
+        self._areUsed = areUsed
+        self._renumber = renumber
+        self._renumberings = 0
+        # Whether the next nonces may be used by batches of before the start.
+        self._mayBeUsed = False
         self._maker: BatchMaker | None = None
         self._previous = 0
         self._bytes = 0
@@ -139,6 +155,14 @@ class Outbox:
         return 0 < self._expected <= len(self._queue)
 
     @property
+    def _window(self) -> int:
+        """
+        The most batches under way. One of which the nonces may be used is alone, since it can have
+        others only if nothing has overtaken it.
+        """
+        return 1 if self._mayBeUsed else self._mostSent
+
+    @property
     def oldest(self) -> float | None:
         """The time since which the oldest transaction is pending; C{None} if none is."""
         return next((waiting.since for waiting in self._waiting.values()), None)
@@ -158,18 +182,21 @@ class Outbox:
             sync=sync,
         )
 
-    def begin(self, maker: BatchMaker, highest: int) -> None:
+    def begin(self, maker: BatchMaker, highest: int, *, mayBeUsed: bool = False) -> None:
         """
         Start sending to a chain, or continue after a restart.
 
         @param maker: makes this broker's batches for the chain.
         @param highest: the highest nonce of this broker that the chain has executed.
+        @param mayBeUsed: whether batches of before this start, with the next nonces, may still be
+            executed.
         """
         if self._maker is not None and self._maker.sender != maker.sender:
             self._sent.clear()
             self._previous = 0
             self._fail(list(self._waiting), LedgerUnavailable("the chain began anew"))
         self._maker = maker
+        self._renumberings, self._mayBeUsed = MAX_RENUMBERED, mayBeUsed
         self._previous = max(self._previous, highest)
         self._goOn(self._interval)
 
@@ -212,6 +239,8 @@ class Outbox:
                 sent.isProposed = True
                 sent.due = self._clock.seconds() + PROPOSED
             self._goOn(0)
+        for sent in self._sent:
+            sent.isOut = True
         return [sent.data for sent in self._sent]
 
     def committed(self, receipts: Sequence[Receipt]) -> None:
@@ -231,6 +260,7 @@ class Outbox:
             if waiting is not None:
                 self._bytes -= waiting.transaction.size
                 done.append((waiting, receipt))
+        self._mayBeUsed = self._mayBeUsed and not done
         for sent in self._sent:
             sent.hashes.intersection_update(self._waiting)
         self._sent = [sent for sent in self._sent if sent.hashes]
@@ -338,13 +368,41 @@ class Outbox:
 
     def _answered(self, sent: _Sent, answer: Broadcast) -> None:
         self._request = self._sending = None
-        if answer.code == Code.REPEATED:
+        if answer.code == Code.OK:
+            sent.isOut = True
+        elif answer.code == Code.REPEATED:
             # Receipts of its own would have settled it: a block is reported before the
-            # application checks the next batch.
-            self._drop(sent, _OVERTAKEN)
-        elif answer.code != Code.OK:
+            # application checks the next batch. Nor will it be executed: its nonces are used.
+            sent.isOut = False
+            if not self._makeAgain(sent):
+                self._drop(sent, _OVERTAKEN)
+        else:
             self._drop(sent, f"the ledger refused this broker's transactions: {answer.log}")
         self._goOn(0)
+
+    def _makeAgain(self, sent: _Sent) -> bool:
+        """
+        Send all transactions with new nonces, after a batch was refused: theirs were used before
+        this broker has started, by batches that came into a block after that. No batch behind it
+        may still be executed: it would overtake it.
+
+        @return: whether they are.
+        """
+        waiting = list(self._waiting.values())
+        underWay = set().union(*(each.hashes for each in self._sent))
+        transactions = [each.transaction for each in waiting if each.transaction.hash in underWay]
+        if sent not in self._sent or not self._renumberings or not self._areUsed(transactions):
+            return False
+        self._renumberings -= 1
+        self._previous = min(self._previous, *(each.previous for each in self._sent))
+        self._sent.clear()
+        made = self._renumber([each.transaction for each in waiting])
+        for each, transaction in zip(waiting, made, strict=True):
+            each.transaction = transaction
+        self._waiting = {each.transaction.hash: each for each in waiting}
+        self._queue = deque(made)
+        self._log.info("{count} transactions have new nonces", count=len(made))
+        return True
 
     def _broadcastFailed(self, sent: _Sent, failure: Failure) -> None:
         self._request = self._sending = None
@@ -352,6 +410,8 @@ class Outbox:
             return
         error = failure.value
         reason = error.reason if isinstance(error, EngineError) else None
+        if not isinstance(error, EngineError) or error.isInDoubt or reason is Reason.KNOWN:
+            sent.isOut = True
         if reason is Reason.KNOWN:
             self._goOn(0)
         elif reason is Reason.TOO_LARGE:
@@ -391,4 +451,8 @@ class Outbox:
             return
         self._sent.remove(sent)
         self._previous = min(self._previous, sent.previous)
-        self._fail(list(sent.hashes), LedgerUnavailable(why))
+        hashes = list(sent.hashes)
+        if sent.isOut:
+            self._fail(hashes, TransactionTimeout(f"{why}: it may still be executed"))
+        else:
+            self._fail(hashes, LedgerUnavailable(why))

@@ -14,10 +14,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Transaction
 from svcbroker.errors import LedgerUnavailable, Overloaded, TransactionTimeout
+from svcbroker.histogram import Histogram
 from svcbroker.ledgers.cometbft._batch import BatchMaker, readBatch
 from svcbroker.ledgers.cometbft._calls import Broadcast, EngineError, Reason
 from svcbroker.ledgers.cometbft._machine import Code
-from svcbroker.ledgers.cometbft._outbox import RESEND, RETRY, Outbox
+from svcbroker.ledgers.cometbft._outbox import MAX_RENUMBERED, PROPOSED, RESEND, RETRY, Outbox
 from svcbroker.model import Execution, PublishEvent, Receipt
 from svcbroker.proofs.cometbft import Hex
 from svcbroker.testing._ledger import TWINS
@@ -39,6 +40,7 @@ class OutboxTestCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
+        self.highest = 0
         self.broker = Broker()
         self.handed: list[bytes] = []
         self.asked: list[Deferred[Broadcast]] = []
@@ -55,7 +57,18 @@ class OutboxTestCase(SynchronousTestCase):
             "window": 3,
             "interval": INTERVAL,
         }
-        return Outbox(clock=self.clock, broadcast=self.broadcast, **(values | changes))
+        return Outbox(
+            clock=self.clock,
+            broadcast=self.broadcast,
+            areUsed=lambda given: all(each.nonce <= self.highest for each in given),
+            renumber=self.renumber,
+            **(values | changes),
+        )
+
+    def renumber(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+        """New nonces, above those that the chain has."""
+        self.broker.transactions.resume(self.highest)
+        return self.broker.transactions.renumber(transactions)
 
     def broadcast(self, data: bytes) -> Deferred[Broadcast]:
         self.handed.append(data)
@@ -237,10 +250,71 @@ class WayTests(OutboxTestCase):
         error = self.failureResultOf(other, LedgerUnavailable).value
         self.assertIn("copy of this one's key", str(error))
 
-    def test_overtakenTransactionFails(self) -> None:
-        """The chain is at a nonce far above, so it never executes this one."""
+    def test_firstBatchThatIsOvertakenHasNewNonces(self) -> None:
+        """Batches of before this start have its nonces; nothing overtakes it."""
+        receipts = [self.add(b"1"), self.add(b"2")]
+        self.clock.advance(INTERVAL)
+        receipts.append(self.add(b"3"))
+        self.highest = 50
+        self.take(Code.REPEATED)
+        old, new = map(self.inside, self.handed)
+        self.assertEqual([each.content for each in new], [b"1", b"2", b"3"])
+        self.assertEqual([each.nonce for each in new], [51, 52, 53])
+        self.assertEqual([each.timestamp for each in new[:2]], [each.timestamp for each in old])
+        self.take()
+        self.commit(self.handed[1])
+        for receipt in receipts:
+            self.assertIs(self.successResultOf(receipt).execution, Execution.DONE)
+        self.assertEqual(
+            (len(self.outbox), self.outbox.measure(Histogram((1.0,))).waitingBytes), (0, 0)
+        )
+
+    def test_batchBeforeOthersIsNotMadeAgain(self) -> None:
+        """Those behind it would overtake it. It is certain that it is not executed."""
+        first = self.add(b"1")
+        self.clock.advance(INTERVAL)
+        self.take()
+        second = self.add(b"2")
+        self.clock.advance(INTERVAL)
+        self.take()
+        self.clock.advance(RESEND)
+        self.asked[-1].callback(answer(Code.REPEATED))
+        self.failureResultOf(first, LedgerUnavailable)
+        self.assertNoResult(second)
+
+    def test_batchThatMayBeInABlockIsNotCalledUnexecuted(self) -> None:
+        """Another engine may have it, though this one refuses it now: its clock was put back."""
+        for reason in (None, Reason.TIMEOUT, Reason.KNOWN):
+            self.setUp()
+            receipt = self.add()
+            self.clock.advance(INTERVAL)
+            if reason is None:
+                self.take()
+            else:
+                self.fails(reason)
+            self.clock.advance(RESEND)
+            self.asked[-1].callback(answer(Code.AHEAD, "too far"))
+            self.failureResultOf(receipt, TransactionTimeout)
+        self.setUp()
+        receipt = self.add()
+        self.outbox.propose()
+        self.clock.advance(PROPOSED)
+        self.asked[-1].callback(answer(Code.AHEAD, "too far"))
+        self.failureResultOf(receipt, TransactionTimeout)
+        self.setUp()
         receipt = self.add()
         self.clock.advance(INTERVAL)
+        self.take(Code.AHEAD)
+        self.failureResultOf(receipt, LedgerUnavailable)
+
+    def test_overtakenTransactionFails(self) -> None:
+        """The chain is at a nonce far above, again and again, so it never executes this one."""
+        receipt = self.add()
+        self.clock.advance(INTERVAL)
+        for _ in range(MAX_RENUMBERED):
+            self.highest += 10
+            self.take(Code.REPEATED)
+            self.assertNoResult(receipt)
         self.take(Code.REPEATED)
         error = self.failureResultOf(receipt, LedgerUnavailable).value
         self.assertIn("copy of this one's key", str(error))

@@ -47,6 +47,8 @@ class ProposingTestCase(SynchronousTestCase):
             batchCount=10,
             window=3,
             interval=INTERVAL,
+            areUsed=lambda given: False,
+            renumber=self.broker.transactions.renumber,
         )
         self.outbox.begin(self.broker.batches, 0)
         self.machine = Machine(GENESIS.state(), GENESIS.header())
@@ -180,6 +182,8 @@ class OwnTests(ProposingTestCase):
             batchCount=10,
             window=3,
             interval=INTERVAL,
+            areUsed=lambda given: False,
+            renumber=self.broker.transactions.renumber,
         )
         outbox.add([self.broker.make(OpenTopic(topic="u"))])
         self.assertEqual(outbox.propose(), [])
