@@ -144,7 +144,8 @@ class CredentialTests(AuthenticationTestCase):
         self.assertEqual(answer.status, 204)
         allowed = answer.headers["access-control-allow-headers"]
         self.assertEqual(
-            allowed, "Authorization, Content-Type, Idempotency-Key, traceparent, tracestate"
+            allowed,
+            "Authorization, Content-Type, Idempotency-Key, traceparent, tracestate, svc-after",
         )
         self.assertNotIn("access-control-allow-credentials", answer.headers)
         refused = self.ask("list", {"Origin": "http://a"})

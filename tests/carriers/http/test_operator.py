@@ -269,7 +269,7 @@ class OperatorTests(SynchronousTestCase):
         preflight = self.ask(method="OPTIONS", body=b"", Origin=origin)
         self.assertEqual(
             preflight.headers["access-control-allow-headers"],
-            "Authorization, Content-Type, Idempotency-Key, traceparent, tracestate",
+            "Authorization, Content-Type, Idempotency-Key, traceparent, tracestate, svc-after",
         )
 
     def test_proxiedRequestsAreRefused(self) -> None:
