@@ -113,7 +113,9 @@ def seeds(session: nox.Session) -> None:
     """Simulate thousands of seeds, which reach every probe, and find all mutations; every night."""
     # Other seeds each night.
     first = ["--first", str(10_000 * int(time.time() // 86_400))]
-    python(session, "tools.simulate", "--probes", *(session.posargs or ["--seeds", "5000", *first]))
+    python(
+        session, "tools.simulate", "--probes", *(session.posargs or ["--seeds", "10000", *first])
+    )
     python(session, "tools.simulate", "--mutations", "--focus", "--seeds", "200")
 
 
