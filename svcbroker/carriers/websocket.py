@@ -8,7 +8,7 @@ it on. Here a protocol is given the bytes as they arrive, and sees a transport l
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha1
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from twisted.web import http
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 from wsproto.connection import Connection, ConnectionState, ConnectionType
-from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMessage
+from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, TextMessage
 from zope.interface import implementer
 
 from ..errors import BrokerError, NoSuchCall, ParameterInvalid
@@ -48,9 +48,6 @@ __all__ = [
     "WebSocketWire",
     "routeTo",
 ]
-
-EVENTS_AT_ONCE: Final = 64
-"""So many messages and pings are handled without a look at the time."""
 
 CLOSE_TIMEOUT: Final = 5.0
 """How long the other side may take to close, in seconds."""
@@ -88,6 +85,8 @@ class WebSocketWire:
         self._lane = lane
         self._waitsForTurn = False
         self._isReadingPaused = False
+        self._isHandling = False
+        self._isAllRead = True
         self._isInputEnded = False
         self._connection = Connection(ConnectionType.SERVER)
         self._isBinary = isBinary
@@ -113,30 +112,61 @@ class WebSocketWire:
         if self._isFailed or not isReading:
             return
         self._connection.receive_data(data)
-        if not self._waitsForTurn:
-            self._readEvents()
+        self._isAllRead = False
+        self._readEvents()
 
     def _readEvents(self) -> None:
-        """Handle what has arrived, as far as there is time in this turn of the reactor."""
+        """
+        Handle what has arrived, as far as there is time in this turn of the reactor, and as the
+        protocol above takes it.
+        """
+        if self._isHandling or self._waitsForTurn:
+            return
+        self._isHandling = True
+        try:
+            ping = self._handleEvents()
+        finally:
+            self._isHandling = False
+        self._lane.end()
+        # RFC 6455, 5.5.3: of several pings only the latest needs an answer. Who does not read
+        # gets none, or these would pile up.
+        if ping is not None and not self._isStalled and self._isOpen:
+            self._transport.write(self._connection.send(ping.response()))
+        self._tellEnd()
+
+    def _handleEvents(self) -> Ping | None:
+        """
+        Handle events.
+
+        @return: the last ping of them.
+        """
         ping = None
-        for number, event in enumerate(self._connection.events(), 1):
+        for event in self._events():
             if isinstance(event, Message):
                 self._messageReceived(event)
             elif isinstance(event, Ping):
                 ping = event
             elif isinstance(event, CloseConnection):
                 self._closeReceived(event)
-                return
-            if number % EVENTS_AT_ONCE == 0 and not self._lane.begin(isWrite=True):
+                break
+        return ping
+
+    def _events(self) -> Iterator[Event]:
+        """
+        What has arrived, until the protocol above takes no more, or the time of this turn is over.
+        """
+        events = self._connection.events()
+        while not (self._isReadingPaused and self._isOpen):
+            if not self._lane.begin(isWrite=True):
                 self._waitsForTurn = True
                 self._transport.pauseProducing()
                 self._lane.wait(self._readOn, isWrite=True)
                 break
-        # RFC 6455, 5.5.3: of several pings only the latest needs an answer. Who does not read
-        # gets none, or these would pile up.
-        if ping is not None and not self._isStalled and self._isOpen:
-            self._transport.write(self._connection.send(ping.response()))
-        self._tellEnd()
+            event = next(events, None)
+            if event is None:
+                self._isAllRead = True
+                break
+            yield event
 
     def readConnectionLost(self) -> None:
         """The client sends nothing more: no Close either."""
@@ -148,14 +178,19 @@ class WebSocketWire:
 
     def _tellEnd(self) -> None:
         """Once everything is read, have the protocol answer it and close."""
-        if not self._isInputEnded or self._waitsForTurn:
+        isPaused = self._isReadingPaused and self._isOpen
+        if not self._isInputEnded or not self._isAllRead or isPaused:
             return
         protocol = IHalfCloseableProtocol(self._protocol, None)
         if self._isOpen and protocol is not None:
             protocol.readConnectionLost()
         else:
-            self._transport.unregisterProducer()
-            self._transport.loseConnection()
+            self._end()
+
+    def _end(self) -> None:
+        # A transport with a producer waits for it.
+        self._transport.unregisterProducer()
+        self._transport.loseConnection()
 
     def _readOn(self) -> None:
         self._waitsForTurn = False
@@ -173,6 +208,7 @@ class WebSocketWire:
         self._isReadingPaused = False
         if not self._waitsForTurn:
             self._transport.resumeProducing()
+        self._readEvents()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """See C{IProtocol}."""
@@ -228,7 +264,7 @@ class WebSocketWire:
     def _close(self, code: int) -> None:
         self._transport.write(self._connection.send(CloseConnection(code)))
         if self._isInputEnded:
-            self._tellEnd()
+            self._end()
             return
         # The Close of the client comes behind all that it has sent.
         self._transport.resumeProducing()
@@ -249,6 +285,8 @@ class WebSocketWire:
 
     def _closeReceived(self, event: CloseConnection) -> None:
         state = self._connection.state
+        # What comes behind it does not count.
+        self._isAllRead = True
         self._awaitClose()
         # A transport with a producer waits for it.
         self._transport.unregisterProducer()

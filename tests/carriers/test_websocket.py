@@ -8,6 +8,8 @@ from base64 import b64encode
 from typing import Any
 
 from twisted.internet.interfaces import IConsumer, IProtocol, IPushProducer, ITransport
+from twisted.internet.protocol import Protocol
+from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 from wsproto.connection import Connection as WebSocket
 from wsproto.connection import ConnectionType
@@ -24,6 +26,7 @@ from svcbroker.carriers.websocket import (
     WebSocketTransport,
     WebSocketWire,
 )
+from svcbroker.net.budgets import WRITES_A_TURN
 from tests.access.support import FakeAuthenticator, account
 from tests.carriers.http.support import BASE, Answer, Client, Connection, requestBytes
 from tests.carriers.stomp.support import Received, Server, event, frame, readFrames
@@ -306,6 +309,44 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(client.transport.producerState, "paused")
         site.server.fixture.ledger.release()
         self.assertEqual(client.transport.producerState, "producing")
+
+    def test_messagesAreReadAsTheyAreTaken(self) -> None:
+        """Tiny messages of one read wait with the protocol above, and for their turn."""
+        wire, taken, socket = self.makeWire()
+        wire.dataReceived(b"".join(socket.send(BytesMessage(b"%d" % n)) for n in range(100)))
+        self.assertEqual(len(taken), 10)
+        wire.resumeReading()
+        self.assertEqual(len(taken), 20)
+        work, clock = wire._lane._budget, wire._reactor
+        other = work.lane()
+        other.begin(isWrite=True)
+        clock.rightNow += 2 * WRITES_A_TURN
+        other.end()
+        wire.resumeReading()
+        self.assertEqual(len(taken), 20)
+        clock.advance(0)
+        self.assertEqual(len(taken), 30)
+        for _ in range(7):
+            wire.resumeReading()
+        self.assertEqual(taken, [b"%d" % n for n in range(100)])
+
+    def makeWire(self) -> tuple[Any, list[bytes], WebSocket]:
+        """A wire whose protocol stops reading after each ten messages; these; and its client."""
+        site = Site()
+        taken: list[bytes] = []
+
+        class Taker(Protocol):
+            def dataReceived(self, data: bytes) -> None:
+                taken.append(data)
+                if len(taken) % 10 == 0:
+                    wire.pauseReading()
+
+        clock, budgets = site.server.fixture.clock, site.server.fixture.broker.budgets
+        wire = WebSocketWire(Taker(), clock, budgets.work.lane())
+        transport = StringTransport()
+        transport.registerProducer(wire, True)
+        wire.makeConnection(transport)
+        return wire, taken, WebSocket(ConnectionType.CLIENT)
 
     def test_messagesHaveAFewFrames(self) -> None:
         """Frames are joined up to 4 KiB, since common clients close at a longer message."""

@@ -5,6 +5,7 @@ Framing: finds the packets in the bytes of a connection, and reads PUBLISH and C
 from __future__ import annotations
 
 from struct import iter_unpack, unpack_from
+from sys import maxsize
 from typing import Final
 
 from .codec import PROTOCOL_NAME, PUBACK, PUBREL, READERS
@@ -118,6 +119,9 @@ class Decoder:
         self.version = version
         self.error: MqttError | None = None
         self._maximumPacketSize = maximumPacketSize
+        # What was not looked at yet, and where it begins.
+        self._data = b""
+        self._position = 0
         # The beginning of an incomplete packet, and the fewest bytes that it lacks.
         self._parts: list[bytes] = []
         self._missing = 0
@@ -128,12 +132,23 @@ class Decoder:
         """Whether a packet has arrived in part."""
         return bool(self._parts)
 
+    @property
+    def hasMore(self) -> bool:
+        """Whether there may be packets that L{arrivals} has not returned yet."""
+        return self._position < len(self._data)
+
+    @property
+    def kept(self) -> int:
+        """How many bytes wait for the rest of their packet."""
+        return sum(map(len, self._parts)) if self._parts else 0
+
     def receive(self, data: bytes) -> list[Packet]:
         """
         Read bytes, and return the packets of L{arrivals} one by one.
         """
         packets: list[Packet] = []
-        for arrival in self.arrivals(data):
+        self.feed(data)
+        for arrival in self.arrivals():
             if isinstance(arrival, Publishes):
                 for run in arrival.runs:
                     packets += run.packets()
@@ -145,48 +160,59 @@ class Decoder:
                 packets.append(arrival)
         return packets
 
-    @property
-    def kept(self) -> int:
-        """How many bytes wait for the rest of their packet."""
-        return sum(map(len, self._parts)) if self._parts else 0
-
-    def arrivals(self, data: bytes) -> list[Arrival]:
-        """
-        Read bytes.
-
-        @return: the packets that they complete, consecutive PUBLISH, PUBACK and PUBREL packets as
-            L{Publishes}, L{Pubacks} and L{Pubrels}. Where L{error} is set, those before the error.
-        """
-        if self.error is not None:
-            return []
-        if self._parts:
+    def feed(self, data: bytes) -> None:
+        """Take bytes, which L{arrivals} reads."""
+        if self._position < len(self._data):
+            data = self._data[self._position :] + data
+        elif self._parts:
             self._parts.append(data)
             self._missing -= len(data)
             if self._missing > 0:
-                return []
+                return
             data = b"".join(self._parts)
             self._parts.clear()
-        packets: list[Arrival] = []
-        try:
-            position = self._readAll(data, packets)
-        except MqttError as error:
-            # Its frames have this as a local.
-            self.error = error.with_traceback(None)
-        else:
-            if position < len(data):
-                self._parts.append(data[position:] if position else data)
+        self._data, self._position = data, 0
+
+    def arrivals(self, limit: int = maxsize) -> list[Arrival]:
+        """
+        Read what has arrived.
+
+        @param limit: the reading stops where so many packets were read, or some more:
+            L{_MAX_RUN} at the most. What is left is for the next call.
+        @return: complete packets, consecutive PUBLISH, PUBACK and PUBREL packets as L{Publishes},
+            L{Pubacks} and L{Pubrels}. Where L{error} is set, those before the error.
+        """
+        data, packets = self._data, list[Arrival]()
+        if self.error is None and data:
+            try:
+                self._position, isWhole = self._readAll(data, self._position, packets, limit)
+            except MqttError as error:
+                # Its frames have this as a local.
+                self.error = error.with_traceback(None)
+                self._data, self._position = b"", 0
+            else:
+                if not isWhole:
+                    self._parts.append(data[self._position :] if self._position else data)
+                if not isWhole or self._position == len(data):
+                    self._data, self._position = b"", 0
         return packets
 
-    def _readAll(self, data: bytes, packets: list[Arrival]) -> int:
-        """Read the complete packets of C{data}; return where the incomplete one begins."""
-        position, end = 0, len(data)
+    def _readAll(
+        self, data: bytes, position: int, packets: list[Arrival], limit: int
+    ) -> tuple[int, bool]:
+        """
+        Read the complete packets of C{data} from C{position} on, as many as C{limit} says.
+
+        @return: where the next packet begins, and whether that is not known to be incomplete.
+        """
+        end = len(data)
         append = packets.append
         runs: list[PublishRun] = []
-        while position < end:
+        while position < end and limit > 0:
             start = position + 2
             if start > end:
                 self._missing = 1
-                break
+                return position, False
             first, length = data[position], data[position + 1]
             if length > 0x7F:
                 if start < end and 0 < data[start] < 0x80:
@@ -201,7 +227,7 @@ class Decoder:
                         if end - position >= _MAX_HEADER or data[end - 1] < 0x80:
                             raise
                         self._missing = 1
-                        break
+                        return position, False
                     start = header.position
             stop = start + length
             if stop - position > self._maximumPacketSize:
@@ -211,7 +237,7 @@ class Decoder:
                 self._missing = stop - end
                 if position == 0 and self.version == 0 and first >> 4 != _CONNECT:
                     raise ProtocolError("the first packet is no CONNECT")
-                break
+                return position, False
             if first >> 4 == _PUBLISH and self.version:
                 publish = self._publish(data, first, start, stop)
                 run = PublishRun(publish, [publish.packetId], [publish.payload])
@@ -219,7 +245,8 @@ class Decoder:
                     append(Publishes(runs))
                 runs.append(run)
                 if stop < end and publish.properties is NO_PROPERTIES:
-                    stop = self._readSimilar(data, position, start, stop, run)
+                    stop = self._readSimilar(data, position, start, stop, run, limit)
+                limit -= len(run.packetIds)
             elif length == 2 and first in _RUNS and self.version:
                 # Hot path with many subscribers, and with QoS 2: no Reader.
                 head, kind = _RUNS[first]
@@ -230,11 +257,13 @@ class Decoder:
                 append(kind(packetIds))
                 stop = position + 4 * len(packetIds)
                 runs = []
+                limit -= len(packetIds)
             else:
                 append(self._packet(data, first, start, stop))
                 runs = []
+                limit -= 1
             position = stop
-        return position
+        return position, True
 
     def _packet(self, data: bytes, first: int, start: int, stop: int) -> Packet:
         kind = first >> 4
@@ -295,7 +324,7 @@ class Decoder:
         )
 
     def _readSimilar(
-        self, data: bytes, position: int, start: int, stop: int, run: PublishRun
+        self, data: bytes, position: int, start: int, stop: int, run: PublishRun, limit: int
     ) -> int:
         """
         Read the PUBLISH packets behind one that have the same flags and topic. Clients that publish
@@ -303,6 +332,7 @@ class Decoder:
 
         @param position: where the first begins; its fields begin at C{start}, it ends at C{stop}.
         @param run: the packets are added to it.
+        @param limit: how many it may have, or some more: L{_MAX_RUN} at the most.
         @return: where the first different packet begins.
         """
         end, first = len(data), data[position]
@@ -311,7 +341,7 @@ class Decoder:
         # An empty list of properties, in MQTT 5.
         empty = b"\0" if self.version == MQTT_5 else b""
         toPayload = len(name) + (2 if model.qos else 0) + len(empty)
-        while stop + 2 < end and data[stop] == first:
+        while stop + 2 < end and data[stop] == first and len(run.packetIds) < limit:
             head, size = data[position : start + len(name)], stop - position
             if startsWith(head, stop) and startsWith(head, stop + _MIN_RUN * size):
                 count = _split(memoryview(data)[stop:], head, size, empty, run)

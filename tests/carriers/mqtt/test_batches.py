@@ -17,6 +17,7 @@ from svcbroker.carriers.mqtt.frames import Options, templateOf
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
+    Arrival,
     Packet,
     Pingreq,
     Puback,
@@ -43,6 +44,20 @@ VERSIONS = (MQTT_311, MQTT_5)
 def _run(*packets: Publish) -> PublishRun:
     packetIds = [packet.packetId for packet in packets]
     return PublishRun(packets[0], packetIds, [packet.payload for packet in packets])
+
+
+def _arrivals(version: int, data: bytes) -> list[Arrival]:
+    """What a decoder reads in one call."""
+    decoder = Decoder(1000, version)
+    decoder.feed(data)
+    return decoder.arrivals()
+
+
+def _count(arrival: Arrival) -> int:
+    """How many packets an arrival is."""
+    if isinstance(arrival, Publishes):
+        return arrival.count
+    return len(arrival.packetIds) if isinstance(arrival, Pubacks | Pubrels) else 1
 
 
 def _publishes(version: int) -> st.SearchStrategy[bytes]:
@@ -108,7 +123,7 @@ class RunTests(SynchronousTestCase):
                 ]
             )
             self.assertEqual(
-                Decoder(1000, version).arrivals(data),
+                _arrivals(version, data),
                 [
                     Publishes([_run(*first)]),
                     Pubacks((9, 8, 7)),
@@ -133,7 +148,7 @@ class RunTests(SynchronousTestCase):
         packets = [Publish("t", each, 1, True, packetId=1) for each in (b"", b"", b"x", b"y")]
         data = b"".join(encode(packet, MQTT_311) for packet in packets)
         self.assertEqual(
-            Decoder(1000, MQTT_311).arrivals(data),
+            _arrivals(MQTT_311, data),
             [Publishes([_run(*packets[:2]), _run(*packets[2:])])],
         )
 
@@ -176,7 +191,30 @@ class RunTests(SynchronousTestCase):
         """Of many PUBACKs a bounded number is looked at in one piece; all are there."""
         data = encodeSuccesses(PUBACK, range(1, 1001))
         self.assertEqual(Decoder(1000, MQTT_311).receive(data), [Puback(n) for n in range(1, 1001)])
-        self.assertEqual(len(Decoder(1000, MQTT_311).arrivals(data)), 16)
+        self.assertEqual(len(_arrivals(MQTT_311, data)), 16)
+
+    def test_readingStopsAtALimit(self) -> None:
+        """Of any kind of packet about so many are read in one call, and all are read in the end."""
+        for frame in (
+            encode(Pingreq(), MQTT_311),
+            encodeSuccess(PUBACK, 1),
+            encodeSuccess(PUBREL, 1),
+            encode(Publish("t", b"x"), MQTT_311),
+            encode(Publish("t", b"x"), MQTT_311) + encode(Publish("u", b"xy"), MQTT_311),
+            encode(Publish("t", b"x"), MQTT_311) + encode(Pingreq(), MQTT_311),
+        ):
+            data = frame * 1000
+            whole = Decoder(1000, MQTT_311).receive(data)
+            decoder = Decoder(1000, MQTT_311)
+            decoder.feed(data[:-1])
+            counts = []
+            while decoder.hasMore:
+                counts.append(sum(map(_count, decoder.arrivals(100))))
+            self.assertLess(max(counts), 100 + 64)
+            decoder.feed(data[-1:])
+            self.assertEqual(sum(counts) + sum(map(_count, decoder.arrivals(100))), len(whole))
+            self.assertFalse(decoder.hasMore)
+            self.assertEqual(decoder.kept, 0)
 
     def test_runsEqualSinglePackets(self) -> None:
         """Gathered or one by one, whole or in pieces: the same packets, the same errors."""

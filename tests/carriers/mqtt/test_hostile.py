@@ -4,6 +4,8 @@ Clients that mean no good, or do not know better.
 
 from __future__ import annotations
 
+from itertools import count
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -16,11 +18,15 @@ from svcbroker.carriers.mqtt.packets import (
     Packet,
     Pingreq,
     Pingresp,
+    Puback,
+    Pubcomp,
     Publish,
+    Pubrel,
     Suback,
     Subscribe,
     TopicSubscription,
 )
+from svcbroker.net.budgets import WRITES_A_TURN
 
 from .support import Server
 from .test_codec import packets
@@ -79,6 +85,26 @@ class HostileTests(SynchronousTestCase):
         producer.resumeProducing()
         server.pump()
         self.assertEqual(client.transport.producerState, "producing")
+
+    def test_floodIsHandledInTurns(self) -> None:
+        """One read of thousands of small packets, where each look at the clock takes time."""
+        for packet, answer in (
+            (Pingreq(), Pingresp()),
+            (Pubrel(1), Pubcomp(1)),
+            (Publish("t", b"x", 1, packetId=1), Puback(1)),
+        ):
+            server = Server()
+            client = server.connected(version=MQTT_311)
+            server.event("t", b"")
+            looks = count(server.clock.seconds(), WRITES_A_TURN / 2)
+            work = server.broker.budgets.work
+            work._seconds = looks.__next__
+            client.protocol.dataReceived(encode(packet, MQTT_311) * 5000)
+            client.look()
+            self.assertLess(len(client.packets) + work.pending, 2000)
+            for _ in range(10):
+                server.pump()
+            self.assertEqual(client.take(), [answer] * 5000)
 
     def test_reconnectsLeaveNothing(self) -> None:
         """A client that comes and goes leaves nothing behind."""
