@@ -1,9 +1,11 @@
 """
-Writing to a transport without waiting for a turn of the reactor, and ending that at once.
+Writing to a transport without waiting for a turn of the reactor, ending that at once, and finding
+out that the other side has ended.
 """
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +16,11 @@ from twisted.internet.tcp import Connection
 CLOSE_AT_STOP: Final = 2.0
 """Seconds that a client has to close its end of a connection, or to read on, when the daemon stops.
 """
+
+
+_ENDED: Final = getattr(select, "POLLRDHUP", 0)
+"""What the kernel tells of a connection whose other side sends no more. That it is lost is told
+anyway."""
 
 
 def isDirect(transport: Any) -> bool:
@@ -34,6 +41,35 @@ def unsentOf(transport: Any) -> int:
     if transport is not None:
         size += len(transport.dataBuffer) - transport.offset + transport._tempDataLen
     return size
+
+
+def hasEnded(transport: Any) -> bool:
+    """
+    Whether the other side of a connection sends nothing more, or the connection is lost.
+
+    @param transport: as for L{unsentOf}. Of another kind it is not known.
+    """
+    return bool(_stateOf(transport))
+
+
+def isLost(transport: Any) -> bool:
+    """
+    Whether a connection is lost. A reactor does not find out while it is neither read from nor
+    written to.
+
+    @param transport: as for L{unsentOf}. Of another kind it is not known.
+    """
+    return bool(_stateOf(transport) & ~_ENDED)
+
+
+def _stateOf(transport: Any) -> int:
+    while transport is not None and not isinstance(transport, FileDescriptor):
+        transport = getattr(transport, "transport", None)
+    if transport is None:
+        return 0
+    poller = select.poll()
+    poller.register(transport.fileno(), _ENDED)
+    return sum(state for _, state in poller.poll(0))
 
 
 def sender(transport: Any, kept: Callable[[], object] = lambda: None) -> Callable[[bytes], None]:

@@ -4,12 +4,17 @@ Tests of L{svcbroker.net.sending}.
 
 from __future__ import annotations
 
+import socket
+import struct
+from collections.abc import Callable
+
+from twisted.internet.abstract import FileDescriptor
 from twisted.internet.task import Clock
-from twisted.internet.testing import StringTransport
+from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.net import sending
-from svcbroker.net.sending import CLOSE_AT_STOP, ClosingAtStop
+from svcbroker.net.sending import CLOSE_AT_STOP, ClosingAtStop, hasEnded, isLost
 
 
 class ClosingAtStopTests(SynchronousTestCase):
@@ -56,3 +61,45 @@ class ClosingAtStopTests(SynchronousTestCase):
             closing.cancel()
         self.clock.advance(CLOSE_AT_STOP)
         self.assertEqual(self.aborted, 0)
+
+
+class EndedTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listening.close)
+        self.client = socket.create_connection(listening.getsockname())
+        self.addCleanup(self.client.close)
+        accepted, _ = listening.accept()
+        self.addCleanup(accepted.close)
+        self.transport = FileDescriptor(MemoryReactorClock())
+        self.patch(self.transport, "fileno", accepted.fileno)
+
+    def test_connectionWhoseClientIsThereHasNotEnded(self) -> None:
+        self.client.send(b"x")
+        self.assertFalse(hasEnded(self.transport))
+        self.assertFalse(isLost(self.transport))
+
+    def test_closedConnectionHasEnded(self) -> None:
+        """Behind what was not read, too, and as the transport of TLS knows it."""
+        self.client.send(b"x")
+        self.client.close()
+        wrapper = StringTransport()
+        wrapper.transport = self.transport  # type: ignore[attr-defined]
+        for each in (self.transport, wrapper):
+            self.assertTrue(_soon(hasEnded, each))
+            self.assertFalse(isLost(each))
+
+    def test_resetConnectionHasEnded(self) -> None:
+        self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.client.close()
+        self.assertTrue(_soon(isLost, self.transport))
+        self.assertTrue(hasEnded(self.transport))
+
+    def test_ofOtherTransportsItIsNotKnown(self) -> None:
+        self.assertFalse(hasEnded(StringTransport()))
+        self.assertFalse(isLost(StringTransport()))
+
+
+def _soon(question: Callable[[object], bool], transport: object) -> bool:
+    """Whether it is so once the kernel has told: at once on the loopback, mostly."""
+    return any(question(transport) for _ in range(100_000))

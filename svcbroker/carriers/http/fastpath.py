@@ -164,6 +164,14 @@ class FastChannel(BrokerChannel):
         self._bodyAnswered()
         super().endBody()
 
+    @property
+    def unreadDuring(self) -> object:
+        """See L{BrokerChannel.unreadDuring}."""
+        isUnread = self._isReadingStopped or self.paused or self._isInputEnded
+        if self._answering is not None and isUnread:
+            return self._answering
+        return super().unreadDuring
+
     # Time-outs as C{TimeoutMixin} has them, without moving a timer of the reactor
 
     def setTimeout(self, period: float | None) -> float | None:

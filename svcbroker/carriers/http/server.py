@@ -13,6 +13,7 @@ from typing import Any, Final
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import (
     IAddress,
+    IDelayedCall,
     IHalfCloseableProtocol,
     IProtocol,
     IReactorTime,
@@ -28,7 +29,7 @@ from ...access import Access
 from ...errors import ParameterInvalid, QueryTooLong
 from ...net.addresses import isLoopback, networkOf, ownerKey, peerText
 from ...net.budgets import Budgets, Lane, Stranger, Unsent
-from ...net.sending import ClosingAtStop
+from ...net.sending import ClosingAtStop, hasEnded, isLost
 from .authentication import ClientAuthenticator
 from .bodies import IncompleteBodies
 from .operator import Authorizer
@@ -40,6 +41,10 @@ from .settings import HttpSettings
 
 MAX_HEADERS: Final = 64 * 1024
 """The largest request line and headers together, in bytes."""
+LOOK_EVERY: Final = 1.0
+"""How often is looked whether clients have left that are answered and not read from, in seconds."""
+LEFT_AFTER: Final = 5
+"""A client that has ended its own direction has left, once so many looks found the same call."""
 LINGER: Final = 2.0
 """How long the rest of a refused request is read and discarded, in seconds."""
 _MALFORMED: Final = encodeError(
@@ -99,7 +104,14 @@ class BrokerChannel(http.HTTPChannel):
         self.unsent = budgets.output.unsent(
             *("", self.transport, self._pauseAnswers, self._resumeAnswers)
         )
-        self.site.channels.add(self)
+        self.site.channelMade(self)
+
+    @property
+    def unreadDuring(self) -> object:
+        """What is being answered while the client is not read from; C{None} for nothing."""
+        if self._isAnswering and (self.paused or self._dataBuffer or self._isInputEnded):
+            return self.requests[0] if self.requests else None
+        return None
 
     # Every request asks for these. By the first one a PROXY header has named the client.
 
@@ -493,6 +505,9 @@ class BrokerSite(Site):
         self._settings = settings
         self._publishByGet = f"GET {settings.basePath}/rest/publish?".encode("ascii")
         self._drained: Deferred[None] | None = None
+        # What was answered by which channel at the last look, and for how many looks; the next one.
+        self._answered: dict[BrokerChannel, tuple[object, int]] = {}
+        self._looking: IDelayedCall | None = None
 
     def acceptableProtocols(self) -> list[bytes]:
         """See C{IProtocolNegotiationFactory}. HTTP/2 is never offered."""
@@ -554,11 +569,39 @@ class BrokerSite(Site):
             channel.drain()
         return self._drained
 
+    def channelMade(self, channel: BrokerChannel) -> None:
+        """A client has connected."""
+        self.channels.add(channel)
+        if self._looking is None:
+            self._looking = self.reactor.callLater(LOOK_EVERY, self._look)
+
     def channelLost(self, channel: BrokerChannel) -> None:
         """A connection is closed, or is no longer HTTP."""
         self.channels.discard(channel)
+        self._answered.pop(channel, None)
+        if self._looking is not None and not self.channels:
+            self._looking.cancel()
+            self._looking = None
         if self._drained is not None and not self.channels and not self._drained.called:
             self._drained.callback(None)
+
+    def _look(self) -> None:
+        """
+        Close connections whose clients have left in the middle of a long call. What is read from
+        finds out by itself; who asks for more and more, or has ended its own direction, is not.
+        """
+        self._looking = self.reactor.callLater(LOOK_EVERY, self._look)
+        before, self._answered = self._answered, {}
+        for channel in tuple(self.channels):
+            current = channel.unreadDuring
+            if current is None:
+                continue
+            last, looks = before.get(channel, (None, 0))
+            looks = looks + 1 if last is current else 1
+            self._answered[channel] = (current, looks)
+            transport: Any = channel.transport
+            if isLost(transport) or (looks > LEFT_AFTER and hasEnded(transport)):
+                transport.abortConnection()
 
     def overlong(self, line: bytes) -> tuple[bytes, bytes]:
         """The status line and the JSON text for a request line or a header that is too long."""

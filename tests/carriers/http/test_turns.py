@@ -7,8 +7,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.carriers.http import server
+from svcbroker.carriers.http.server import LEFT_AFTER, LOOK_EVERY
 from svcbroker.net.budgets import READS_A_TURN
 
 from .support import BASE, Answer, Connection, requestBytes
@@ -194,6 +198,40 @@ class TurnTests(SynchronousTestCase):
         self.connection.disconnect()
         self.turn()
         self.assertEqual(self.due(), [])
+
+    def test_aClientThatLeavesWhileItIsNotReadFromIsForgotten(self) -> None:
+        """
+        A call goes on while the client is there, and some time where it sends nothing more. What it
+        has published is in the log.
+        """
+        lost: list[object] = []
+        ended: list[object] = []
+        self.patch(server, "isLost", lost.__contains__)
+        self.patch(server, "hasEnded", ended.__contains__)
+        ledger = self.client.fixture.ledger
+        ledger.isHolding = True
+        for request in (PUBLISH, batch("publish", 2, topic="t", content="eHg=")):
+            for found, looks in ((lost, 1), (ended, LEFT_AFTER + 1)):
+                connection = self.client.connect()
+                connection.send(request)
+                connection.send(EXIST * COUNT)
+                self.assertEqual(connection.transport.producerState, "paused")
+                found.append(connection.transport)
+                self.clock.pump([LOOK_EVERY] * (looks - 1))
+                self.assertEqual((connection.isOpen, connection.answers()), (True, []))
+                self.clock.pump([LOOK_EVERY] * 2)
+                self.assertFalse(connection.isOpen)
+        self.connection.send(PUBLISH)
+        self.connection.send(EXIST * COUNT)
+        self.clock.pump([LOOK_EVERY] * 2 * LEFT_AFTER)
+        self.assertTrue(self.connection.isOpen)
+        ledger.release()
+        self.assertEqual(self.client.rest("state?topic=t")["sequenceNumber"], 7)
+
+    def test_nothingIsLookedAtWithoutConnections(self) -> None:
+        for channel in tuple(self.client.site.channels):
+            channel.connectionLost(Failure(ConnectionDone()))
+        self.assertIsNone(self.client.site._looking)
 
 
 class TurnTestsWithoutFastPath(TurnTests):
