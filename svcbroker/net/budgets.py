@@ -38,6 +38,9 @@ MAX_OUTPUT: Final = 256 * 1024 * 1024
 CROWD: Final = 2000
 """While so many events are with the ledgers, more than L{FEW} of a connection wait: two blocks."""
 
+CROWD_BESIDE_FEW: Final = 1100
+"""So many of those may be there while others publish a few, which are in the next block then."""
+
 FEW: Final = 16
 """So many events of a connection never wait for those of others."""
 
@@ -170,7 +173,7 @@ class WorkBudget:
         self._clock: Any = clock
         self._seconds = clock.seconds
         self._countsTurns = hasattr(clock, "turns")
-        self.pending = 0
+        self.pending = self._many = 0
         # The turn that is counted, and the time that each kind of work has used of it.
         self._turn = 0
         self._used = {True: 0.0, False: 0.0}
@@ -179,7 +182,7 @@ class WorkBudget:
         self._sequence = 0
         # The least that any of the lanes had used that were served last.
         self._floor = 0.0
-        self._publishedAt = float("-inf")
+        self._publishedAt = self._fewAt = float("-inf")
         # The lane whose unit is under way, the kind of its work, and since when: the time, and the
         # number of the turn.
         self._lane: Lane | None = None
@@ -201,13 +204,19 @@ class WorkBudget:
             self._call = None
 
     def submitted(self, count: int) -> None:
-        """Count events that a ledger has been given."""
+        """Count events that a ledger has been given together."""
         self.pending += count
+        if count <= FEW:
+            self._fewAt = self._seconds()
+        else:
+            self._many += count
 
     def settled(self, count: int) -> None:
         """They are answered."""
         self.pending -= count
-        if self._queues[_MANY] and self.pending < CROWD:
+        if count > FEW:
+            self._many -= count
+        if self._mayServe(_MANY):
             self._schedule()
 
     def begin(self, lane: Lane, isWrite: bool, events: int = 1) -> bool:
@@ -221,7 +230,7 @@ class WorkBudget:
             self._charge(now)
         if isWrite:
             self._publishedAt = now
-        if events > FEW and self.pending >= CROWD:
+        if events > FEW and not self._hasRoom(events):
             return False
         queue = self._queues[_READ if not isWrite else _WRITE if events <= FEW else _MANY]
         if self._used[isWrite] >= self._limit(isWrite, now) or (
@@ -244,11 +253,23 @@ class WorkBudget:
         # Nobody saves up time by being idle.
         lane.used = max(lane.used, self._floor)
         self._sequence += 1
+        waiter.events = events
         entry = (lane.used + size * BYTE, self._sequence, waiter)
         kind = _READ if not isWrite else _WRITE if events <= FEW else _MANY
         heappush(self._queues[kind], entry)
-        if events <= FEW or self.pending < CROWD:
+        if self._mayServe(kind):
             self._schedule()
+
+    def _hasRoom(self, events: int) -> bool:
+        """Whether many events may be given to the ledgers."""
+        if self._many and self._seconds() - self._fewAt < PUBLISHING:
+            return self._many + events <= CROWD_BESIDE_FEW
+        return self.pending < CROWD
+
+    def _mayServe(self, kind: int) -> bool:
+        """Whether something of a kind waits, and the ledgers have room for it."""
+        queue = self._queues[kind]
+        return bool(queue) and (kind != _MANY or self._hasRoom(queue[0][2].events))
 
     def _limit(self, isWrite: bool, now: float) -> float:
         if isWrite:
@@ -282,16 +303,14 @@ class WorkBudget:
             self._turn = self._clock.turns + 1
         for kind, queue in enumerate(self._queues):
             isWrite = kind != _READ
-            while (
-                queue
-                and self._used[isWrite] < self._limit(isWrite, self._seconds())
-                and (kind != _MANY or self.pending < CROWD)
+            while self._mayServe(kind) and (
+                self._used[isWrite] < self._limit(isWrite, self._seconds())
             ):
                 used, _, waiter = heappop(queue)
                 if not waiter.isCancelled:
                     self._floor = max(self._floor, used)
                     self._serve(waiter, isWrite)
-            if queue and (kind != _MANY or self.pending < CROWD):
+            if self._mayServe(kind):
                 self._schedule()
 
     def _serve(self, waiter: Waiter, isWrite: bool) -> None:
@@ -372,14 +391,16 @@ class Waiter:
     A call that waits for its turn.
 
     @ivar lane: whose it is.
+    @ivar events: how many events it publishes.
     """
 
-    __slots__ = ("_call", "isCancelled", "lane")
+    __slots__ = ("_call", "events", "isCancelled", "lane")
 
     def __init__(self, lane: Lane, call: Callable[[], object]) -> None:
         self.lane = lane
         self._call: Callable[[], object] | None = call
         self.isCancelled = False
+        self.events = 1
 
     def call(self) -> None:
         """Make the call."""

@@ -16,6 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.errors import Overloaded
 from svcbroker.net import budgets
 from svcbroker.net.budgets import (
+    CROWD_BESIDE_FEW,
+    FEW,
     LOGIN_TIMEOUT,
     LOOK_EVERY,
     QUANTUM,
@@ -138,6 +140,28 @@ class WorkTests(WorkTestCase):
         self.wait("read", self.work.lane())
         self.wait("write", self.work.lane(), isWrite=True)
         self.assertEqual(self.turn(), ["write", "read"])
+
+    def test_manyEventsFillTwoBlocks(self) -> None:
+        self.work.submitted(1000)
+        self.assertTrue(self.work.lane().begin(True, events=1000))
+        self.work.submitted(1000)
+        self.assertFalse(self.work.lane().begin(True, events=1000))
+        self.assertTrue(self.work.lane().begin(True, events=FEW))
+
+    def test_manyEventsFillOneBlockWhereOthersPublishAFew(self) -> None:
+        self.work.submitted(1000)
+        self.work.submitted(1)
+        self.assertFalse(self.work.lane().begin(True, events=1000))
+        self.assertTrue(self.work.lane().begin(True, events=CROWD_BESIDE_FEW - 1000))
+        self.work.lane().wait(lambda: self.done.append("many"), True, events=1000)
+        self.assertEqual(self.turn(), [])
+        self.work.settled(1000)
+        self.assertEqual(self.turn(), ["many"])
+
+    def test_fewEventsNeverKeepManyFromTheLedgers(self) -> None:
+        for _ in range(CROWD_BESIDE_FEW):
+            self.work.submitted(1)
+        self.assertTrue(self.work.lane().begin(True, events=1000))
 
     def test_whoHasUsedLeastComesFirst(self) -> None:
         lanes = [self.work.lane() for _ in range(3)]
