@@ -122,6 +122,11 @@ CLIENTS: Final = (
         ("test_mqtt_clients.MosquittoTests",),
     ),
     Client("MQTT.js on Node", _npm("mqtt"), ("test_mqtt_clients.MqttJsTests",)),
+    Client(
+        "HiveMQ's client for Java",
+        _maven("hivemq", "hivemq-mqtt-client"),
+        ("test_hivemq.HiveMqTests",),
+    ),
     Client("stomp.py", _pypi("stomp.py"), ("test_stomp.StompPyTests",)),
     Client("@stomp/stompjs on Node", _npm("@stomp/stompjs"), ("test_stomp.StompJsTests",)),
     Client(
