@@ -114,6 +114,16 @@ def _maven(folder: str, artifact: str) -> Callable[[], str]:
     return find
 
 
+def _required(folder: str, module: str) -> Callable[[], str]:
+    def find() -> str:
+        found = re.search(rf"{re.escape(module)} v(\S+)", (HERE / folder / "go.mod").read_text())
+        if found is None:
+            raise AssertionError(f"{folder}/go.mod does not have {module}")
+        return found[1]
+
+    return find
+
+
 CLIENTS: Final = (
     Client("paho-mqtt (Python)", _pypi("paho-mqtt"), ("test_mqtt_clients.PahoTests",)),
     Client(
@@ -126,6 +136,11 @@ CLIENTS: Final = (
         "HiveMQ's client for Java",
         _maven("hivemq", "hivemq-mqtt-client"),
         ("test_hivemq.HiveMqTests",),
+    ),
+    Client(
+        "Paho's client for Go",
+        _required("paho-go", "github.com/eclipse/paho.mqtt.golang"),
+        ("test_paho_go.PahoGoTests",),
     ),
     Client("stomp.py", _pypi("stomp.py"), ("test_stomp.StompPyTests",)),
     Client("@stomp/stompjs on Node", _npm("@stomp/stompjs"), ("test_stomp.StompJsTests",)),
