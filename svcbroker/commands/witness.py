@@ -129,8 +129,8 @@ def _locked(directory: Path) -> Iterator[None]:
 
     With --copy it follows the chain of the log, executes every block in its own verified copy, and
     cosigns only what it has executed and found right. The name of its key ends in /executed. The
-    keys of the log are those that the chain certifies, unless --log or --logs names them. What it
-    finds wrong it keeps, and never signs past it.
+    keys of the log are those that the chain certifies; with --log or --logs, those of them that are
+    named. What it finds wrong it keeps, and never signs past it.
     """
 )
 @options(
@@ -272,6 +272,7 @@ class _Serving:
         self._source = source
         self._isGiven = isGiven
         self._failure = ""
+        self._executed: ExecutedCopy | None = None
         self._threads: list[LedgerThread] = []
 
     def run(self, listen: str) -> int:
@@ -300,7 +301,11 @@ class _Serving:
     async def _start(self, endpoint: Any, listen: str) -> None:
         signal.signal(signal.SIGHUP, lambda *ignored: self._reactor.callFromThread(self._readLogs))
         run = self._thread("witness").runBriefly
-        executed = None if self._source is None else self._follow(self._source, run)
+        if self._source is not None:
+            # A log is witnessed once the executed chain certifies its key.
+            self._witness.useLogs({})
+            self._executed = self._follow(self._source, run)
+        executed = self._executed
         site = WitnessSite(self._witness, run, executed).site(self._reactor)
         try:
             host = (await endpoint.listen(site)).getHost()
@@ -329,7 +334,7 @@ class _Serving:
             context.directory,
             self._reactor,
             audit.run,
-            isCertified=not self._isGiven,
+            self._readAgain() if self._isGiven else None,
         )
 
     def _end(self, failure: str) -> None:
@@ -340,8 +345,9 @@ class _Serving:
         if not self._isGiven:
             _log.info("The logs are those that the chain certifies")
             return
+        use = self._witness.useLogs if self._executed is None else self._executed.useLogs
         try:
-            self._witness.useLogs(self._readAgain())
+            use(self._readAgain())
             _log.info("The logs were read again")
         except CommandError as error:
             _log.error("The logs stay as they were: {error}", error=str(error))

@@ -5,7 +5,7 @@ before a checkpoint that has it is cosigned.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +35,7 @@ from ..tlog import (
     encodeTile,
     neededTiles,
 )
-from ._state import Seen, Wrong
+from ._state import Seen
 from ._witness import FORKED, Witness
 
 RETRY: Final = 600.0
@@ -72,8 +72,7 @@ class ExecutedCopy:
         directory: Path,
         clock: IReactorTime,
         audit: Callable[..., Deferred[Any]],
-        *,
-        isCertified: bool,
+        given: Mapping[str, Sequence[VerifierKey]] | None = None,
     ) -> None:
         """
         @param witness: stores what is found wrong.
@@ -81,19 +80,19 @@ class ExecutedCopy:
         @param makeCopy: makes the copy, which calls its argument with each progress.
         @param directory: the directory of the copied group.
         @param audit: runs an audit, in a thread of its own.
-        @param isCertified: whether the keys of the log are those that the chain certifies. They
-            are given to the witness.
+        @param given: the keys of logs, by their origins, of which the witness uses those that the
+            chain certifies; C{None} for all that it certifies.
         """
         self._witness = witness
         self._run = run
         self._directory = directory
         self._clock = clock
         self._audit = audit
-        self._isCertified = isCertified
+        self._given = given
         self._makeCopy = makeCopy
         self._retry: IDelayedCall | None = None
         self._keys: dict[str, list[VerifierKey]] = {}
-        self._reason = ""
+        self._reason = self._found = ""
         self._isAuditing = self._isRefused = self._isStopping = False
         self._waiting: list[Deferred[None]] = []
         self.copy = makeCopy(self._report)
@@ -108,9 +107,9 @@ class ExecutedCopy:
         await self.copy.start()
         await self._readKeys()
         self.copy.addObserver(self)
-        if self.wrong is not None:
+        if self.wrong:
             self._log.error(
-                "NOTHING OF {chain} IS COSIGNED: {text}", chain=self._chain, text=self.wrong.text
+                "NOTHING OF {chain} IS COSIGNED: {text}", chain=self._chain, text=self.wrong
             )
 
     @asDeferred
@@ -127,9 +126,14 @@ class ExecutedCopy:
         return self.copy.chain.hex()
 
     @property
-    def wrong(self) -> Wrong | None:
-        """What was found wrong with the chain, now or at any time before."""
-        return self._witness.wrongs.get(self._chain)
+    def wrong(self) -> str:
+        """
+        What was found wrong with the chain, now or at any time before, in a sentence; empty where
+        nothing was.
+        """
+        kept = self._witness.wrongs.get(self._chain)
+        # What cannot be stored is not forgotten in this run.
+        return self._found if kept is None else kept.text
 
     @property
     def executed(self) -> int:
@@ -151,8 +155,8 @@ class ExecutedCopy:
         """
         head, latest = checked.head, self._witness.seen.get(checked.head.origin)
         await self._reach(head.size)
-        if self.wrong is not None:
-            raise CheckpointRefused(FORKED, self.wrong.text)
+        if self.wrong:
+            raise CheckpointRefused(FORKED, self.wrong)
         if head.size > self.executed or not self.copy.chain:
             reason = self._reason or self.copy.progress.reason or "ask again"
             raise CheckpointRefused(
@@ -179,7 +183,7 @@ class ExecutedCopy:
     async def _reach(self, size: int) -> None:
         """Wait until a size is executed, or for L{PATIENT} seconds."""
         deadline = self._clock.seconds() + PATIENT
-        while size > self.executed and self.wrong is None and not self._isStopping:
+        while size > self.executed and not (self.wrong or self._isStopping):
             left = deadline - self._clock.seconds()
             if left <= 0 or self._reason:
                 return
@@ -254,6 +258,7 @@ class ExecutedCopy:
         @raise svcbroker.storage.StorageError: it cannot be stored. Nothing is cosigned all the
             same, in this run.
         """
+        self._found = self._found or text
         self._reason = self._reason or text
         self._log.error(
             "WRONG: {text}. Nothing of {chain} is cosigned any more, in this run or any other",
@@ -318,9 +323,22 @@ class ExecutedCopy:
                 self._takeKeys(await self.copy.readBlock(height))
             first = heights[-1] + 1
 
+    def useLogs(self, given: Mapping[str, Sequence[VerifierKey]]) -> None:
+        """Use these keys from now on, of those that the chain certifies."""
+        self._given = given
+        self._useKeys()
+
+    def _useKeys(self) -> None:
+        """Give the witness the keys that count."""
+        given = self._given
+        used = {
+            origin: [key for key in keys if given is None or key in given.get(origin, ())]
+            for origin, keys in self._keys.items()
+        }
+        # A log without a key is one that is not witnessed.
+        self._witness.useLogs({origin: keys for origin, keys in used.items() if keys})
+
     def _takeKeys(self, block: Block) -> None:
-        if not self._isCertified:
-            return
         for event in block.events:
             if event.topic != LOG_TOPIC:
                 continue
@@ -331,5 +349,5 @@ class ExecutedCopy:
                 continue
             if key.name == record.origin and key not in self._keys.get(key.name, ()):
                 self._keys.setdefault(key.name, []).append(key)
-                self._witness.useLogs(self._keys)
+                self._useKeys()
                 self._log.info("The chain certifies the key of the log {key}", key=key.text)

@@ -17,7 +17,8 @@ from svcbroker.archive import STORE_NAME, Eraser
 from svcbroker.broker.transparency import LOG_TOPIC
 from svcbroker.ledgers.copy import CopyLedger, CopyProgress
 from svcbroker.ledgers.copy._original import Answer
-from svcbroker.tlog import CheckpointRefused, Note, NoteSignature, WitnessKey
+from svcbroker.storage import StorageError
+from svcbroker.tlog import CheckpointRefused, Note, NoteSignature, VerifierKey, WitnessKey
 from svcbroker.witness import (
     LAST_NAME,
     STATE_NAME,
@@ -43,6 +44,7 @@ class ExecutingTests(CopyTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.log = ChainLog(self.chain)
+        self.given: dict[str, list[VerifierKey]] | None = None
         self.place = self.root / "witness"
         self.place.mkdir()
         self.key = makeWitness(self.place, "w.example/executed", lambda count: b"e" * count)
@@ -80,7 +82,7 @@ class ExecutingTests(CopyTestCase):
             self.directory,
             self.clock,
             self.audit,
-            isCertified=True,
+            self.given,
         )
         self.site = WitnessSite(self.witness, maybeDeferred, self.executed)
         self.successResultOf(self.executed.start())
@@ -150,9 +152,18 @@ class ExecutingTests(CopyTestCase):
         self.assertEqual(self.witness.seen[ORIGIN].head.size, size + 1)
 
     def test_keyThatTheChainDoesNotCertifyIsUnknown(self) -> None:
-        """A log whose key the executed chain does not certify is not cosigned."""
+        """
+        A log whose key the executed chain does not certify is not cosigned, nor one whose key is
+        not among those that are given. So the log of another chain is not taken for wrong.
+        """
+        other = ChainLog(self.chain, "x.example")
+        self.given = {"x.example": [other.key.verifier]}
         self.follow()
-        self.assertEqual(self.refusal(0, 3, ChainLog(self.chain, "x.example")).status, 404)
+        for log in (other, self.log):
+            self.assertEqual(self.refusal(0, 3, log).status, 404)
+        self.executed.useLogs({ORIGIN: [self.log.key.verifier]})
+        self.assertEqual(self.refusal(0, 3, other).status, 404)
+        self.cosigned(0, 3)
 
     def test_signedLieIsFoundAndNeverSignedPast(self) -> None:
         """
@@ -220,6 +231,24 @@ class ExecutingTests(CopyTestCase):
         self.assertTrue(wrong.note.verified([self.log.key.verifier]))
         self.again()
         self.assertEqual(self.refusal(0, size).status, 422)
+
+    def test_findingThatIsNotStoredCounts(self) -> None:
+        """Where the disk is full, nothing is cosigned all the same."""
+        fork = self.fork()
+        self.follow()
+        fork.publish("t", b"another")
+        self.publish(b"one")
+        other, size = ChainLog(fork), self.log.size
+        real = self.witness.keepWrong
+
+        def fail(*arguments: object) -> None:
+            raise StorageError("the disk is full")
+
+        self.witness.keepWrong = fail  # type: ignore[assignment,method-assign]
+        self.failureResultOf(self.ask(other, 0, size), StorageError)
+        self.assertEqual(self.refusal(0, size).status, 422)
+        self.witness.keepWrong = real  # type: ignore[method-assign]
+        self.assertEqual((self.witness.seen, self.witness.wrongs), ({}, {}))
 
     def test_copyOfAnotherHistoryIsNotCosigned(self) -> None:
         """
