@@ -19,7 +19,14 @@ from ..errors import (
     TopicNotFound,
     TransactionFailed,
 )
-from ..interfaces import Action, ILedger, isDecidedByChain, submit
+from ..interfaces import (
+    Action,
+    ILedger,
+    IMeasuredLedger,
+    INetworkLedger,
+    isDecidedByChain,
+    submit,
+)
 from ..model import (
     CloseTopic,
     Edge,
@@ -40,7 +47,7 @@ from ._admin import Administration
 from ._authors import TopicAuthors, authorSetOf
 from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks
 from ._erasing import Erasing
-from ._groups import Groups, Limits
+from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._listing import listVisible
 from ._nodes import Nodes
 from ._operator import Operator
@@ -138,6 +145,11 @@ class Broker:
         @param budgets: what all connections share; C{None} makes them.
         """
         self.groups = Groups(ledgers)
+        self._networks: Mapping[str, IMeasuredLedger] = {
+            group: IMeasuredLedger(ledger)
+            for group, ledger in ledgers.items()
+            if INetworkLedger.providedBy(ledger) and IMeasuredLedger.providedBy(ledger)
+        }
         self.limits = limits
         self.clock = clock
         self.budgets = Budgets.of(clock) if budgets is None else budgets
@@ -345,6 +357,21 @@ class Broker:
                 expectedSequence=expectedSequence,
             ),
         )
+
+    def freshness(self, groupId: str | None) -> tuple[int, float] | None:
+        """
+        The height of a group's ledger on this node, and how many seconds ago the node had, for all
+        it knows, what the others have.
+
+        @return: C{None} where there is no such group, or only this broker has its ledger.
+        """
+        ledger = self._networks.get(groupId or DEFAULT_GROUP)
+        if ledger is None:
+            return None
+        measures = ledger.measure()
+        if measures.height is None or measures.age is None:
+            return None
+        return measures.height, measures.age
 
     def reach(
         self, principal: Principal, groupId: str | None, eventId: EventId, remote: str

@@ -24,6 +24,7 @@ class LedgerMeasures:
         stable storage, in seconds.
     @ivar behind: how many blocks a copy is behind what the original had when it last answered.
     @ivar silence: how long ago the original of a copy has last answered, in seconds.
+    @ivar height: the height of the last block that this node of a network has executed.
     @ivar age: how long ago the ledger had, for all it knows, what the network has decided, in
         seconds.
     @ivar sync: how long storing and syncing a block took, in seconds.
@@ -39,6 +40,7 @@ class LedgerMeasures:
     viewChanges: int | None = None
     behind: int | None = None
     silence: float | None = None
+    height: int | None = None
     age: float | None = None
     latency: Histogram | None = None
     sync: Histogram | None = None

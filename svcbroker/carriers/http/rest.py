@@ -10,16 +10,22 @@ ignored, except those that the dialect of WeEvent 1.1 has. A body of another typ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.web.http import OK
+
+from ...access import Principal
 from ...broker import Broker
-from ...errors import ParameterInvalid, QueryTooLong
+from ...errors import BrokerError, ParameterInvalid, QueryTooLong
 from ...model import EXTENSION_PREFIX, WEEVENT_PREFIX, extensionKeyError
 from ...operations import (
     IDEMPOTENCY_KEY,
     SEEN,
     SIGNED_PARAMETERS,
+    Connection,
     ExtensionsType,
     Incidents,
     Interface,
@@ -29,7 +35,7 @@ from ...operations import (
     withTrace,
 )
 from .headers import PublishHeaders
-from .routes import Endpoint, resultEncoder
+from .routes import Answer, Endpoint, Refusal, resultEncoder
 
 FORM_TYPE: Final = b"application/x-www-form-urlencoded"
 MAX_FIELDS: Final = 1000
@@ -174,7 +180,17 @@ def addTrace(fields: Mapping[bytes, bytes], trace: Mapping[str, str]) -> Mapping
     return {**fields, **{name.encode(): value.encode() for name, value in trace.items()}}
 
 
+_Call: TypeAlias = Callable[[Principal, Mapping[bytes, bytes], Connection], Deferred[Any]]
+_Encode: TypeAlias = Callable[[Any], Answer]
 _Parse: TypeAlias = Callable[[bytes, bytes | None, bytes], Mapping[bytes, bytes]]
+
+
+@frozen
+class _Dated:
+    """The result of a read, and its group."""
+
+    result: Any
+    group: str
 
 
 def checkNames(names: Iterable[bytes]) -> None:
@@ -207,6 +223,37 @@ def _parsers(operation: Operation, interface: Interface) -> tuple[_Parse, _Parse
     return _refusing(byGet), _refusing(parseForm)
 
 
+def _dated(call: _Call, encode: _Encode, broker: Broker) -> tuple[_Call, _Encode]:
+    """
+    Have the answers of a network's node tell its height, and how old they may be: C{svc-height} and
+    C{svc-age}.
+
+    @return: what makes the call, and what encodes its result.
+    """
+
+    def callDated(
+        principal: Principal, fields: Mapping[bytes, bytes], connection: Connection
+    ) -> Deferred[Any]:
+        made = call(principal, fields, connection)
+        group = fields.get(b"groupId", b"").decode("utf-8", "replace").strip()
+        if broker.freshness(group) is None:
+            return made
+        return made.addCallback(
+            lambda result: result if isinstance(result, BrokerError) else _Dated(result, group)
+        )
+
+    def encodeDated(result: Any) -> Answer:
+        if not isinstance(result, _Dated):
+            return encode(result)
+        body, fresh = encode(result.result), broker.freshness(result.group)
+        if fresh is None or not isinstance(body, bytes):
+            return body
+        height, age = fresh
+        return Refusal(OK, body, ((b"svc-height", b"%d" % height), (b"svc-age", b"%.1f" % age)))
+
+    return callDated, encodeDated
+
+
 def restEndpoints(
     prefix: str, broker: Broker, incidents: Incidents, interface: Interface
 ) -> Iterator[Endpoint]:
@@ -224,8 +271,10 @@ def restEndpoints(
         addHeaders = addAfter if operation.hasAfter else None
         if operation.name == "publish":
             addHeaders = _addHeaders
-        call, encode = bindText(operation, broker), resultEncoder(operation)
-        callMany = bindTextBatch(operation, broker)
+        call, callMany = bindText(operation, broker), bindTextBatch(operation, broker)
+        encode: _Encode = resultEncoder(operation)
+        if operation.hasAfter and callMany is None:
+            call, encode = _dated(call, encode, broker)
         for method, parse in zip(("GET", "POST"), _parsers(operation, interface), strict=True):
             yield Endpoint(
                 method=method,

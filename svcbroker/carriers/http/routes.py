@@ -66,7 +66,7 @@ def resultEncoder(operation: Operation) -> Callable[[Any], bytes]:
 @frozen
 class Refusal:
     """
-    A failure whose answer has a status or headers of its own.
+    An answer with a status or headers of its own: mostly that of a failure.
 
     @ivar code: the HTTP status.
     @ivar body: the JSON text.
@@ -192,7 +192,7 @@ class Endpoint:
     path: str
     parse: Callable[[bytes, bytes | None, bytes], Any]
     call: Callable[[Principal, Any, Connection], Deferred[Any]]
-    encode: Callable[[Any], bytes | None]
+    encode: Callable[[Any], Answer]
     encodeError: Callable[[BrokerError], bytes] = encodeError
     incidents: Incidents
     addHeaders: Callable[[Any, PublishHeaders], Any] | None = None

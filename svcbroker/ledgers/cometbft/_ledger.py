@@ -440,7 +440,8 @@ class CometLedger(StoredLedger):
         return await self._read(lambda: self._reader.getStatistics(count))
 
     def measure(self) -> LedgerMeasures:
-        return evolve(self._outbox.measure(self._application.sync), age=self._watch.age)
+        measures = self._outbox.measure(self._application.sync)
+        return evolve(measures, height=self._application.height, age=self._watch.age)
 
     @asDeferred
     async def listNodes(

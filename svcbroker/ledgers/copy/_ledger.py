@@ -427,6 +427,7 @@ class CopyLedger(StoredLedger):
             oldest=0.0,
             behind=self.progress.behind,
             silence=silence,
+            height=self._height,
             age=silence,
         )
 

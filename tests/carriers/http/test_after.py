@@ -10,7 +10,7 @@ from typing import Any
 
 from svcbroker.broker.subscriptions._heights import WAIT
 from svcbroker.interfaces import submit
-from svcbroker.model import EventId, OpenTopic, topicPrefix
+from svcbroker.model import EventId, LedgerMeasures, OpenTopic, topicPrefix
 
 from .support import BASE, Answer, Connection, requestBytes
 from .test_follow import FollowTestCase, Stream
@@ -60,6 +60,36 @@ class AfterTestCase(FollowTestCase):
             self.assertEqual(each.transport.value(), b"")
         self.catchUp()
         return [self.answerOf(each).json() for each in waiting]
+
+
+class Measured:
+    """The ledger of a node that is at height 7, and was cut off 2.5 seconds ago."""
+
+    def measure(self) -> LedgerMeasures:
+        return LedgerMeasures(waiting=0, waitingBytes=0, oldest=0.0, height=7, age=2.5)
+
+
+class FreshnessTests(AfterTestCase):
+    def headersOf(self, call: str, headers: Mapping[str, str] | None = None) -> tuple[Any, Any]:
+        answer = self.answerOf(self.begin(call, headers))
+        return answer.headers.get("svc-height"), answer.headers.get("svc-age")
+
+    def test_readsTellTheirAge(self) -> None:
+        """Reads at a node of a network, by the fast path and through twisted.web."""
+        self.patch(self.fixture.broker, "_networks", {"1": Measured()})
+        self.catchUp()
+        for call in ("exist?topic=new", "state?topic=new&groupId=1", "list?groupId=%20"):
+            self.assertEqual(self.headersOf(call), ("7", "2.5"), call)
+            self.assertEqual(self.headersOf(call, {"Cookie": "a=b"}), ("7", "2.5"))
+
+    def test_othersTellNone(self) -> None:
+        """Publishes, refused reads, and reads where only this broker has the ledger."""
+        self.catchUp()
+        self.assertEqual(self.headersOf("exist?topic=new"), (None, None))
+        self.patch(self.fixture.broker, "_networks", {"1": Measured()})
+        self.assertEqual(self.headersOf("publish?topic=new&content=x"), (None, None))
+        self.assertEqual(self.headersOf("exist?topic=new&groupId=none"), (None, None))
+        self.assertEqual(self.headersOf("exist?topic="), (None, None))
 
 
 class AfterTests(AfterTestCase):
