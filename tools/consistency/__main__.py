@@ -48,7 +48,9 @@ def parser() -> ArgumentParser:
     made.add_argument("--deployment", choices=DEPLOYMENTS, action="append", help="default: both")
     made.add_argument("--fault", help="only this one; --faults lists them")
     made.add_argument("--faults", action="store_true", help="list the faults, and end")
-    made.add_argument("--keep", type=Path, metavar="DIR", help="where the files go, and stay")
+    made.add_argument(
+        "--keep", type=Path, metavar="DIR", help="where the files go, and stay: a new directory"
+    )
     return made
 
 
@@ -159,6 +161,8 @@ def main() -> None:
         os.environ["SVCBROKER_COMETBFT"] = engine.stdout.split()[-1]
     with ExitStack() as stack:
         # Below /tmp: the path of a socket has at most 107 bytes.
+        if options.keep is not None:
+            options.keep.mkdir(parents=True)
         root = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
         runs: list[Run] = []
 

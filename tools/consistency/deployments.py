@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -94,6 +95,17 @@ class Node:
         """Send a signal to the broker, if it runs."""
         if self._process is not None and not self._process.ended.called:
             self._process.transport.signalProcess(number)
+
+    def limitFiles(self, size: int | None) -> None:
+        """
+        Bound the size of each file of the broker, if it runs: longer ones cannot be written to.
+
+        @param size: in bytes; C{None} for no bound.
+        """
+        if self._process is not None and not self._process.ended.called:
+            process = self._process.transport.pid
+            _, most = resource.prlimit(process, resource.RLIMIT_FSIZE)
+            resource.prlimit(process, resource.RLIMIT_FSIZE, (most if size is None else size, most))
 
     def signalEngine(self, number: int) -> None:
         """Send a signal to the engine."""

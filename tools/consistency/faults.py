@@ -5,20 +5,20 @@ The faults of a round. Each coroutine breaks something, waits, and mends it.
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import ensureDeferred, gatherResults
 from twisted.internet.task import deferLater
 
-from .deployments import Copied, Deployment, Node
+from .deployments import Copied, Deployment
 
 LENGTH: Final = 6.0
 """How long something is broken, in seconds."""
 
-Fault = Callable[[Any, Random], Awaitable[None]]
+Fault = Callable[[Any, Random], Coroutine[Any, Any, None]]
 
 
 async def _rest(deployment: Deployment) -> None:
@@ -33,7 +33,7 @@ async def healthy(deployment: Deployment, random: Random) -> None:
 def _kills(count: int | None) -> Fault:
     async def kill(deployment: Deployment, random: Random) -> None:
         nodes = deployment.nodes if count is None else random.sample(deployment.nodes, count)
-        await gatherResults([Deferred.fromCoroutine(node.end()) for node in nodes])
+        await gatherResults([ensureDeferred(node.end()) for node in nodes])
         await deferLater(deployment.reactor, LENGTH if count else 0)
         for node in nodes:
             node.start()
@@ -126,15 +126,29 @@ async def resets(deployment: Deployment, random: Random) -> None:
         await deferLater(deployment.reactor, 1.0)
 
 
-def _wipesCopy() -> Fault:
-    async def wipe(deployment: Copied, random: Random) -> None:
-        node: Node = deployment.nodes[1]
-        await node.end()
-        node.wipe(False)
-        node.start()
-        await _rest(deployment)
+async def fillsDisk(deployment: Deployment, random: Random) -> None:
+    """No file of a broker grows."""
+    node = random.choice(deployment.nodes)
+    node.limitFiles(0)
+    await _rest(deployment)
+    node.limitFiles(None)
 
-    return wipe
+
+async def wipesCopy(deployment: Copied, random: Random) -> None:
+    """A copy is killed, and begins anew."""
+    node = deployment.nodes[1]
+    await node.end()
+    node.wipe(False)
+    node.start()
+    await _rest(deployment)
+
+
+def _both(ofNodes: Sequence[Fault], ofLinks: Sequence[Fault]) -> Fault:
+    async def both(deployment: Deployment, random: Random) -> None:
+        faults = [random.choice(each) for each in (ofNodes, ofLinks)]
+        await gatherResults([ensureDeferred(fault(deployment, random)) for fault in faults])
+
+    return both
 
 
 def _switches(*commands: tuple[str, ...]) -> Fault:
@@ -165,6 +179,11 @@ ENGINES: Final[Mapping[str, Fault]] = MappingProxyType(
         "two nodes do not reach each other": bridges,
         "links slow": slows,
         "links reset": resets,
+        "one broker's disk full": fillsDisk,
+        "a node and the links": _both(
+            [_kills(1), _kills(2), suspendsBroker, killsEngine, suspendsEngine, _wipes(True)],
+            [_cuts(1), _cuts(2), bridges, slows, resets],
+        ),
     }
 )
 """The faults of networks of engines."""
@@ -176,10 +195,12 @@ COPIES: Final[Mapping[str, Fault]] = MappingProxyType(
         "both brokers killed": _kills(None),
         "one broker stopped": stops,
         "one broker suspended": suspendsBroker,
-        "copy wiped": _wipesCopy(),
+        "copy wiped": wipesCopy,
         "copy cut off": _cuts(1),
         "link slow": slows,
         "link reset": resets,
+        "one broker's disk full": fillsDisk,
+        "a node and the link": _both([_kills(1), suspendsBroker, wipesCopy], [_cuts(1), resets]),
         "one replica stopped": _switches(("stop", "1")),
         "replicas cut 2 | 2": _switches(("cut", "0,1", "2,3")),
         "replicas cut one way": _switches(("cut", "0:1")),

@@ -17,9 +17,10 @@ from twisted.internet.task import deferLater
 from svcbroker.client import Event
 from svcbroker.client.twisted import TwistedClient
 from svcbroker.errors import (
+    EventNotFound,
     HeightUnknown,
     IdempotencyConflict,
-    Overloaded,
+    NodeBehind,
     SequenceConflict,
     TopicNotFound,
 )
@@ -38,9 +39,8 @@ ATTEMPTS: Final = 4
 FOLLOW_TIMEOUT: Final = 300.0
 END: Final = "end"
 
+_BEHIND: Final = frozenset({HeightUnknown.rpcCode, NodeBehind.rpcCode})
 _CONFLICT: Final = SequenceConflict.rpcCode
-_NEVER: Final = frozenset({Overloaded.rpcCode})
-"""Refusals after which a write is not executed, and that say nothing of the topic."""
 
 
 class Traffic:
@@ -266,7 +266,9 @@ class Traffic:
             topic, eventId = self._random.choice([*known.items()])
             node = self._random.choice(self._deployment.nodes)
             method = self._random.choice(["getEvent", "state"])
-            parameters = {"eventId": eventId} if method == "getEvent" else {"topic": topic}
+            parameters = {"eventId": eventId}
+            if method == "state":
+                parameters = {"topic": topic, "after": eventId}
             try:
                 answer = await self._deployment.ask(node, method, 2 * TIMEOUT, **parameters)
             except Exception:
@@ -275,10 +277,18 @@ class Traffic:
             self._look(method, eventId, answer)
 
     def _look(self, method: str, eventId: str, answer: Any) -> None:
-        error = answer.get("error")
+        """Judge an answer: it tells of the event that was named, or that the node is behind."""
+        error, result = answer.get("error"), answer.get("result")
         if error is None:
             self._round.counts["reads"] += 1
-        elif error["code"] == HeightUnknown.rpcCode:
-            self._round.counts["reads: not here yet"] += 1
-        elif method == "getEvent":
-            self._round.broken.append(f"getEvent {eventId}: {error['message']}")
+            if method == "state" and result["sequenceNumber"] < int(eventId.split("-")[1]):
+                self._round.broken.append(f"state after {eventId}: {result['sequenceNumber']}")
+        elif error["code"] in _BEHIND:
+            self._round.counts["reads: node behind"] += 1
+        elif error["code"] == EventNotFound.rpcCode:
+            self._round.broken.append(f"{method} {eventId}: {error['message']}")
+        elif error["code"] == TopicNotFound.rpcCode:
+            # Closed, which the log says somewhere after the event.
+            self._round.counts["reads of closed topics"] += 1
+        else:
+            self._round.counts["reads failed"] += 1
