@@ -103,6 +103,13 @@ def simulation(session: nox.Session) -> None:
 
 
 @nox.session
+def damage(session: nox.Session) -> None:
+    """Change 20,000 bits of each kind of small store, and judge what starts on it: every night."""
+    flips = {"SVCBROKER_SWEEP_FLIPS": "20000"}
+    session.run(sys.executable, "-m", "twisted.trial", "tests.archive.test_sweep", env=flips)
+
+
+@nox.session
 def consistency(session: nox.Session) -> None:
     """Judge histories of real deployments under faults for an hour, or as the arguments say."""
     python(session, "tools.consistency", *(session.posargs or ["--seconds", "3600"]))

@@ -185,6 +185,8 @@ def nextErasable(
     if row is None:
         raise damage(f"block {height}, which has contents to remove, is missing")
     header, body, receipts = row
+    if not all(isinstance(each, bytes) for each in row):
+        raise damage(f"block {height}, which has contents to remove, is not made of bytes")
     erased: dict[str, list[tuple[int, int]]] = {}
     erasures: list[ErasedRange] = []
     for topic, first, last in writing.execute(

@@ -223,6 +223,10 @@ class MetadataFile:
             its checksum. No entry is left out silently.
         """
         try:
+            # A changed count of a page's rows would hide some of them.
+            ((problem,),) = self._connection.execute("PRAGMA integrity_check(1)").fetchall()
+            if problem != "ok":
+                raise StorageDamaged(f"{self.path} is damaged ({problem}){_after(self._advice)}")
             rows = self._connection.execute("SELECT kind, name, value, checksum FROM note")
             entries: dict[Key, bytes] = {}
             damaged: list[str] = []

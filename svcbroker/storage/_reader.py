@@ -261,6 +261,11 @@ class ChainReader(Reading):
         columns = "prefix, name, address, sender, created, is_open, sequence, height, authors"
         for index, prefix, name, address, sender, created, *changing in self._all("topic", columns):
             isOpen, sequence, height, authors = changing
+            numbers = created, isOpen, sequence, height
+            isTyped = all(isinstance(each, int) for each in numbers)
+            isTyped &= isinstance(address, bytes) and isinstance(sender, bytes)
+            if not isTyped or not isinstance(authors, bytes | None):
+                raise self._damage(f"topic {index} is not made of bytes and numbers")
             if not isinstance(name, str) or prefix != int(topicPrefix(name), 16):
                 raise self._damage(f"topic {index} has the prefix of another name")
             yield TopicRow(
@@ -353,6 +358,8 @@ class ChainReader(Reading):
         All accounts, in the order of creation.
         """
         for index, address, state in self._all("account", "address, state"):
+            if not (isinstance(address, bytes) and isinstance(state, bytes)):
+                raise self._damage(f"account {index} is not made of bytes")
             yield AccountRow(index=index, address=address, state=state)
 
     def reservation(self) -> tuple[int, int]:
