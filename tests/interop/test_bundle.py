@@ -121,10 +121,13 @@ class PageTests(DaemonTestCase):
             self.assertIn(words, shown)
         self.assertNotIn("0 bytes", shown)
 
-    async def test_executingWitnessesAreNamed(self) -> None:
+    async def test_plainWitnessesHaveNotExecuted(self) -> None:
         """Of plain witnesses it says that none of them has executed the log."""
         shown = await self.said(bundle(), "All 4 events are proved")
         self.assertIn("Executed by nobody: these witnesses have seen that the log grows", shown)
+
+    async def test_executingWitnessesAreNamed(self) -> None:
+        """Of witnesses that execute it says which have executed the log."""
         shown = await self.said(executedBundle(), "All 4 events are proved")
         self.assertIn("Executed by x", shown)
 
