@@ -66,6 +66,7 @@ class BoundedProtocol(ProtocolWrapper):
     received = 0
     _interim = 0
     _isAwaited = False
+    _isLost = False
     _head = b""
     _lingering: IDelayedCall | None = None
     _reason: Failure | None = None
@@ -112,7 +113,7 @@ class BoundedProtocol(ProtocolWrapper):
 
     def loseConnection(self) -> None:
         # TLS waits for the other side's close_notify, which may never come.
-        if self._lingering is None:
+        if self._lingering is None and not self._isLost:
             self._lingering = self.factory.clock.callLater(LINGER, self._abort)
         super().loseConnection()
 
@@ -121,6 +122,8 @@ class BoundedProtocol(ProtocolWrapper):
         self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        # A client of HTTP closes a connection that ends in the middle of a response, too.
+        self._isLost = True
         lingering, self._lingering = self._lingering, None
         if lingering is not None:
             lingering.cancel()

@@ -263,3 +263,10 @@ class BoundTests(ConnectingTestCase):
         self.wire.connectionLost(Failure(ConnectionDone()))
         self.reactor.advance(LINGER)
         self.assertFalse(self.transport.isAborted)
+
+    def test_lostConnectionThatIsClosedLeavesNoTimer(self) -> None:
+        """As a client of HTTP does where a connection ends in the middle of a response."""
+        assert self.client.transport is not None
+        self.wire.connectionLost(Failure(ConnectionDone()))
+        self.client.transport.loseConnection()
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
