@@ -16,10 +16,14 @@ from twisted.internet.interfaces import (
     IProtocolNegotiationFactory,
     IStreamServerEndpoint,
 )
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.protocols.haproxy._exceptions import InvalidProxyHeader
 from twisted.protocols.haproxy._info import ProxyInfo
 from twisted.protocols.haproxy._v1parser import V1Parser
+from twisted.protocols.haproxy._v2parser import V2Parser
 from twisted.protocols.haproxy._wrapper import HAProxyProtocolWrapper, HAProxyWrappingFactory
-from zope.interface import implementer
+from twisted.python.failure import Failure
+from zope.interface import directlyProvides, implementer, providedBy
 
 _UNKNOWN: Final = b"PROXY UNKNOWN"
 """A header without addresses, which the PROXY protocol allows (section 2.1) for a connection whose
@@ -36,12 +40,27 @@ class _HeaderParser(V1Parser):
 
 @implementer(IHalfCloseableProtocol)
 class _ProxiedProtocol(HAProxyProtocolWrapper):
-    """Reads the PROXY header of a connection."""
+    """
+    Reads the PROXY header of a connection, and then connects the wrapped protocol, which asks for
+    its client's address at once. Until then the connection has its place among the strangers.
+    """
+
+    transport: Any
+    wrappedProtocol: Any
+    _isConnected = False
+
+    def makeConnection(self, transport: Any) -> None:
+        """See C{IProtocol}."""
+        directlyProvides(self, providedBy(transport))
+        Protocol.makeConnection(self, transport)
+        self.factory.registerProtocol(self)
+        # By it the stranger is dropped who sends no header in time.
+        self.wrappedProtocol.transport = self
 
     def readConnectionLost(self) -> None:
         """See C{IHalfCloseableProtocol}."""
         inner = IHalfCloseableProtocol(self.wrappedProtocol, None)
-        if inner is None or self._proxyInfo is None:
+        if inner is None or not self._isConnected:
             self.loseConnection()
         else:
             inner.readConnectionLost()
@@ -50,9 +69,44 @@ class _ProxiedProtocol(HAProxyProtocolWrapper):
         """See C{IHalfCloseableProtocol}."""
 
     def dataReceived(self, data: bytes) -> None:
-        if self._proxyInfo is None and self._parser is None and data.startswith(_UNKNOWN[:8]):
-            self._parser = _HeaderParser()
-        super().dataReceived(data)
+        """See C{IProtocol}."""
+        if not self._isConnected:
+            rest = self._readHeader(data)
+            if rest is None:
+                return
+            self._isConnected = True
+            self.wrappedProtocol.makeConnection(self)
+            data = rest
+        if data:
+            self.wrappedProtocol.dataReceived(data)
+
+    def _readHeader(self, data: bytes) -> bytes | None:
+        """What comes after the header; C{None} where it is not complete, or is refused."""
+        if self._parser is None:
+            if len(data) >= 16 and data.startswith(V2Parser.PREFIX) and data[12] >> 4 == 2:
+                self._parser = V2Parser()
+            elif len(data) >= 8 and data.startswith(V1Parser.PROXYSTR):
+                self._parser = _HeaderParser()
+            else:
+                self.loseConnection()
+                return None
+        try:
+            self._proxyInfo, rest = self._parser.feed(data)
+        except InvalidProxyHeader:
+            self.loseConnection()
+            return None
+        return rest
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """See C{IProtocol}."""
+        if self._isConnected:
+            super().connectionLost(reason)
+            return
+        self.factory.unregisterProtocol(self)
+        stranger = getattr(self.wrappedProtocol, "stranger", None)
+        if stranger is not None:
+            stranger.leave()
+        self.wrappedProtocol = None
 
 
 @implementer(IProtocolNegotiationFactory)
