@@ -55,10 +55,10 @@ class CertificatesTestCase(DaemonTestCase):
     A daemon, and programs that are run against it.
     """
 
-    async def make(self, name: str = "certificates") -> Made:
+    async def make(self, name: str = "certificates", *options: str) -> Made:
         """Run the command."""
         root = self.root / name
-        words = ("-m", "svcbroker.commands", "certificates", root)
+        words = ("-m", "svcbroker.commands", "certificates", *options, root)
         process = self.spawn(sys.executable, *words)
         self.assertEqual(await process.exits(), 0, process.protocol.errors)
         return Made(root, process.protocol.output)

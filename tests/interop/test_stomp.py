@@ -72,24 +72,33 @@ class Frames:
         raise AttributeError(name)
 
 
-def sendOverTLS(address: tuple[str, int], topic: str, content: bytes, **tls: Any) -> Any:
+def sendToItself(connection: Any, topic: str, content: bytes, *login: str) -> Any:
     """
-    Have stomp.py subscribe to a topic over TLS, and send to it. Waits: call it in a thread.
+    Have a connection of stomp.py subscribe to a topic, and send to it. Waits: call it in a thread.
 
-    @param tls: what C{set_ssl} takes.
+    @param login: a name and a password.
     @return: the content of the message that comes.
     """
-    connection = stomp.StompConnection12([address], auto_decode=False)
-    connection.set_ssl([address], **tls)
     frames = Frames()
     connection.set_listener("", frames)
-    connection.connect(wait=True, with_connect_command=True)
+    connection.connect(*login, wait=True, with_connect_command=True)
     connection.subscribe(topic, id="1", headers={"receipt": "subscribed"})
     frames.next("RECEIPT")
     connection.send(topic, content)
     _, body = frames.next("MESSAGE")
     connection.disconnect()
     return body
+
+
+def sendOverTLS(address: tuple[str, int], topic: str, content: bytes, **tls: Any) -> Any:
+    """
+    Do so over TLS.
+
+    @param tls: what C{set_ssl} takes.
+    """
+    connection = stomp.StompConnection12([address], auto_decode=False)
+    connection.set_ssl([address], **tls)
+    return sendToItself(connection, topic, content)
 
 
 class InteropTestCase(DaemonTestCase):
