@@ -67,7 +67,7 @@ def _words(name: str) -> str:
     """The words of a test's name."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name.removeprefix("test_"))
     text = " ".join(words).lower()
-    for each in ("JavaScript", "PyPI", "Python", "TCP", "WebSocket"):
+    for each in ("HTTP", "JavaScript", "MQTT", "PyPI", "Python", "STOMP", "TCP", "WebSocket"):
         text = text.replace(" ".join(re.findall("[A-Z]+[a-z]*", each)).lower(), each)
     return text
 
@@ -114,11 +114,11 @@ def _maven(folder: str, artifact: str) -> Callable[[], str]:
     return find
 
 
-def _required(folder: str, module: str) -> Callable[[], str]:
+def _required(path: str, pattern: str) -> Callable[[], str]:
     def find() -> str:
-        found = re.search(rf"{re.escape(module)} v(\S+)", (HERE / folder / "go.mod").read_text())
+        found = re.search(pattern, (HERE / path).read_text())
         if found is None:
-            raise AssertionError(f"{folder}/go.mod does not have {module}")
+            raise AssertionError(f"{path} does not have {pattern}")
         return found[1]
 
     return find
@@ -139,8 +139,13 @@ CLIENTS: Final = (
     ),
     Client(
         "Paho's client for Go",
-        _required("paho-go", "github.com/eclipse/paho.mqtt.golang"),
+        _required("paho-go/go.mod", r"/paho\.mqtt\.golang v(\S+)"),
         ("test_paho_go.PahoGoTests",),
+    ),
+    Client(
+        "rumqttc for Rust",
+        _required("rumqttc/Cargo.toml", r'rumqttc = {.*"=(\S+)"'),
+        ("test_rumqttc.RumqttcTests",),
     ),
     Client("stomp.py", _pypi("stomp.py"), ("test_stomp.StompPyTests",)),
     Client("@stomp/stompjs on Node", _npm("@stomp/stompjs"), ("test_stomp.StompJsTests",)),
@@ -183,6 +188,12 @@ CLIENTS: Final = (
         ("test_cloudevents.CloudEventsTests",),
         "javaScript",
     ),
+    Client(
+        "nginx, with httpx, paho-mqtt and stomp.py",
+        _program("nginx", "-v"),
+        ("test_proxies.NginxTests",),
+    ),
+    Client("HAProxy, with the same", _program("haproxy", "-v"), ("test_proxies.HAProxyTests",)),
     Client("Prometheus", _program("prometheus"), ("test_prometheus.PrometheusTests",)),
 )
 
