@@ -65,12 +65,16 @@ class Mosquitto(SocketBroker):
             stderr=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + TIMEOUT
-        while not self._socket.exists():
-            if self.process.poll() is not None:
-                return False
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        return True
+        while self.process.poll() is None:
+            # The socket is there before it listens.
+            try:
+                self.connect(TIMEOUT).close()
+            except (FileNotFoundError, ConnectionRefusedError):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            else:
+                return True
+        return False
 
     def _stop(self) -> None:
         self.process.kill()
