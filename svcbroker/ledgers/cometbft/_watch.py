@@ -35,7 +35,8 @@ SILENCE: Final = 2.0
 """Seconds without a sign of life after which a peer, or the engine, counts as gone."""
 
 GRACE: Final = 5.0
-"""Seconds after its start that an engine may take to find a quorum; publishes wait meanwhile."""
+"""Seconds after its start that an engine may take to find a quorum; publishes wait meanwhile. They
+wait as long where the engine or a quorum is silent: the machine may just be too slow."""
 
 MAX_TRIES: Final = 5
 """Probes without an answer after which a connected peer is not asked: it cannot be dialled."""
@@ -96,10 +97,11 @@ class NetworkWatch:
     @property
     def refusal(self) -> str:
         """Why nothing that is submitted now would be decided; empty where that is not known."""
-        silence = self._clock.seconds() - max(self._lookAt, self._decidedAt)
-        if self._looking is not None and silence > SILENCE:
+        now = self._clock.seconds()
+        silence = now - max(self._lookAt, self._decidedAt)
+        if self._looking is not None and silence > GRACE:
             return f"the engine has not answered for {silence:.0f} seconds"
-        return self._alone
+        return self._alone if now - self._reachedAt > GRACE else ""
 
     @asDeferred
     async def health(self) -> Health:

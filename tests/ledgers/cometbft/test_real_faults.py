@@ -86,6 +86,7 @@ class FaultTests(NetworkTestCase):
             self.addCleanup(node.signal, signal.SIGCONT)
         for node in alive:
             await until(partial(self.says, node, "alone since .* UTC: 2 of 4 validators"))
+            await until(partial(self.isRefused, node))
             self.assertIn("alone since", await self.failureOf(publish(node, b"refused")))
         for node in silent:
             await until(partial(self.says, node, "does not answer"))
@@ -148,6 +149,7 @@ class FaultTests(NetworkTestCase):
             records = (await node.ledger.listNodes(0, 10)).items
             self.assertEqual(sum(record.isActive for record in records), 2)
             await until(partial(self.says, node, "alone since .* UTC: 2 of 4 validators"))
+            await until(partial(self.isRefused, node))
             refused = await self.failureOf(publish(node, b"refused"))
             self.assertIn("alone since", refused)
         for node in alive:
