@@ -255,22 +255,16 @@ def grouped(data: bytes, size: int) -> Iterator[bytes]:
 
     @param size: the most bytes of a piece of several packets.
     """
+    reader = Reader(data, 0, len(data))
     begin = end = 0
-    while end < len(data):
-        length = shift = 0
-        next = end + 1
-        while True:
-            byte = data[next]
-            length |= (byte & 0x7F) << shift
-            next += 1
-            shift += 7
-            if byte < 0x80:
-                break
-        next += length
-        if next - begin > size and end > begin:
+    while len(data) - begin > size and not reader.isAtEnd():
+        reader.position += 1
+        length = reader.variableByteInteger()
+        reader.position += length
+        if reader.position - begin > size and end > begin:
             yield data[begin:end]
             begin = end
-        end = next
+        end = reader.position
     yield data[begin:]
 
 
