@@ -23,7 +23,7 @@ from twisted.internet.defer import succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import METADATA_NAME, STORE_NAME, Eraser, audit, loadChain
-from svcbroker.chain import CertificateInvalid, Malformed
+from svcbroker.chain import CertificateInvalid, ChainState, Malformed
 from svcbroker.errors import EventErased
 from svcbroker.ledgers._reader import ChainReader
 from svcbroker.model import EventId, topicPrefix
@@ -118,18 +118,23 @@ class SweepTests(SynchronousTestCase):
                 return "refused"
             # What it would sign goes on from here.
             self.assertEqual((stored.head.hash, stored.state.root), (self.tip, self.root))
-            isTold = False
-            try:
-                Eraser(store).run()
-            except DAMAGE:
-                isTold = True
-            reader = ChainReader(stored.state, store, lambda: 0.0, lambda: succeed(None))
-            for event, content in self.events.items():
-                isTold |= self.readsTruly(reader, event, content)
+            isTold = self.erasesAndReads(store, stored.state)
         finally:
             store.close()
             self.keptIn(path, before)
         return "told" if isTold else "as before" if audited else "as before; the audit tells"
+
+    def erasesAndReads(self, store: Store, state: ChainState) -> bool:
+        """Remove what waits, and read all events; whether damage was told."""
+        isTold = False
+        try:
+            Eraser(store).run()
+        except DAMAGE:
+            isTold = True
+        reader = ChainReader(state, store, lambda: 0.0, lambda: succeed(None))
+        for event, content in self.events.items():
+            isTold |= self.readsTruly(reader, event, content)
+        return isTold
 
     def readsTruly(self, reader: ChainReader, event: EventId, content: bytes | None) -> bool:
         """
@@ -171,18 +176,11 @@ class SweepTests(SynchronousTestCase):
         """A broker on whose file a bit changes after it has started."""
         path = group / STORE_NAME
         store = Store.open(path)
-        isTold = False
         try:
             stored = loadChain(store)
             self.change()
             before = path.read_bytes()
-            try:
-                Eraser(store).run()
-            except DAMAGE:
-                isTold = True
-            reader = ChainReader(stored.state, store, lambda: 0.0, lambda: succeed(None))
-            for event, content in self.events.items():
-                isTold |= self.readsTruly(reader, event, content)
+            isTold = self.erasesAndReads(store, stored.state)
         finally:
             store.close()
         self.keptIn(path, before)

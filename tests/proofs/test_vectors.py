@@ -145,46 +145,42 @@ class VectorTests(SynchronousTestCase):
             reasons.add(vector["why"])
         self.assertEqual(len(reasons), 16)
 
-    def test_authoredProofsMatchVectors(self) -> None:
-        """Proofs of events of version 2 and of format 3 hold, or are refused by both."""
-        made = VECTORS["format3"]
-        chain = bytes.fromhex(made["chain"])
+    def prove(self, made: Any, chain: bytes) -> None:
+        """The events of vectors are proved, by both."""
         for vector in made["events"]:
             data = written(vector["proof"])
             proved = verifyProof(data, chain=chain)
             self.assertTrue(accepts(data, chain), vector["name"])
             self.assertEqual(vector["verified"], {"proved": True, **eventFields(proved)})
+
+    def refuse(self, vectors: Any, verify: Callable[..., object], chain: bytes) -> None:
+        """Wrong proofs are refused, by both."""
+        for vector in vectors:
+            data = written(vector["proof"])
+            with self.assertRaises(ProofInvalid, msg=vector["why"]):
+                verify(data, chain=chain)
+            self.assertFalse(accepts(data, chain), vector["why"])
+
+    def test_authoredProofsMatchVectors(self) -> None:
+        """Proofs of events of version 2 and of format 3 hold, or are refused by both."""
+        made = VECTORS["format3"]
+        chain = bytes.fromhex(made["chain"])
+        self.prove(made, chain)
         for vector in made["topics"]:
             data = written(vector["proof"])
             fields = topicFields(verifyTopic(data, chain=chain))
             self.assertTrue(accepts(data, chain), vector["name"])
             self.assertEqual(vector["verified"], {"proved": True, **fields})
-        cases: dict[str, Callable[..., object]] = {
-            "badEvents": verifyProof,
-            "badTopics": verifyTopic,
-        }
-        for name, verify in cases.items():
-            for vector in made[name]:
-                data = written(vector["proof"])
-                with self.assertRaises(ProofInvalid, msg=vector["why"]):
-                    verify(data, chain=chain)
-                self.assertFalse(accepts(data, chain), vector["why"])
+        self.refuse(made["badEvents"], verifyProof, chain)
+        self.refuse(made["badTopics"], verifyTopic, chain)
         self.assertEqual((len(made["events"]), len(made["badEvents"])), (23, 53))
 
     def test_statementProofsMatchVectors(self) -> None:
         """Proofs of events with statements of version 2 hold, or are refused by both."""
         made = VECTORS["format4"]
         chain = bytes.fromhex(made["chain"])
-        for vector in made["events"]:
-            data = written(vector["proof"])
-            proved = verifyProof(data, chain=chain)
-            self.assertTrue(accepts(data, chain), vector["name"])
-            self.assertEqual(vector["verified"], {"proved": True, **eventFields(proved)})
-        for vector in made["badEvents"]:
-            data = written(vector["proof"])
-            with self.assertRaises(ProofInvalid, msg=vector["why"]):
-                verifyProof(data, chain=chain)
-            self.assertFalse(accepts(data, chain), vector["why"])
+        self.prove(made, chain)
+        self.refuse(made["badEvents"], verifyProof, chain)
         self.assertEqual((len(made["events"]), len(made["badEvents"])), (10, 19))
 
     def test_consistencyProofsMatchVectors(self) -> None:

@@ -256,21 +256,12 @@ class ChosenView(Rules):
                 raise Refused("another block")
 
 
-class TwoFPlusOne(Rules):
+class TwoFPlusOne(SmallQuorum):
     """Takes 2f+1 replicas for a quorum, however many there are."""
 
     @property
     def quorum(self) -> int:
         return 2 * faultsTolerated(self.replicas) + 1
-
-    def checkDecided(self, decided: DecidedBlock) -> None:
-        certificate, header = decided.certificate, decided.header
-        for signer, signature in certificate.signatures:
-            self.checkSignature(
-                Phase.COMMIT, signer, header.height, certificate.round, header.hash, signature
-            )
-        if len({signer for signer, _ in certificate.signatures}) < self.quorum:
-            raise Refused("no quorum")
 
 
 class LeaderTwiceInCertificate(Rules):
