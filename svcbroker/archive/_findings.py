@@ -19,7 +19,7 @@ _TEXT: Final = 80
 
 class FindingKind(Enum):
     """
-    What a finding says, by the words that its line begins with.
+    The kind of a finding, by the words that its line begins with.
     """
 
     DAMAGE = ""
@@ -138,12 +138,12 @@ class Findings:
 
     @property
     def count(self) -> int:
-        """How many findings there are, kept or not."""
+        """The number of findings, kept or not."""
         return sum(self._counts.values())
 
     @property
     def unauditedCount(self) -> int:
-        """How many findings are of what could not be audited, kept or not."""
+        """The number of findings of what could not be audited, kept or not."""
         return self._counts[FindingKind.UNAUDITED]
 
     @property

@@ -25,7 +25,7 @@ SALT_SIZE = 32
 _PUBLISH = Kind.PUBLISH  # an enumeration's member takes longer to get
 _NO_EXTENSIONS = encodeExtensions(None)
 _PLAIN = b"\x00" + _NO_EXTENSIONS
-"""What a head from version 2 on has after the name where there are no options and no extensions."""
+"""The end of a head from version 2 on, after the name, without options and extensions."""
 _NO_CONTENT = sha256(b"").digest()
 _COMMITMENT_TAG = b"svcbroker/content"
 _SIZE = U32.size

@@ -60,7 +60,7 @@ SOURCE_OPTIONS: Final = (
     click.option("--ca", metavar="FILE", help="The authorities of the broker's certificate."),
     click.option("--cert", metavar="FILE", help="A certificate with its private key."),
 )
-"""What chain is copied, and how to log in."""
+"""The chain that is copied, and how to log in."""
 
 
 def copySettings(url: str, given: Mapping[str, Any]) -> CopySettings:

@@ -81,7 +81,7 @@ class _ProxiedProtocol(HAProxyProtocolWrapper):
             self.wrappedProtocol.dataReceived(data)
 
     def _readHeader(self, data: bytes) -> bytes | None:
-        """What comes after the header; C{None} where it is not complete, or is refused."""
+        """The bytes after the header; C{None} where it is not complete, or is refused."""
         if self._parser is None:
             if len(data) >= 16 and data.startswith(V2Parser.PREFIX) and data[12] >> 4 == 2:
                 self._parser = V2Parser()

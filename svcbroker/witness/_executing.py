@@ -44,7 +44,7 @@ Seconds after which a block is asked for again that somebody in between may have
 """
 
 PATIENT: Final = 15.0
-"""How many seconds a request waits for blocks that are still to be executed. Logs wait longer."""
+"""The seconds that a request waits for blocks that are still to be executed. Logs wait longer."""
 
 _PAGE: Final = 100
 
@@ -137,7 +137,7 @@ class ExecutedCopy:
 
     @property
     def executed(self) -> int:
-        """How many entries of the log were executed and found right."""
+        """The number of entries of the log that were executed and found right."""
         return self.copy.wholeHeight + 1 if self.copy.wholeHeight else 0
 
     # Confirming.

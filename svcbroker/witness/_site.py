@@ -23,7 +23,7 @@ from ._executing import ExecutedCopy
 from ._witness import Witness
 
 MAX_WAITING: Final = 100
-"""How many checkpoints wait for the disk, or to be executed. More are refused."""
+"""The most checkpoints that wait for the disk, or to be executed. More are refused."""
 IDLE_TIMEOUT: Final = 60.0
 """A connection on which nothing arrives for this long is closed, in seconds."""
 

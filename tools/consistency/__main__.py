@@ -13,6 +13,7 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from math import ceil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,7 +29,7 @@ from .traffic import Traffic
 
 BUILD = Path(__file__).parent.parent / "engines" / "build"
 BEFORE = 2.0
-"""How long clients run before a fault and after it, in seconds."""
+"""The seconds that clients run before a fault and after it."""
 
 DEPLOYMENTS: Mapping[str, tuple[type[Deployment], Mapping[str, Fault]]] = {
     "engines": (EngineNetwork, ENGINES),
@@ -131,7 +132,7 @@ class Run:
             row["writes"] += len(round.writes)
             row["resumes"] += round.counts["resumes"]
             row["unknown"] += sum(_isUnknown(write) for write in round.writes)
-            row["level"] = max(row["level"], round_(took))
+            row["level"] = max(row["level"], ceil(took))
         columns = ("rounds", "writes", "unknown", "resumes", "level")
         yield f"{'deployment':10} {'fault':36}" + "".join(f"{each:>9}" for each in columns)
         for (name, fault), row in sorted(rows.items()):
@@ -141,11 +142,6 @@ class Run:
 
 def _isUnknown(write: Operation) -> bool:
     return write.result is Result.UNKNOWN
-
-
-def round_(seconds: float) -> int:
-    """Whole seconds, upwards."""
-    return int(-(-seconds // 1))
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from twisted.web.client import HTTPConnectionPool
 from .links import HOST, Network
 
 LEVEL_TIMEOUT = 240.0
-"""How long nodes may take to be level again, in seconds; a bound for machines under load."""
+"""The seconds that nodes may take to be level again; a bound for machines under load."""
 STEP = 0.2
 
 _JSON: dict[bytes | str, bytes | str] = {"Content-Type": "application/json"}
@@ -186,7 +186,7 @@ class Deployment(ABC):
         return [node for node in self.nodes if node.isWriter]
 
     async def ask(self, node: Node, method: str, timeout: float = 10.0, **parameters: Any) -> Any:
-        """What a node answers to a call of JSON-RPC: its whole answer."""
+        """The whole answer of a node to a call of JSON-RPC."""
         body = {"jsonrpc": "2.0", "id": "1", "method": method, "params": parameters}
         response = await treq.post(
             f"{node.url}/jsonrpc",

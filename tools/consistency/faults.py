@@ -16,7 +16,7 @@ from twisted.internet.task import deferLater
 from .deployments import Copied, Deployment
 
 LENGTH: Final = 6.0
-"""How long something is broken, in seconds."""
+"""The seconds that something is broken."""
 
 Fault = Callable[[Any, Random], Coroutine[Any, Any, None]]
 

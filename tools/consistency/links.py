@@ -93,10 +93,10 @@ class Pipe(Protocol):
         endpoint = HostnameEndpoint(self._network.reactor, HOST, self._port)
         endpoint.connect(factory).addErrback(lambda _: self.abort())
 
-    def connected_(self, far: Any) -> None:
+    def farConnected(self, far: Any) -> None:
         """The other side is there."""
         self._ends[self._forth] = far
-        if self._network.reactor is None or self.transport.disconnected:
+        if self.transport.disconnected:
             far.abortConnection()
         self.flush()
 
@@ -141,7 +141,7 @@ class _Far(Protocol):
         self._pipe = pipe
 
     def connectionMade(self) -> None:
-        self._pipe.connected_(self.transport)
+        self._pipe.farConnected(self.transport)
 
     def dataReceived(self, data: bytes) -> None:
         self._pipe.answered(data)

@@ -32,7 +32,7 @@ WRITERS: Final = 6
 READERS: Final = 2
 TOPICS: Final = 4
 TIMEOUT: Final = 8.0
-"""How long a writer waits for an answer, in seconds."""
+"""The seconds that a writer waits for an answer."""
 PAUSE: Final = 0.02
 """Between two calls of a client, in seconds."""
 ATTEMPTS: Final = 4
@@ -225,9 +225,9 @@ class Traffic:
         except Exception:
             # Whatever it was, nobody has told what became of the write.
             return
-        self._take_(operation, answer)
+        self._answered(operation, answer)
 
-    def _take_(self, operation: Operation, answer: Any) -> None:
+    def _answered(self, operation: Operation, answer: Any) -> None:
         """Take an answer."""
         error, result = answer.get("error"), answer.get("result")
         if error is not None:

@@ -16,10 +16,10 @@ from ._follower import Follower
 from ._places import Places
 
 WAIT: Final = 10.0
-"""How long a call waits for a block that this node does not have yet, in seconds."""
+"""The seconds that a call waits for a block that this node does not have yet."""
 
 MAX_CALLS: Final = 1000
-"""How many calls may wait for a block at the same time; one account or address has a share."""
+"""The most calls that wait for a block at the same time; one account or address has a share."""
 
 
 class HeightWaits:

@@ -42,7 +42,7 @@ from .settings import HttpSettings
 MAX_HEADERS: Final = 64 * 1024
 """The largest request line and headers together, in bytes."""
 LOOK_EVERY: Final = 1.0
-"""How often is looked whether clients have left that are answered and not read from, in seconds."""
+"""The seconds from one look for clients that have left while they are answered to the next."""
 LEFT_AFTER: Final = 5
 """A client that has ended its own direction has left, once so many looks found the same call."""
 LINGER: Final = 2.0
@@ -108,7 +108,7 @@ class BrokerChannel(http.HTTPChannel):
 
     @property
     def unreadDuring(self) -> object:
-        """What is being answered while the client is not read from; C{None} for nothing."""
+        """The request that is answered while the client is not read from; C{None} for none."""
         if self._isAnswering and (self.paused or self._dataBuffer or self._isInputEnded):
             return self.requests[0] if self.requests else None
         return None

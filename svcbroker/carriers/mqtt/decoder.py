@@ -139,7 +139,7 @@ class Decoder:
 
     @property
     def kept(self) -> int:
-        """How many bytes wait for the rest of their packet."""
+        """The number of bytes that wait for the rest of their packet."""
         return sum(map(len, self._parts)) if self._parts else 0
 
     def receive(self, data: bytes) -> list[Packet]:

@@ -513,7 +513,7 @@ class CometLedger(StoredLedger):
         )
 
     def _clockDoubt(self) -> str:
-        """What else may be said of the clock while the network's time is not known."""
+        """A doubt about the clock, while the network's time is not known."""
         if self._application.knowsTime or self._application.machine is None:
             return ""
         age = self._context.now() - self._application.machine.head.timestamp / 1000

@@ -34,7 +34,7 @@ RESEND = 5.0
 """Seconds after which a batch that is in no block is broadcast again."""
 
 MAX_RENUMBERED: Final = 3
-"""How often transactions get new nonces after a start. With a copy of the key, it may be always."""
+"""The most times that transactions get new nonces after a start: with a copy of the key, always."""
 
 _OVERTAKEN: Final = (
     "the chain has executed another transaction with this one's nonce, or with a much higher one: "

@@ -26,7 +26,7 @@ from ._settings import CometSettings
 from .abci import AbciFactory, listenUnix
 
 DIALS: Final = 8
-"""How often an engine dials each of its peers after its start."""
+"""The number of times that an engine dials each of its peers after its start."""
 
 
 class EngineSupervisor(typing.Protocol):
