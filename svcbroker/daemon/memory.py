@@ -78,6 +78,7 @@ _COPIES: Final = 3
 _MATCH_BYTES: Final = 8
 _KIB: Final = 1024
 _UNLIMITED: Final = "max"
+_UNLIMITED_V1: Final = 1 << 62
 
 _log = Logger()
 
@@ -95,7 +96,7 @@ def usableMemory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup
         soft = resource.getrlimit(kind)[0]
         if soft != resource.RLIM_INFINITY:
             limits.append(soft)
-    return min(limits + list(groupLimits(proc / "self", groups)))
+    return min(limits + [most for most, _ in groupLimits(proc / "self", groups)])
 
 
 def machineMemory() -> int:
@@ -103,10 +104,10 @@ def machineMemory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def groupLimits(process: Path, groups: Path) -> Iterator[int]:
+def groupLimits(process: Path, groups: Path) -> Iterator[tuple[int, Path]]:
     """
-    The bytes of memory that the control groups of a process allow, of the group itself and of each
-    one above it.
+    The bytes of memory that the control groups of a process allow, and the folder of each: of the
+    group itself and of each one above it.
 
     @param process: its folder in the kernel's own file system.
     @param groups: where the file system of control groups is mounted.
@@ -119,11 +120,14 @@ def groupLimits(process: Path, groups: Path) -> Iterator[int]:
             with suppress(OSError, ValueError):
                 text = (path / "memory.max").read_text("ascii").strip()
                 if text != _UNLIMITED:
-                    yield int(text)
+                    yield int(text), path
             if path == groups:
                 break
     with suppress(OSError, ValueError):
-        yield int((groups / "memory" / "memory.limit_in_bytes").read_text("ascii"))
+        path = groups / "memory"
+        most = int((path / "memory.limit_in_bytes").read_text("ascii"))
+        if most < _UNLIMITED_V1:
+            yield most, path
 
 
 @frozen(kw_only=True)
@@ -216,7 +220,7 @@ def amountText(size: float) -> str:
         if size < _KIB:
             return f"{size:.0f} {unit}"
         size /= _KIB
-    return f"{size:.1f} GiB"
+    return f"{size:.1f} GiB" if size < _KIB else f"{size / _KIB:.1f} TiB"
 
 
 def planMemory(config: Config, plan: Plan, memory: int) -> MemoryTable:

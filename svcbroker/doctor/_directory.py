@@ -9,7 +9,8 @@ from pathlib import Path
 
 from attrs import frozen
 
-from ._findings import Finding, amount, good, listed, problem, warning
+from ..daemon.memory import amountText
+from ._findings import Finding, good, listed, problem, warning
 
 SUBJECT = "data directory"
 
@@ -143,7 +144,7 @@ def _checkFiles(facts: DirectoryFacts) -> Iterator[Finding]:
             + " ".join(str(path / each.path) for each in left),
         )
     if copies:
-        room = amount(sum(each.size for each in copies))
+        room = amountText(sum(each.size for each in copies))
         yield warning(
             SUBJECT,
             f"{listed([each.path for each in copies])} in {path} are copies from before an "

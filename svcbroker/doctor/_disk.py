@@ -10,7 +10,8 @@ from statistics import median
 
 from attrs import frozen
 
-from ._findings import DAY, Finding, amount, good, problem, span, warning
+from ..daemon.memory import amountText
+from ._findings import DAY, Finding, good, problem, span, warning
 
 SUBJECT = "disk"
 
@@ -70,10 +71,10 @@ def checkDisk(facts: DiskFacts) -> Iterator[Finding]:
 
 
 def _checkRoom(facts: DiskFacts) -> Finding:
-    text = f"{amount(facts.free)} are free"
+    text = f"{amountText(facts.free)} are free"
     until = facts.free / facts.growth * DAY if facts.growth else float("inf")
     if facts.growth:
-        text += f", the chains grow by {amount(facts.growth)} a day"
+        text += f", the chains grow by {amountText(facts.growth)} a day"
         text += f": full in about {span(until)}" if until < 3650 * DAY else ""
     remedy = (
         "make room, move the data to a larger disk, or have old events erased (--retain): see "

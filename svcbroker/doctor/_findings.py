@@ -67,14 +67,6 @@ def span(seconds: float) -> str:
     return f"{seconds:.1f} seconds" if abs(seconds) < 10 else f"{seconds:.0f} seconds"
 
 
-def amount(size: float) -> str:
-    """A number of bytes, in words."""
-    for factor, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size:.0f} bytes"
-
-
 def date(seconds: float) -> str:
     """A time since the epoch, as ISO 8601 has it."""
     try:

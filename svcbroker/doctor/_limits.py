@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from ..daemon.memory import MemoryTable
+from ..daemon.memory import MemoryTable, amountText
 from ..daemon.ports import BACKLOG
 from ..daemon.process import WANTED_FILES
-from ._findings import Finding, amount, good, problem, warning
+from ._findings import Finding, good, problem, warning
 
 SUBJECT = "limits"
 
@@ -62,8 +62,8 @@ def checkLimits(facts: LimitFacts) -> Iterator[Finding]:
         yield from found
         return
     files = "any number of" if facts.files is None else f"{min(facts.files, WANTED_FILES):,}"
-    memory = "" if facts.memory is None else f", {amount(facts.memory)} of memory"
-    most = "" if facts.bounds is None else f"; it takes at most {amount(facts.bounds.total)}"
+    memory = "" if facts.memory is None else f", {amountText(facts.memory)} of memory"
+    most = "" if facts.bounds is None else f"; it takes at most {amountText(facts.bounds.total)}"
     yield good(SUBJECT, f"{whose} may have {files} open files{memory}{most}")
 
 
@@ -80,14 +80,14 @@ def _findLimits(facts: LimitFacts, whose: str) -> Iterator[Finding]:
     if facts.fileSize is not None:
         yield problem(
             SUBJECT,
-            f"{whose} may write files of {amount(facts.fileSize)} at most",
+            f"{whose} may write files of {amountText(facts.fileSize)} at most",
             "the ledger reaches that size, and then refuses every publish",
             f"LimitFSIZE=infinity {_UNIT}",
         )
     if facts.addressSpace is not None:
         yield warning(
             SUBJECT,
-            f"{whose} may map {amount(facts.addressSpace)} of memory",
+            f"{whose} may map {amountText(facts.addressSpace)} of memory",
             "an allocation that fails ends the daemon at an unforeseen place",
             f"LimitAS=infinity {_UNIT}; bound memory by MemoryMax= instead",
         )
@@ -100,12 +100,12 @@ def _findLimits(facts: LimitFacts, whose: str) -> Iterator[Finding]:
             f"sysctl -w net.core.somaxconn={4 * BACKLOG}, and the same in /etc/sysctl.d",
         )
     if facts.memory is not None:
-        text = f"the control group allows {amount(facts.memory)} of memory"
+        text = f"the control group allows {amountText(facts.memory)} of memory"
         remedy = f"MemoryMax= {_UNIT}; of a container, its memory limit: see docs/sizing"
         if facts.memoryUsed is not None and facts.memoryUsed > FULL * facts.memory:
             yield problem(
                 SUBJECT,
-                f"{text}, and uses {amount(facts.memoryUsed)}",
+                f"{text}, and uses {amountText(facts.memoryUsed)}",
                 "the kernel kills the daemon when that is used up",
                 remedy,
             )

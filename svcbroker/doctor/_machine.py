@@ -19,13 +19,14 @@ from typing import Final
 
 from attrs import frozen
 
+from ..daemon.memory import groupLimits
+
 _SYNCS: Final = 20
 _BLOCK: Final = bytes(4096)
 _LISTEN: Final = "0A"
 _UNSYNCHRONISED: Final = 0x40  # STA_UNSYNC of adjtimex(2)
 _ERROR: Final = 5  # TIME_ERROR: the clock is not synchronised
 _MICROSECOND: Final = 1e-6
-_NO_LIMIT: Final = "max"
 
 
 @frozen(kw_only=True)
@@ -157,18 +158,9 @@ class Machine:
         that the kernel cannot give back; C{None} where there is no bound.
         """
         name = "self" if process is None else str(process)
-        path = next(
-            (line[3:] for line in self._lines(f"{name}/cgroup") if line.startswith("0::")), "/"
-        )
-        group = self.controlGroups / path.strip("/")
-        bounds = []
-        for each in (group, *group.parents):
-            if not each.is_relative_to(self.controlGroups):
-                break
-            allowed = _number(self._text(each / "memory.max"))
-            if allowed is not None:
-                bounds.append((allowed, self._anonymous(each)))
-        return min(bounds, key=lambda each: each[0]) if bounds else (None, None)
+        limits = groupLimits(self.proc / name, self.controlGroups)
+        most, group = min(limits, default=(None, None))
+        return most, None if group is None else self._anonymous(group)
 
     def _anonymous(self, group: Path) -> int | None:
         for words in map(str.split, self._text(group / "memory.stat").splitlines()):

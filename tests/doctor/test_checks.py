@@ -71,7 +71,7 @@ class DiskTests(CheckTestCase):
         self.fails(checkDisk(DiskFacts(path=DATA, free=GIB, growth=2 * GIB)), "12 hours")
 
     def test_littleRoomIsWarnedOfWithoutGrowth(self) -> None:
-        self.warns(checkDisk(DiskFacts(path=DATA, free=GIB // 4)), "256.0 MiB are free")
+        self.warns(checkDisk(DiskFacts(path=DATA, free=GIB // 4)), "256 MiB are free")
         self.fails(checkDisk(DiskFacts(path=DATA, free=GIB // 64)), "16.0 MiB are free")
 
     def test_networkFileSystemsAreProblems(self) -> None:
@@ -126,7 +126,7 @@ class LimitTests(CheckTestCase):
         self.warns(checkLimits(LimitFacts(isDaemon=True, backlog=128)), "net.core.somaxconn")
 
     def test_littleMemoryIsWarnedOf(self) -> None:
-        self.warns(checkLimits(LimitFacts(isDaemon=True, memory=GIB // 8)), "128.0 MiB")
+        self.warns(checkLimits(LimitFacts(isDaemon=True, memory=GIB // 8)), "128 MiB")
 
     def test_usedUpMemoryIsAProblem(self) -> None:
         facts = LimitFacts(isDaemon=True, memory=GIB, memoryUsed=GIB - 1024)

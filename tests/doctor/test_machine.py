@@ -107,6 +107,13 @@ class MachineTests(SynchronousTestCase):
         self.assertEqual(self.machine.memory(77), (1 << 30, 1000))
         self.assertEqual(self.machine.memory(None), (None, None))
 
+    def test_oldControlGroupsAreRead(self) -> None:
+        """Those of version 1, where no limit is a number as well."""
+        self.write("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+        self.assertEqual(self.machine.memory(None), (None, None))
+        self.write("cgroup/memory/memory.limit_in_bytes", "1073741824\n")
+        self.assertEqual(self.machine.memory(None), (1 << 30, None))
+
     def test_backlogIsRead(self) -> None:
         self.assertIsNone(self.machine.backlog())
         self.write("proc/sys/net/core/somaxconn", "4096\n")
