@@ -72,7 +72,7 @@ class DiskTests(CheckTestCase):
 
     def test_littleRoomIsWarnedOfWithoutGrowth(self) -> None:
         self.warns(checkDisk(DiskFacts(path=DATA, free=GIB // 4)), "256 MiB are free")
-        self.fails(checkDisk(DiskFacts(path=DATA, free=GIB // 64)), "16.0 MiB are free")
+        self.fails(checkDisk(DiskFacts(path=DATA, free=GIB // 64)), "16 MiB are free")
 
     def test_networkFileSystemsAreProblems(self) -> None:
         for type in ("nfs4", "cifs", "fuse.sshfs"):
