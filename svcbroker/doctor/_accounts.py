@@ -4,20 +4,23 @@ The accounts and their grants: who can log in, and what never applies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
 
 from ..access import DEFAULT_COST, Account, AccountTable, Grant, Grants, costOf, grantsOf
-from ..authenticators.mosquitto import USUAL_ITERATIONS
-from ..interfaces import Action
+from ..authenticators.mosquitto import USUAL_ITERATIONS, PasswordHash, readPasswords
+from ..interfaces import Action, InvalidDescription
 from ..model import filterCovers
+from ..net.descriptions import absolutePath, readDescription
 from ._findings import DAY, Finding, date, good, listed, problem, warning
+from ._machine import isReadable
 
-SUBJECT = "accounts"
+_ACCOUNTS = "accounts"
 
-SOON = 14 * DAY
+_TOKEN_ENDS_SOON = 14 * DAY
 """Seconds before the end of a token at which its client should have a new one."""
 
 
@@ -69,13 +72,13 @@ def checkAccounts(facts: AccountFacts, now: float) -> Iterator[Finding]:
     if found:
         yield from found
         return
-    yield good(SUBJECT, f"{len(facts.table.accounts)} accounts in {facts.file}")
+    yield good(_ACCOUNTS, f"{len(facts.table.accounts)} accounts in {facts.file}")
 
 
 def _checkFile(facts: AccountFacts) -> Iterator[Finding]:
     if not facts.table.accounts:
         yield problem(
-            SUBJECT,
+            _ACCOUNTS,
             f"{facts.file} has no account",
             "no client can log in",
             f"svcbroker account add --accounts {facts.file} NAME --role operator",
@@ -86,7 +89,7 @@ def _checkFile(facts: AccountFacts) -> Iterator[Finding]:
 
 def _readable(file: Path) -> Finding:
     return warning(
-        SUBJECT,
+        _ACCOUNTS,
         f"every user of this machine may read {file}",
         "they can try passwords against the hashes in it",
         f"chmod o= {file}",
@@ -107,7 +110,7 @@ def _checkOperator(facts: AccountFacts) -> Iterator[Finding]:
             else "and HTTP is on no loopback address, so that no command can"
         )
         yield warning(
-            SUBJECT,
+            _ACCOUNTS,
             f"no account may operate group {listed(groups)}",
             f"no one can reset subscriptions, retry webhooks or erase events by an account: {rest}",
             f"svcbroker account add --accounts {facts.file} NAME --role operator",
@@ -118,7 +121,7 @@ def _checkAccount(facts: AccountFacts, account: Account, now: float) -> Iterator
     name, file = account.name, facts.file
     if not (account.password or account.tokens or account.certificate):
         yield warning(
-            SUBJECT,
+            _ACCOUNTS,
             f"{name} has neither a password nor a token nor a certificate",
             "no client can log in as it",
             f"svcbroker account passwd --accounts {file} {name}; or: svcbroker account remove "
@@ -126,20 +129,20 @@ def _checkAccount(facts: AccountFacts, account: Account, now: float) -> Iterator
         )
     if not account.roles:
         yield warning(
-            SUBJECT, f"{name} has no role", "it may do nothing", f"give it roles in {file}"
+            _ACCOUNTS, f"{name} has no role", "it may do nothing", f"give it roles in {file}"
         )
     if account.certificate and not facts.takesCertificates:
         yield warning(
-            SUBJECT,
+            _ACCOUNTS,
             f"{name} logs in by a certificate, and no endpoint asks clients for one",
             "it cannot log in so",
             'serve an endpoint such as mqtt = "mtls:8883:certs=DIRECTORY:clients=FILE" (docs/tls)',
         )
     for token in account.tokens:
-        if token.expiresAt is not None and token.expiresAt - now < SOON:
+        if token.expiresAt is not None and token.expiresAt - now < _TOKEN_ENDS_SOON:
             ended = token.expiresAt <= now
             yield warning(
-                SUBJECT,
+                _ACCOUNTS,
                 f"the token {token.label} of {name} {'has ended' if ended else 'ends'} on "
                 f"{date(token.expiresAt)}",
                 "a client that uses it is refused" + ("" if ended else " from then on"),
@@ -148,7 +151,7 @@ def _checkAccount(facts: AccountFacts, account: Account, now: float) -> Iterator
             )
     if account.password and _work(costOf(account.password)) < _work(DEFAULT_COST):
         yield warning(
-            SUBJECT,
+            _ACCOUNTS,
             f"the password of {name} is hashed at the cost of {costOf(account.password)}",
             f"it is cheaper to guess than at the usual {DEFAULT_COST}, and each refused log-in "
             "verifies a hash of every cost in the file",
@@ -168,7 +171,7 @@ def _checkGrants(facts: AccountFacts, name: str, grants: Collection[Grant]) -> I
     for grant in grants:
         if grant.group != "*" and grant.group not in facts.groups:
             yield warning(
-                SUBJECT,
+                _ACCOUNTS,
                 f"{name}: {grant.line!r} is about group {grant.group}, which is not served",
                 "the line never applies",
                 f"correct the group in {facts.file} (served: {listed(sorted(facts.groups))})",
@@ -176,7 +179,7 @@ def _checkGrants(facts: AccountFacts, name: str, grants: Collection[Grant]) -> I
         for other in () if grant.isDenied else denied:
             if _isCovered(grant, other):
                 yield warning(
-                    SUBJECT,
+                    _ACCOUNTS,
                     f"{name}: {grant.line!r} is denied again by {other.line!r}",
                     "a line that denies wins: the grant never applies",
                     f"remove one of the two in {facts.file}; svcbroker account may says what wins",
@@ -195,7 +198,10 @@ def checkPasswordFile(facts: PasswordFileFacts) -> Iterator[Finding]:
     """Check that mosquitto's password file can be used and its passwords are hard to guess."""
     if facts.error:
         yield problem(
-            SUBJECT, facts.error, "the daemon does not start with it", "correct the line, or --auth"
+            _ACCOUNTS,
+            facts.error,
+            "the daemon does not start with it",
+            "correct the line, or --auth",
         )
         return
     found = []
@@ -204,14 +210,14 @@ def checkPasswordFile(facts: PasswordFileFacts) -> Iterator[Finding]:
     if facts.cheap:
         found.append(
             warning(
-                SUBJECT,
+                _ACCOUNTS,
                 f"{facts.file} has hashes of fewer than {USUAL_ITERATIONS:,} iterations: of "
                 f"{listed(sorted(facts.cheap))}",
                 "they are cheap to guess; mosquitto_passwd makes no others",
                 "give these users accounts: svcbroker account add --accounts FILE NAME",
             )
         )
-    yield from found or [good(SUBJECT, f"{facts.users} users in {facts.file}")]
+    yield from found or [good(_ACCOUNTS, f"{facts.users} users in {facts.file}")]
 
 
 def checkAnonymous(lines: Iterable[str], groups: Iterable[str]) -> Iterator[Finding]:
@@ -224,9 +230,38 @@ def checkAnonymous(lines: Iterable[str], groups: Iterable[str]) -> Iterator[Find
     )
     if isOperator:
         yield problem(
-            SUBJECT,
+            _ACCOUNTS,
             "clients without credentials may operate the broker (--anonymous)",
             "every program that reaches a port can reset subscriptions and erase events",
             "svcbroker account add --accounts FILE NAME --role operator, and take the grant away "
             "from --anonymous",
         )
+
+
+_MOSQUITTO: Final = "mosquitto"
+
+
+def readPasswordFile(text: str) -> PasswordFileFacts | None:
+    """
+    Read the facts about mosquitto's password file.
+
+    @param text: the description of an authenticator.
+    @return: C{None} where it is of another kind.
+    """
+    try:
+        description = readDescription(text)
+        path = absolutePath(description.settings.get("passwords", ""))
+    except (InvalidDescription, ValueError):
+        return None  # a mistake of the configuration
+    if description.name != _MOSQUITTO:
+        return None
+    hashes: Mapping[str, PasswordHash] = {}
+    error = ""
+    try:
+        hashes = readPasswords(path)
+    except InvalidDescription as invalid:
+        error = str(invalid)
+    cheap = [name for name, each in hashes.items() if each.iterations < USUAL_ITERATIONS]
+    return PasswordFileFacts(
+        file=path, error=error, users=len(hashes), cheap=cheap, isReadable=isReadable(path)
+    )

@@ -4,9 +4,13 @@ The certificates of endpoints: their time, their names, their chains and their k
 
 from __future__ import annotations
 
+import ssl
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -18,11 +22,13 @@ from cryptography.x509 import (
     IPAddress,
     Name,
     SubjectAlternativeName,
+    load_pem_x509_certificates,
 )
 
+from ..files import openFile
 from ._findings import DAY, Finding, date, good, listed, problem, span, warning
 
-SOON = 14 * DAY
+_CERTIFICATE_ENDS_SOON = 14 * DAY
 """Seconds before the end of a certificate at which it should have been renewed."""
 
 _SMALL_KEY = 2048
@@ -130,7 +136,7 @@ def _checkTime(facts: CertificateFacts, each: Certificate, now: float) -> Iterat
             "clients refuse to connect until then",
             "look at the clock of this machine (timedatectl), or wait",
         )
-    elif ends - now < SOON:
+    elif ends - now < _CERTIFICATE_ENDS_SOON:
         yield warning(
             facts.endpoint,
             f"{what} ends on {date(ends)}, in {span(ends - now)}",
@@ -182,3 +188,32 @@ def isName(host: str) -> bool:
     except ValueError:
         return True
     return False
+
+
+_KEY: Final = b"PRIVATE KEY-----"
+
+
+_MAX_PEM: Final = 1024 * 1024
+
+
+@lru_cache(maxsize=1)
+def _roots() -> frozenset[Name]:
+    file = Path(ssl.get_default_verify_paths().cafile or "")
+    try:
+        with warnings.catch_warnings():
+            # Some roots are older than rules that cryptography checks now.
+            warnings.simplefilter("ignore")
+            return frozenset(each.subject for each in load_pem_x509_certificates(file.read_bytes()))
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def isRoot(name: Name) -> bool:
+    """Whether a name is that of an authority that this machine trusts."""
+    return name in _roots()
+
+
+def hasKey(path: Path) -> bool:
+    """Whether a file has a private key."""
+    with openFile(path) as file:
+        return _KEY in file.read(_MAX_PEM)

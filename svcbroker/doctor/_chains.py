@@ -4,11 +4,33 @@ The chains: whether their files can be opened, end where they should, and were a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from ._findings import Finding, date, good, problem, warning
+from ..archive import (
+    COPY_NAME,
+    KEYS_NAME,
+    STORE_NAME,
+    Findings,
+    auditGroupFiles,
+    readKeyFiles,
+)
+from ..chain import Genesis, Header, Malformed, ValidatorSet
+from ..ledgers.pbft import EVIDENCE_NAME
+from ..proofs import isEngineCertificate
+from ..storage import (
+    ChainReader,
+    Snapshot,
+    StorageError,
+    StorageOutdated,
+    findLoss,
+    readTip,
+)
+from ._findings import DAY, Finding, date, good, problem, warning
 
 
 @frozen(kw_only=True)
@@ -122,3 +144,108 @@ def _checkHeld(facts: ChainFacts, subject: str, dataDir: str) -> Iterator[Findin
             "the daemon does not start",
             f"--ledger {kind}:…, or --group {facts.group}={kind}:…",
         )
+
+
+_SAMPLES: Final = 500
+
+
+_OVERHEAD: Final = 1.1  # pages, indexes and fingerprints beside what is sampled
+
+
+_LEAST_WINDOW: Final = 3600.0
+
+
+def readChain(directory: Path, ledger: str, now: float) -> tuple[ChainFacts, float]:
+    """
+    Look at the chain of a group.
+
+    @param directory: the group's directory, whose name is its id.
+    @param ledger: the kind of ledger that it is configured for; empty where it is not served.
+    @param now: the wall clock: seconds since the epoch.
+    @return: what is known of it, and by how many bytes it grows in a day.
+    """
+    facts, growth = ChainFacts(group=directory.name, ledger=ledger), 0.0
+    path = directory / STORE_NAME
+    if not path.exists():
+        return evolve(facts, exists=False), growth
+    losses: list[str] = []
+    validators: Collection[bytes] = ()
+    # Before the chain: a key change of a running daemon may remove them meanwhile.
+    keys = {file.key for file in readKeyFiles(directory / KEYS_NAME)}
+    try:
+        # Before the chain, which a running daemon writes first.
+        tip = readTip(path)
+        with Snapshot.ofLedger(path) as snapshot:
+            problem = snapshot.logProblem()
+            if problem:
+                losses.append(f"{path}-wal is damaged: {problem}")
+            with snapshot.moment():
+                reader = snapshot.reader()
+                if tip is not None:
+                    losses.append(findLoss(reader, tip))
+                last = reader.tip()
+                if last is not None:
+                    facts = evolve(
+                        facts,
+                        height=last.height,
+                        time=_timeOf(reader, last.height),
+                        isEngines=isEngineCertificate(last.certificate),
+                    )
+                    growth = _growthOf(snapshot, facts.height, now)
+                if not facts.isEngines:
+                    validators = _validatorsOf(snapshot)
+    except StorageOutdated as error:
+        return evolve(facts, error=str(error), isOlder=True), growth
+    except (StorageError, Malformed) as error:
+        return evolve(facts, error=str(error)), growth
+    beside = Findings(directory.name)
+    auditGroupFiles(directory, validators, keys, beside, hasEngine=facts.isEngines)
+    damage = [f"{each.place}: {each.problem}" for each in beside.kept if each.isDamage]
+    if validators and not keys and ledger == "pbft" and not (directory / COPY_NAME).exists():
+        damage.append(f"{KEYS_NAME}: there are no keys, so the chain can be read but not go on")
+    evidence = directory / EVIDENCE_NAME
+    facts = evolve(
+        facts,
+        losses=[each for each in losses if each],
+        damage=damage,
+        isCopy=(directory / COPY_NAME).exists(),
+        evidence=str(evidence) if evidence.exists() else "",
+    )
+    return facts, growth
+
+
+def _validatorsOf(snapshot: Snapshot) -> Collection[bytes]:
+    """The public keys of the replicas that decide the next block."""
+    rows = snapshot.reader().validatorSets()
+    if rows:
+        return ValidatorSet.decode(rows[-1].encoded).keys
+    [(genesis,)] = snapshot.rows("SELECT genesis FROM chain")
+    return Genesis.decode(genesis).validatorSet.keys
+
+
+def _timeOf(reader: ChainReader, height: int) -> float:
+    """The time of a block; 0.0 where there is none."""
+    head = reader.blockHead(height)
+    return 0.0 if head is None else Header.decode(head.header).timestamp / 1000
+
+
+def _growthOf(snapshot: Snapshot, height: int, now: float) -> float:
+    """By how many bytes a chain grows in a day, from samples of the last day's blocks."""
+    reader = snapshot.reader()
+    heights = range(1, height + 1)
+    first = 1 + bisect_left(heights, now - DAY, key=lambda each: _timeOf(reader, each))
+    count = height + 1 - first
+    if count <= 0:
+        return 0.0
+    window = DAY if first > 1 else max(now - _timeOf(reader, 1), _LEAST_WINDOW)
+    samples = range(first, height + 1, -(-count // _SAMPLES))
+    sizes: list[int] = [
+        size
+        for each in samples
+        for (size,) in snapshot.rows(
+            "SELECT length(body) + length(receipts) + length(header) + length(certificate)"
+            " FROM body JOIN head USING (height) WHERE height = ?",
+            each,
+        )
+    ]
+    return sum(sizes) / max(1, len(sizes)) * count * _OVERHEAD * DAY / window

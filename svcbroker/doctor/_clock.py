@@ -10,7 +10,7 @@ from attrs import frozen
 
 from ._findings import Finding, date, good, problem, span, warning
 
-SUBJECT = "clock"
+_CLOCK = "clock"
 
 TOLERANCE = 5.0
 """Seconds that two clocks may differ before it is worth a warning."""
@@ -39,7 +39,7 @@ class ClockFacts:
     peers: Mapping[str, float] = {}
 
 
-_REMEDY = "timedatectl set-ntp true (or install chrony), then look at: timedatectl status"
+_SYNCHRONISE = "timedatectl set-ntp true (or install chrony), then look at: timedatectl status"
 
 
 def checkClock(facts: ClockFacts) -> Iterator[Finding]:
@@ -48,47 +48,47 @@ def checkClock(facts: ClockFacts) -> Iterator[Finding]:
     if facts.now < _EARLIEST:
         isGood = False
         yield problem(
-            SUBJECT,
+            _CLOCK,
             f"it says {date(facts.now)}",
             "events get this time, and certificates are not valid yet",
-            _REMEDY,
+            _SYNCHRONISE,
         )
     for group, time in facts.lastBlocks.items():
         if time - facts.now > TOLERANCE:
             isGood = False
             yield problem(
-                SUBJECT,
+                _CLOCK,
                 f"the last block of group {group} is of {date(time)}, {span(time - facts.now)} "
                 "ahead of the clock",
                 "the clock was ahead before, or is behind now; new blocks get that time until the "
                 "clock has reached it, and retention waits as long",
-                _REMEDY,
+                _SYNCHRONISE,
             )
     if facts.lastChange is not None and facts.lastChange - facts.now > TOLERANCE:
         isGood = False
         yield warning(
-            SUBJECT,
+            _CLOCK,
             f"a file in the data directory was written at {date(facts.lastChange)}, "
             f"{span(facts.lastChange - facts.now)} ahead of the clock",
             "the clock was set back, or the file system has a clock of its own",
-            _REMEDY,
+            _SYNCHRONISE,
         )
     for name, ahead in facts.peers.items():
         if abs(ahead) > TOLERANCE:
             isGood = False
             yield warning(
-                SUBJECT,
+                _CLOCK,
                 f"the broker {name} is {span(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}",
                 "one of the two clocks is wrong: tokens and times differ between the brokers",
-                f"{_REMEDY}, on both machines",
+                f"{_SYNCHRONISE}, on both machines",
             )
     if facts.isSynchronised is False:
         isGood = False
         yield warning(
-            SUBJECT,
+            _CLOCK,
             "the kernel says that nothing keeps it in step",
             "it drifts by seconds a week",
-            _REMEDY,
+            _SYNCHRONISE,
         )
     if isGood:
         state = (
@@ -97,4 +97,4 @@ def checkClock(facts: ClockFacts) -> Iterator[Finding]:
             else "it agrees with what it was compared with; the kernel does not say whether it is "
             "kept in step"
         )
-        yield good(SUBJECT, state)
+        yield good(_CLOCK, state)

@@ -15,7 +15,7 @@ from ..tlog import Policy
 from ._certificates import isName
 from ._findings import Finding, good, problem, warning
 
-SUBJECT = "configuration"
+_CONFIGURATION = "configuration"
 
 
 @frozen(kw_only=True)
@@ -49,17 +49,20 @@ def checkConfiguration(facts: ConfigurationFacts) -> Iterator[Finding]:
         yield from found
         return
     where = "the command line and defaults" if facts.file is None else str(facts.file)
-    yield good(SUBJECT, f"{where}: every setting can be used")
+    yield good(_CONFIGURATION, f"{where}: every setting can be used")
 
 
 def _checkMistakes(facts: ConfigurationFacts) -> Iterator[Finding]:
     for text in facts.mistakes:
         yield problem(
-            SUBJECT, text, "the daemon does not start", "correct it; svcbroker run --check reads it"
+            _CONFIGURATION,
+            text,
+            "the daemon does not start",
+            "correct it; svcbroker run --check reads it",
         )
     if facts.refusal:
         yield problem(
-            SUBJECT,
+            _CONFIGURATION,
             facts.refusal.partition(": give accounts")[0],
             "the daemon does not start: every program that reaches the port could do everything",
             "svcbroker account add --accounts /etc/svcbroker/accounts.toml NAME --role everything, "
@@ -67,7 +70,7 @@ def _checkMistakes(facts: ConfigurationFacts) -> Iterator[Finding]:
         )
     for path in facts.readableSecrets:
         yield problem(
-            SUBJECT,
+            _CONFIGURATION,
             f"every user of this machine may read {path}, which has secrets",
             "any of them can pretend to be this broker",
             f"chmod go= {path}; if others use this machine, change the secrets, too",
@@ -77,21 +80,21 @@ def _checkMistakes(facts: ConfigurationFacts) -> Iterator[Finding]:
 def _checkSettings(config: Config) -> Iterator[Finding]:
     if config.faults:
         yield warning(
-            SUBJECT,
+            _CONFIGURATION,
             "faults is on",
             "operators can stop replicas and cut their network",
             "remove faults, and restart; it is for trying an application",
         )
     if config.logLevel == "debug":
         yield warning(
-            SUBJECT,
+            _CONFIGURATION,
             "log-level is debug",
             "the log grows by much more than anyone reads, and every event costs more",
             'log-level = "info"; then: svcbroker reload DATA-DIR',
         )
     if "*" in config.corsOrigins:
         yield warning(
-            SUBJECT,
+            _CONFIGURATION,
             "cors-origin is *",
             "a page of any site can use the broker from the browser of a user who can reach it",
             "name the origins of your own pages: cors-origin = ['https://app.example.com']",
@@ -99,14 +102,16 @@ def _checkSettings(config: Config) -> Iterator[Finding]:
     for text in config.webhookAllow:
         if text in ("0.0.0.0/0", "::/0"):
             yield warning(
-                SUBJECT,
+                _CONFIGURATION,
                 f"webhook-allow is {text}",
                 "a client that may subscribe can have the broker send requests to any service "
                 "inside your network",
                 "name the networks or hosts of your receivers only",
             )
     if not (config.http or config.stomp or config.mqtt):
-        yield warning(SUBJECT, "all ports are off", "no client can reach the broker", "give --http")
+        yield warning(
+            _CONFIGURATION, "all ports are off", "no client can reach the broker", "give --http"
+        )
 
 
 def _checkHosts(facts: ConfigurationFacts) -> Iterator[Finding]:
@@ -115,7 +120,7 @@ def _checkHosts(facts: ConfigurationFacts) -> Iterator[Finding]:
     isReachedByName = bool(host) and isName(host) and not isLoopback(host)
     if facts.isHttpLocal and isReachedByName and host.lower() not in config.hostNames:
         yield warning(
-            SUBJECT,
+            _CONFIGURATION,
             f"advertise is {config.advertise}, HTTP is on loopback, and host-name has no {host}",
             "requests that a proxy passes on with that name are refused (403)",
             f"host-name = ['{host.lower()}']",
@@ -126,7 +131,7 @@ def _checkWitnesses(facts: ConfigurationFacts) -> Iterator[Finding]:
     policy = facts.witnessPolicy
     if policy is not None and policy.warning:
         yield warning(
-            SUBJECT,
+            _CONFIGURATION,
             f"witness-policy: {policy.warning}",
             "honest witnesses can cosign two histories of the log, each with a quorum",
             f"a larger number in the line of the group {policy.quorum}",

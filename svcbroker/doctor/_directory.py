@@ -4,6 +4,8 @@ The data directory: its rights, its owner, and files that should not be there.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from attrs import frozen
 from ..daemon.memory import amountText
 from ._findings import Finding, good, listed, problem, warning
 
-SUBJECT = "data directory"
+_DIRECTORY = "data directory"
 
 _LEFT = (".new", ".new-wal", ".new-shm", ".new-journal")
 _COPY = ".backup"
@@ -70,7 +72,7 @@ def checkDirectory(facts: DirectoryFacts) -> Iterator[Finding]:
     path = facts.path
     if facts.error:
         yield problem(
-            SUBJECT,
+            _DIRECTORY,
             f"{path} cannot be looked at: {facts.error}",
             "most of what follows is unknown",
             f"ask again as its owner: sudo -u {facts.ownerName} svcbroker doctor",
@@ -78,7 +80,7 @@ def checkDirectory(facts: DirectoryFacts) -> Iterator[Finding]:
         return
     if not facts.exists:
         yield warning(
-            SUBJECT,
+            _DIRECTORY,
             f"{path} does not exist",
             "the daemon makes it, and begins a new chain for each group",
             "nothing, where the broker is new; else give the --data-dir of its data",
@@ -88,7 +90,7 @@ def checkDirectory(facts: DirectoryFacts) -> Iterator[Finding]:
     if found:
         yield from found
         return
-    yield good(SUBJECT, f"{path} belongs to {facts.ownerName}, and no one else may read it")
+    yield good(_DIRECTORY, f"{path} belongs to {facts.ownerName}, and no one else may read it")
 
 
 def _checkRights(facts: DirectoryFacts) -> Iterator[Finding]:
@@ -96,7 +98,7 @@ def _checkRights(facts: DirectoryFacts) -> Iterator[Finding]:
     foreign = [each.path for each in facts.files if each.owner != facts.owner]
     if facts.owner != facts.user and facts.user:
         yield problem(
-            SUBJECT,
+            _DIRECTORY,
             f"{path} belongs to {facts.ownerName}, and the broker would run as {facts.userName}",
             "the daemon cannot write there as that user",
             f"sudo -u {facts.ownerName} svcbroker doctor, if it runs as {facts.ownerName}; else: "
@@ -104,7 +106,7 @@ def _checkRights(facts: DirectoryFacts) -> Iterator[Finding]:
         )
     if foreign:
         yield problem(
-            SUBJECT,
+            _DIRECTORY,
             f"{listed(foreign)} in {path} do not belong to {facts.ownerName}",
             "the daemon cannot write them: a command was run there as another user, or a backup "
             "was put back as one",
@@ -115,7 +117,7 @@ def _checkRights(facts: DirectoryFacts) -> Iterator[Finding]:
     keys = [each.path for each in facts.files if each.path.endswith(".key") and each.mode & 0o077]
     if isOpen and keys:
         yield problem(
-            SUBJECT,
+            _DIRECTORY,
             f"others may read {listed(keys)} in {path}",
             "with the keys of the replicas one can sign another history of the chain",
             f"chmod -R go= {path}; if others use this machine, get new keys: svcbroker nodes "
@@ -123,7 +125,7 @@ def _checkRights(facts: DirectoryFacts) -> Iterator[Finding]:
         )
     elif facts.mode & 0o077:
         yield warning(
-            SUBJECT,
+            _DIRECTORY,
             f"others than its owner have rights to {path}",
             "they may read events and the operator's token; the daemon takes the rights away at "
             "its next start",
@@ -137,7 +139,7 @@ def _checkFiles(facts: DirectoryFacts) -> Iterator[Finding]:
     copies = [each for each in facts.files if each.path.endswith(_COPY)]
     if left:
         yield warning(
-            SUBJECT,
+            _DIRECTORY,
             f"{listed([each.path for each in left])} in {path} were left by a crash or a full disk",
             "they only take room",
             "stop the broker, and remove them: rm "
@@ -146,7 +148,7 @@ def _checkFiles(facts: DirectoryFacts) -> Iterator[Finding]:
     if copies:
         room = amountText(sum(each.size for each in copies))
         yield warning(
-            SUBJECT,
+            _DIRECTORY,
             f"{listed([each.path for each in copies])} in {path} are copies from before an "
             f"upgrade, of {room}",
             "they take room, and keep events that were erased since",
@@ -156,8 +158,31 @@ def _checkFiles(facts: DirectoryFacts) -> Iterator[Finding]:
     unserved = [group for group in facts.groups if group not in facts.served]
     if unserved:
         yield warning(
-            SUBJECT,
+            _DIRECTORY,
             f"{path} has chains of the groups {listed(unserved)}, which are not served",
             "their clients are told that there is no such group",
             f"--group {unserved[0]} for each, beside the others; or move them away",
         )
+
+
+def filesIn(directory: Path) -> Iterator[FileFacts]:
+    """
+    All files below a directory.
+
+    @raise OSError: it cannot be read.
+    """
+    for folder, _, names in os.walk(directory, onerror=_raise):
+        for name in names:
+            path = Path(folder, name)
+            try:
+                status = path.lstat()
+            except FileNotFoundError:
+                continue  # a running daemon has removed it
+            if stat.S_ISREG(status.st_mode):
+                mode = stat.S_IMODE(status.st_mode)
+                relative = str(path.relative_to(directory))
+                yield FileFacts(relative, mode, status.st_uid, status.st_size)
+
+
+def _raise(error: OSError) -> None:
+    raise error

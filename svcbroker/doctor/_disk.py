@@ -13,9 +13,9 @@ from attrs import frozen
 from ..daemon.memory import amountText
 from ._findings import DAY, Finding, good, problem, span, warning
 
-SUBJECT = "disk"
+_DISK = "disk"
 
-SOON = 14 * DAY
+_FULL_SOON = 14 * DAY
 """Seconds before the disk is full at which it is time to warn."""
 
 LITTLE = 512 * 1024 * 1024
@@ -61,7 +61,7 @@ def checkDisk(facts: DiskFacts) -> Iterator[Finding]:
     yield _checkRoom(facts)
     if facts.freeFiles is not None and facts.freeFiles < 100:
         yield problem(
-            SUBJECT,
+            _DISK,
             f"{facts.path} has {facts.freeFiles} free inodes",
             "no file can be made there",
             f"remove files from the file system of {facts.path}: df -i {facts.path}",
@@ -82,10 +82,10 @@ def _checkRoom(facts: DiskFacts) -> Finding:
     )
     meaning = "a full disk refuses every publish; nothing that was acknowledged is lost"
     if facts.free < LITTLE // 8 or until < DAY:
-        return problem(SUBJECT, text, meaning, remedy)
-    if facts.free < LITTLE or until < SOON:
-        return warning(SUBJECT, text, meaning, remedy)
-    return good(SUBJECT, text)
+        return problem(_DISK, text, meaning, remedy)
+    if facts.free < LITTLE or until < _FULL_SOON:
+        return warning(_DISK, text, meaning, remedy)
+    return good(_DISK, text)
 
 
 def _checkFileSystem(facts: DiskFacts) -> Iterator[Finding]:
@@ -93,7 +93,7 @@ def _checkFileSystem(facts: DiskFacts) -> Iterator[Finding]:
     move = "stop the broker, copy the data to a local disk (svcbroker backup), and give --data-dir"
     if facts.isReadOnly:
         yield problem(
-            SUBJECT,
+            _DISK,
             f"{facts.path} is on a file system that is mounted for reading only",
             "the broker cannot start; a kernel mounts a failing disk so",
             f"look at: dmesg | tail; then: mount -o remount,rw $(findmnt -nT {facts.path} -o "
@@ -101,7 +101,7 @@ def _checkFileSystem(facts: DiskFacts) -> Iterator[Finding]:
         )
     if facts.fileSystem in _NETWORK:
         yield problem(
-            SUBJECT,
+            _DISK,
             f"{what}, over a network",
             "SQLite's log needs shared memory and locks that network file systems do not give: "
             "two brokers may write one chain, and a sync may not be one",
@@ -109,21 +109,21 @@ def _checkFileSystem(facts: DiskFacts) -> Iterator[Finding]:
         )
     elif facts.fileSystem in _VOLATILE:
         yield problem(
-            SUBJECT, f"{what}, in memory", "every event is lost when the machine restarts", move
+            _DISK, f"{what}, in memory", "every event is lost when the machine restarts", move
         )
     elif facts.fileSystem == "overlay":
         yield warning(
-            SUBJECT,
+            _DISK,
             f"{what}: the writable layer of a container",
             "every event is lost when the container is removed",
             "give the data directory a volume",
         )
     elif facts.fileSystem in _NO_RIGHTS:
         yield problem(
-            SUBJECT, f"{what}, which has no rights", "every user of this machine reads keys", move
+            _DISK, f"{what}, which has no rights", "every user of this machine reads keys", move
         )
     elif facts.fileSystem:
-        yield good(SUBJECT, what)
+        yield good(_DISK, what)
 
 
 def _checkSyncs(facts: DiskFacts) -> Finding:
@@ -131,10 +131,10 @@ def _checkSyncs(facts: DiskFacts) -> Finding:
     text = f"a sync takes {middle * 1000:.2f} ms, {longest * 1000:.2f} ms at most"
     if middle > SLOW_SYNC:
         return warning(
-            SUBJECT,
+            _DISK,
             text,
             "each block waits for one: a lone publish takes longer than that",
             "use a local SSD; on a virtual machine, ask for one whose cache is safe in a power "
             "failure",
         )
-    return good(SUBJECT, text)
+    return good(_DISK, text)

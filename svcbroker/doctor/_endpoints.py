@@ -7,9 +7,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from attrs import frozen
 
+from ..net.proxied import ProxiedEndpoint
+from ..net.tls import TLSServerEndpoint
 from ._findings import Finding, good, problem, warning
 
 
@@ -128,3 +131,11 @@ def _checkListener(facts: EndpointFacts, daemon: int | None) -> Finding:
         "the broker with this data directory does not start",
         f"ss -ltnp shows it; stop it, or give another port: --{name}",
     )
+
+
+def withoutWrappers(endpoint: Any) -> tuple[Any, bool]:
+    """What an endpoint listens by, and whether clients have to come through a proxy."""
+    isProxied = isinstance(endpoint, ProxiedEndpoint)
+    while isinstance(endpoint, ProxiedEndpoint | TLSServerEndpoint):
+        endpoint = endpoint.endpoint
+    return endpoint, isProxied

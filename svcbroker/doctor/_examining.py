@@ -32,40 +32,34 @@ from ..daemon.transparency import readWitnessPolicy
 from ..net.inherited import InheritedEndpoint
 from ..net.pem import CertificateError
 from ..tlog import Policy
-from ._accounts import AccountFacts, checkAccounts, checkAnonymous, checkPasswordFile
+from ._accounts import (
+    AccountFacts,
+    checkAccounts,
+    checkAnonymous,
+    checkPasswordFile,
+    readPasswordFile,
+)
 from ._asking import Answer, Ask, askServer, isAlive, unready
-from ._certificates import CertificateFacts, checkCertificates, isName
-from ._chains import ChainFacts, checkChain
+from ._certificates import CertificateFacts, checkCertificates, hasKey, isName, isRoot
+from ._chains import ChainFacts, checkChain, readChain
 from ._clock import ClockFacts, checkClock
 from ._configuration import ConfigurationFacts, checkConfiguration
-from ._directory import DirectoryFacts, FileFacts, checkDirectory
+from ._directory import DirectoryFacts, FileFacts, checkDirectory, filesIn
 from ._disk import DiskFacts, checkDisk
-from ._endpoints import EndpointFacts, checkEndpoint
+from ._endpoints import EndpointFacts, checkEndpoint, withoutWrappers
 from ._findings import Finding, warning
 from ._limits import LimitFacts, checkLimits
 from ._machine import (
     Machine,
+    isReadable,
     readSynchronisation,
     timeSyncs,
     tryBind,
     tryConnect,
     userName,
 )
-from ._metadata import MetadataFacts, checkMetadata
-from ._reading import (
-    COMETBFT,
-    filesIn,
-    hasKey,
-    isReadable,
-    isRoot,
-    kindOf,
-    readEngine,
-    readPasswordFile,
-    readSoftware,
-    withoutWrappers,
-)
-from ._software import checkEngine, checkSoftware
-from ._stores import readChain, readMetadata
+from ._metadata import MetadataFacts, checkMetadata, readMetadata
+from ._software import COMETBFT, checkEngine, checkSoftware, kindOf, readEngine, readSoftware
 
 
 @define(kw_only=True, slots=False)

@@ -13,7 +13,7 @@ from ..daemon.ports import BACKLOG
 from ..daemon.process import WANTED_FILES
 from ._findings import Finding, good, problem, warning
 
-SUBJECT = "limits"
+_LIMITS = "limits"
 
 FEW_FILES = 4096
 """Open files below which a busy broker may run out."""
@@ -21,10 +21,10 @@ FEW_FILES = 4096
 LITTLE_MEMORY = 256 * 1024 * 1024
 """Bytes of memory below which a broker with some thousand connections does not fit."""
 
-FULL = 0.9
+_NEARLY_FULL = 0.9
 """The part of the allowed memory above which the kernel is close to killing the daemon."""
 
-_UNIT = "in systemd's unit ([Service]), then: systemctl daemon-reload, and restart the broker"
+_IN_UNIT = "in systemd's unit ([Service]), then: systemctl daemon-reload, and restart the broker"
 
 
 @frozen(kw_only=True)
@@ -64,36 +64,36 @@ def checkLimits(facts: LimitFacts) -> Iterator[Finding]:
     files = "any number of" if facts.files is None else f"{min(facts.files, WANTED_FILES):,}"
     memory = "" if facts.memory is None else f", {amountText(facts.memory)} of memory"
     most = "" if facts.bounds is None else f"; it takes at most {amountText(facts.bounds.total)}"
-    yield good(SUBJECT, f"{whose} may have {files} open files{memory}{most}")
+    yield good(_LIMITS, f"{whose} may have {files} open files{memory}{most}")
 
 
 def _findLimits(facts: LimitFacts, whose: str) -> Iterator[Finding]:
     if facts.files is not None:
         text = f"{whose} may have {facts.files:,} open files"
-        remedy = f"LimitNOFILE={WANTED_FILES} {_UNIT}"
+        remedy = f"LimitNOFILE={WANTED_FILES} {_IN_UNIT}"
         meaning = "each connection takes one; further clients are not accepted"
-        if facts.openFiles is not None and facts.openFiles > FULL * facts.files:
+        if facts.openFiles is not None and facts.openFiles > _NEARLY_FULL * facts.files:
             text += f", and has {facts.openFiles:,}"
-            yield problem(SUBJECT, text, meaning, remedy)
+            yield problem(_LIMITS, text, meaning, remedy)
         elif facts.files < FEW_FILES:
-            yield warning(SUBJECT, text, meaning, remedy)
+            yield warning(_LIMITS, text, meaning, remedy)
     if facts.fileSize is not None:
         yield problem(
-            SUBJECT,
+            _LIMITS,
             f"{whose} may write files of {amountText(facts.fileSize)} at most",
             "the ledger reaches that size, and then refuses every publish",
-            f"LimitFSIZE=infinity {_UNIT}",
+            f"LimitFSIZE=infinity {_IN_UNIT}",
         )
     if facts.addressSpace is not None:
         yield warning(
-            SUBJECT,
+            _LIMITS,
             f"{whose} may map {amountText(facts.addressSpace)} of memory",
             "an allocation that fails ends the daemon at an unforeseen place",
-            f"LimitAS=infinity {_UNIT}; bound memory by MemoryMax= instead",
+            f"LimitAS=infinity {_IN_UNIT}; bound memory by MemoryMax= instead",
         )
     if facts.backlog is not None and facts.backlog < BACKLOG:
         yield warning(
-            SUBJECT,
+            _LIMITS,
             f"the kernel lets {facts.backlog} connections wait at a port, and the broker asks for "
             f"{BACKLOG}",
             "when many clients connect together, some try again a second later",
@@ -101,21 +101,21 @@ def _findLimits(facts: LimitFacts, whose: str) -> Iterator[Finding]:
         )
     if facts.memory is not None:
         text = f"the control group allows {amountText(facts.memory)} of memory"
-        remedy = f"MemoryMax= {_UNIT}; of a container, its memory limit: see docs/sizing"
-        if facts.memoryUsed is not None and facts.memoryUsed > FULL * facts.memory:
+        remedy = f"MemoryMax= {_IN_UNIT}; of a container, its memory limit: see docs/sizing"
+        if facts.memoryUsed is not None and facts.memoryUsed > _NEARLY_FULL * facts.memory:
             yield problem(
-                SUBJECT,
+                _LIMITS,
                 f"{text}, and uses {amountText(facts.memoryUsed)}",
                 "the kernel kills the daemon when that is used up",
                 remedy,
             )
         elif facts.memory < LITTLE_MEMORY:
             yield warning(
-                SUBJECT, text, "a broker takes some 110 MiB before its first client", remedy
+                _LIMITS, text, "a broker takes some 110 MiB before its first client", remedy
             )
     if facts.bounds is not None and facts.bounds.isOver:
         yield warning(
-            SUBJECT,
+            _LIMITS,
             facts.bounds.advice,
             "the kernel may kill the daemon while many clients use much of what they may",
             "svcbroker run --check shows all bounds, and what sets them; see docs/sizing",

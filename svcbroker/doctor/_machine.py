@@ -10,6 +10,7 @@ import os
 import pwd
 import resource
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -307,3 +308,11 @@ def readSynchronisation() -> tuple[bool | None, float]:
         return None, 0.0
     isSynchronised = state != _ERROR and not timex.status & _UNSYNCHRONISED
     return isSynchronised, timex.maxerror * _MICROSECOND
+
+
+def isReadable(path: Path) -> bool:
+    """Whether every user of this machine may read a file."""
+    try:
+        return bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False

@@ -4,12 +4,32 @@ The metadata store: webhooks that fail, and durable subscriptions that are far b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from shlex import quote
+from typing import Final
 
-from attrs import frozen
+import msgspec
+from attrs import evolve, frozen
 
+from ..archive import METADATA_NAME, STORE_NAME, Findings, auditDataDirectoryFiles
+from ..broker.subscriptions import POSITIONS, SECONDS_A_DAY, KeptPosition
+from ..carriers.mqtt.kept import SUBSCRIPTION as SESSIONS
+from ..carriers.mqtt.subscription import KeptSubscription
+from ..carriers.webhook import WebhookRecord, decodeRecord
+from ..daemon.auditing import readAudit
 from ..metrics import LastAudit
+from ..model import Position
+from ..storage import (
+    METADATA_WRITES,
+    Snapshot,
+    StorageError,
+    StorageOutdated,
+    findLostWrites,
+    readWrites,
+)
+from ._chains import ChainFacts, _timeOf
 from ._findings import DAY, Finding, date, good, listed, problem, span, warning
 
 WEBHOOKS = "webhooks"
@@ -189,4 +209,122 @@ def _checkAudits(facts: MetadataFacts) -> Iterator[Finding]:
         yield good(
             AUDIT,
             f"none is scheduled (--audit-every); svcbroker audit {facts.dataDir} reads everything",
+        )
+
+
+_decodePosition: Final = msgspec.json.Decoder(KeptPosition).decode
+
+
+_decodeSubscription: Final = msgspec.json.Decoder(KeptSubscription).decode
+
+
+@frozen
+class _Log:
+    """A group's log, as far as readers of it are behind."""
+
+    height: int
+    timeOf: Callable[[int], float]
+
+
+def readMetadata(facts: MetadataFacts, served: Mapping[str, ChainFacts]) -> MetadataFacts:
+    """
+    Look at the metadata store of a data directory.
+
+    @param facts: what is known of it from the configuration.
+    @param served: what is known of the chains, by group.
+    """
+    dataDir, now = Path(facts.dataDir), facts.now
+    path = dataDir / METADATA_NAME
+    # Read first: a running broker goes on writing.
+    known, writes = readWrites(path), b"0"
+    if not path.exists():
+        return evolve(facts, lost=findLostWrites(path, known, 0))
+    try:
+        kept: dict[str, list[tuple[str, bytes]]]
+        kept = {kind: [] for kind in (WEBHOOKS, SESSIONS, POSITIONS, AUDIT)}
+        with Snapshot.ofMetadata(path) as snapshot, snapshot.moment():
+            for kind, name, value in snapshot.rows("SELECT kind, name, value FROM note"):
+                if kind in kept:
+                    kept[kind].append((name, value))
+                elif (kind, name) == METADATA_WRITES:
+                    writes = value
+    except StorageOutdated:
+        return facts
+    except StorageError as error:
+        return evolve(facts, error=str(error))
+    findings = Findings("")
+    auditDataDirectoryFiles(dataDir, findings)
+    lost = findLostWrites(path, known, int(writes)) if writes.isdigit() else ""
+    facts = evolve(facts, lost=lost)
+    damage = [
+        f"{each.place}: {each.problem}"
+        for each in findings.kept
+        if each.isDamage and each.problem != lost
+    ]
+    if damage:
+        return evolve(facts, damage=damage)
+    webhooks = {name: decodeRecord(value) for name, value in kept[WEBHOOKS]}
+    positions = {name: _decodePosition(value) for name, value in kept[POSITIONS]}
+    # The client of each position of an MQTT session.
+    clients: dict[str, str] = {
+        _decodeSubscription(value).subscriptionId: msgspec.json.decode(name)[1]
+        for name, value in kept[SESSIONS]
+    }
+    hooked: list[WebhookFacts] = []
+    subscribed: list[SubscriptionFacts] = []
+    for group, chain in served.items():
+        if not chain.height or chain.error:
+            continue
+        with Snapshot.ofLedger(dataDir / group / STORE_NAME) as snapshot:
+            reader = snapshot.reader()
+            log = _Log(chain.height, partial(_timeOf, reader))
+            hooked.extend(_webhooks(webhooks, positions, group, log, now))
+            others = {id: each for id, each in positions.items() if id not in webhooks}
+            subscribed.extend(_subscriptions(others, clients, group, log, now))
+    audits = {name: readAudit(value) for name, value in kept[AUDIT]}
+    return evolve(facts, webhooks=hooked, subscriptions=subscribed, audits=audits)
+
+
+def _webhooks(
+    webhooks: Mapping[str, WebhookRecord],
+    positions: Mapping[str, KeptPosition],
+    group: str,
+    log: _Log,
+    now: float,
+) -> Iterator[WebhookFacts]:
+    for name, record in webhooks.items():
+        if record.group != group:
+            continue
+        attempts, waits = 0, 0.0
+        if record.failed is not None:
+            height, index, count = record.failed
+            done = positions.get(name)
+            if done is None or done.position < Position(height, index):
+                attempts, waits = count, max(0.0, now - log.timeOf(height))
+        yield WebhookFacts(id=name, isPaused=record.isPaused, attempts=attempts, waits=waits)
+
+
+def _subscriptions(
+    positions: Mapping[str, KeptPosition],
+    clients: Mapping[str, str],
+    group: str,
+    log: _Log,
+    now: float,
+) -> Iterator[SubscriptionFacts]:
+    """Each subscription, and each session, which is as far behind as the last of its positions."""
+    today = int(now // SECONDS_A_DAY)
+    found: dict[tuple[str, str], list[KeptPosition]] = {}
+    for name, kept in positions.items():
+        if kept.group == group:
+            key = ("MQTT", clients[name]) if name in clients else ("STOMP", name)
+            found.setdefault(key, []).append(kept)
+    for (type, id), those in found.items():
+        height, used = min(each.position.height for each in those), max(each.used for each in those)
+        blocks = max(0, log.height - height)
+        yield SubscriptionFacts(
+            id=id,
+            type=type,
+            blocks=blocks,
+            behind=now - log.timeOf(height + 1) if blocks else 0.0,
+            unused=max(0, today - used) if used else 0,
         )

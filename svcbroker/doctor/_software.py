@@ -4,16 +4,26 @@ The software that the broker runs on: Python and libraries, and the engine besid
 
 from __future__ import annotations
 
+import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sqlite3
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
+from OpenSSL import SSL
 
+from ..files import readFile
+from ..interfaces import InvalidDescription
 from ..net.addresses import isLoopback
+from ..net.descriptions import readDescription
+from ..version import readVersion
 from ._findings import Finding, good, problem, warning
 
-SUBJECT = "software"
+_SOFTWARE = "software"
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*>=\s*([0-9.]+)\s*$")
 _NUMBERS = re.compile(r"[0-9]+")
@@ -51,14 +61,14 @@ def checkSoftware(facts: SoftwareFacts) -> Iterator[Finding]:
             isGood = False
             have = "is not installed" if version is None else f"is of version {version}"
             yield problem(
-                SUBJECT,
+                _SOFTWARE,
                 f"{name} {have}, and {least} or later is required",
                 "the daemon may fail at any place that needs it",
                 f"pip install --upgrade '{name}>={least}', in the environment of svcbroker",
             )
     if isGood:
         libraries = "".join(f", {name} {version}" for name, version in facts.libraries.items())
-        yield good(SUBJECT, f"svcbroker {facts.version} on Python {facts.python}{libraries}")
+        yield good(_SOFTWARE, f"svcbroker {facts.version} on Python {facts.python}{libraries}")
 
 
 def _numbers(version: str) -> list[int]:
@@ -137,3 +147,87 @@ def _findEngine(facts: EngineFacts, subject: str) -> Iterator[Finding]:
             "every program that reaches it can submit transactions and slow the engine down",
             f'laddr = "tcp://127.0.0.1:26657" in [rpc] of {facts.home / "config/config.toml"}',
         )
+
+
+COMETBFT: Final = "cometbft"
+"""The kind of the ledger beside an engine."""
+
+
+SOCKET: Final = "abci.sock"
+"""The broker's socket in an engine's home, where the ledger names no other."""
+
+
+_UNIX: Final = "unix://"
+
+
+_DISTRIBUTION: Final = "svcbroker"
+
+
+def readSoftware() -> SoftwareFacts:
+    """What svcbroker runs on."""
+    try:
+        requirements = metadata.requires(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        requirements = []  # a checkout
+    plain = [each for each in requirements if ";" not in each]
+    openssl = SSL.OpenSSL_version(SSL.OPENSSL_VERSION).decode("ascii", "replace").split()
+    return SoftwareFacts(
+        version=readVersion().version,
+        python=platform.python_version(),
+        requirements=plain,
+        installed={name: _versionOf(name) for name in map(_nameOf, plain)},
+        libraries={"SQLite": sqlite3.sqlite_version, "OpenSSL": openssl[1]},
+    )
+
+
+def kindOf(description: str) -> str:
+    """The kind of ledger that a description names; empty where it names none."""
+    try:
+        return readDescription(description).name
+    except InvalidDescription:
+        return ""
+
+
+def readEngine(group: str, description: str, engineProblem: Callable[[Path], str]) -> EngineFacts:
+    """
+    Look at the home of a group's engine.
+
+    @param engineProblem: tells what is wrong with an engine's program.
+    """
+    settings = readDescription(description).settings
+    home, program = Path(settings.get("home", "")), settings.get("engine")
+    config = home / "config/config.toml"
+    try:
+        engine = tomllib.loads(readFile(config).decode("utf-8"))
+        rpc, application = str(engine["rpc"]["laddr"]), str(engine["proxy_app"])
+        if application.startswith(_UNIX):
+            application = _socketAt(Path(application.removeprefix(_UNIX)))
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no configuration of CometBFT"
+        return EngineFacts(group=group, home=home, error=f"{config} cannot be read: {reason}")
+    keys = [home / "config" / name for name in ("priv_validator_key.json", "node_key.json")]
+    return EngineFacts(
+        group=group,
+        home=home,
+        programError="" if program is None else engineProblem(Path(program)),
+        readableKeys=[path for path in keys if path.exists() and path.stat().st_mode & 0o077],
+        rpc=rpc,
+        application=application,
+        socket=_socketAt(Path(settings.get("socket", home / SOCKET))),
+    )
+
+
+def _socketAt(path: Path) -> str:
+    """A socket in the engine's notation, the same for each path that leads to it."""
+    return f"{_UNIX}{path.resolve()}"
+
+
+def _nameOf(requirement: str) -> str:
+    return requirement.partition("[")[0].partition(">")[0].strip()
+
+
+def _versionOf(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -21,9 +21,8 @@ from svcbroker.carriers.webhook import WebhookRecord
 from svcbroker.daemon.config import makeConfig
 from svcbroker.doctor import Examination, Finding, Level
 from svcbroker.doctor._asking import Answer, unready
-from svcbroker.doctor._chains import ChainFacts
-from svcbroker.doctor._metadata import MetadataFacts
-from svcbroker.doctor._stores import readChain, readMetadata
+from svcbroker.doctor._chains import ChainFacts, readChain
+from svcbroker.doctor._metadata import MetadataFacts, readMetadata
 from svcbroker.model import InterfaceType, Position
 from svcbroker.storage import MetadataFile
 from tests.archive.support import ArchiveTestCase
