@@ -37,7 +37,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("carriers",),
     ("console", "client", "metrics", "bundle"),
     ("daemon",),
-    ("tap", "doctor", "witness"),
+    ("tap", "witness"),
     ("commands",),
 )
 # What makes requests of other programs over HTTP, and answers none.

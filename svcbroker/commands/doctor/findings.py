@@ -1,5 +1,5 @@
 """
-The findings of the doctor.
+Findings of the doctor, and numbers in words for them.
 """
 
 from __future__ import annotations

@@ -1,39 +1,181 @@
 """
-Tests for what the doctor reads of chains and metadata, and for the whole examination.
+Tests for L{svcbroker.commands.doctor.datachecks}.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
-from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
-from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker.subscriptions import KeptPosition
 from svcbroker.carriers.mqtt.subscription import KeptSubscription
 from svcbroker.carriers.webhook import WebhookRecord
-from svcbroker.daemon.config import makeConfig
-from svcbroker.doctor import Examination, Finding, Level
-from svcbroker.doctor._asking import Answer, unready
-from svcbroker.doctor._chains import ChainFacts, readChain
-from svcbroker.doctor._metadata import MetadataFacts, readMetadata
+from svcbroker.commands.doctor import Finding
+from svcbroker.commands.doctor.datachecks import (
+    ChainFacts,
+    DirectoryFacts,
+    FileFacts,
+    MetadataFacts,
+    SubscriptionFacts,
+    WebhookFacts,
+    checkChain,
+    checkDirectory,
+    checkMetadata,
+    readChain,
+    readMetadata,
+)
+from svcbroker.metrics import LastAudit
 from svcbroker.model import InterfaceType, Position
 from svcbroker.storage import MetadataFile
 from tests.archive.support import ArchiveTestCase
-from tests.certificates import makeCertificate
 from tools.signedchain import CREATED, STEP
+
+from .support import DATA, DAY, GIB, NOW, CheckTestCase
+
+
+class DirectoryTests(CheckTestCase):
+    """
+    The data directory.
+    """
+
+    def check(self, *files: FileFacts, **facts: object) -> Iterable[Finding]:
+        """The findings of a data directory."""
+        return checkDirectory(DirectoryFacts(path=DATA, files=files, **facts))  # type: ignore[arg-type]
+
+    def test_privateDirectoryIsGood(self) -> None:
+        self.good(self.check(FileFacts("1/ledger.sqlite", 0o600, 0)), "belongs to root")
+
+    def test_unknownDirectoryIsWarnedOf(self) -> None:
+        self.warns(self.check(exists=False), "begins a new chain")
+
+    def test_unreadableDirectoryIsAProblem(self) -> None:
+        self.fails(self.check(error="Permission denied", ownerName="svc"), "sudo -u svc")
+
+    def test_directoryOfAnotherUserIsAProblem(self) -> None:
+        found = self.check(owner=7, ownerName="svc", user=8, userName="ann")
+        self.fails(found, "would run as ann", "chown -R ann: /var/lib/svcbroker")
+
+    def test_filesOfAnotherUserAreAProblem(self) -> None:
+        found = self.check(FileFacts("notes.sqlite", 0o600, 0), owner=7, user=7, ownerName="svc")
+        self.fails(found, "notes.sqlite", "chown -R svc: /var/lib/svcbroker")
+
+    def test_readableKeysAreAProblem(self) -> None:
+        key = FileFacts("1/keys/node0.key", 0o644, 0)
+        self.fails(self.check(key, mode=0o755), "1/keys/node0.key", "svcbroker nodes", "rotate all")
+        self.good(self.check(key, mode=0o700))
+
+    def test_openDirectoryIsWarnedOf(self) -> None:
+        self.warns(self.check(mode=0o750), "chmod -R go= /var/lib/svcbroker")
+
+    def test_leftFilesAreWarnedOf(self) -> None:
+        self.warns(self.check(FileFacts("operator.json.new", 0o600, 0)), "rm /var/lib/svcbroker")
+
+    def test_copiesBeforeUpgradesAreWarnedOf(self) -> None:
+        copy = FileFacts("1/ledger.sqlite.v3.backup", 0o600, 0, GIB)
+        self.warns(self.check(copy), "from before an upgrade, of 1.0 GiB", "erased")
+
+    def test_unservedGroupIsWarnedOf(self) -> None:
+        self.warns(self.check(groups=["1", "2"], served=["1"]), "groups 2", "--group 2")
+
+
+class ChainTests(CheckTestCase):
+    """
+    The chains.
+    """
+
+    def check(self, **facts: object) -> Iterable[Finding]:
+        """The findings of the chain of group 1."""
+        return checkChain(ChainFacts(group="1", **facts), str(DATA))  # type: ignore[arg-type]
+
+    def test_wholeChainIsGood(self) -> None:
+        self.good(self.check(height=1200, time=NOW), "1,200 blocks, the last of 2026-11-22")
+
+    def test_newChainIsGood(self) -> None:
+        self.good(self.check(exists=False), "the daemon begins one")
+        self.assertEqual(list(self.check(exists=False, ledger="memory")), [])
+
+    def test_olderFormatIsWarnedOf(self) -> None:
+        self.warns(self.check(error="schema 3", isOlder=True), "cp -a /var/lib/svcbroker")
+
+    def test_chainThatCannotBeOpenedIsAProblem(self) -> None:
+        self.fails(self.check(error="schema 9, newer"), "the daemon does not start")
+
+    def test_lostEndIsAProblem(self) -> None:
+        self.fails(self.check(losses=["it ends at block 7"]), "it ends at block 7", "restore")
+
+    def test_damagedKeyIsAProblem(self) -> None:
+        self.fails(self.check(damage=["keys/node0.key: it is not a key"]), "from a backup")
+
+    def test_evidenceOfDoubleSigningIsAProblem(self) -> None:
+        self.fails(self.check(evidence="evidence.jsonl"), "evidence.jsonl", "rotate all")
+
+    def test_copyIsNotContinued(self) -> None:
+        self.fails(self.check(isCopy=True), "svcbroker promote /var/lib/svcbroker")
+        self.good(self.check(isCopy=True, ledger="copy"))
+
+    def test_chainOfAnotherLedgerIsAProblem(self) -> None:
+        self.fails(self.check(height=3, isEngines=True), "decided by cometbft")
+
+
+class MetadataTests(CheckTestCase):
+    """
+    The metadata store.
+    """
+
+    def check(self, **facts: object) -> Iterable[Finding]:
+        """The findings of a metadata store."""
+        return checkMetadata(MetadataFacts(dataDir=str(DATA), **facts))  # type: ignore[arg-type]
+
+    def test_readersCloseToTheEndAreGood(self) -> None:
+        facts = {"webhooks": [WebhookFacts(id="w")], "subscriptions": [SubscriptionFacts(id="s")]}
+        self.good(self.check(**facts, expiry=30))
+
+    def test_lastAuditIsTold(self) -> None:
+        audit = LastAudit(isGood=True, endedAt=NOW - 5 * DAY, seconds=9.0, height=1200)
+        self.good(self.check(audits={"1": audit}, now=NOW), "2026-11-17", "block 1,200")
+        self.good(self.check(), "none is scheduled")
+        late = self.check(audits={"1": audit}, now=NOW, auditEvery=DAY)
+        self.warns(late, "not since", "every 24 hours")
+        bad = LastAudit(isGood=False, endedAt=NOW, seconds=9.0, height=7, problem="block 3: x")
+        self.fails(self.check(audits={"1": bad}, now=NOW), "is damaged: block 3: x")
+
+    def test_damagedStoreIsAProblem(self) -> None:
+        self.fails(self.check(error="it is cut short"), "it is cut short", "from a backup")
+        self.fails(self.check(damage=["note one: changed"]), "note one")
+        self.fails(self.check(lost="notes.sqlite is missing"), "remove notes.sqlite-last")
+
+    def test_failingWebhookIsWarnedOf(self) -> None:
+        hook = WebhookFacts(id="w", attempts=40, waits=3 * DAY)
+        found = self.warns(self.check(webhooks=[hook]), "failed 40 times", "3 days old")
+        self.assertIn("svcbroker webhook /var/lib/svcbroker list", found.remedy)
+        self.good(self.check(webhooks=[WebhookFacts(id="w", attempts=2)]))
+
+    def test_pausedWebhookIsWarnedOf(self) -> None:
+        self.warns(self.check(webhooks=[WebhookFacts(id="w", isPaused=True)]), "resume w")
+
+    def test_subscriptionFarBehindIsWarnedOf(self) -> None:
+        far = SubscriptionFacts(id="s", blocks=9000, behind=9 * DAY)
+        self.warns(self.check(subscriptions=[far]), "s (9 days, 9,000 blocks)", "delete STOMP s")
+
+    def test_sessionIsDeletedByItsClientId(self) -> None:
+        far = SubscriptionFacts(type="MQTT", id="meter 7", blocks=9000, behind=9 * DAY)
+        self.warns(self.check(subscriptions=[far]), "meter 7 (9 days", "delete MQTT 'meter 7'")
+
+    def test_positionThatExpiresSoonIsWarnedOf(self) -> None:
+        old = SubscriptionFacts(id="s", unused=25)
+        self.warns(self.check(subscriptions=[old], expiry=30), "removed after 30 days")
+        self.good(self.check(subscriptions=[old]))
+
 
 MADE = CREATED / 1000
 """When the chain of the tests was made, in seconds since the epoch."""
 
 
-class ChainTests(ArchiveTestCase):
+class ChainFactsTests(ArchiveTestCase):
     """
     Chains, as they are on disk.
     """
@@ -206,107 +348,3 @@ class ChainTests(ArchiveTestCase):
         self.assertEqual(len(facts.damage), 4)
         (self.dataDir / "notes.sqlite").write_bytes(b"SQLite")
         self.assertIn("cut short", self.metadata().error)
-
-
-class ExaminationTests(SynchronousTestCase):
-    """
-    The whole examination, with the real machine and no network.
-    """
-
-    def setUp(self) -> None:
-        self.root = Path(self.mktemp()).absolute()
-        self.root.mkdir()
-
-    def examine(self, **settings: object) -> dict[str, list[Finding]]:
-        """The findings of settings, by subject."""
-        given = {name.replace("_", "-"): value for name, value in settings.items()}
-        ports = dict.fromkeys(("http", "stomp", "mqtt"), "")
-        config = makeConfig(ports, {"data-dir": str(self.root / "data")}, given)
-        found: dict[str, list[Finding]] = {}
-        examination = Examination(config=config, now=MADE, ask=lambda *given: None)
-        for each in examination.findings():
-            found.setdefault(each.subject, []).append(each)
-        return found
-
-    def test_nothingIsWritten(self) -> None:
-        self.examine(http="tcp:0:interface=127.0.0.1")
-        self.assertEqual(list(self.root.iterdir()), [])
-
-    def test_mistakesOfAllPartsAreFound(self) -> None:
-        found = self.examine(
-            http="nonsense",
-            ledger="pbtf",
-            accounts=str(self.root / "none"),
-            webhook_secret_file=str(self.root / "none"),
-        )
-        texts = [each.text for each in found["configuration"] if each.level is Level.PROBLEM]
-        self.assertEqual(
-            [text.partition(":")[0] for text in texts],
-            ["http", "accounts", "ledger", "webhook-secret-file"],
-        )
-
-    def test_endpointBehindAProxyOnLoopbackNeedsNoTLS(self) -> None:
-        path = self.root / "accounts.toml"
-        path.write_text('[accounts.ann]\nroles = ["operator"]\n')
-        (found,) = self.examine(mqtt="haproxy:tcp:0:interface=127.0.0.1", accounts=str(path))[
-            "mqtt"
-        ]
-        self.assertIs(found.level, Level.GOOD)
-
-    def test_passwordFilesOfMosquittoAreRead(self) -> None:
-        path = self.root / "passwords"
-        text = f"mosquitto:passwords={path}:acl={self.root / 'acl'}"
-        [found] = self.examine(auth=[text])["accounts"]
-        self.assertIs(found.level, Level.PROBLEM)
-        self.assertIn(f"cannot read {path}", found.text)
-        path.touch(0o600)
-        digest = b64encode(bytes(64)).decode("ascii")
-        path.write_text(f"ann:$7$101$AAAA${digest}\nbob:$7$210000$AAAA${digest}\n")
-        for auth in ([text], [text, "mosquitto:passwords=", "nonsense"]):
-            [found] = self.examine(auth=auth)["accounts"]
-            self.assertIs(found.level, Level.WARNING)
-            self.assertIn("iterations: of ann", found.text)
-
-    def test_socketsOfSystemdAreKnown(self) -> None:
-        (found,) = self.examine(http="systemd:name=http")["http"]
-        self.assertIn("systemctl list-sockets", found.text)
-
-    def test_certificatesOfEndpointsAreRead(self) -> None:
-        key, certificate = makeCertificate(self.root)
-        key.chmod(0o644)
-        text = f"ssl:0:privateKey={key}:certKey={certificate}:interface=127.0.0.1"
-        found = self.examine(mqtt=text, advertise="other.example:8883")["mqtt"]
-        self.assertEqual(
-            [each.level for each in found],
-            [Level.GOOD, Level.WARNING, Level.WARNING, Level.PROBLEM],
-        )
-        self.assertIn("not for other.example", found[2].text)
-        self.assertIn(f"the private key in {key}", found[3].text)
-
-    def test_enginesHomeIsRead(self) -> None:
-        home = self.root / "engine"
-        (home / "config").mkdir(parents=True)
-        (home / "config/config.toml").write_text(
-            f'proxy_app = "unix://{home}/abci.sock"\n[rpc]\nladdr = "tcp://0.0.0.0:26657"\n'
-        )
-        (home / "config/priv_validator_key.json").write_text("{}")
-        found = self.examine(ledger=f"cometbft:home={home}")["engine of group 1"]
-        self.assertEqual([each.level for each in found], [Level.PROBLEM, Level.WARNING])
-        (found,) = self.examine(ledger=f"cometbft:home={home}/x")["engine of group 1"]  # type: ignore[assignment]
-
-    def test_peersThatDoNotAnswerAreWarnedOf(self) -> None:
-        (found,) = self.examine(peer=["b:80=http://b.example:80"])["peers"]
-        self.assertIn("http://b.example:80", found.text)
-
-    def test_errorOfOneSubjectIsAFinding(self) -> None:
-        (self.root / "data").symlink_to(self.root / "data")
-        found = self.examine()
-        (error,) = found["data directory"]
-        self.assertIn(os.strerror(errno.ELOOP), error.text)
-        self.assertIn("software", found)
-
-    def test_groupsThatAreNotReadyAreNamed(self) -> None:
-        text = '{"groups": {"1": {"ready": false, "reason": "no quorum"}, "2": {"ready": true}}}'
-        self.assertEqual(unready(Answer(ahead=0.0, value=json.loads(text))), ["group 1: no quorum"])
-        self.assertEqual(unready(Answer(ahead=0.0, value=[1])), [])
-        self.assertEqual(unready(None), [])

@@ -1,5 +1,5 @@
 """
-The examination: gathers what is to be known of a broker and its machine, and checks it.
+The check of a broker: reads the facts about it and its machine, and checks them.
 """
 
 from __future__ import annotations
@@ -18,39 +18,73 @@ from twisted.internet.endpoints import (
 )
 from twisted.internet.task import Clock
 
-from ..archive import groupsIn
-from ..daemon.access import AccessPlan, makeAccessPlan
-from ..daemon.carriers import makeWebhookSettings, readPeerCredentials
-from ..daemon.config import Config, ConfigError
-from ..daemon.directory import LOCK_NAME
-from ..daemon.memory import boundsOf, machineMemory
-from ..daemon.operating import OperatorFileError, readOperatorFile
-from ..daemon.plan import endpointsOf, planGroup, planPort
-from ..daemon.ports import HTTP, PortPlan
-from ..daemon.process import WANTED_FILES
-from ..daemon.transparency import readWitnessPolicy
-from ..net.inherited import InheritedEndpoint
-from ..net.pem import CertificateError
-from ..tlog import Policy
-from ._accounts import (
+from ...archive import groupsIn
+from ...daemon.access import AccessPlan, makeAccessPlan
+from ...daemon.carriers import makeWebhookSettings, readPeerCredentials
+from ...daemon.config import Config, ConfigError
+from ...daemon.directory import LOCK_NAME
+from ...daemon.memory import boundsOf, machineMemory
+from ...daemon.operating import OperatorFileError, readOperatorFile
+from ...daemon.plan import endpointsOf, planGroup, planPort
+from ...daemon.ports import HTTP, PortPlan
+from ...daemon.process import WANTED_FILES
+from ...daemon.transparency import readWitnessPolicy
+from ...net.inherited import InheritedEndpoint
+from ...net.pem import CertificateError
+from ...tlog import Policy
+from .accountchecks import (
     AccountFacts,
     checkAccounts,
     checkAnonymous,
     checkPasswordFile,
     readPasswordFile,
 )
-from ._asking import Answer, Ask, askServer, isAlive, unready
-from ._certificates import CertificateFacts, checkCertificates, hasKey, isName, isRoot
-from ._chains import ChainFacts, checkChain, readChain
-from ._clock import ClockFacts, checkClock
-from ._configuration import ConfigurationFacts, checkConfiguration
-from ._directory import DirectoryFacts, FileFacts, checkDirectory, filesIn
-from ._disk import DiskFacts, checkDisk
-from ._endpoints import EndpointFacts, checkEndpoint, withoutWrappers
-from ._findings import Finding, warning
-from ._limits import LimitFacts, checkLimits
-from ._machine import (
+from .configurationchecks import (
+    COMETBFT,
+    ConfigurationFacts,
+    checkConfiguration,
+    checkEngine,
+    checkSoftware,
+    kindOf,
+    readEngine,
+    readSoftware,
+)
+from .datachecks import (
+    ChainFacts,
+    DirectoryFacts,
+    FileFacts,
+    MetadataFacts,
+    checkChain,
+    checkDirectory,
+    checkMetadata,
+    filesIn,
+    readChain,
+    readMetadata,
+)
+from .endpointchecks import (
+    Answer,
+    Ask,
+    CertificateFacts,
+    EndpointFacts,
+    askServer,
+    checkCertificates,
+    checkEndpoint,
+    hasKey,
+    isAlive,
+    isName,
+    isRoot,
+    unready,
+    withoutWrappers,
+)
+from .findings import Finding, warning
+from .machinechecks import (
+    ClockFacts,
+    DiskFacts,
+    LimitFacts,
     Machine,
+    checkClock,
+    checkDisk,
+    checkLimits,
     isReadable,
     readSynchronisation,
     timeSyncs,
@@ -58,14 +92,12 @@ from ._machine import (
     tryConnect,
     userName,
 )
-from ._metadata import MetadataFacts, checkMetadata, readMetadata
-from ._software import COMETBFT, checkEngine, checkSoftware, kindOf, readEngine, readSoftware
 
 
 @define(kw_only=True, slots=False)
-class Examination:
+class BrokerCheck:
     """
-    An examination of a broker. Nothing is changed, and no lock is taken.
+    A check of a broker. Nothing is changed, and no lock is taken.
 
     @ivar config: the settings that can be used.
     @ivar file: the file that they are from.
@@ -86,21 +118,21 @@ class Examination:
         """
         Everything that was found, subject by subject. An error in one of them is a finding.
         """
-        for name, examine in (
-            ("software", self._examineSoftware),
-            ("configuration", self._examineConfiguration),
-            ("accounts", self._examineAccounts),
-            ("endpoints", self._examineEndpoints),
-            ("data directory", self._examineDirectory),
-            ("chains", self._examineChains),
-            ("metadata", self._examineMetadata),
-            ("disk", self._examineDisk),
-            ("limits", self._examineLimits),
-            ("clock", self._examineClock),
-            ("engines", self._examineEngines),
+        for name, check in (
+            ("software", self._checkSoftware),
+            ("configuration", self._checkConfiguration),
+            ("accounts", self._checkAccounts),
+            ("endpoints", self._checkEndpoints),
+            ("data directory", self._checkDirectory),
+            ("chains", self._checkChains),
+            ("metadata", self._checkMetadata),
+            ("disk", self._checkDisk),
+            ("limits", self._checkLimits),
+            ("clock", self._checkClock),
+            ("engines", self._checkEngines),
         ):
             try:
-                yield from examine()
+                yield from check()
             except Exception as error:
                 if isinstance(error, PermissionError) and self._directory.error:
                     continue  # The finding about the data directory has told it.
@@ -189,10 +221,10 @@ class Examination:
 
     # Subjects
 
-    def _examineSoftware(self) -> Iterator[Finding]:
+    def _checkSoftware(self) -> Iterator[Finding]:
         yield from checkSoftware(readSoftware())
 
-    def _examineConfiguration(self) -> Iterator[Finding]:
+    def _checkConfiguration(self) -> Iterator[Finding]:
         config, access = self.config, self._access
         readers: list[Callable[[], object]] = [
             *(partial(planGroup, config, group) for group in config.groups),
@@ -224,7 +256,7 @@ class Examination:
             )
         )
 
-    def _examineAccounts(self) -> Iterator[Finding]:
+    def _checkAccounts(self) -> Iterator[Finding]:
         access, groups = self._access, [*self._descriptions]
         if access.table is not None:
             yield from checkAccounts(
@@ -244,7 +276,7 @@ class Examination:
                 yield from checkPasswordFile(passwords)
         yield from checkAnonymous(access.anonymous, groups)
 
-    def _examineEndpoints(self) -> Iterator[Finding]:
+    def _checkEndpoints(self) -> Iterator[Finding]:
         for port in self._ports:
             yield from checkEndpoint(
                 self._askEndpoint(port),
@@ -252,8 +284,8 @@ class Examination:
                 isDaemonKnown=not self._directory.error,
                 hasAccounts=self._access.hasAccounts,
             )
-            yield from self._examineCertificates(port)
-        yield from self._examineReadiness()
+            yield from self._checkCertificates(port)
+        yield from self._checkReadiness()
 
     def _askEndpoint(self, port: PortPlan) -> EndpointFacts:
         endpoint, isProxied = withoutWrappers(port.endpoint)
@@ -285,7 +317,7 @@ class Examination:
         at = f"[{at}]" if ":" in at else at
         return self.ask(f"{'https' if hasTLS else 'http'}://{at}:{port}{path}", None, False)
 
-    def _examineReadiness(self) -> Iterator[Finding]:
+    def _checkReadiness(self) -> Iterator[Finding]:
         if self._daemon is None:
             return
         try:
@@ -302,7 +334,7 @@ class Examination:
                 f"svcbroker nodes {self._dataDir} shows its replicas; look at the log",
             )
 
-    def _examineCertificates(self, port: PortPlan) -> Iterator[Finding]:
+    def _checkCertificates(self, port: PortPlan) -> Iterator[Finding]:
         if port.certificates is None:
             return
         source = port.certificates.source
@@ -324,14 +356,14 @@ class Examination:
             self.now,
         )
 
-    def _examineDirectory(self) -> Iterator[Finding]:
+    def _checkDirectory(self) -> Iterator[Finding]:
         yield from checkDirectory(self._directory)
 
-    def _examineChains(self) -> Iterator[Finding]:
+    def _checkChains(self) -> Iterator[Finding]:
         for facts, _ in self._chains.values():
             yield from checkChain(facts, str(self._dataDir))
 
-    def _examineMetadata(self) -> Iterator[Finding]:
+    def _checkMetadata(self) -> Iterator[Finding]:
         chains = {group: facts for group, (facts, _) in self._chains.items() if facts.exists}
         yield from checkMetadata(
             readMetadata(
@@ -345,7 +377,7 @@ class Examination:
             )
         )
 
-    def _examineDisk(self) -> Iterator[Finding]:
+    def _checkDisk(self) -> Iterator[Finding]:
         path = self._dataDir
         while not path.exists():
             path = path.parent
@@ -362,7 +394,7 @@ class Examination:
             )
         )
 
-    def _examineLimits(self) -> Iterator[Finding]:
+    def _checkLimits(self) -> Iterator[Finding]:
         machine, daemon = self.machine, self._daemon
         memory, used = machine.memory(daemon)
         limits, table = machine.limits(daemon), self._access.table
@@ -385,7 +417,7 @@ class Examination:
             )
         )
 
-    def _examineClock(self) -> Iterator[Finding]:
+    def _checkClock(self) -> Iterator[Finding]:
         ahead: dict[str, float] = {}
         for peer in self.config.peers:
             answer = self.ask(f"{peer.url}/admin/getVersion", None, True)
@@ -413,7 +445,7 @@ class Examination:
             )
         )
 
-    def _examineEngines(self) -> Iterator[Finding]:
+    def _checkEngines(self) -> Iterator[Finding]:
         for group, text in self._descriptions.items():
             if kindOf(text) == COMETBFT:
                 yield from checkEngine(readEngine(group, text, self.engineProblem))

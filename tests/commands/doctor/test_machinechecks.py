@@ -1,5 +1,5 @@
 """
-Tests for what the doctor asks of the machine, with a kernel that a test has written.
+Tests for L{svcbroker.commands.doctor.machinechecks}.
 """
 
 from __future__ import annotations
@@ -12,15 +12,24 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon.directory import lockDataDirectory
-from svcbroker.doctor._machine import (
+from svcbroker.commands.doctor.machinechecks import (
+    ClockFacts,
+    DiskFacts,
+    LimitFacts,
     Machine,
+    checkClock,
+    checkDisk,
+    checkLimits,
     readSynchronisation,
     timeSyncs,
     tryBind,
     tryConnect,
 )
+from svcbroker.daemon.directory import lockDataDirectory
+from svcbroker.daemon.memory import Bound, MemoryTable
 from tests.directories import shortDirectory
+
+from .support import DATA, GIB, NOW, CheckTestCase
 
 
 class MachineTests(SynchronousTestCase):
@@ -143,3 +152,128 @@ class MachineTests(SynchronousTestCase):
         isSynchronised, maxError = readSynchronisation()
         self.assertIn(isSynchronised, (None, False, True))
         self.assertGreaterEqual(maxError, 0.0)
+
+
+class ClockTests(CheckTestCase):
+    """
+    The clock.
+    """
+
+    def test_clockInStepIsGood(self) -> None:
+        facts = ClockFacts(now=NOW, isSynchronised=True, maxError=0.05, lastBlocks={"1": NOW - 5})
+        self.good(checkClock(facts), "kept in step, 0.05 seconds")
+
+    def test_unknownSynchronisationIsGood(self) -> None:
+        self.good(checkClock(ClockFacts(now=NOW)), "the kernel does not say")
+
+    def test_unsynchronisedClockIsWarnedOf(self) -> None:
+        self.warns(checkClock(ClockFacts(now=NOW, isSynchronised=False)), "timedatectl set-ntp")
+
+    def test_clockBehindLastBlockIsAProblem(self) -> None:
+        facts = ClockFacts(now=NOW, lastBlocks={"1": NOW + 7200})
+        self.fails(checkClock(facts), "group 1", "2 hours ahead", "retention waits")
+
+    def test_clockOf1970IsAProblem(self) -> None:
+        self.fails(checkClock(ClockFacts(now=300.0)), "1970-01-01")
+
+    def test_filesFromTheFutureAreWarnedOf(self) -> None:
+        self.warns(checkClock(ClockFacts(now=NOW, lastChange=NOW + 60)), "was set back")
+
+    def test_peerWithAnotherTimeIsWarnedOf(self) -> None:
+        facts = ClockFacts(now=NOW, peers={"b2:8080": -30.0, "b3:8080": 1.0})
+        self.warns(checkClock(facts), "b2:8080 is 30 seconds behind")
+
+
+class DiskTests(CheckTestCase):
+    """
+    The disk.
+    """
+
+    def test_largeLocalDiskIsGood(self) -> None:
+        facts = DiskFacts(
+            path=DATA, fileSystem="ext4", free=500 * GIB, growth=GIB, syncs=[0.0002, 0.001, 0.0003]
+        )
+        self.good(checkDisk(facts), "a sync takes 0.30 ms, 1.00 ms at most")
+
+    def test_disksEndIsForetold(self) -> None:
+        facts = DiskFacts(path=DATA, free=12 * GIB, growth=GIB)
+        self.warns(checkDisk(facts), "full in about 12 days", "--retain")
+
+    def test_diskFullWithinADayIsAProblem(self) -> None:
+        self.fails(checkDisk(DiskFacts(path=DATA, free=GIB, growth=2 * GIB)), "12 hours")
+
+    def test_littleRoomIsWarnedOfWithoutGrowth(self) -> None:
+        self.warns(checkDisk(DiskFacts(path=DATA, free=GIB // 4)), "256 MiB are free")
+        self.fails(checkDisk(DiskFacts(path=DATA, free=GIB // 64)), "16 MiB are free")
+
+    def test_networkFileSystemsAreProblems(self) -> None:
+        for type in ("nfs4", "cifs", "fuse.sshfs"):
+            facts = DiskFacts(path=DATA, fileSystem=type, free=500 * GIB)
+            self.fails(checkDisk(facts), type, "--data-dir")
+
+    def test_memoryIsNoDisk(self) -> None:
+        self.fails(checkDisk(DiskFacts(path=DATA, fileSystem="tmpfs", free=9 * GIB)), "restarts")
+
+    def test_containersLayerIsWarnedOf(self) -> None:
+        self.warns(checkDisk(DiskFacts(path=DATA, fileSystem="overlay", free=9 * GIB)), "volume")
+
+    def test_fileSystemWithoutRightsIsAProblem(self) -> None:
+        self.fails(checkDisk(DiskFacts(path=DATA, fileSystem="vfat", free=9 * GIB)), "keys")
+
+    def test_readOnlyMountIsAProblem(self) -> None:
+        self.fails(checkDisk(DiskFacts(path=DATA, isReadOnly=True, free=9 * GIB)), "remount")
+
+    def test_slowSyncIsWarnedOf(self) -> None:
+        facts = DiskFacts(path=DATA, free=9 * GIB, syncs=[0.03, 0.04, 0.05])
+        self.warns(checkDisk(facts), "40.00 ms", "SSD")
+
+    def test_diskWithoutInodesIsAProblem(self) -> None:
+        self.fails(checkDisk(DiskFacts(path=DATA, free=9 * GIB, freeFiles=3)), "inodes")
+
+
+class LimitTests(CheckTestCase):
+    """
+    The limits of the process.
+    """
+
+    def test_usualLimitsAreGood(self) -> None:
+        facts = LimitFacts(isDaemon=True, files=524288, backlog=4096, memory=2 * GIB)
+        self.good(checkLimits(facts), "the daemon may have 65,536 open files, 2.0 GiB of memory")
+        self.good(checkLimits(LimitFacts(isDaemon=False)), "any number of open files")
+
+    def test_fewOpenFilesAreWarnedOf(self) -> None:
+        self.warns(checkLimits(LimitFacts(isDaemon=True, files=1024)), "LimitNOFILE=65536")
+
+    def test_usedUpFilesAreAProblem(self) -> None:
+        facts = LimitFacts(isDaemon=True, files=8192, openFiles=8000)
+        self.fails(checkLimits(facts), "has 8,000")
+
+    def test_boundedFileSizeIsAProblem(self) -> None:
+        self.fails(checkLimits(LimitFacts(isDaemon=True, fileSize=GIB)), "LimitFSIZE=infinity")
+
+    def test_boundedAddressSpaceIsWarnedOf(self) -> None:
+        self.warns(checkLimits(LimitFacts(isDaemon=True, addressSpace=GIB)), "MemoryMax=")
+
+    def test_shortBacklogIsWarnedOf(self) -> None:
+        self.warns(checkLimits(LimitFacts(isDaemon=True, backlog=128)), "net.core.somaxconn")
+
+    def test_littleMemoryIsWarnedOf(self) -> None:
+        self.warns(checkLimits(LimitFacts(isDaemon=True, memory=GIB // 8)), "128 MiB")
+
+    def test_usedUpMemoryIsAProblem(self) -> None:
+        facts = LimitFacts(isDaemon=True, memory=GIB, memoryUsed=GIB - 1024)
+        self.fails(checkLimits(facts), "the kernel kills")
+
+    def test_moreThanMemoryIsWarnedOf(self) -> None:
+        """All bounds together may be more than the process may use."""
+        bounds = (
+            Bound(name="x", bytes=GIB, how="y="),
+            Bound(name="z", bytes=9, how="", each="each"),
+        )
+        for memory, isOver in ((GIB, False), (GIB - 1, True)):
+            table = MemoryTable(bounds=bounds, memory=memory)
+            facts = LimitFacts(isDaemon=True, bounds=table)
+            if isOver:
+                self.warns(checkLimits(facts), "the largest bound is x, 1.0 GiB (y=)")
+            else:
+                self.good(checkLimits(facts), "it takes at most 1.0 GiB")

@@ -1,5 +1,10 @@
 """
-C{svcbroker doctor}: what is wrong with a broker's configuration, data and machine, and what to do.
+C{svcbroker doctor}: looks at the configuration, the data directory and the machine of a broker,
+and says what is wrong and what to do. Nothing is changed, and no lock is taken: a daemon may be
+running.
+
+Each module of checks has classes of facts, functions that read these, and functions from these to
+findings, which look at nothing else. L{BrokerCheck} calls them all.
 """
 
 from __future__ import annotations
@@ -13,15 +18,23 @@ from typing import Any
 
 import click
 
-from ..daemon.config import Config, ConfigError, makeConfig
-from ..daemon.configfile import readMistakes
-from ..daemon.options import ConfigOptions
-from ..doctor import Examination, Finding, Level
-from ._arguments import jsonOption, options
-from ._command import CommandError, Console, Exit
-from ._engines import findEngine
-from ._settings import settingsCommand
-from ._words import counted, printable
+from ...daemon.config import Config, ConfigError, makeConfig
+from ...daemon.configfile import readMistakes
+from ...daemon.options import ConfigOptions
+from .._arguments import jsonOption, options
+from .._command import CommandError, Console, Exit
+from .._engines import findEngine
+from .._settings import settingsCommand
+from .._words import counted, printable
+from .brokercheck import BrokerCheck
+from .findings import Finding, Level
+
+__all__ = [
+    "BrokerCheck",
+    "Finding",
+    "Level",
+]
+
 
 _WIDTH = 7
 
@@ -71,9 +84,9 @@ class Options(ConfigOptions):
     click.option("--quiet", "-q", "isQuiet", is_flag=True, help="Do not show what is good."),
 )
 def command(console: Console, settings: Any, asJson: bool, isStrict: bool, isQuiet: bool) -> int:
-    """Examine, and tell what was found."""
+    """Check the broker, and write the findings."""
     config: Config = settings["config"]
-    examination = Examination(
+    check = BrokerCheck(
         config=config,
         now=time.time(),
         file=settings.file,
@@ -81,7 +94,7 @@ def command(console: Console, settings: Any, asJson: bool, isStrict: bool, isQui
         engineProblem=_engineProblem,
     )
     counts: Counter[Level] = Counter()
-    for finding in examination.findings():
+    for finding in check.findings():
         counts[finding.level] += 1
         if asJson:
             console.say(json.dumps(_fields(finding)))

@@ -1,5 +1,5 @@
 """
-What tests of the doctor's checks share.
+Shared parts of the tests of the doctor's checks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.doctor import Finding, Level
+from svcbroker.commands.doctor import Finding, Level
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
 DAY = 86400.0

@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker doctor}: what it takes, writes and answers.
+Tests for C{svcbroker doctor}: its options, its output and its exit codes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The accounts and their grants: who can log in, and what never applies.
+Checks of accounts: clients that cannot log in, grants that never apply, and weak passwords.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Final
 
 from attrs import frozen
 
-from ..access import DEFAULT_COST, Account, AccountTable, Grant, Grants, costOf, grantsOf
-from ..authenticators.mosquitto import USUAL_ITERATIONS, PasswordHash, readPasswords
-from ..interfaces import Action, InvalidDescription
-from ..model import filterCovers
-from ..net.descriptions import absolutePath, readDescription
-from ._findings import DAY, Finding, date, good, listed, problem, warning
-from ._machine import isReadable
+from ...access import DEFAULT_COST, Account, AccountTable, Grant, Grants, costOf, grantsOf
+from ...authenticators.mosquitto import USUAL_ITERATIONS, PasswordHash, readPasswords
+from ...interfaces import Action, InvalidDescription
+from ...model import filterCovers
+from ...net.descriptions import absolutePath, readDescription
+from .findings import DAY, Finding, date, good, listed, problem, warning
+from .machinechecks import isReadable
 
 _ACCOUNTS = "accounts"
 
