@@ -92,7 +92,9 @@ def types(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the pages and the API documentation; warnings are errors."""
     target = Path(session.create_tmp())
-    python(session, "sphinx", "-W", "--keep-going", "-q", "docs", str(target / "html"))
+    python(
+        session, "sphinx", "-W", "--keep-going", "--fresh-env", "-q", "docs", str(target / "html")
+    )
     python(session, "pydoctor", "--quiet", f"--html-output={target / 'html' / 'api'}")
 
 

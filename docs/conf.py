@@ -12,14 +12,26 @@ from svcbroker import __version__  # noqa: E402
 
 project = "svcbroker"
 version = release = __version__
-extensions = ["svctables"]
+extensions = ["searching", "svctables", "sphinx_copybutton"]
 exclude_patterns = ["_build", "_ext", "examples"]
 html_theme = "furo"
 html_title = f"svcbroker {release}"
 html_static_path = ["_static"]
+html_favicon = "../svcbroker/console/page/icon.svg"
 html_css_files = ["tables.css"]
 html_copy_source = False
 html_show_copyright = False
 nitpicky = True
 smartquotes = False  # it would make a dash of the two in front of an option
 highlight_language = "none"
+
+# A console's prompts and what it prints are not copied.
+copybutton_exclude = ".linenos, .gp, .go"
+
+svc_search_without = ["decisions/"]
+svc_search_finds = {
+    "quick start": "tutorial",
+    "exactly once": "subscriptions",
+    "docker": "packages",
+    "errors": "errors",
+}

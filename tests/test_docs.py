@@ -54,7 +54,9 @@ def load(path: Path) -> ModuleType:
     return module
 
 
+advice: Any = load(DOCS / "_ext" / "advice.py")
 tables: Any = load(DOCS / "_ext" / "tables.py")
+searching: Any = load(DOCS / "_ext" / "searching.py")
 journal: Any = load(EXAMPLES / "journal" / "journal_ledger.py")
 appUsers: Any = load(EXAMPLES / "appusers" / "app_users.py")
 appUsersTests: Any = load(EXAMPLES / "appusers" / "test_app_users.py")
@@ -106,6 +108,28 @@ class TableTests(SynchronousTestCase):
                 self.assertIn(words, row)
             self.assertNotIn("{", row)
 
+    def test_everyErrorHasAdvice(self) -> None:
+        """Every error has a section with its codes, its status and what to do, and no other has."""
+        sections = tables.errorsByNameText().split(".. _error-of-")[1:]
+        self.assertEqual(len(sections), len(TABLE))
+        self.assertEqual(set(advice.ADVICE), set(TABLE))
+        names = [section.partition(":")[0] for section in sections]
+        self.assertEqual(names, sorted(names))
+        for error in TABLE:
+            section = sections[names.index(error.__name__)]
+            for words in (f"<error-{error.code}>`", f"``{error.rpcCode}``", "HTTP status of REST"):
+                self.assertIn(words, section)
+            self.assertIn(tables.prose(advice.ADVICE[error]), section)
+
+    def test_statusOfErrorsIsThatOfTheCarrier(self) -> None:
+        """Failures of log-ins and of nodes that are behind are not answered with 200."""
+        text = tables.errorsByNameText()
+        found = dict(re.findall(r"_error-of-(\w+):.*?HTTP status of REST: (\d+)", text, re.S))
+        self.assertEqual(found.pop("NotAuthenticated"), "401")
+        self.assertEqual(found.pop("NotAuthorized"), "403")
+        self.assertEqual(found.pop("NodeBehind"), "503")
+        self.assertEqual(set(found.values()), {"200"})
+
     def test_everySettingAndPluginIsDocumented(self) -> None:
         """Every setting is in the table, and every ledger and authenticator in the lists."""
         text = tables.settingsText()
@@ -135,6 +159,46 @@ class TableTests(SynchronousTestCase):
                         self.assertIn("settings of the daemon", section)
                     elif name != "-h, --help":
                         self.assertEqual(section.count(f"``{name}``"), 1, name)
+
+
+class SearchTests(SynchronousTestCase):
+    """
+    The look at the search index of a build.
+    """
+
+    INDEX = {
+        "docnames": ["decisions/x", "tutorial", "install"],
+        "indexentries": {
+            "quick start": [[1, "a", True], [2, "b", False]],
+            "both": [[1, "", True], [2, "", True]],
+        },
+        "terms": {"broker": [1, 2], "start": 1},
+    }
+
+    def complain(self, finds: dict[str, str], **changes: Any) -> list[str]:
+        """The complaints about an index."""
+        return list(searching.complaints({**self.INDEX, **changes}, finds, ["decisions/"]))
+
+    def test_mainEntryOfThePageIsEnough(self) -> None:
+        """Other entries of the same words are ranked behind everything else."""
+        self.assertEqual(self.complain({"quick start": "tutorial"}), [])
+
+    def test_wordsThatLeadElsewhereAreNamed(self) -> None:
+        """So are words that lead nowhere, or to two pages."""
+        for words, page in (("quick start", "install"), ("docker", "install"), ("both", "install")):
+            [found] = self.complain({words: page})
+            self.assertIn(repr(words), found)
+
+    def test_pageThatIsIndexedAllTheSameIsNamed(self) -> None:
+        """A page that is to be left out."""
+        found = self.complain({}, terms={"broker": [0, 1]})
+        self.assertEqual(found, ["decisions/x is in the search index"])
+
+    def test_indexIsReadFromItsScript(self) -> None:
+        """The file of a build is a call of JavaScript."""
+        path = Path(self.mktemp())
+        path.write_text('Search.setIndex({"docnames":["a"]})')
+        self.assertEqual(searching.readIndex(path), {"docnames": ["a"]})
 
 
 class PageTests(SynchronousTestCase):

@@ -13,11 +13,14 @@ from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
+from advice import ADVICE
 from msgspec import Struct, UnsetType
 from msgspec.structs import fields
 
 from svcbroker import errors
 from svcbroker.access import DEFAULT_COST
+from svcbroker.carriers.http.routes import refuse
+from svcbroker.carriers.mqtt.reasons import publishReason
 from svcbroker.commands._connection import SECTION
 from svcbroker.commands._tree import commandOptions, commands
 from svcbroker.daemon import config, memory
@@ -223,6 +226,43 @@ def errorsText() -> str:
     return listTable(("code", "JSON-RPC", "name", "when"), rows, "12 12 24 52")
 
 
+def _statusText(error: errors.BrokerError) -> str:
+    """The HTTP status that REST answers an error with, and whether it says when to try again."""
+    refusal = refuse(error)
+    if refusal is None:
+        return "200"
+    isTimed = any(name == b"Retry-After" for name, _ in refusal.headers)
+    return f"{refusal.code}, with ``Retry-After``" if isTimed else str(refusal.code)
+
+
+def _errorSection(error: type[errors.BrokerError]) -> Iterator[str]:
+    name = error.__name__
+    reason = publishReason(error())
+    calls = [
+        f":ref:`{each.name} <call-{each.name.replace('/', '-')}>`"
+        for each in CALLS
+        if error in each.errors
+    ]
+    if error in COMMON_ERRORS:
+        calls = ["every call"]
+    yield from (f".. _error-of-{name}:", "", name, "-" * len(name), "")
+    yield f"*{_escaped(error.text)}*"
+    yield from ("", prose(error.__doc__), "", prose(ADVICE[error]), "")
+    yield from (
+        ":Code: " + f":ref:`{error.code} <error-{error.code}>`, over JSON-RPC ``{error.rpcCode}``",
+    )
+    yield f":HTTP status of REST: {_statusText(error())}"
+    yield f":MQTT 5: a publish that fails by it gets ``0x{reason:02x}``"
+    yield from ([f":Of: {', '.join(calls)}"] if calls else [])
+    yield ""
+
+
+def errorsByNameText() -> str:
+    """A section for each error, by its name, with what a user does about it."""
+    table = sorted(errors.TABLE, key=lambda error: error.__name__)
+    return "\n".join(line for error in table for line in _errorSection(error))
+
+
 def _optionText(setting: config.Setting) -> str:
     if isinstance(setting.kind, Flag):
         return f"``--{setting.name}``, ``--no-{setting.name}``"
@@ -340,6 +380,7 @@ TEXTS = {
     "svc-common-errors": commonErrorsText,
     "svc-records": recordsText,
     "svc-errors": errorsText,
+    "svc-errors-by-name": errorsByNameText,
     "svc-settings": settingsText,
     "svc-bounds": boundsText,
     "svc-ledgers": ledgersText,
