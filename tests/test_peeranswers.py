@@ -15,8 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.errors import GroupUnknown
 from svcbroker.model import InterfaceType, SubscriptionRecord
-from svcbroker.operations import QUERIES, AnswerInvalid, readSubscriptions
-from svcbroker.operations._results import encodeSubscriptions
+from svcbroker.operations import QUERIES, PeerAnswerInvalid, readSubscriptions
+from svcbroker.operations._adminqueries import encodeSubscriptions
 
 RENDER = {each.name: each.result.render for each in QUERIES}
 SUBSCRIPTION = {
@@ -98,7 +98,7 @@ class RefusingTests(SynchronousTestCase):
 
     def refused(self, data: bytes, group: str | None = None) -> None:
         """The error has a message for clients."""
-        error = self.assertRaises(AnswerInvalid, readSubscriptions, data, group)
+        error = self.assertRaises(PeerAnswerInvalid, readSubscriptions, data, group)
         self.assertTrue(str(error).startswith("answered with "), str(error))
 
     def test_otherTextIsRefused(self) -> None:
@@ -119,7 +119,7 @@ class RefusingTests(SynchronousTestCase):
         """Its words are not passed on."""
         data = b'{"code":200203,"message":"<script>"}'
         self.refused(data)
-        error = self.assertRaises(AnswerInvalid, readSubscriptions, data, None)
+        error = self.assertRaises(PeerAnswerInvalid, readSubscriptions, data, None)
         self.assertEqual(str(error), "answered with error 200203")
         self.assertRaises(
             GroupUnknown, readSubscriptions, b'{"code":200211,"message":"group is unknown"}', "1"
@@ -128,20 +128,20 @@ class RefusingTests(SynchronousTestCase):
     def test_addressWithSeparatorIsRefused(self) -> None:
         """Addresses stand in lists with commas."""
         for address in ("", "a,b", "a b", "a\n", "é", "a" * 301):
-            self.assertRaises(AnswerInvalid, readSubscriptions, envelope({address: {}}), None)
+            self.assertRaises(PeerAnswerInvalid, readSubscriptions, envelope({address: {}}), None)
 
     def test_subscriptionsOfOtherNodesAreRefused(self) -> None:
         """And so is an answer for no node at all."""
         for names in ((), ("b:1", "c:1")):
             data = envelope({name: {} for name in names})
-            self.assertRaises(AnswerInvalid, readSubscriptions, data, None)
+            self.assertRaises(PeerAnswerInvalid, readSubscriptions, data, None)
 
     def test_subscriptionsOfOtherGroupsAreRefused(self) -> None:
         """And so are those under other ids."""
         data = envelope({"b:1": {"other": SUBSCRIPTION}})
-        self.assertRaises(AnswerInvalid, readSubscriptions, data, None)
+        self.assertRaises(PeerAnswerInvalid, readSubscriptions, data, None)
         data = envelope({"b:1": {"id": SUBSCRIPTION}})
-        self.assertRaises(AnswerInvalid, readSubscriptions, data, "2")
+        self.assertRaises(PeerAnswerInvalid, readSubscriptions, data, "2")
 
     def test_invalidFieldsAreRefused(self) -> None:
         """Numbers, times, types and ids."""
@@ -158,4 +158,4 @@ class RefusingTests(SynchronousTestCase):
             ("subscribeId", "other"),
         ):
             data = envelope({"b:1": {"id": {**SUBSCRIPTION, name: value}}})
-            self.assertRaises(AnswerInvalid, readSubscriptions, data, None)
+            self.assertRaises(PeerAnswerInvalid, readSubscriptions, data, None)

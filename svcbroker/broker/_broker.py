@@ -64,10 +64,10 @@ from ._timeouts import TimeoutQueue
 from ._tracedpublishing import TracedPublishing
 from ._values import (
     Answer,
-    EventPage,
     NumberedPage,
+    PublishOutcome,
+    ReadPage,
     ReadRequest,
-    SendResult,
     appliedSize,
     pageOffset,
     readable,
@@ -315,7 +315,7 @@ class Broker:
         signedAt: int | None = None,
         idempotencyKey: str | None = None,
         expectedSequence: int | None = None,
-    ) -> Deferred[SendResult]:
+    ) -> Deferred[PublishOutcome]:
         """
         Publish an event to an open topic: L{publish} for one event, with the default policy.
 
@@ -417,7 +417,7 @@ class Broker:
         reverse: bool,
         remote: str,
         hasTombstones: bool = False,
-    ) -> EventPage:
+    ) -> ReadPage:
         """
         Events of a topic, or of all topics that a pattern matches, in the order of the log or in
         reverse. Events of closed topics are read too.

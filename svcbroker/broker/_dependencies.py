@@ -23,7 +23,7 @@ from ..model import (
     SubscriptionRecord,
     WebhookPage,
 )
-from ._values import EventPage, ReadRequest
+from ._values import ReadPage, ReadRequest
 
 
 class ISubscriptionDirectory(Interface):
@@ -31,7 +31,7 @@ class ISubscriptionDirectory(Interface):
     The live subscriptions of this node, and what is read without one.
     """
 
-    def readEvents(principal: Principal, request: ReadRequest) -> Deferred[EventPage]:
+    def readEvents(principal: Principal, request: ReadRequest) -> Deferred[ReadPage]:
         """
         Read events of a group's log, for C{events}. Called by the broker. Cancelling it ends the
         reading.

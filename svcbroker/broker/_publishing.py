@@ -39,7 +39,7 @@ from ._meter import PublishMeter
 from ._part import Part
 from ._publication import DEFAULT_POLICY, Publication, PublishBatch, PublishPolicy, prepare
 from ._timeouts import TimeoutQueue
-from ._values import Answer, SendResult, SendStatus, answerOf, answersOf, refusalOf
+from ._values import Answer, PublishOutcome, SendStatus, answerOf, answersOf, refusalOf
 
 REFUSAL_DELAY: Final = 0.25
 """
@@ -84,7 +84,9 @@ class Publishing:
         for timeouts in (*self._timeouts.values(), self._refusals):
             timeouts.stop()
 
-    def publishOne(self, principal: Principal, publication: Publication) -> Deferred[SendResult]:
+    def publishOne(
+        self, principal: Principal, publication: Publication
+    ) -> Deferred[PublishOutcome]:
         """See L{Broker.publishOne<svcbroker.broker.Broker.publishOne>}."""
         # Hot path: no list and no dictionary, since most calls of REST publish one event.
         usage = principal.usage
@@ -117,7 +119,7 @@ class Publishing:
         done: Deferred[Any] = self._submit(ledger, published, DEFAULT_POLICY).done
         if usage.quotas.inflight is not None:
             done.addBoth(usage.answered, 1)
-        answer: Deferred[SendResult] = done.addCallbacks(
+        answer: Deferred[PublishOutcome] = done.addCallbacks(
             self._answerOne,
             self._failOne,
             callbackArgs=published,
@@ -146,23 +148,23 @@ class Publishing:
             batch.done.addCallback(self._refuseLater)
         return PublishBatch([*batch.answers, *refused], hasRefused=True, done=batch.done)
 
-    def _answerOne(self, submission: Submission, publication: Publication) -> SendResult:
+    def _answerOne(self, submission: Submission, publication: Publication) -> PublishOutcome:
         [outcome] = submission.outcomes
         if isinstance(outcome, Receipt) and outcome.execution is Execution.DONE:
             self.meter.successes["http"] += 1
-            return SendResult(publication.topic, SendStatus.SUCCESS, outcome.eventId)
+            return PublishOutcome(publication.topic, SendStatus.SUCCESS, outcome.eventId)
         answer = answerOf(publication, outcome)
         self.meter.answer(DEFAULT_POLICY.carrier, answer)
         if isinstance(answer, BrokerError):
             raise answer
         return answer
 
-    def _failOne(self, failure: Failure, publication: Publication) -> SendResult:
+    def _failOne(self, failure: Failure, publication: Publication) -> PublishOutcome:
         carrier = DEFAULT_POLICY.carrier
         if not failure.check(TransactionTimeout):
             self.meter.fail(carrier, failure.value)
             return failure  # type: ignore[return-value]
-        answer = SendResult(publication.topic, SendStatus.TIMEOUT)
+        answer = PublishOutcome(publication.topic, SendStatus.TIMEOUT)
         self.meter.answer(carrier, answer)
         return answer
 
@@ -429,7 +431,7 @@ def _refuse(failure: Failure, answer: Any) -> Any:
     return answer
 
 
-def _notFound(result: SendResult) -> SendResult:
+def _notFound(result: PublishOutcome) -> PublishOutcome:
     """
     The answer to a publish to a topic that was not open when it was submitted.
 

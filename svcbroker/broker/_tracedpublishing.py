@@ -15,7 +15,7 @@ from ..net.tracing import Tracer
 from ._groups import Groups, Limits
 from ._publication import DEFAULT_POLICY, Publication, PublishBatch, PublishPolicy
 from ._publishing import Publishing
-from ._values import SendResult
+from ._values import PublishOutcome
 
 
 class TracedPublishing(Publishing):
@@ -35,7 +35,9 @@ class TracedPublishing(Publishing):
         super().__init__(groups, limits, clock, work)
         self._tracer = tracer
 
-    def publishOne(self, principal: Principal, publication: Publication) -> Deferred[SendResult]:
+    def publishOne(
+        self, principal: Principal, publication: Publication
+    ) -> Deferred[PublishOutcome]:
         """See L{Publishing.publishOne}."""
         span = self._tracer.publishing(DEFAULT_POLICY.carrier, (publication,))
         done = super().publishOne(principal, publication)

@@ -56,7 +56,7 @@ class SendStatus(Enum):
     """The chain executed the publish and refused it."""
 
 
-class SendResult(Struct, frozen=True):
+class PublishOutcome(Struct, frozen=True):
     """
     The answer to a publish.
 
@@ -71,7 +71,7 @@ class SendResult(Struct, frozen=True):
     eventId: EventId | None = None
 
 
-Answer: TypeAlias = SendResult | BrokerError
+Answer: TypeAlias = PublishOutcome | BrokerError
 """What came of a publish."""
 
 _PUBLISHED: Final = frozenset({Execution.DONE, Execution.PUBLISHED_BEFORE})
@@ -90,11 +90,11 @@ def answerOf(request: Request, outcome: Receipt | BrokerError | None) -> Answer:
         time.
     """
     if not isinstance(outcome, Receipt):
-        return SendResult(request.topic, SendStatus.TIMEOUT) if outcome is None else outcome
+        return PublishOutcome(request.topic, SendStatus.TIMEOUT) if outcome is None else outcome
     if outcome.execution in _PUBLISHED:
-        return SendResult(request.topic, SendStatus.SUCCESS, outcome.eventId)
+        return PublishOutcome(request.topic, SendStatus.SUCCESS, outcome.eventId)
     if outcome.execution is Execution.TOPIC_NOT_FOUND:
-        return SendResult(request.topic, SendStatus.ERROR)
+        return PublishOutcome(request.topic, SendStatus.ERROR)
     return _errorOf(request, outcome)
 
 
@@ -126,7 +126,7 @@ def answersOf(
     """The answers to publishes, as L{answerOf} gives them."""
     success, done = SendStatus.SUCCESS, Execution.DONE
     return [
-        SendResult(request.topic, success, outcome.eventId)
+        PublishOutcome(request.topic, success, outcome.eventId)
         if isinstance(outcome, Receipt) and outcome.execution is done
         else answerOf(request, outcome)
         for request, outcome in zip(requests, outcomes, strict=True)
@@ -201,7 +201,7 @@ class ReadRequest:
 
 
 @frozen(kw_only=True)
-class EventPage:
+class ReadPage:
     """
     Some events of a group's log.
 

@@ -21,7 +21,7 @@ from ..model import SubscriptionRecord
 from ..net.agent import HttpError
 from ..net.deferreds import asDeferred
 from ..net.http import HttpClient, basicAuthorization, discardBody, makeClient, readBody
-from ..operations import AnswerInvalid, readSubscriptions
+from ..operations import PeerAnswerInvalid, readSubscriptions
 
 MAX_SUBSCRIPTIONS: Final = 16 * 1024 * 1024
 """The largest answer of a peer, in bytes: some 40,000 subscriptions."""
@@ -93,7 +93,7 @@ class HttpPeer:
             return readSubscriptions(
                 await self._peers.fetch(self.name, url, MAX_SUBSCRIPTIONS, timeout), group
             )
-        except AnswerInvalid as error:
+        except PeerAnswerInvalid as error:
             raise PeerError(str(error)) from error
         finally:
             self._underWay -= 1

@@ -1,12 +1,13 @@
 """
 The interface, declared once.
 
-Each call is one L{Operation}: its name, its parameters, its result and its errors.
-C{_operations}, C{_queries} and C{_operator} are the tables of the calls of clients, admin queries
-and operator calls. REST, JSON-RPC, the OpenAPI document and the command line are made from
-them. Nothing here knows HTTP.
+Each call is one L{Operation}: its name, its parameters, its result and its errors. C{_calls},
+C{_adminqueries} and C{_operatorcalls} are the tables of the calls of clients, admin queries and
+operator calls. REST, JSON-RPC, the OpenAPI document and the command line are made from them.
+Nothing here knows HTTP.
 """
 
+from ._adminqueries import QUERIES, PeerAnswerInvalid, readSubscriptions
 from ._binding import (
     BatchCalls,
     Connection,
@@ -17,8 +18,7 @@ from ._binding import (
     bindText,
     bindTextBatch,
 )
-from ._cloudattributes import OURS as BROKER_ATTRIBUTES
-from ._cloudattributes import isAttributeName
+from ._calls import CLOUD_EVENTS, FOLLOW, LOG_PROOF, OPERATIONS
 from ._cloudevents import (
     CLOUD_EVENT_EXTENSION,
     CLOUD_EVENT_SCHEMA,
@@ -29,6 +29,7 @@ from ._cloudevents import (
     cloudEvent,
     cloudEventHeaders,
     cloudEvents,
+    isAttributeName,
     isStructured,
     publishedCloudEvent,
     readBinary,
@@ -38,49 +39,47 @@ from ._cloudevents import (
     storedAttributes,
     traceOf,
 )
-from ._declarations import OMITTED, Operation, Parameter, Result
+from ._cloudevents import OURS as BROKER_ATTRIBUTES
+from ._declarations import ERASED, EXTENSIONS, OMITTED, SEEN, Operation, Parameter, Result
 from ._dialects import WEEVENT, WEEVENT_INTERFACE, Dialect, Interface
-from ._failures import COMMON_ERRORS, Erasure, ErrorRecord, Incidents, erasureOf
-from ._keytypes import IdempotencyKeyType
-from ._operations import OPERATIONS
-from ._operator import OPERATOR_CALLS
-from ._parameters import ERASED, EXTENSIONS, SEEN
-from ._peeranswers import AnswerInvalid, readSubscriptions
-from ._publishing import (
-    IDEMPOTENCY_KEY,
-    PUBLISH_HEADERS,
-    SIGNED_PARAMETERS,
-    eventHeaders,
-    makePublication,
-    readPublishHeaders,
-)
-from ._queries import QUERIES
-from ._restonly import CLOUD_EVENTS, FOLLOW, LOG_PROOF
-from ._results import (
-    EVENT,
-    Envelope,
-    EventPage,
-    EventWriter,
-    LoggedEvent,
-    eventWriter,
-    loggedEvents,
-)
-from ._stompheaders import (
+from ._eventheaders import (
     ERASED_HEADER,
     EVENT_HEADERS,
     SEND_HEADERS,
     STOMP,
-    Header,
-    StompHeaders,
-)
-from ._traces import (
     TRACE_NAMES,
     TRACEPARENT,
     TRACESTATE,
+    StompHeader,
+    StompHeaders,
     readTrace,
     shownTrace,
     traceNames,
     withTrace,
+)
+from ._operatorcalls import OPERATOR_CALLS
+from ._publishparameters import (
+    IDEMPOTENCY_KEY,
+    PUBLISH_HEADERS,
+    SIGNED_PARAMETERS,
+    IdempotencyKeyType,
+    eventHeaders,
+    makePublication,
+    readPublishHeaders,
+)
+from ._results import (
+    COMMON_ERRORS,
+    EVENT,
+    Envelope,
+    ErasureResult,
+    ErrorRecord,
+    EventPageResult,
+    EventWriter,
+    Incidents,
+    LoggedEvent,
+    erasureOf,
+    eventWriter,
+    loggedEvents,
 )
 from ._types import ContentType, ExtensionsType, NumberType
 
@@ -114,19 +113,17 @@ __all__ = [
     "TRACE_NAMES",
     "WEEVENT",
     "WEEVENT_INTERFACE",
-    "AnswerInvalid",
     "BatchCalls",
     "CloudEvent",
     "Connection",
     "ContentType",
     "Dialect",
     "Envelope",
-    "Erasure",
+    "ErasureResult",
     "ErrorRecord",
-    "EventPage",
+    "EventPageResult",
     "EventWriter",
     "ExtensionsType",
-    "Header",
     "IdempotencyKeyType",
     "Incidents",
     "Interface",
@@ -135,7 +132,9 @@ __all__ = [
     "NumberType",
     "Operation",
     "Parameter",
+    "PeerAnswerInvalid",
     "Result",
+    "StompHeader",
     "StompHeaders",
     "binaryAttributes",
     "bindBatch",

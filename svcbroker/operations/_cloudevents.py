@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import re
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
@@ -25,25 +26,8 @@ from msgspec import Raw
 
 from ..errors import ParameterInvalid
 from ..interfaces import Batch
-from ..model import Event, PublishEvent
-from ._cloudattributes import (
-    AUTHOR,
-    CHARSET,
-    ERASED,
-    EVENT_ID,
-    EXTENSIONS,
-    OURS,
-    SIGNATURE,
-    SIGNED_AT,
-    SOURCE,
-    UNICODE_CHARSETS,
-    VERSION,
-    DataForm,
-    checkAttributes,
-    formOf,
-    hasOtherCharset,
-)
-from ._traces import TRACE_NAMES, TRACEPARENT, readTrace, shownTrace
+from ..model import Event, PublishEvent, parseOffset
+from ._eventheaders import TRACE_NAMES, TRACEPARENT, readTrace, shownTrace
 
 CLOUD_EVENT_EXTENSION: Final = "svc-ce"
 """The extension that holds the attributes."""
@@ -51,8 +35,6 @@ CLOUD_EVENT_TYPE: Final = "application/cloudevents+json"
 """The media type of an event in structured mode."""
 CLOUD_EVENTS_TYPE: Final = "application/cloudevents-batch+json"
 """The media type of an array of events in structured mode."""
-EVENT_TYPE: Final = "svc.event"
-"""The C{type} of events that were not published as CloudEvents."""
 
 CLOUD_EVENT_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -72,17 +54,6 @@ CLOUD_EVENT_SCHEMA: Final[Mapping[str, Any]] = {
 }
 """What an event looks like, as JSON Schema."""
 
-_FAMILY = "application/cloudevents"
-_HEADER_PREFIX = "ce-"
-_JSON_TYPE = "application/json"
-_UNKNOWN_TYPE = "application/octet-stream"
-# Of a header's value all else is percent-encoded: spaces, quotes, percent signs, non-ASCII.
-_PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
-
-_membersDecoder: Final = msgspec.json.Decoder(dict[str, Raw])
-_attributesDecoder: Final = msgspec.json.Decoder(dict[str, Any])
-_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
 
 @frozen(kw_only=True)
 class CloudEvent:
@@ -97,6 +68,156 @@ class CloudEvent:
     content: bytes
     attributes: str
     idempotencyKey: str
+
+
+_VERSION: Final = "1.0"
+_EVENT_ID: Final = "svceventid"
+_SOURCE: Final = "svcsource"
+_EXTENSIONS: Final = "svcextensions"
+_AUTHOR: Final = "svcauthor"
+_SIGNATURE: Final = "svcsignature"
+_SIGNED_AT: Final = "svcsignedat"
+_ERASED: Final = "svcerased"
+OURS: Final = frozenset({_EVENT_ID, _SOURCE, _EXTENSIONS, _AUTHOR, _SIGNATURE, _SIGNED_AT, _ERASED})
+"""The attributes that the broker adds."""
+
+_SHOWN = 100
+_MAX_INTEGER = 2**31
+
+_NAME = re.compile(r"[a-z0-9]+", re.ASCII)
+# Control characters and noncharacters of Unicode. JSON and UTF-8 have no lone surrogates.
+_FORBIDDEN = re.compile(
+    "[\0-\x1f\x7f-\x9f\ufdd0-\ufdef"
+    + "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
+    + "]"
+)
+_URI_CHARACTERS = r"(?:[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*"
+_URI_REFERENCE = re.compile(f"{_URI_CHARACTERS}(?:#{_URI_CHARACTERS})?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~\-]+"
+# No part can match the same text in two ways, or a publisher could make a match take hours.
+_MEDIA_TYPE = re.compile(
+    rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;(?:[ \t]*{_TOKEN}=(?:{_TOKEN}|"(?:[^"\\]|\\.)*"))?)*[ \t]*'
+)
+_CHARSET = re.compile(rf';[ \t]*charset="?({_TOKEN})', re.IGNORECASE)
+_UNICODE_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
+
+
+class _DataForm(Enum):
+    """How data of a type is written in JSON."""
+
+    JSON = 0
+    TEXT = 1
+    BINARY = 2
+
+
+def isAttributeName(name: str) -> bool:
+    """Whether an attribute may have this name."""
+    return _NAME.fullmatch(name) is not None and name != "data"
+
+
+def _checkAttributes(attributes: Mapping[str, object]) -> None:
+    """
+    Check the attributes of an event.
+
+    @raise ParameterInvalid: these are not the attributes of a CloudEvent.
+    """
+    for name in ("specversion", "id", "source", "type"):
+        if name not in attributes:
+            raise ParameterInvalid(f"{name}: is required")
+    for name, value in attributes.items():
+        fault = _fault(name, value)
+        if fault is not None:
+            raise ParameterInvalid(f"{name[:_SHOWN]}: {fault}")
+
+
+def _fault(name: str, value: object) -> str | None:
+    """What is wrong with an attribute; C{None} if nothing is."""
+    if not isAttributeName(name):
+        return "an attribute's name has lower-case letters and digits only"
+    check = _CHECKS.get(name)
+    if isinstance(value, str):
+        if _FORBIDDEN.search(value) is not None:
+            return "has characters that CloudEvents does not allow"
+        if check is None or check[1](value):
+            return None
+        return f"is not {check[0]}: {value[:_SHOWN]}" if value else f"is not {check[0]}"
+    if check is not None:
+        return "is not a string"
+    if not isinstance(value, int):
+        return "is not a string, a whole number or a Boolean"
+    return None if -_MAX_INTEGER <= value < _MAX_INTEGER else "has more than 32 bits"
+
+
+def _isReference(text: str) -> bool:
+    return bool(text) and _URI_REFERENCE.fullmatch(text) is not None
+
+
+def _isURI(text: str) -> bool:
+    return _isReference(text) and _SCHEME.match(text) is not None
+
+
+def _isTime(text: str) -> bool:
+    # An offset may also be milliseconds, or have a space between date and time.
+    if text[10:11] not in ("T", "t"):
+        return False
+    try:
+        parseOffset(f"OFFSET_TIME:{text}")
+    except ParameterInvalid:
+        return False
+    return True
+
+
+_TEXT_CHECK: Final = ("a text of one character or more", bool)
+_CHECKS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
+    "specversion": (_VERSION, lambda text: text == _VERSION),
+    "id": _TEXT_CHECK,
+    "source": ("a URI-reference", _isReference),
+    "type": _TEXT_CHECK,
+    "datacontenttype": ("a media type", lambda text: _MEDIA_TYPE.fullmatch(text) is not None),
+    "dataschema": ("an absolute URI", _isURI),
+    "subject": _TEXT_CHECK,
+    "time": ("a time of RFC 3339", _isTime),
+}
+"""What the attributes of the specification have to be."""
+
+
+def _hasOtherCharset(contentType: object) -> bool:
+    """Whether C{datacontenttype} says that data is text which is not in UTF-8."""
+    found = _CHARSET.search(contentType) if isinstance(contentType, str) else None
+    return found is not None and found[1].lower() not in _UNICODE_CHARSETS
+
+
+def _formOf(contentType: object) -> _DataForm:
+    """
+    How data is written in JSON.
+
+    @param contentType: C{datacontenttype}; C{None} means JSON.
+    """
+    if _hasOtherCharset(contentType):
+        return _DataForm.BINARY
+    if contentType is None:
+        return _DataForm.JSON
+    kind, _, subtype = str(contentType).partition(";")[0].strip().lower().partition("/")
+    if subtype == "json" or subtype.endswith("+json"):
+        return _DataForm.JSON
+    isText = kind == "text" or subtype == "xml" or subtype.endswith("+xml")
+    return _DataForm.TEXT if isText else _DataForm.BINARY
+
+
+_EVENT_TYPE: Final = "svc.event"
+"""The C{type} of events that were not published as CloudEvents."""
+
+_FAMILY = "application/cloudevents"
+_HEADER_PREFIX = "ce-"
+_JSON_TYPE = "application/json"
+_UNKNOWN_TYPE = "application/octet-stream"
+# Of a header's value all else is percent-encoded: spaces, quotes, percent signs, non-ASCII.
+_PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+
+_membersDecoder: Final = msgspec.json.Decoder(dict[str, Raw])
+_attributesDecoder: Final = msgspec.json.Decoder(dict[str, Any])
+_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def readCloudEvent(
@@ -170,8 +291,8 @@ def readStructured(contentType: str, body: bytes) -> CloudEvent:
     """
     if _mediaType(contentType) != CLOUD_EVENT_TYPE:
         raise ParameterInvalid(f"Content-Type: of CloudEvents only {CLOUD_EVENT_TYPE} is read")
-    charset = CHARSET.search(contentType)
-    if charset is not None and charset[1].lower() not in UNICODE_CHARSETS:
+    charset = _CHARSET.search(contentType)
+    if charset is not None and charset[1].lower() not in _UNICODE_CHARSETS:
         raise ParameterInvalid("Content-Type: JSON is in UTF-8")
     try:
         members = _membersDecoder.decode(body)
@@ -197,22 +318,22 @@ def _readData(contentType: object, data: Raw | None, encoded: Raw | None) -> byt
             raise ParameterInvalid("data_base64: is not standard Base64 with padding") from None
     if data is None:
         return b""
-    form = formOf(contentType)
+    form = _formOf(contentType)
     value = msgspec.json.decode(data)
-    if form is DataForm.JSON:
+    if form is _DataForm.JSON:
         return bytes(data)
     if value is None:
         return b""
     if not isinstance(value, str):
         raise ParameterInvalid("data: is not a string, and datacontenttype is not JSON")
-    if hasOtherCharset(contentType):
+    if _hasOtherCharset(contentType):
         raise ParameterInvalid("data: is not in UTF-8 by its datacontenttype; use data_base64")
     return value.encode("utf-8")
 
 
 def _made(attributes: Mapping[str, object], content: bytes) -> CloudEvent:
     kept = {name: value for name, value in attributes.items() if name not in OURS}
-    checkAttributes(kept)
+    _checkAttributes(kept)
     named = f"{kept['source']}\0{kept['id']}"
     return CloudEvent(
         content=content,
@@ -309,15 +430,15 @@ def _attributesOf(event: Event, source: str, timestamp: int | None) -> dict[str,
     attributes = storedAttributes(event)
     if attributes is None:
         made: dict[str, Any] = {
-            "specversion": VERSION,
+            "specversion": _VERSION,
             "id": eventId,
             "source": place,
-            "type": EVENT_TYPE,
+            "type": _EVENT_TYPE,
             **({} if timestamp is None else {"time": _timeOf(timestamp)}),
             "datacontenttype": _UNKNOWN_TYPE,
         }
     else:
-        made = {**attributes, EVENT_ID: eventId, SOURCE: place}
+        made = {**attributes, _EVENT_ID: eventId, _SOURCE: place}
         del others[CLOUD_EVENT_EXTENSION]
     if TRACEPARENT in others and made.keys().isdisjoint(TRACE_NAMES.values()):
         # As the extension of CloudEvents for distributed tracing has it.
@@ -326,16 +447,16 @@ def _attributesOf(event: Event, source: str, timestamp: int | None) -> dict[str,
         others = {k: text for k, text in others.items() if TRACE_NAMES.get(k) not in trace}
     if others:
         # In ASCII: an attribute has no control characters.
-        made[EXTENSIONS] = json.dumps(others, separators=(",", ":"))
+        made[_EXTENSIONS] = json.dumps(others, separators=(",", ":"))
     author = event.author
     if author is not None:
-        made[AUTHOR] = author.key.hex()
+        made[_AUTHOR] = author.key.hex()
         if author.signature:
-            made[SIGNATURE] = author.signature.hex()
+            made[_SIGNATURE] = author.signature.hex()
         # An integer has 32 bits there.
-        made[SIGNED_AT] = str(author.signedAt)
+        made[_SIGNED_AT] = str(author.signedAt)
     if event.isErased:
-        made[ERASED] = True
+        made[_ERASED] = True
     return made
 
 
@@ -356,7 +477,7 @@ def storedAttributes(event: Event | PublishEvent) -> dict[str, Any] | None:
         return None
     try:
         attributes = _attributesDecoder.decode(text)
-        checkAttributes(attributes)
+        _checkAttributes(attributes)
     except (ParameterInvalid, *_DECODE_ERRORS):
         return None
     return None if OURS & attributes.keys() else attributes
@@ -378,13 +499,13 @@ def traceOf(event: Event | PublishEvent) -> dict[str, str]:
 
 
 def _writeData(contentType: str | None, content: bytes) -> dict[str, Any]:
-    form = formOf(contentType)
+    form = _formOf(contentType)
     try:
-        if form is DataForm.JSON:
+        if form is _DataForm.JSON:
             # Decoded to check it, but sent with the publisher's digits.
             msgspec.json.decode(content)
             return {"data": Raw(msgspec.json.format(content, indent=-1))}
-        if form is DataForm.TEXT:
+        if form is _DataForm.TEXT:
             return {"data": content.decode("utf-8")}
     except _DECODE_ERRORS:
         pass

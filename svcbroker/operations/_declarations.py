@@ -1,5 +1,6 @@
 """
-What an operation is: parameters, a result, and the broker's method.
+The declaration of an operation: parameters, a result, and the broker's method; and the parameters
+that calls of several tables have.
 """
 
 from __future__ import annotations
@@ -11,9 +12,31 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred
 
 from ..access import Principal
-from ..broker import Broker
-from ..errors import BrokerError, ParameterInvalid
-from ._types import EventIdType, GroupType, ParameterType, SeenEventType
+from ..broker import DEFAULT_PAGE_SIZE, Broker
+from ..errors import (
+    BrokerError,
+    ContentBlank,
+    PageSizeInvalid,
+    ParameterInvalid,
+    SubscriptionIdBlank,
+    TopicBlank,
+)
+from ..model import EventFormat
+from ._types import (
+    ContentType,
+    ErasedType,
+    EventIdType,
+    ExtensionsType,
+    FiltersType,
+    FormatType,
+    GroupType,
+    NumberType,
+    ParameterType,
+    SeenEventType,
+    SubscriptionIdType,
+    TagType,
+    TopicType,
+)
 
 _ErrorType: TypeAlias = type[BrokerError]
 
@@ -107,7 +130,7 @@ class Operation:
         parameters too.
     @ivar result: its result.
     @ivar errors: how it can fail, besides
-        L{COMMON_ERRORS<svcbroker.operations._failures.COMMON_ERRORS>}.
+        L{COMMON_ERRORS<svcbroker.operations._results.COMMON_ERRORS>}.
     @ivar method: finds the broker's method, which takes a principal, and the parameters by name.
     @ivar batch: how many calls are made at once, where that is less work.
     @ivar isGroupFirst: whether the group is looked up before the other parameters are read.
@@ -147,3 +170,81 @@ class Operation:
         if not self.isGroupFirst:
             return self.parameters
         return tuple(sorted(self.parameters, key=lambda each: not isinstance(each.type, GroupType)))
+
+
+GROUP: Final = Parameter(
+    name="groupId",
+    type=GroupType(),
+    default=None,
+    description="The group; absent or blank means 1.",
+)
+SEEN: Final = Parameter(
+    name="after",
+    type=SeenEventType(),
+    default=OMITTED,
+    description="The id of an event that this node must have executed first. A node of a network "
+    "waits for it, up to 10 seconds.",
+)
+TOPIC: Final = Parameter(
+    name="topic",
+    type=TopicType(),
+    absent=TopicBlank,
+    description="The topic's name: 1 to 256 characters in [32,128], none of them + or #.",
+)
+CONTENT: Final = Parameter(
+    name="content",
+    type=ContentType(),
+    absent=ContentBlank,
+    description="The event's content: any bytes, kept exactly as they are.",
+)
+EXTENSIONS: Final = Parameter(
+    name="extensions",
+    type=ExtensionsType(),
+    default={},
+    description="What the publisher adds: texts under keys that start with svc-.",
+)
+PAGE_SIZE: Final = Parameter(
+    name="pageSize",
+    type=NumberType(PageSizeInvalid),
+    default=DEFAULT_PAGE_SIZE,
+    description="How many items a page has: 1 to 99; another number means 10.",
+)
+FILTERS: Final = Parameter(
+    name="topic",
+    type=FiltersType(),
+    absent=TopicBlank,
+    description="A topic, a pattern of MQTT's kind, or several with commas between them.",
+)
+FORMAT: Final = Parameter(
+    name="format",
+    type=FormatType((EventFormat.SVC, EventFormat.CLOUD_EVENTS)),
+    default=EventFormat.SVC,
+    description="How events are written: svc (the default), or cloudevents: each one is a "
+    "CloudEvent 1.0 in structured mode.",
+)
+TAG: Final = Parameter(
+    name="tag",
+    type=TagType(),
+    default=None,
+    description="Only events whose extension svc-tag equals it.",
+)
+ERASED: Final = Parameter(
+    name="erased",
+    argument="hasTombstones",
+    type=ErasedType(),
+    default=OMITTED,
+    description="What becomes of erased events: skip (the default) leaves them out, tombstone has "
+    "them without content.",
+)
+SUBSCRIPTION_ID: Final = Parameter(
+    name="subscriptionId",
+    type=SubscriptionIdType(),
+    absent=SubscriptionIdBlank,
+    description="The id that subscribe answered.",
+)
+AFTER: Final = Parameter(
+    name="after",
+    type=ParameterType(),
+    default=None,
+    description="Only those with a greater id: the next of the page before.",
+)

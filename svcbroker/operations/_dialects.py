@@ -21,11 +21,11 @@ from ..errors import ContentTooLarge, TopicNotFound, TopicTooLong
 from ..model import EXTENSION_PREFIX, WEEVENT_PREFIX
 from ..net.deferreds import asDeferred
 from ..version import VersionRecord
+from ._adminqueries import QUERIES
+from ._calls import OPERATIONS
 from ._declarations import Operation, Result
-from ._operations import OPERATIONS
-from ._queries import QUERIES
-from ._results import EVENT, EVENT_PAGE, Event, EventPage, LoggedEvent, envelope, same
-from ._stompheaders import STOMP, StompHeaders, weeventHeaders
+from ._eventheaders import STOMP, StompHeaders, weeventHeaders
+from ._results import EVENT, EVENT_PAGE, EventPageResult, EventResult, LoggedEvent, envelope, same
 from ._types import ContentType, ExtensionsType, ParameterType, TopicType
 
 
@@ -169,7 +169,7 @@ class WeEventVersion(Struct, frozen=True):
     gitCommitHash: str
 
 
-_Record = TypeVar("_Record", Event, LoggedEvent)
+_Record = TypeVar("_Record", EventResult, LoggedEvent)
 
 
 def _shown(event: _Record) -> _Record:
@@ -177,8 +177,8 @@ def _shown(event: _Record) -> _Record:
     return replace(event, extensions=extensions)
 
 
-def _page(answer: Any) -> EventPage:
-    rendered: EventPage = EVENT_PAGE.render(answer)
+def _page(answer: Any) -> EventPageResult:
+    rendered: EventPageResult = EVENT_PAGE.render(answer)
     # The extensions of a CloudEvent are those that are stored.
     events = [
         _shown(event) if isinstance(event, LoggedEvent) else event for event in rendered.events
@@ -211,8 +211,10 @@ _TYPES: Final[Mapping[type[ParameterType], ParameterType]] = {
 }
 _CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
     "close": {"summary": "Tell that an open topic exists.", "method": _closing},
-    "events": {"result": Result(type=EventPage, render=_page)},
-    "getEvent": {"result": Result(type=Event, render=lambda event: _shown(EVENT.render(event)))},
+    "events": {"result": Result(type=EventPageResult, render=_page)},
+    "getEvent": {
+        "result": Result(type=EventResult, render=lambda event: _shown(EVENT.render(event)))
+    },
     "getVersion": {"result": envelope(WeEventVersion, _version)},
 }
 

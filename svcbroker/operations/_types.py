@@ -35,9 +35,9 @@ from ..model import (
     parseOffset,
 )
 
-MAX_FILTERS: Final = 100
+_MAX_FILTERS: Final = 100
 """The most topics and patterns that one subscription may have."""
-MAX_TAG: Final = 8192
+_MAX_TAG: Final = 8192
 """The longest tag in bytes: as long as extensions may be."""
 
 _PREFIXES: Final = (EXTENSION_PREFIX.encode("ascii"), WEEVENT_PREFIX.encode("ascii"))
@@ -359,8 +359,8 @@ class FiltersType(ParameterType):
 
     def fromJSON(self, value: object) -> tuple[str, ...]:
         text: str = super().fromJSON(value)
-        if text.count(",") >= MAX_FILTERS:
-            raise ParameterInvalid(f"there are more than {MAX_FILTERS} topics")
+        if text.count(",") >= _MAX_FILTERS:
+            raise ParameterInvalid(f"there are more than {_MAX_FILTERS} topics")
         filters = tuple(dict.fromkeys(text.split(",")))
         for filter in filters:
             checkFilter(filter)
@@ -436,6 +436,6 @@ class TagType(ParameterType):
             size = len(text.encode("utf-8"))
         except UnicodeEncodeError:
             raise ParameterInvalid("tag is not valid Unicode text") from None
-        if size > MAX_TAG:
-            raise ParameterInvalid(f"tag is longer than {MAX_TAG} bytes")
+        if size > _MAX_TAG:
+            raise ParameterInvalid(f"tag is longer than {_MAX_TAG} bytes")
         return text

@@ -16,10 +16,10 @@ from zope.interface import implementer
 from svcbroker.access import Access, Principal
 from svcbroker.broker import (
     Broker,
-    EventPage,
     ISubscriptionDirectory,
     IWebhooks,
     Limits,
+    ReadPage,
     ReadRequest,
 )
 from svcbroker.broker.transparency import TransparencyLog, Witnessing
@@ -50,7 +50,7 @@ class FakeDirectory:
     ) -> Deferred[Sequence[SubscriptionRecord]]:
         return succeed([each for each in self.records if group in (None, each.group)])
 
-    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[EventPage]:
+    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[ReadPage]:
         return fail(NoSuchCall())
 
     def reach(

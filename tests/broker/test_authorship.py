@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, EVERYTHING, Principal, Usage
-from svcbroker.broker import Publication, PublishPolicy, SendResult, SendStatus
+from svcbroker.broker import Publication, PublishOutcome, PublishPolicy, SendStatus
 from svcbroker.broker.subscriptions._offsets import locateOffset
 from svcbroker.interfaces import Identity, Quotas, Submission, submit
 from svcbroker.model import (
@@ -47,7 +47,7 @@ class AuthorshipTests(SynchronousTestCase):
         self.ledger.submitted.clear()
         self.author = Author()
 
-    def publish(self, principal: Principal = ANYBODY, **more: Any) -> Deferred[SendResult]:
+    def publish(self, principal: Principal = ANYBODY, **more: Any) -> Deferred[PublishOutcome]:
         return self.broker.publishOne(principal, None, "t", b"x", {"svc-a": "b"}, **more)
 
     def signed(self, **more: Any) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class AuthorsTests(AuthorshipTests):
         """The author was in the set when the event was published first."""
         self.ledger.receipt = receipt(Execution.PUBLISHED_BEFORE, eventId=FIRST)
         result = self.successResultOf(self.publish(idempotencyKey="k"))
-        self.assertEqual(result, SendResult("t", SendStatus.SUCCESS, FIRST))
+        self.assertEqual(result, PublishOutcome("t", SendStatus.SUCCESS, FIRST))
 
 
 class KeyTests(AuthorshipTests):
@@ -211,7 +211,7 @@ class KeyTests(AuthorshipTests):
         self.refused(errors.TopicNotFound)
         self.ledger.receipt = receipt(Execution.PUBLISHED_BEFORE, eventId=FIRST)
         result = self.successResultOf(self.publish(idempotencyKey="k"))
-        self.assertEqual(result, SendResult("t", SendStatus.SUCCESS, FIRST))
+        self.assertEqual(result, PublishOutcome("t", SendStatus.SUCCESS, FIRST))
 
     def test_eventsBehindARepeatedOneAreChecked(self) -> None:
         self.close()
@@ -247,7 +247,7 @@ class OutcomeTests(AuthorshipTests):
 
     def test_publishedBeforeIsSuccess(self) -> None:
         result, other = self.outcome(Execution.PUBLISHED_BEFORE, eventId=FIRST)
-        self.assertEqual(result, SendResult("t", SendStatus.SUCCESS, FIRST))
+        self.assertEqual(result, PublishOutcome("t", SendStatus.SUCCESS, FIRST))
         self.assertIsNone(other)
 
     def test_otherSequenceIsToldToTheClient(self) -> None:

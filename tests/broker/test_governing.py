@@ -20,7 +20,7 @@ from svcbroker.broker._timeouts import TimeoutQueue
 from svcbroker.chain import ValidatorChange, ValidatorSet
 from svcbroker.errors import ParameterInvalid
 from svcbroker.interfaces import IValidatorSetLedger
-from svcbroker.operations._operator import ChangeType
+from svcbroker.operations._operatorcalls import ChangeType
 
 NODES = ValidatorSet(1, (bytes(32),))
 CHANGE = ValidatorChange(following=NODES, approvals=[(0, bytes(64))], acceptances=[bytes(64)])

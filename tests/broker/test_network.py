@@ -12,7 +12,7 @@ from zope.interface import alsoProvides
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
-from svcbroker.broker import Publication, PublishPolicy, SendResult, SendStatus
+from svcbroker.broker import Publication, PublishOutcome, PublishPolicy, SendStatus
 from svcbroker.interfaces import INetworkLedger
 from svcbroker.model import AuthorSet, Topic
 
@@ -64,7 +64,7 @@ class NetworkTests(SynchronousTestCase):
         self.failureResultOf(one, errors.TopicNotFound)
         first, second, third = self.publish("t", "u", "t")
         self.assertIsInstance(second, errors.TopicNotFound)
-        self.assertEqual([type(first), type(third)], [SendResult] * 2)
+        self.assertEqual([type(first), type(third)], [PublishOutcome] * 2)
         self.assertEqual(self.fixture.ledger.submitted[-2].topic, "u")
 
     def test_carrierThatOpensTopicsOpensThem(self) -> None:

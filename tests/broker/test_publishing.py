@@ -16,8 +16,8 @@ from svcbroker.broker import (
     Broker,
     Limits,
     Publication,
+    PublishOutcome,
     PublishPolicy,
-    SendResult,
     SendStatus,
 )
 from svcbroker.interfaces import submit
@@ -93,7 +93,7 @@ class BatchTests(SynchronousTestCase):
         answers = self.successResultOf(self.publishAll(*WISHES))
         self.assertEqual(len(answers), len(WISHES))
         for answer, alone, wish in zip(answers, expected, WISHES, strict=True):
-            if isinstance(alone, SendResult):
+            if isinstance(alone, PublishOutcome):
                 self.assertEqual(answer, alone, wish)
             else:
                 self.assertIs(type(answer), type(alone), wish)
@@ -142,12 +142,12 @@ class BatchTests(SynchronousTestCase):
 
     def test_refusedReceiptsAreAnswers(self) -> None:
         for execution, expected in (
-            (Execution.TOPIC_NOT_FOUND, SendResult("t", SendStatus.ERROR)),
+            (Execution.TOPIC_NOT_FOUND, PublishOutcome("t", SendStatus.ERROR)),
             (Execution.REPEATED, errors.TransactionFailed),
         ):
             self.ledger.receipt = Receipt(execution=execution, transactionHash=bytes(32), height=1)
             [answer] = self.successResultOf(self.publishAll({}))
-            if isinstance(expected, SendResult):
+            if isinstance(expected, PublishOutcome):
                 self.assertEqual(answer, expected)
             else:
                 self.assertIsInstance(answer, expected)
@@ -251,7 +251,7 @@ class PolicyTests(SynchronousTestCase):
         self.ledger.isHolding = False
         self.ledger.release()
         [answer] = self.successResultOf(sent)
-        self.assertEqual(answer, SendResult("t", SendStatus.ERROR))
+        self.assertEqual(answer, PublishOutcome("t", SendStatus.ERROR))
         self.assertFalse(self.successResultOf(self.broker.exist(ANYBODY, None, "t")))
 
     def test_topicsAreOpenedAgainOnce(self) -> None:
@@ -259,7 +259,7 @@ class PolicyTests(SynchronousTestCase):
         receipt = Receipt(execution=Execution.TOPIC_NOT_FOUND, transactionHash=bytes(32), height=1)
         self.ledger.receipt = receipt
         [answer] = self.successResultOf(self.publish(PublishPolicy(opensTopics=True), {}))
-        self.assertEqual(answer, SendResult("t", SendStatus.ERROR))
+        self.assertEqual(answer, PublishOutcome("t", SendStatus.ERROR))
 
     def test_eventsMayBeEmpty(self) -> None:
         wishes: Sequence[dict[str, Any]] = ({"content": b""}, {"content": bytes(MAX_CONTENT + 1)})
@@ -358,7 +358,7 @@ class TurnTests(SynchronousTestCase):
         submit(self.rig.ledger, CloseTopic(topic="t"))
         sent = self.publish()
         self.rig.clock.advance(0)
-        self.assertEqual(self.successResultOf(sent), SendResult("t", SendStatus.ERROR))
+        self.assertEqual(self.successResultOf(sent), PublishOutcome("t", SendStatus.ERROR))
         self.failureResultOf(self.publish(), errors.TopicNotFound)
 
     def test_publishesAfterStopAreRefused(self) -> None:

@@ -15,8 +15,8 @@ from svcbroker.access import ANYBODY, EVERYTHING, Grants, Principal, Usage
 from svcbroker.broker import (
     REFUSAL_DELAY,
     Publication,
+    PublishOutcome,
     PublishPolicy,
-    SendResult,
     SendStatus,
 )
 from svcbroker.errors import NotAuthorized, QuotaExceeded
@@ -64,7 +64,7 @@ class ReservedTopicTests(SynchronousTestCase):
             answers = self.successResultOf(self.broker.publish(each, batch))
             self.assertEqual(
                 [type(answer).__name__ for answer in answers],
-                ["SendResult", "NotAuthorized", "NotAuthorized", "SendResult"],
+                ["PublishOutcome", "NotAuthorized", "NotAuthorized", "PublishOutcome"],
             )
 
     def test_publishOpensNoReservedTopic(self) -> None:
@@ -144,7 +144,9 @@ class InflightTests(SynchronousTestCase):
         self.ledger.release()
         self.clock.advance(REFUSAL_DELAY)
         answers = self.successResultOf(batch)
-        self.assertEqual([type(each) for each in answers], [SendResult] * 2 + [QuotaExceeded] * 3)
+        self.assertEqual(
+            [type(each) for each in answers], [PublishOutcome] * 2 + [QuotaExceeded] * 3
+        )
         self.assertEqual(self.ann.usage.used("inflight"), 0)
 
 

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
-from svcbroker.broker import Publication, PublishPolicy, SendResult, SendStatus
+from svcbroker.broker import Publication, PublishOutcome, PublishPolicy, SendStatus
 from svcbroker.broker._groups import Groups, Limits
 from svcbroker.broker._tracedpublishing import TracedPublishing
 from svcbroker.carriers.webhook.messages import NotAcknowledged, Payload, RequestForm
@@ -128,7 +128,7 @@ class PublishTests(TracerTestCase):
     def test_timeoutIsErrorOfSpan(self) -> None:
         span = self.tracer.publishing("http", [traced()])
         assert span is not None
-        result = SendResult("t", SendStatus.TIMEOUT)
+        result = PublishOutcome("t", SendStatus.TIMEOUT)
         self.assertIs(span.end(result), result)
         self.assertEqual(self.spans()[0].attributes["error.type"], "TIMEOUT")
 

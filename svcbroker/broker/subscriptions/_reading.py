@@ -28,7 +28,7 @@ from ...model import (
 from ...net.addresses import ownerKey
 from ...net.budgets import OutputBudget, Unsent
 from ...net.deferreds import asDeferred
-from .._values import EventPage, ReadRequest
+from .._values import ReadPage, ReadRequest
 from ._follower import Follower
 from ._heights import HeightWaits
 from ._history import BLOCKS_A_STEP, HeightsBelow, checkIndex
@@ -203,7 +203,7 @@ class _ForwardRead:
         if page.isFull or (isSearched and (page.count or not self._isWaiting)):
             self.done.callback(None)
 
-    def answer(self, principal: Principal, request: ReadRequest) -> EventPage:
+    def answer(self, principal: Principal, request: ReadRequest) -> ReadPage:
         """
         The page as it is now.
 
@@ -227,7 +227,7 @@ class _ForwardRead:
             assert isinstance(request.offset, EventId)
             following = request.offset
         batches = page.readableBy(principal, request.group)
-        return EventPage(batches=batches, next=following, isAtEnd=isAtEnd, leftOut=page.leftOut)
+        return ReadPage(batches=batches, next=following, isAtEnd=isAtEnd, leftOut=page.leftOut)
 
 
 class EventReading:
@@ -262,7 +262,7 @@ class EventReading:
         self._isDrained = False
 
     @asDeferred
-    async def read(self, principal: Principal, request: ReadRequest) -> EventPage:
+    async def read(self, principal: Principal, request: ReadRequest) -> ReadPage:
         """See L{ISubscriptionDirectory.readEvents<svcbroker.broker.ISubscriptionDirectory>}."""
         follower = self._followers[request.group]
         self._checkFilter(principal, request.group, request.filter)
@@ -288,7 +288,7 @@ class EventReading:
 
     async def _readForward(
         self, principal: Principal, request: ReadRequest, follower: Follower, page: _Page
-    ) -> EventPage:
+    ) -> ReadPage:
         isWaiting = request.wait > 0 and not self._isDrained
         place = self._places.take(principal, request.remote) if isWaiting else None
         read = _ForwardRead(page, follower, isWaiting=isWaiting)
@@ -353,7 +353,7 @@ class EventReading:
 
     async def _readBackward(
         self, principal: Principal, request: ReadRequest, follower: Follower, page: _Page
-    ) -> EventPage:
+    ) -> ReadPage:
         deadline = self._reactor.seconds() + MAX_SEARCH
         filter, tag, group, turns = request.filter, request.tag, request.group, follower.turns
         topics = None if isPattern(filter) else (filter,)
@@ -402,7 +402,7 @@ class EventReading:
             assert isinstance(request.offset, EventId)
             following = request.offset
         batches = page.readableBy(principal, group)
-        return EventPage(batches=batches, next=following, isAtEnd=isAtEnd, leftOut=page.leftOut)
+        return ReadPage(batches=batches, next=following, isAtEnd=isAtEnd, leftOut=page.leftOut)
 
 
 def _ignore(*arguments: object) -> None:

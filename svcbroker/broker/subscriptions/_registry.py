@@ -40,7 +40,7 @@ from ...net.budgets import Budgets
 from ...net.deferreds import asDeferred
 from .._dependencies import IDurableSubscriptions, ISubscriptionDirectory
 from .._groups import Groups
-from .._values import EventPage, ReadRequest
+from .._values import ReadPage, ReadRequest
 from ._backlog import Backlog, Holder
 from ._expiry import PositionExpiry, dayOf
 from ._follower import Follower
@@ -310,7 +310,7 @@ class Subscriptions:
         if not isResumed:
             principal.requireAny(Action.SUBSCRIBE, group, filter)
 
-    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[EventPage]:
+    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[ReadPage]:
         """See L{ISubscriptionDirectory}."""
         return self._reading.read(principal, request)
 

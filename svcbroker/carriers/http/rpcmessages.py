@@ -12,7 +12,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError,
 from msgspec.json import Decoder
 
 from ...errors import BrokerError, NodeBehind, QuotaExceeded, SequenceConflict
-from ...operations import Erasure, erasureOf
+from ...operations import ErasureResult, erasureOf
 
 MAX_BATCH: Final = 1000
 """The most entries of a batch."""
@@ -48,7 +48,7 @@ class ErrorData(Struct):
     code: int | UnsetType = UNSET
     sequenceNumber: int | UnsetType = UNSET
     retryAfter: float | UnsetType = UNSET
-    erased: Erasure | UnsetType = UNSET
+    erased: ErasureResult | UnsetType = UNSET
 
 
 class ErrorObject(Struct):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from ...broker import SendResult, SendStatus
+from ...broker import PublishOutcome, SendStatus
 from ...errors import BrokerError, TopicNotFound, TransactionTimeout
 from .frames import Version, encodeFrame, encodeHeader
 from .requests import NEWEST_FIRST
@@ -80,7 +80,7 @@ def encodeConnected(version: Version, beats: str, sessionId: str, server: str) -
     return encodeFrame("CONNECTED", headers, version=None)
 
 
-def errorOf(result: SendResult) -> BrokerError:
+def errorOf(result: PublishOutcome) -> BrokerError:
     """The error of an event that was not published."""
     # ERROR: the topic was closed while the event waited.
     return TransactionTimeout() if result.status is SendStatus.TIMEOUT else TopicNotFound()

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...access import Admission, Principal, credentialsOf
-from ...broker import PublishPolicy, SendResult
+from ...broker import PublishOutcome, PublishPolicy
 from ...errors import BrokerError, NotAuthenticated, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...net.addresses import networkOf, ownerKey, peerText
@@ -326,7 +326,7 @@ class StompProtocol(Protocol):
         def failed(failure: Failure) -> Sequence[BrokerError]:
             return [self.factory.incidents.explain(failure)] * len(answers)
 
-        def published(outcomes: Sequence[SendResult | BrokerError]) -> None:
+        def published(outcomes: Sequence[PublishOutcome | BrokerError]) -> None:
             now = self._clock.seconds()
             self._perform(self._session.publishedEach(answers, outcomes, now))
 
@@ -345,7 +345,7 @@ class StompProtocol(Protocol):
         )
 
     @asDeferred
-    async def _commit(self, effect: PublishAll) -> Sequence[SendResult]:
+    async def _commit(self, effect: PublishAll) -> Sequence[PublishOutcome]:
         # All or nothing, as far as can be seen before.
         for group, topic in {(each.groupId, each.topic): None for each in effect.publications}:
             if not await self.factory.broker.exist(self._principal, group, topic):

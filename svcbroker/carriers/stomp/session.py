@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
-from ...broker import SendResult, SendStatus
+from ...broker import PublishOutcome, SendStatus
 from ...errors import BrokerError, Overloaded, ParameterInvalid
 from ...interfaces import Batch, ISubscription
 from ...net.addresses import ownerKey
@@ -169,7 +169,10 @@ class Session:
         return self._go(now)
 
     def publishedEach(
-        self, answers: Sequence[Answer], outcomes: Sequence[SendResult | BrokerError], now: float
+        self,
+        answers: Sequence[Answer],
+        outcomes: Sequence[PublishOutcome | BrokerError],
+        now: float,
     ) -> list[Effect]:
         """What came of each event of a L{Publish}."""
         for answer, outcome in zip(answers, outcomes, strict=True):
@@ -179,12 +182,14 @@ class Session:
                 self._published(answer, (outcome,))
         return self._go(now)
 
-    def published(self, answer: Answer, results: Sequence[SendResult], now: float) -> list[Effect]:
+    def published(
+        self, answer: Answer, results: Sequence[PublishOutcome], now: float
+    ) -> list[Effect]:
         """What came of L{PublishAll}."""
         self._published(answer, results)
         return self._go(now)
 
-    def _published(self, answer: Answer, results: Sequence[SendResult]) -> None:
+    def _published(self, answer: Answer, results: Sequence[PublishOutcome]) -> None:
         for result in results:
             if result.status is not SendStatus.SUCCESS:
                 self._settleWithError(answer, errorOf(result))

@@ -12,7 +12,7 @@ from zope.interface import alsoProvides
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY
-from svcbroker.broker import EventPage, ReadRequest
+from svcbroker.broker import ReadPage, ReadRequest
 from svcbroker.broker.subscriptions import StoredPosition, _heights
 from svcbroker.broker.subscriptions._heights import WAIT
 from svcbroker.interfaces import INetworkLedger, ISubscription
@@ -60,7 +60,7 @@ class HeightsTests(SynchronousTestCase):
         )
         return self.fixture.subscriptions.subscribe(ANYBODY, request, reader), reader
 
-    def read(self, offset: Offset, topic: str = "a") -> Deferred[EventPage]:
+    def read(self, offset: Offset, topic: str = "a") -> Deferred[ReadPage]:
         request = ReadRequest(group="1", filter=topic, offset=offset, remote="10.0.0.1:2")
         return self.fixture.subscriptions.readEvents(ANYBODY, request)
 

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
-from svcbroker.broker import EventPage, ReadRequest
+from svcbroker.broker import ReadPage, ReadRequest
 from svcbroker.broker.subscriptions import _reading
 from svcbroker.chain import proposeBlock
 from svcbroker.interfaces import submit
@@ -36,7 +36,7 @@ from tests.access.support import account, principalOf
 from .test_subscriptions import Fixture
 
 
-def contents(page: EventPage) -> list[bytes]:
+def contents(page: ReadPage) -> list[bytes]:
     return [event.content for batch in page.batches for event in batch.events]
 
 
@@ -54,11 +54,11 @@ class ReadingTestCase(SynchronousTestCase):
         request = ReadRequest(group="1", filter=filter, **given)
         return self.fixture.subscriptions.readEvents(principal, request)
 
-    def read(self, *args: Any, **more: Any) -> EventPage:
+    def read(self, *args: Any, **more: Any) -> ReadPage:
         """Read a page that is there."""
         asked = self.ask(*args, **more)
         self.fixture.turn()
-        page: EventPage = self.successResultOf(asked)
+        page: ReadPage = self.successResultOf(asked)
         return page
 
     def publish(self, count: int, topics: str = "ab") -> list[bytes]:
@@ -368,7 +368,7 @@ class WaitTests(ReadingTestCase):
         """To answer a page takes time, so each is answered in a turn of its own."""
         clock = self.fixture.clock
 
-        def takeTime(page: EventPage) -> EventPage:
+        def takeTime(page: ReadPage) -> ReadPage:
             clock.rightNow += 0.001
             return page
 
@@ -610,7 +610,7 @@ class WalkPropertyTests(SynchronousTestCase):
             publish(blocks[: len(blocks) // 2])
             for _ in range(60):
                 fixture.clock.advance(0)
-            page: EventPage = self.successResultOf(asked)
+            page: ReadPage = self.successResultOf(asked)
             publish(blocks[len(blocks) // 2 :])
             found += contents(page)
             offset = parseOffset(str(page.next))

@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY, Access, Principal
-from svcbroker.broker import EventPage, ReadRequest
+from svcbroker.broker import ReadPage, ReadRequest
 from svcbroker.broker.subscriptions import Subscriptions, _reading
 from svcbroker.broker.subscriptions._heights import WAIT
 from svcbroker.carriers.http import Following, HttpSettings, follow
@@ -74,7 +74,7 @@ class ReadingDirectory(FakeDirectory):
 
     subscriptions: Subscriptions
 
-    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[EventPage]:
+    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[ReadPage]:
         return self.subscriptions.readEvents(principal, request)
 
     def reach(

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access
-from svcbroker.broker import EventPage
+from svcbroker.broker import ReadPage
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.interfaces import Batch
 from svcbroker.model import Event, EventFormat, EventId
@@ -82,7 +82,7 @@ class RESTTests(WeEventTestCase):
             eventId=EventId("0123abcd", 1, 1),
         )
         batch = Batch((stored,), 0)
-        page = EventPage(batches=[batch], next=stored.eventId, isAtEnd=True)
+        page = ReadPage(batches=[batch], next=stored.eventId, isAtEnd=True)
         write = eventWriter(EventFormat.SVC, "/b", "1")
         [event] = operation.result.render((page, write)).events
         self.assertEqual(event.extensions, {"weevent-tag": "1"})

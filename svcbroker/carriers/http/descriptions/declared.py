@@ -12,7 +12,7 @@ from attrs import frozen
 from msgspec.json import schema_components
 
 from ....errors import BrokerError
-from ....operations import CLOUD_EVENT_SCHEMA, COMMON_ERRORS, EventPage, Interface, Operation
+from ....operations import CLOUD_EVENT_SCHEMA, COMMON_ERRORS, EventPageResult, Interface, Operation
 
 SECURITY: Final = {
     "basic": {"type": "http", "scheme": "basic", "description": "An account and its password."},
@@ -23,6 +23,8 @@ SECURITY: Final = {
 _IVAR = re.compile(r"@ivar (\w+):")
 _MARKUP = re.compile(r"[A-Z]\{([^{}]*)\}")
 _REFERENCE = "#/components/schemas/{name}"
+_HIDDEN = re.compile(r"svcbroker\.(?:_?[a-z]+\.)*|(?<!Send)Result(?![A-Za-z])")
+"""The parts of the names of records that the documents do not show: modules, and an ending."""
 
 
 @frozen(kw_only=True)
@@ -56,12 +58,27 @@ def schemasOf(types: Sequence[Any]) -> tuple[Sequence[dict[str, Any]], Mapping[s
         C{#/components/schemas}, by name.
     """
     schemas, components = schema_components(types, ref_template=_REFERENCE)
-    page = components.get(EventPage.__name__)
+    page = components.get(EventPageResult.__name__)
     if page is not None:
         # msgspec has no union of two kinds of objects.
         events = page["properties"]["events"]
         events["items"] = {"anyOf": [events["items"], CLOUD_EVENT_SCHEMA]}
-    return schemas, {name: _described(schema) for name, schema in components.items()}
+    shown = {_HIDDEN.sub("", name): _described(each) for name, each in components.items()}
+    return _renamed(schemas), _renamed(shown)
+
+
+def _renamed(value: Any) -> Any:
+    """A part of a schema with the names of records as the documents show them."""
+    if isinstance(value, list | tuple):
+        return [_renamed(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _HIDDEN.sub("", inner)
+        if name in ("$ref", "title") and isinstance(inner, str)
+        else _renamed(inner)
+        for name, inner in value.items()
+    }
 
 
 def _described(schema: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from .....operations import (
     CLOUD_EVENT_TYPE,
     CLOUD_EVENTS_TYPE,
     FOLLOW,
-    Header,
+    StompHeader,
 )
 from ..openapi import EVENT_STREAM
 from ._parts import (
@@ -29,41 +29,41 @@ from ._parts import (
 
 _JSON = "application/json"
 _FOLLOW_REQUEST = (
-    Header(
+    StompHeader(
         "Last-Event-ID", "Where to resume: the last id of an earlier stream. It wins over from."
     ),
 )
 _STREAM_START = (
-    Header("retry", "When a browser connects again, in milliseconds.", isRequired=True),
-    Header("id", "Where the stream begins, to resume there before the first event."),
+    StompHeader("retry", "When a browser connects again, in milliseconds.", isRequired=True),
+    StompHeader("id", "Where the stream begins, to resume there before the first event."),
 )
 _STREAM_EVENT = (
-    Header("id", "The event's id.", isRequired=True),
-    Header("event", "event.", isRequired=True),
+    StompHeader("id", "The event's id.", isRequired=True),
+    StompHeader("event", "event.", isRequired=True),
 )
-_STREAM_END = (Header("event", "end.", isRequired=True),)
+_STREAM_END = (StompHeader("event", "end.", isRequired=True),)
 _WEBHOOK = (
-    Header("webhook-id", "The event's id; in a batch the last event's.", isRequired=True),
-    Header(
+    StompHeader("webhook-id", "The event's id; in a batch the last event's.", isRequired=True),
+    StompHeader(
         "webhook-timestamp",
         "When this attempt was made, in seconds since the epoch.",
         isRequired=True,
     ),
-    Header(
+    StompHeader(
         "webhook-signature",
         "The signatures of Standard Webhooks, where a secret is configured.",
     ),
-    Header("X-Svc-Subscription-Id", "The subscription's id.", isRequired=True),
-    Header("X-Svc-Event-Id", "As webhook-id.", isRequired=True),
-    Header("X-Svc-Timestamp", "As webhook-timestamp.", isRequired=True),
-    Header(
+    StompHeader("X-Svc-Subscription-Id", "The subscription's id.", isRequired=True),
+    StompHeader("X-Svc-Event-Id", "As webhook-id.", isRequired=True),
+    StompHeader("X-Svc-Timestamp", "As webhook-timestamp.", isRequired=True),
+    StompHeader(
         "X-Svc-Signature",
         "The signature of earlier releases, where the webhook names no secret of its own.",
     ),
-    Header("User-Agent", "svcbroker and its version.", isRequired=True),
+    StompHeader("User-Agent", "svcbroker and its version.", isRequired=True),
 )
 _CLOUD_EVENT = tuple(
-    Header(f"ce-{name}", f"The attribute {name}.", isRequired=True)
+    StompHeader(f"ce-{name}", f"The attribute {name}.", isRequired=True)
     for name in ("specversion", "id", "source", "type")
 )
 

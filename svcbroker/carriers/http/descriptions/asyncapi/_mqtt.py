@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .....model import EXTENSION_PREFIX, TAG
-from .....operations import ERASED_HEADER, EVENT_HEADERS, SEND_HEADERS, Header
+from .....operations import ERASED_HEADER, EVENT_HEADERS, SEND_HEADERS, StompHeader
 from ._parts import (
     BY_PASSWORD,
     BYTES,
@@ -108,12 +108,14 @@ def mqttPart(base: str) -> CarrierSection:
                 "The user properties are of MQTT 5.",
                 headersSchema(
                     (
-                        Header(
+                        StompHeader(
                             "svc-offset",
                             "Where it begins, as eventId of STOMP; by default with the next event.",
                         ),
-                        Header(TAG, "Only events whose extension of this name has this value."),
-                        Header(
+                        StompHeader(
+                            TAG, "Only events whose extension of this name has this value."
+                        ),
+                        StompHeader(
                             "svc-format",
                             "svc (the default), or cloudevents or cloudevents-binary: all events "
                             "are CloudEvents.",
@@ -128,7 +130,7 @@ def mqttPart(base: str) -> CarrierSection:
                 "The publisher's properties and user properties, and the event's extensions.",
                 headersSchema(
                     (
-                        Header(
+                        StompHeader(
                             "svc-eventId",
                             "The event's id. Only in MQTT 5, neither where CONNECT has the user "
                             "property svc-plain with the value 1, nor in CloudEvents.",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from .....operations import Header
+from .....operations import StompHeader
 
 HTTP: Final = "127.0.0.1:8080"
 """Where a broker without options serves HTTP."""
@@ -91,7 +91,9 @@ def makeOperation(
 
 
 def headersSchema(
-    declared: Collection[Header], prefix: str = "", described: str = "An extension of the event."
+    declared: Collection[StompHeader],
+    prefix: str = "",
+    described: str = "An extension of the event.",
 ) -> dict[str, Any]:
     """
     The schema of headers.

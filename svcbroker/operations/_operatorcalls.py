@@ -14,16 +14,128 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from .. import chain, model
-from ..errors import NotAuthorized, ParameterInvalid
-from ._declarations import Operation, Parameter
-from ._durable import DURABLE_CALLS
-from ._erasing import ERASE
-from ._parameters import GROUP
-from ._results import envelope
-from ._types import NumberType, ParameterType
-from ._webhooks import WEBHOOK_CALLS
+from ..errors import (
+    EventIdBlank,
+    EventIdInvalid,
+    EventIdTooLong,
+    EventNotFound,
+    HeightUnknown,
+    NotAuthorized,
+    ParameterInvalid,
+    TopicBlank,
+    TopicInvalid,
+    TopicNotFound,
+    TopicTooLong,
+    TransactionFailed,
+)
+from ..model import MAX_REASON
+from ._clients import DURABLE_CALLS
+from ._declarations import GROUP, OMITTED, Operation, Parameter
+from ._results import envelope, same
+from ._types import EventIdType, NumberType, OffsetType, ParameterType, TopicType
+from ._webhookcalls import WEBHOOK_CALLS
 
-MAX_NODES: Final = 1000
+_MAX_EVENTS: Final = 1000
+"""The most ids of events in a call."""
+
+
+class _EventIdsType(ParameterType):
+    """Ids of events."""
+
+    def fromJSON(self, value: object) -> tuple[model.EventId, ...]:
+        if not isinstance(value, list) or not 1 <= len(value) <= _MAX_EVENTS:
+            raise ParameterInvalid(f"is not a list of 1 to {_MAX_EVENTS} ids")
+        return tuple(map(EventIdType().fromJSON, value))
+
+
+class _ReasonType(ParameterType):
+    """Why events are erased."""
+
+    def fromJSON(self, value: object) -> str:
+        text: str = super().fromJSON(value)
+        try:
+            size = len(text.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise ParameterInvalid("is not valid Unicode text") from None
+        if not text.strip() or size > MAX_REASON:
+            raise ParameterInvalid(f"is not 1 to {MAX_REASON} bytes of text")
+        return text
+
+
+class _BeforeType(OffsetType):
+    """The end of a part of a topic: an event, or a time."""
+
+    def fromJSON(self, value: object) -> model.EventId | model.Moment:
+        offset = super().fromJSON(value)
+        if not isinstance(offset, model.EventId | model.Moment):
+            raise ParameterInvalid("is neither an event's id nor OFFSET_TIME: with a time")
+        return offset
+
+
+ERASE: Final = Operation(
+    name="erase",
+    summary="Erase the content of events, for good and on all nodes. The answer is how many events "
+    "were named.",
+    parameters=(
+        GROUP,
+        Parameter(
+            name="reason",
+            type=_ReasonType(),
+            description=f"Why, in at most {MAX_REASON} bytes. The chain keeps it, and readers of "
+            "the events are shown it.",
+        ),
+        Parameter(
+            name="events",
+            type=_EventIdsType(),
+            default=OMITTED,
+            description=f"The ids of the events, at most {_MAX_EVENTS}.",
+        ),
+        Parameter(
+            name="topic",
+            type=TopicType(),
+            default=OMITTED,
+            description="A topic, open or closed, instead of events.",
+        ),
+        Parameter(
+            name="first",
+            type=NumberType(ParameterInvalid, 1),
+            default=OMITTED,
+            description="The sequence number of the topic's first event to erase; absent means 1.",
+        ),
+        Parameter(
+            name="last",
+            type=NumberType(ParameterInvalid, 1),
+            default=OMITTED,
+            description="The sequence number of the topic's last event to erase.",
+        ),
+        Parameter(
+            name="before",
+            type=_BeforeType(),
+            default=OMITTED,
+            description="Instead of last: an event's id, or OFFSET_TIME: with a time. The topic's "
+            "events before it are erased.",
+        ),
+    ),
+    result=envelope(int, same),
+    errors=(
+        EventIdBlank,
+        EventIdTooLong,
+        EventIdInvalid,
+        EventNotFound,
+        HeightUnknown,
+        TopicBlank,
+        TopicTooLong,
+        TopicInvalid,
+        TopicNotFound,
+        NotAuthorized,
+        TransactionFailed,
+    ),
+    method=lambda broker: broker.erasing.erase,
+)
+"""See L{OPERATOR_CALLS<svcbroker.operations.OPERATOR_CALLS>}."""
+
+
+_MAX_NODES: Final = 1000
 """The most nodes and links that a call may name."""
 
 
@@ -35,42 +147,42 @@ def _number(value: object, highest: float) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
-def nodeIndex(value: object) -> int:
+def _nodeIndex(value: object) -> int:
     """
     Read the index of a node.
 
     @raise ParameterInvalid: it is none.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MAX_NODES:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_NODES:
         raise ParameterInvalid("is not the index of a node")
     return value
 
 
 def _list(value: object, what: str) -> list[Any]:
-    if not isinstance(value, list) or len(value) > MAX_NODES:
+    if not isinstance(value, list) or len(value) > _MAX_NODES:
         raise ParameterInvalid(f"is not a list of {what}")
     return value
 
 
-class NodeIndexType(ParameterType):
+class _NodeIndexType(ParameterType):
     """The index of a node."""
 
     def fromJSON(self, value: object) -> int:
-        return nodeIndex(value)
+        return _nodeIndex(value)
 
 
-class IslandsType(ParameterType):
+class _IslandsType(ParameterType):
     """Islands: lists of indexes of nodes."""
 
     def fromJSON(self, value: object) -> list[list[int]]:
         what = "lists of nodes"
-        islands = [[nodeIndex(node) for node in _list(each, what)] for each in _list(value, what)]
-        if sum(map(len, islands)) > MAX_NODES:
+        islands = [[_nodeIndex(node) for node in _list(each, what)] for each in _list(value, what)]
+        if sum(map(len, islands)) > _MAX_NODES:
             raise ParameterInvalid("names too many nodes")
         return islands
 
 
-class LinksType(ParameterType):
+class _LinksType(ParameterType):
     """Links: pairs of indexes of nodes."""
 
     def fromJSON(self, value: object) -> list[tuple[int, int]]:
@@ -78,18 +190,18 @@ class LinksType(ParameterType):
         for link in _list(value, "pairs of nodes"):
             if not isinstance(link, list) or len(link) != 2:
                 raise ParameterInvalid("is not a list of pairs of nodes")
-            links.append((nodeIndex(link[0]), nodeIndex(link[1])))
+            links.append((_nodeIndex(link[0]), _nodeIndex(link[1])))
         return links
 
 
-class ShareType(ParameterType):
+class _ShareType(ParameterType):
     """A share, 0 to 1."""
 
     def fromJSON(self, value: object) -> float:
         return _number(value, 1)
 
 
-class DelayType(ParameterType):
+class _DelayType(ParameterType):
     """A shortest and a longest time in seconds."""
 
     def fromJSON(self, value: object) -> tuple[float, float]:
@@ -114,7 +226,7 @@ class FaultyNode(Struct, frozen=True):
     blockNumber: int
 
 
-class Evidence(Struct, frozen=True):
+class EvidenceResult(Struct, frozen=True):
     """A node that has signed two things at a height and round of which it may sign only one."""
 
     node: int
@@ -135,10 +247,10 @@ class Faults(Struct, frozen=True):
     loss: float
     duplication: float
     cut: list[list[int]]
-    evidence: list[Evidence]
+    evidence: list[EvidenceResult]
 
 
-def faultsOf(report: model.FaultReport) -> Faults:
+def _faultsOf(report: model.FaultReport) -> Faults:
     """Make the record of a report."""
     return Faults(
         nodes=[
@@ -150,17 +262,17 @@ def faultsOf(report: model.FaultReport) -> Faults:
         loss=report.loss,
         duplication=report.duplication,
         cut=sorted(list(link) for link in report.cut),
-        evidence=[Evidence(each.node, each.height, each.round) for each in report.evidence],
+        evidence=[EvidenceResult(each.node, each.height, each.round) for each in report.evidence],
     )
 
 
-class NodeIndexesType(ParameterType):
+class _NodeIndexesType(ParameterType):
     """Indexes of nodes."""
 
     def fromJSON(self, value: object) -> tuple[int, ...]:
-        if not isinstance(value, list) or len(value) > MAX_NODES:
+        if not isinstance(value, list) or len(value) > _MAX_NODES:
             raise ParameterInvalid("is not a list of nodes")
-        return tuple(map(nodeIndex, value))
+        return tuple(map(_nodeIndex, value))
 
 
 class ChangeType(ParameterType):
@@ -177,7 +289,7 @@ class ChangeType(ParameterType):
             raise ParameterInvalid(f"is not a change: {error}") from None
 
 
-class Validator(Struct, frozen=True):
+class ValidatorResult(Struct, frozen=True):
     """One node of a set: its public key, in hexadecimal digits."""
 
     index: int
@@ -188,14 +300,14 @@ class Validators(Struct, frozen=True):
     """The nodes that decide the next block, after how many changes since the genesis."""
 
     changes: int
-    nodes: list[Validator]
+    nodes: list[ValidatorResult]
 
 
-def validatorsOf(nodes: chain.ValidatorSet) -> Validators:
+def _validatorsOf(nodes: chain.ValidatorSet) -> Validators:
     """Make the record of a validator set."""
     return Validators(
         changes=nodes.generation,
-        nodes=[Validator(index, key.hex()) for index, key in enumerate(nodes.keys)],
+        nodes=[ValidatorResult(index, key.hex()) for index, key in enumerate(nodes.keys)],
     )
 
 
@@ -205,7 +317,7 @@ class Reloaded(Struct, frozen=True):
     problems: list[str]
 
 
-def reloadedOf(problems: Sequence[str]) -> Reloaded:
+def _reloadedOf(problems: Sequence[str]) -> Reloaded:
     """Make the record of a reload."""
     return Reloaded(list(problems))
 
@@ -253,7 +365,7 @@ class Configuration(Struct, frozen=True):
     memory: int
 
 
-def configurationOf(report: model.ConfigurationReport) -> Configuration:
+def _configurationOf(report: model.ConfigurationReport) -> Configuration:
     """Make the record of a configuration."""
     return Configuration(
         settings=[
@@ -278,39 +390,39 @@ def configurationOf(report: model.ConfigurationReport) -> Configuration:
     )
 
 
-_VALIDATORS = envelope(Validators, validatorsOf)
-_FAULTS = envelope(Faults, faultsOf)
-_NODE = Parameter(name="node", type=NodeIndexType(), description="The index of the node.")
+_VALIDATORS = envelope(Validators, _validatorsOf)
+_FAULTS = envelope(Faults, _faultsOf)
+_NODE = Parameter(name="node", type=_NodeIndexType(), description="The index of the node.")
 _NETWORK = (
     Parameter(
         name="delay",
-        type=DelayType(),
+        type=_DelayType(),
         default=None,
         description="The shortest and the longest time that a message takes, ``[0.1, 0.5]``, in "
         "seconds, 60 at most. Where they differ, messages overtake each other.",
     ),
     Parameter(
         name="loss",
-        type=ShareType(),
+        type=_ShareType(),
         default=None,
         description="The share of messages that are lost, 0 to 1.",
     ),
     Parameter(
         name="duplication",
-        type=ShareType(),
+        type=_ShareType(),
         default=None,
         description="The share of messages that arrive twice, 0 to 1.",
     ),
     Parameter(
         name="islands",
-        type=IslandsType(),
+        type=_IslandsType(),
         default=None,
         description="Nodes between which nothing passes, ``[[0, 1], [2, 3]]``. Those on no island "
         "are together on one more. An empty list ends a cut.",
     ),
     Parameter(
         name="links",
-        type=LinksType(),
+        type=_LinksType(),
         default=None,
         description="Single links over which nothing passes, in one direction: ``[[0, 1]]`` is "
         "from 0 to 1. Islands and links replace, together, what was cut before.",
@@ -325,7 +437,7 @@ OPERATOR_CALLS: Final = (
             GROUP,
             Parameter(
                 name="rotate",
-                type=NodeIndexesType(),
+                type=_NodeIndexesType(),
                 default=(),
                 description="The indexes of the nodes that get new keys, ``[0, 2]``.",
             ),
@@ -397,14 +509,14 @@ OPERATOR_CALLS: Final = (
         name="reload",
         summary="Read accounts, secrets and certificates again.",
         parameters=(),
-        result=envelope(Reloaded, reloadedOf),
+        result=envelope(Reloaded, _reloadedOf),
         method=lambda broker: broker.operator.reload,
     ),
     Operation(
         name="configuration",
         summary="Tell the settings as they are in force, and when files were last read again.",
         parameters=(),
-        result=envelope(Configuration, configurationOf),
+        result=envelope(Configuration, _configurationOf),
         method=lambda broker: broker.operator.showConfiguration,
     ),
     ERASE,

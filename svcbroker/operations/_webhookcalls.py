@@ -23,8 +23,7 @@ from ..errors import (
     SubscriptionNotFound,
 )
 from ..model import EventFormat
-from ._declarations import Operation, Parameter, Result
-from ._parameters import AFTER, ERASED, GROUP, SUBSCRIPTION_ID
+from ._declarations import AFTER, ERASED, GROUP, SUBSCRIPTION_ID, Operation, Parameter, Result
 from ._results import BOOLEAN, envelope, same
 from ._types import (
     EventIdType,
@@ -35,19 +34,19 @@ from ._types import (
     TopicType,
 )
 
-MAX_BATCH: Final = 1000
+_MAX_BATCH: Final = 1000
 """The most events in a request to a webhook."""
-MAX_BATCH_SECONDS: Final = 60
+_MAX_BATCH_SECONDS: Final = 60
 """How long the first event of a batch waits for others at most."""
-MAX_ATTEMPTS: Final = 1000
+_MAX_ATTEMPTS: Final = 1000
 """How often an event may be tried at most, where there is an end."""
-MAX_PAGE: Final = 1000
+_MAX_PAGE: Final = 1000
 """The most webhooks on a page."""
 
 _headersDecoder = msgspec.json.Decoder()
 
 
-class HeadersType(ParameterType):
+class _HeadersType(ParameterType):
     """Headers of requests: an object of strings; as text its JSON."""
 
     schema: Mapping[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -76,7 +75,7 @@ class HeadersType(ParameterType):
         return value
 
 
-class Webhook(Struct, frozen=True):
+class WebhookResult(Struct, frozen=True):
     """
     A webhook: what was asked for, but for headers, and how it is. The receiver is the host and port
     of its URL. The topic of dead letters is null where there are none. Failures counts the requests
@@ -108,24 +107,24 @@ class Webhook(Struct, frozen=True):
     oldestEventAge: int | None
 
 
-class Webhooks(Struct, frozen=True):
+class WebhooksResult(Struct, frozen=True):
     """
     A page of webhooks, in the order of their ids. The next page begins after the id in next, which
     is null on the last page.
     """
 
-    webhooks: list[Webhook]
+    webhooks: list[WebhookResult]
     next: str | None
 
 
-def webhooksOf(page: model.WebhookPage) -> Webhooks:
+def _webhooksOf(page: model.WebhookPage) -> WebhooksResult:
     """Make the record of a page."""
-    return Webhooks(webhooks=[_webhook(each) for each in page.items], next=page.next)
+    return WebhooksResult(webhooks=[_webhook(each) for each in page.items], next=page.next)
 
 
-def _webhook(status: model.WebhookStatus) -> Webhook:
+def _webhook(status: model.WebhookStatus) -> WebhookResult:
     age = None if status.oldestAt is None else max(0, status.readAt - status.oldestAt) // 1000
-    return Webhook(
+    return WebhookResult(
         subscriptionId=status.subscriptionId,
         interfaceType=status.interfaceType.value,
         groupId=status.group,
@@ -153,7 +152,7 @@ def _webhook(status: model.WebhookStatus) -> Webhook:
 SUBSCRIBE_OPTIONS: Final = (
     Parameter(
         name="headers",
-        type=HeadersType(),
+        type=_HeadersType(),
         default={},
         description="More headers of each request, such as Authorization: an object of strings.",
     ),
@@ -165,20 +164,20 @@ SUBSCRIBE_OPTIONS: Final = (
     ),
     Parameter(
         name="batch",
-        type=NumberType(ParameterInvalid, 1, MAX_BATCH),
+        type=NumberType(ParameterInvalid, 1, _MAX_BATCH),
         default=None,
         description="The most events in a request, whose body is an array then; absent sends each "
         "alone.",
     ),
     Parameter(
         name="batchSeconds",
-        type=NumberType(ParameterInvalid, 0, MAX_BATCH_SECONDS),
+        type=NumberType(ParameterInvalid, 0, _MAX_BATCH_SECONDS),
         default=None,
         description="How long the first event of a batch waits for others; absent means 1.",
     ),
     Parameter(
         name="maxAttempts",
-        type=NumberType(ParameterInvalid, 1, MAX_ATTEMPTS),
+        type=NumberType(ParameterInvalid, 1, _MAX_ATTEMPTS),
         default=None,
         description="How often an event is tried before it is a dead letter; absent has no end.",
     ),
@@ -217,7 +216,7 @@ _PAGE = (
     AFTER,
     Parameter(
         name="limit",
-        type=NumberType(ParameterInvalid, 1, MAX_PAGE),
+        type=NumberType(ParameterInvalid, 1, _MAX_PAGE),
         default=100,
         description="The most on a page.",
     ),
@@ -284,7 +283,7 @@ WEBHOOK_OPERATIONS: Final = (
         name="listWebhooks",
         summary="List the webhooks of this account; of an operator, all webhooks of the group.",
         parameters=_PAGE,
-        result=Result(type=Webhooks, render=webhooksOf),
+        result=Result(type=WebhooksResult, render=_webhooksOf),
         errors=(SubscriptionIdInvalid,),
         method=lambda broker: broker.webhooks.listWebhooks,
     ),
@@ -298,7 +297,7 @@ WEBHOOK_CALLS: Final = (
         summary="List the webhooks of a group, with the last error of each and the oldest event "
         "that waits.",
         parameters=_PAGE,
-        result=envelope(Webhooks, webhooksOf),
+        result=envelope(WebhooksResult, _webhooksOf),
         errors=(SubscriptionIdInvalid,),
         method=lambda broker: broker.webhooks.listWebhooks,
     ),

@@ -1,25 +1,33 @@
 """
-The operations: every call of clients, by REST and by JSON-RPC.
+The calls of clients: by REST and by JSON-RPC, and those that only REST has, since their requests or
+their answers are no JSON of ours (C{follow}, C{cloudevents} and C{logProof}); with the records of
+their answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from attrs import evolve
-from twisted.internet.defer import Deferred
+from msgspec import UNSET, Struct, UnsetType, convert
+from twisted.internet.defer import Deferred, succeed
 
+from .. import broker, model
 from ..access import Principal
 from ..broker import (
     DEFAULT_READ,
     MAX_READ,
     MAX_WAIT,
     Broker,
-    EventPage,
+    PublishOutcome,
+    PublishPolicy,
+    ReadPage,
 )
+from ..broker.transparency import WitnessesAnswer
 from ..errors import (
     AuthorRefused,
+    BrokerError,
     ContentBlank,
     ContentTooLarge,
     EventErased,
@@ -49,49 +57,56 @@ from ..errors import (
     TransactionFailed,
     UrlInvalid,
 )
-from ..model import MAX_ADMINS, MAX_AUTHORS, Edge, EventFormat
-from ._accounts import ACCOUNT_OPERATIONS
-from ._declarations import OMITTED, REQUIRED, BatchMethod, Operation, Parameter
-from ._durable import DURABLE_OPERATIONS
-from ._keytypes import KeysType
-from ._parameters import (
+from ..model import (
+    MAX_ADMINS,
+    MAX_AUTHORS,
+    Edge,
+    EventFormat,
+    InterfaceType,
+    Offset,
+    SubscribeRequest,
+)
+from ..net.deferreds import asDeferred
+from ..proofs import ConsistencyProof, EventProof, GenesisFields, TopicProof
+from ._clients import ACCOUNT_OPERATIONS, DURABLE_OPERATIONS
+from ._declarations import (
     CONTENT,
     ERASED,
     EXTENSIONS,
     FILTERS,
     FORMAT,
     GROUP,
+    OMITTED,
     PAGE_SIZE,
+    REQUIRED,
     SEEN,
     SUBSCRIPTION_ID,
     TAG,
     TOPIC,
+    BatchMethod,
+    Operation,
+    Parameter,
+    Result,
 )
-from ._publishing import (
+from ._publishparameters import (
     AUTHOR,
     EXPECTED_SEQUENCE,
     IDEMPOTENCY_KEY,
     SIGNATURE,
     SIGNED_AT,
+    KeysType,
     makePublication,
 )
 from ._results import (
     BOOLEAN,
-    CHECKPOINT,
-    CONSISTENCY_PROOF,
     EVENT,
     EVENT_PAGE,
-    EVENT_PROOF,
-    GENESIS,
-    SEND_RESULT,
     STRING,
-    TOPIC_PAGE,
-    TOPIC_PROOF,
-    TOPIC_STATE,
     EventWriter,
     eventWriter,
+    prefixedHex,
+    same,
 )
-from ._transparency import LOG_OPERATIONS
 from ._types import (
     EventIdType,
     FilterType,
@@ -101,19 +116,190 @@ from ._types import (
     OptionalSubscriptionIdType,
     ParameterType,
 )
-from ._webhooks import SUBSCRIBE_OPTIONS, WEBHOOK_OPERATIONS
+from ._webhookcalls import SUBSCRIBE_OPTIONS, WEBHOOK_OPERATIONS
+
+
+class SendResult(Struct, frozen=True):
+    """The outcome of a publish. There is an event id only with SUCCESS."""
+
+    topic: str
+    eventId: str | None
+    status: Literal["SUCCESS", "TIMEOUT", "ERROR"]
+
+
+class TopicInfoResult(Struct, frozen=True):
+    """A topic. The time of its creation is in milliseconds since the epoch."""
+
+    topicName: str
+    topicAddress: str
+    senderAddress: str
+    createdTimestamp: int
+
+
+class TopicStateResult(Struct, frozen=True):
+    """
+    A topic, how many events it has, and the height of the block of the latest. Where it takes
+    events of certain authors only, their public keys in hexadecimal digits, those of the keys that
+    may change them, and how many changes there were.
+    """
+
+    topicName: str
+    topicAddress: str
+    senderAddress: str
+    createdTimestamp: int
+    sequenceNumber: int
+    blockNumber: int
+    authors: list[str] | UnsetType = UNSET
+    admins: list[str] | UnsetType = UNSET
+    generation: int | UnsetType = UNSET
+
+
+class TopicPageResult(Struct, frozen=True):
+    """One page of the open topics, in the order of their creation."""
+
+    total: int
+    pageIndex: int
+    pageSize: int
+    topicInfoList: list[TopicInfoResult]
+
+
+class CheckpointResult(Struct, frozen=True):
+    """
+    A block's hash to keep. Hashes are lower-case hexadecimal digits, the time is in milliseconds
+    since the epoch, and checkpoint is HEIGHT:HASH, which is all that one needs to keep.
+    """
+
+    group: str
+    chain: str
+    height: int
+    hash: str
+    timestamp: int
+    checkpoint: str
+
+
+class WitnessResult(Struct, frozen=True):
+    """
+    A witness of a transparency log. Times are in milliseconds since the epoch; a size or a time of
+    0 stands for none.
+    """
+
+    name: str
+    key: str
+    url: str
+    size: int
+    time: int
+    isRefusing: bool
+    refusals: int
+    lastError: str
+
+
+class WitnessesResult(Struct, frozen=True):
+    """
+    The transparency log of a group and its witnesses: the size of the log now, and of the newest
+    checkpoint that the quorum of the policy has cosigned. Without a policy the quorum is empty.
+    """
+
+    group: str
+    size: int
+    cosigned: int
+    quorum: str
+    witnesses: list[WitnessResult]
+
+
+def _sendResult(result: broker.PublishOutcome) -> SendResult:
+    eventId = None if result.eventId is None else str(result.eventId)
+    # C{value} is a property that takes as long as all the rest.
+    return SendResult(result.topic, eventId, result.status._value_)
+
+
+def _topicInfo(topic: model.Topic) -> TopicInfoResult:
+    return TopicInfoResult(
+        topic.name, prefixedHex(topic.address), prefixedHex(topic.sender), topic.created
+    )
+
+
+def _topicState(topic: model.Topic) -> TopicStateResult:
+    authors = topic.authors
+    return TopicStateResult(
+        topic.name,
+        prefixedHex(topic.address),
+        prefixedHex(topic.sender),
+        topic.created,
+        topic.sequence,
+        topic.height,
+        UNSET if authors is None else [key.hex() for key in authors.authors],
+        UNSET if authors is None else [key.hex() for key in authors.admins],
+        UNSET if authors is None else authors.generation,
+    )
+
+
+def _topicPage(answer: broker.NumberedPage[model.Topic]) -> TopicPageResult:
+    return TopicPageResult(
+        answer.page.total, answer.index, answer.size, [_topicInfo(t) for t in answer.page.items]
+    )
+
+
+def _checkpoint(answer: broker.CheckpointAnswer) -> CheckpointResult:
+    return CheckpointResult(
+        answer.group,
+        answer.chain,
+        answer.checkpoint.height,
+        answer.checkpoint.hash.hex(),
+        answer.timestamp,
+        str(answer.checkpoint),
+    )
+
+
+def _witnesses(answer: WitnessesAnswer) -> WitnessesResult:
+    return convert(answer, WitnessesResult, from_attributes=True)
+
+
+_SEND_RESULT = Result(type=SendResult, render=_sendResult)
+
+
+_TOPIC_PAGE = Result(type=TopicPageResult, render=_topicPage)
+
+
+_TOPIC_STATE = Result(type=TopicStateResult, render=_topicState)
+
+
+_EVENT_PROOF = Result(type=EventProof, render=same)
+
+
+_TOPIC_PROOF = Result(type=TopicProof, render=same)
+
+
+_CHECKPOINT = Result(type=CheckpointResult, render=_checkpoint)
+
+
+_CONSISTENCY_PROOF = Result(type=ConsistencyProof, render=same)
+
+
+_GENESIS = Result(type=GenesisFields, render=same)
+
+_LOG_OPERATIONS: Final = (
+    Operation(
+        name="witnesses",
+        summary="List the witnesses of the transparency log, and what they have cosigned of it.",
+        parameters=(GROUP,),
+        result=Result(type=WitnessesResult, render=_witnesses),
+        method=lambda broker: broker.transparency.witnesses,
+    ),
+)
+"""Those that are served as all calls are."""
+
 
 _TOPIC_ERRORS = (TopicBlank, TopicTooLong, TopicInvalid)
 _EVENT_ID_ERRORS = (EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown)
 _WRITE_ERRORS = (Overloaded, TransactionFailed)
 
-EVENT_ID: Final = Parameter(
+_EVENT_ID: Final = Parameter(
     name="eventId",
     type=EventIdType(),
     absent=EventIdBlank,
     description="The event's id, as publish answered it.",
 )
-PAGE_INDEX: Final = Parameter(
+_PAGE_INDEX: Final = Parameter(
     name="pageIndex",
     type=NumberType(PageIndexInvalid, 0),
     default=0,
@@ -190,7 +376,7 @@ def _height(name: str, description: str, **default: Any) -> Parameter:
     )
 
 
-PUBLISH: Final = Operation(
+_PUBLISH: Final = Operation(
     name="publish",
     summary="Publish an event to an open topic.",
     parameters=(
@@ -198,7 +384,7 @@ PUBLISH: Final = Operation(
         *(AUTHOR, SIGNATURE, SIGNED_AT, IDEMPOTENCY_KEY, EXPECTED_SEQUENCE),
         SEEN,
     ),
-    result=SEND_RESULT,
+    result=_SEND_RESULT,
     errors=(
         *_TOPIC_ERRORS,
         ContentBlank,
@@ -217,15 +403,15 @@ PUBLISH: Final = Operation(
 )
 
 
-def _reading(broker: Broker) -> Callable[..., Deferred[tuple[EventPage, EventWriter]]]:
+def _reading(broker: Broker) -> Callable[..., Deferred[tuple[ReadPage, EventWriter]]]:
     """Reading a page of events, with what writes them in the format that was asked for."""
 
     def read(
         principal: Principal, format: EventFormat, groupId: str, **given: Any
-    ) -> Deferred[tuple[EventPage, EventWriter]]:
+    ) -> Deferred[tuple[ReadPage, EventWriter]]:
         write = eventWriter(format, broker.source, groupId)
         reading = broker.readEvents(principal, groupId=groupId, **given)
-        answer: Deferred[tuple[EventPage, EventWriter]]
+        answer: Deferred[tuple[ReadPage, EventWriter]]
         answer = reading.addCallback(lambda page: (page, write))
         return answer
 
@@ -269,11 +455,11 @@ OPERATIONS: Final = (
         errors=_TOPIC_ERRORS,
         method=lambda broker: broker.exist,
     ),
-    PUBLISH,
+    _PUBLISH,
     Operation(
         name="getEvent",
         summary="Read one event.",
-        parameters=(EVENT_ID, GROUP, SEEN),
+        parameters=(_EVENT_ID, GROUP, SEEN),
         result=EVENT,
         errors=(*_EVENT_ID_ERRORS, EventErased),
         method=lambda broker: broker.getEvent,
@@ -301,8 +487,8 @@ OPERATIONS: Final = (
     Operation(
         name="list",
         summary="List the open topics in the order of their creation.",
-        parameters=(PAGE_INDEX, PAGE_SIZE, GROUP, SEEN),
-        result=TOPIC_PAGE,
+        parameters=(_PAGE_INDEX, PAGE_SIZE, GROUP, SEEN),
+        result=_TOPIC_PAGE,
         errors=(PageIndexInvalid, PageSizeInvalid),
         method=lambda broker: broker.list,
         isGroupFirst=False,
@@ -311,7 +497,7 @@ OPERATIONS: Final = (
         name="state",
         summary="Tell what the chain knows of an open topic.",
         parameters=(TOPIC, GROUP, SEEN),
-        result=TOPIC_STATE,
+        result=_TOPIC_STATE,
         errors=(*_TOPIC_ERRORS, TopicNotFound),
         method=lambda broker: broker.state,
     ),
@@ -386,12 +572,12 @@ OPERATIONS: Final = (
     *WEBHOOK_OPERATIONS,
     *DURABLE_OPERATIONS,
     *ACCOUNT_OPERATIONS,
-    *LOG_OPERATIONS,
+    *_LOG_OPERATIONS,
     Operation(
         name="proof",
         summary="Prove that the chain's validators have signed an event.",
         parameters=(
-            EVENT_ID,
+            _EVENT_ID,
             GROUP,
             _height(
                 "checkpoint",
@@ -406,7 +592,7 @@ OPERATIONS: Final = (
             ),
             SEEN,
         ),
-        result=EVENT_PROOF,
+        result=_EVENT_PROOF,
         errors=_EVENT_ID_ERRORS,
         method=lambda broker: broker.proving.prove,
     ),
@@ -414,7 +600,7 @@ OPERATIONS: Final = (
         name="topicProof",
         summary="Prove how many events a topic has, so that a reader knows that none is left out.",
         parameters=(TOPIC, GROUP, SEEN),
-        result=TOPIC_PROOF,
+        result=_TOPIC_PROOF,
         errors=(*_TOPIC_ERRORS, TopicNotFound),
         method=lambda broker: broker.proving.proveTopic,
     ),
@@ -426,7 +612,7 @@ OPERATIONS: Final = (
             _height("height", "The block's height; absent means the latest one.", default=None),
             SEEN,
         ),
-        result=CHECKPOINT,
+        result=_CHECKPOINT,
         errors=(HeightUnknown,),
         method=lambda broker: broker.proving.getCheckpoint,
     ),
@@ -439,7 +625,7 @@ OPERATIONS: Final = (
             _height("newer", "The height of the newer block."),
             SEEN,
         ),
-        result=CONSISTENCY_PROOF,
+        result=_CONSISTENCY_PROOF,
         errors=(HeightUnknown,),
         method=lambda broker: broker.proving.proveConsistency,
     ),
@@ -447,8 +633,111 @@ OPERATIONS: Final = (
         name="genesis",
         summary="Tell the beginning of the chain, from which every proof starts.",
         parameters=(GROUP,),
-        result=GENESIS,
+        result=_GENESIS,
         method=lambda broker: broker.proving.getGenesis,
     ),
 )
 """All operations."""
+
+
+_MAY_BE_EMPTY: Final = PublishPolicy(mayBeEmpty=True)
+
+
+def _followRequest(
+    principal: Principal,
+    topic: tuple[str, ...],
+    groupId: str,
+    offset: Offset,
+    tag: str | None,
+    format: EventFormat,
+    hasTombstones: bool = False,
+) -> Deferred[tuple[SubscribeRequest, EventFormat]]:
+    """
+    The subscription that a call of C{follow} asks for, and the format of its events. Its checks are
+    those of subscribing.
+    """
+    request = SubscribeRequest(
+        interfaceType=InterfaceType.RESTFUL,
+        group=groupId,
+        filters=topic,
+        offset=offset,
+        tag=tag,
+        hasTombstones=hasTombstones,
+    )
+    return succeed((request, format))
+
+
+FOLLOW: Final = Operation(
+    name="follow",
+    summary="Follow topics: their events as Server-Sent Events, from a place in the log on.",
+    parameters=(
+        FILTERS,
+        GROUP,
+        Parameter(
+            name="from",
+            argument="offset",
+            type=OffsetType(),
+            default=Edge.LAST,
+            description="Where to begin. The header Last-Event-ID wins over it.",
+        ),
+        TAG,
+        FORMAT,
+        ERASED,
+        SEEN,
+    ),
+    result=STRING,
+    errors=(
+        TopicBlank,
+        TopicTooLong,
+        TopicInvalid,
+        PatternInvalid,
+        EventIdTooLong,
+        EventIdInvalid,
+        EventNotFound,
+        HeightUnknown,
+        TopicNotFound,
+        Overloaded,
+    ),
+    method=lambda broker: _followRequest,
+)
+"""Its answer is a stream."""
+
+
+def _publishing(broker: Broker) -> Callable[..., Deferred[PublishOutcome]]:
+    @asDeferred
+    async def publish(principal: Principal, **given: Any) -> PublishOutcome:
+        [answer] = await broker.publish(principal, (makePublication(**given),), _MAY_BE_EMPTY)
+        if isinstance(answer, BrokerError):
+            raise answer
+        assert answer is not None
+        return answer
+
+    return publish
+
+
+CLOUD_EVENTS: Final = evolve(
+    _PUBLISH,
+    name="cloudevents",
+    summary="Publish a CloudEvent to an open topic.",
+    # CloudEvents may have no data.
+    parameters=tuple(
+        evolve(CONTENT, default=b"") if each is CONTENT else each for each in _PUBLISH.parameters
+    ),
+    errors=tuple(each for each in _PUBLISH.errors if each is not ContentBlank),
+    method=_publishing,
+    batch=None,
+)
+"""
+The event is the request, in structured or in binary mode. Its attributes are an extension, and its
+source and id are its idempotency key.
+"""
+
+LOG_PROOF: Final = Operation(
+    name="logProof",
+    summary="Prove that an event is in the transparency log, with the cosignatures of witnesses.",
+    parameters=(_EVENT_ID, GROUP, SEEN),
+    result=STRING,
+    errors=(EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown),
+    method=lambda broker: broker.transparency.prove,
+)
+"""Its answer is a file of C{c2sp.org/tlog-proof}."""

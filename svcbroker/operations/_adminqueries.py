@@ -1,0 +1,479 @@
+"""
+The admin queries, and the records of their answers; and the reading of C{listSubscription} as
+another broker answers it.
+
+Of such an answer all is checked: the program that answers may be no broker.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from collections.abc import Callable, Sequence
+from time import strptime
+from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.json import encode
+from twisted.internet.defer import Deferred
+
+from .. import broker, model
+from ..access import Principal
+from ..broker import Broker
+from ..errors import (
+    GroupUnknown,
+    NodeUnavailable,
+    Overloaded,
+    PageIndexInvalid,
+    PageSizeInvalid,
+    ParameterInvalid,
+)
+from ..histogram import Histogram
+from ..model import InterfaceType, SubscriptionRecord
+from ..net.deferreds import asDeferred
+from ..version import VersionRecord
+from ._declarations import GROUP, PAGE_SIZE, Operation, Parameter, Result
+from ._results import Envelope, ErrorRecord, envelope, prefixedHex, same, utc
+from ._types import HashType, ListType, NumberType, ParameterType
+
+_T = TypeVar("_T")
+
+
+class SubscriptionResult(Struct, frozen=True):
+    """One live subscription. Times are UTC."""
+
+    interfaceType: Literal["RESTful", "JsonRPC", "MQTT", "STOMP"]
+    notifiedEventCount: str
+    notifyingEventCount: str
+    notifyTimeStamp: str
+    topicName: str
+    subscribeId: str
+    remoteIp: str
+    createTimeStamp: str
+    groupId: str
+
+
+class VersionResult(Struct, frozen=True):
+    """Which broker this is. The time is UTC, and empty where the build does not know it."""
+
+    svcVersion: str
+    gitCommitTimeStamp: str
+    gitBranch: str
+    gitCommitHash: str
+
+
+class GroupStatistics(Struct, frozen=True):
+    """A group's chain in numbers."""
+
+    nodeCount: str
+    latestBlock: str
+    transactionCount: str
+
+
+class LatencyCounts(Struct, frozen=True):
+    """
+    How long publishes took until they were final and on disk, since the start: how many fell into
+    the range up to each bound, in seconds. One more count has all above the last one.
+    """
+
+    bounds: list[float]
+    counts: list[int]
+
+
+class GroupMeasuresResult(Struct, frozen=True):
+    """
+    What a group's ledger tells of itself: how many transactions of this broker wait to become
+    final, their bytes, and how many seconds the oldest one has waited; and how many bytes of the
+    disk of the data directory are free, of how many. What is not known is null.
+    """
+
+    waiting: int | None
+    waitingBytes: int | None
+    oldestWaiting: float | None
+    latency: LatencyCounts | None
+    diskFree: int | None
+    diskSize: int | None
+
+
+class TransactionResult(Struct, frozen=True):
+    """One transaction. The time is its block's, in UTC."""
+
+    blockNumber: int
+    blockTimestamp: str
+    createTime: str | None
+    modifyTime: str | None
+    transFrom: str
+    transHash: str
+    transTo: str
+
+
+class BlockResult(Struct, frozen=True):
+    """One block. The time is UTC; the sealer is its node's index, in hex and as a number."""
+
+    blockNumber: int
+    blockTimestamp: str
+    createTime: str | None
+    modifyTime: str | None
+    pkHash: str
+    sealer: str
+    sealerIndex: int
+    transCount: int
+
+
+class NodeResult(Struct, frozen=True):
+    """One node of a group, as it stands. It is active (1) or not (0)."""
+
+    nodeId: str
+    nodeName: str | None
+    pbftView: int
+    nodeType: Literal["sealer", "observer"]
+    blockNumber: int
+    nodeActive: Literal[0, 1]
+    createTime: str | None
+    modifyTime: str | None
+
+
+class AdminPage(Struct, Generic[_T], frozen=True):
+    """One page of what an admin query found."""
+
+    total: int
+    pageIndex: int
+    pageSize: int
+    pageData: list[_T]
+
+
+def _statistics(statistics: model.Statistics) -> GroupStatistics:
+    return GroupStatistics(
+        str(statistics.nodeCount), str(statistics.height), str(statistics.transactionCount)
+    )
+
+
+def _version(version: VersionRecord) -> VersionResult:
+    return VersionResult(
+        version.version, version.commitTimestamp, version.branch, version.commitHash
+    )
+
+
+def _subscription(record: model.SubscriptionRecord) -> SubscriptionResult:
+    return SubscriptionResult(
+        interfaceType=record.interfaceType.value,
+        notifiedEventCount=str(record.notified),
+        notifyingEventCount=str(record.notifying),
+        notifyTimeStamp=utc(record.notifiedAt),
+        topicName=",".join(record.filters),
+        subscribeId=record.subscriptionId,
+        remoteIp=record.remote,
+        createTimeStamp=utc(record.createdAt),
+        groupId=record.group,
+    )
+
+
+def encodeSubscriptions(live: Sequence[model.SubscriptionRecord]) -> bytes:
+    """Encode subscriptions as the members of a JSON object, by their ids."""
+    return encode({each.subscriptionId: _subscription(each) for each in live})[1:-1]
+
+
+def _transaction(record: model.TransactionRecord) -> TransactionResult:
+    return TransactionResult(
+        blockNumber=record.height,
+        blockTimestamp=utc(record.timestamp),
+        createTime=None,
+        modifyTime=None,
+        transFrom=prefixedHex(record.sender),
+        transHash=prefixedHex(record.hash),
+        transTo=prefixedHex(record.recipient),
+    )
+
+
+def _block(record: model.BlockRecord) -> BlockResult:
+    return BlockResult(
+        blockNumber=record.height,
+        blockTimestamp=utc(record.timestamp),
+        createTime=None,
+        modifyTime=None,
+        pkHash=prefixedHex(record.hash),
+        sealer=hex(record.sealer),
+        sealerIndex=record.sealer,
+        transCount=record.transactionCount,
+    )
+
+
+def _node(record: model.NodeRecord) -> NodeResult:
+    return NodeResult(
+        nodeId=record.nodeId.hex(),
+        nodeName=record.name,
+        pbftView=record.view,
+        nodeType=record.nodeType.value,
+        blockNumber=record.height,
+        nodeActive=1 if record.isActive else 0,
+        createTime=None,
+        modifyTime=None,
+    )
+
+
+def _measuresOf(measures: model.GroupMeasures) -> GroupMeasuresResult:
+    """Make the record of the measures of a group."""
+    ledger, disk = measures.ledger, measures.disk
+    return GroupMeasuresResult(
+        waiting=None if ledger is None else ledger.waiting,
+        waitingBytes=None if ledger is None else ledger.waitingBytes,
+        oldestWaiting=None if ledger is None else ledger.oldest,
+        latency=None if ledger is None or ledger.latency is None else _latency(ledger.latency),
+        diskFree=None if disk is None else disk.free,
+        diskSize=None if disk is None else disk.size,
+    )
+
+
+def _latency(histogram: Histogram) -> LatencyCounts:
+    return LatencyCounts(bounds=list(histogram.bounds), counts=list(histogram.counts))
+
+
+def _adminPage(type: Any, render: Callable[[Any], Any]) -> Result:
+    def renderPage(answer: broker.NumberedPage[Any]) -> AdminPage[Any]:
+        return AdminPage(
+            answer.page.total, answer.index, answer.size, [render(i) for i in answer.page.items]
+        )
+
+    return envelope(AdminPage[type], renderPage)
+
+
+_STRINGS = envelope(list[str], same)
+
+
+_SUBSCRIPTIONS = envelope(dict[str, dict[str, SubscriptionResult]], lambda encoded: encoded)
+
+
+_VERSION = envelope(VersionResult, _version)
+
+
+_STATISTICS = envelope(GroupStatistics, _statistics)
+
+_MEASURES: Final = envelope(GroupMeasuresResult, _measuresOf)
+
+_TRANSACTIONS = _adminPage(TransactionResult, _transaction)
+
+
+_BLOCKS = _adminPage(BlockResult, _block)
+
+
+_NODES = _adminPage(NodeResult, _node)
+
+_PAGE_ERRORS = (PageIndexInvalid, PageSizeInvalid)
+
+_PAGE_NUMBER = Parameter(
+    name="pageNumber",
+    type=NumberType(PageIndexInvalid, 1),
+    default=1,
+    description="The page, counted from 1.",
+)
+_BLOCK_NUMBER = Parameter(
+    name="blockNumber",
+    type=NumberType(ParameterInvalid, 0),
+    default=None,
+    description="Only what is in the block of this height.",
+)
+_NODE_IP = Parameter(
+    name="nodeIp",
+    type=ListType(),
+    default=(),
+    description="Nodes' addresses as listNodes has them, with commas between them; absent means "
+    "this node.",
+)
+# Not L{GroupType}: absent means all groups, not group 1.
+_GROUP_FILTER = Parameter(
+    name="groupId",
+    type=ParameterType(),
+    default=None,
+    description="Only subscriptions of this group.",
+)
+_TRANSACTION_HASH = Parameter(
+    name="transactionHash",
+    type=HashType(),
+    default=None,
+    description="Only the transaction of this hash.",
+)
+_BLOCK_HASH = Parameter(
+    name="pkHash", type=HashType(), default=None, description="Only the block of this hash."
+)
+_NODE_NAME = Parameter(
+    name="nodeName", type=ParameterType(), default=None, description="Only nodes of this name."
+)
+
+LISTED_AT_ONCE: Final = 200
+"""The number of subscriptions that are encoded between two looks at the time: a millisecond."""
+
+
+def _listing(broker: Broker) -> Callable[..., Deferred[Raw]]:
+    """Listing live subscriptions, encoded a few at a time: there may be hundred thousands."""
+
+    @asDeferred
+    async def list(principal: Principal, **given: Any) -> Raw:
+        nodes = await broker.admin.listSubscriptions(principal, **given)
+        lane = broker.budgets.work.lane()
+        listed = []
+        for address, live in nodes.items():
+            pieces = []
+            for start in range(0, len(live), LISTED_AT_ONCE):
+                if not lane.begin(isWrite=False):
+                    await lane.turn(isWrite=False)
+                pieces.append(encodeSubscriptions(live[start : start + LISTED_AT_ONCE]))
+            listed.append(b"%b:{%b}" % (encode(address), b",".join(pieces)))
+        lane.end()
+        return Raw(b"{%b}" % b",".join(listed))
+
+    return list
+
+
+QUERIES: Final = (
+    Operation(
+        name="listGroup",
+        summary="List the groups.",
+        result=_STRINGS,
+        method=lambda broker: broker.admin.listGroups,
+    ),
+    Operation(
+        name="listNodes",
+        summary="List the addresses of the brokers, this one first.",
+        result=_STRINGS,
+        method=lambda broker: broker.admin.listAddresses,
+    ),
+    Operation(
+        name="listSubscription",
+        summary="List the live subscriptions of nodes.",
+        parameters=(_NODE_IP, _GROUP_FILTER),
+        result=_SUBSCRIPTIONS,
+        errors=(NodeUnavailable, Overloaded),
+        method=_listing,
+    ),
+    Operation(
+        name="getVersion",
+        summary="Tell which broker this is.",
+        result=_VERSION,
+        method=lambda broker: broker.admin.getVersion,
+    ),
+    Operation(
+        name="group/general",
+        summary="Tell a group's chain in numbers.",
+        parameters=(GROUP,),
+        result=_STATISTICS,
+        method=lambda broker: broker.admin.getStatistics,
+    ),
+    Operation(
+        name="group/measures",
+        summary="Tell how long publishes to a group take, what waits, and what is left of the "
+        "disk.",
+        parameters=(GROUP,),
+        result=_MEASURES,
+        method=lambda broker: broker.admin.getMeasures,
+    ),
+    Operation(
+        name="transaction/transList",
+        summary="List the chain's transactions, newest first.",
+        parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _TRANSACTION_HASH, _BLOCK_NUMBER),
+        result=_TRANSACTIONS,
+        errors=_PAGE_ERRORS,
+        method=lambda broker: broker.admin.listTransactions,
+    ),
+    Operation(
+        name="block/blockList",
+        summary="List the chain's blocks, newest first.",
+        parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _BLOCK_HASH, _BLOCK_NUMBER),
+        result=_BLOCKS,
+        errors=_PAGE_ERRORS,
+        method=lambda broker: broker.admin.listBlocks,
+    ),
+    Operation(
+        name="node/nodeList",
+        summary="List a group's nodes in the order of their indexes.",
+        parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _NODE_NAME),
+        result=_NODES,
+        errors=_PAGE_ERRORS,
+        method=lambda broker: broker.admin.listNodes,
+    ),
+)
+
+_ADDRESS: Final = re.compile(r"[!-+\--~]{1,300}")
+"""Printable ASCII without spaces, and without the comma that stands between addresses."""
+_COUNT: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+_subscriptions: Final = msgspec.json.Decoder(Envelope[dict[str, dict[str, SubscriptionResult]]])
+_errors: Final = msgspec.json.Decoder(ErrorRecord)
+
+
+class PeerAnswerInvalid(Exception):
+    """
+    An answer that cannot be used. The text is the end of a sentence that begins with the node.
+    """
+
+
+def readSubscriptions(data: bytes, group: str | None) -> Sequence[SubscriptionRecord]:
+    """
+    Read the answer to C{listSubscription} of one node.
+
+    @param group: the group that was asked for; C{None} where all were.
+    @raise GroupUnknown: the node does not serve the group.
+    @raise PeerAnswerInvalid: it is no such answer.
+    """
+    nodes = _decode(_subscriptions, data)
+    if len(nodes) != 1:
+        raise PeerAnswerInvalid("answered with the subscriptions of others, not with its own")
+    ((address, told),) = nodes.items()
+    if not _ADDRESS.fullmatch(address):
+        raise PeerAnswerInvalid("answered with an address that cannot be one")
+    records = []
+    for subscriptionId, each in told.items():
+        if each.subscribeId != subscriptionId or group not in (None, each.groupId):
+            raise PeerAnswerInvalid("answered with subscriptions that were not asked for")
+        records.append(_record(each))
+    return records
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
+    try:
+        return decoder.decode(data).data
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        _refuse(data)
+
+
+def _refuse(data: bytes) -> NoReturn:
+    """Raise the error for data that is no answer."""
+    try:
+        code = _errors.decode(data).code
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise PeerAnswerInvalid("answered with something that is no answer to this") from None
+    if code == GroupUnknown.code:
+        raise GroupUnknown()
+    # Its words are not shown: they may be anything.
+    raise PeerAnswerInvalid(f"answered with error {code}")
+
+
+def _record(told: SubscriptionResult) -> SubscriptionRecord:
+    return SubscriptionRecord(
+        subscriptionId=told.subscribeId,
+        interfaceType=InterfaceType(told.interfaceType),
+        group=told.groupId,
+        filters=tuple(told.topicName.split(",")),
+        remote=told.remoteIp,
+        notified=_count(told.notifiedEventCount),
+        notifying=_count(told.notifyingEventCount),
+        notifiedAt=_milliseconds(told.notifyTimeStamp),
+        createdAt=_milliseconds(told.createTimeStamp),
+    )
+
+
+def _count(text: str) -> int:
+    if not _COUNT.fullmatch(text):
+        raise PeerAnswerInvalid("answered with a number that is none")
+    return int(text)
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        found = timegm(strptime(text, "%Y-%m-%d %H:%M:%S")) * 1000
+    except ValueError:
+        found = None
+    # Formatted again too: the parser accepts more than one spelling of a time.
+    if found is None or utc(found) != text:
+        raise PeerAnswerInvalid("answered with a time that is none")
+    return found
