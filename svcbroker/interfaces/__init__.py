@@ -22,21 +22,21 @@ from ._access import (
     Quotas,
 )
 from ._factory import IBoundedLedgerFactory, ILedgerFactory, InvalidDescription, LedgerContext
-from ._faulty import IFaultyLedger
 from ._ledger import (
     IBlockObserver,
     IExportableLedger,
+    IFaultyLedger,
     ILedger,
+    IMeasuredLedger,
     INetworkLedger,
     IProvableLedger,
+    IValidatorSetLedger,
     isDecidedByChain,
     submit,
     topicOfEvent,
 )
-from ._measured import IMeasuredLedger
 from ._submission import Submission
 from ._subscriber import Batch, ISubscriber, ISubscription
-from ._validatorset import IValidatorSetLedger
 
 __all__ = [
     "TOPIC_ACTIONS",

@@ -1,5 +1,5 @@
 """
-Who may do what: grants, identities, and the plugins that authenticate clients.
+The contracts of access: grants, identities, and the plugins that authenticate clients.
 """
 
 # ruff: noqa: N805

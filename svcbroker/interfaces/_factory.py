@@ -1,5 +1,5 @@
 """
-How ledgers are plugged in.
+The contract of a ledger's plugin: reading its description, and making the ledger.
 """
 
 # ruff: noqa: N805

@@ -1,13 +1,11 @@
 """
-The contracts of ledgers, and of ledgers whose events can be proved.
+The contracts of ledgers: what all of them do, and what those add that prove, export, measure
+themselves, take faults on purpose, or are decided by a network or a set of validators.
 """
-
-# Methods of a zope.interface take no "self".
-# ruff: noqa: N805
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -21,7 +19,9 @@ from ..model import (
     ChainPart,
     Event,
     EventId,
+    FaultReport,
     Health,
+    LedgerMeasures,
     NodeRecord,
     Page,
     Position,
@@ -34,8 +34,12 @@ from ..model import (
 from ._submission import Submission
 
 if TYPE_CHECKING:
-    # Listing the plugins imports the interfaces, but no chain.
+    from ..chain import ValidatorChange, ValidatorSet
     from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields, TopicProof
+
+
+# Methods of a zope.interface take no "self".
+# ruff: noqa: N805
 
 
 class IBlockObserver(Interface):
@@ -417,4 +421,132 @@ class IExportableLedger(ILedger):
         the broker calls it in a thread of its own, also after C{stop} was called.
 
         @param first: the height of the first one, from 1.
+        """
+
+
+# Methods of a zope.interface take no "self".
+# ruff: noqa: N805
+
+
+class IFaultyLedger(Interface):
+    """
+    A ledger whose nodes and whose network an operator can break and mend, to see what becomes
+    of an application meanwhile. A ledger may provide it beside
+    L{ILedger<svcbroker.interfaces.ILedger>}; one whose nodes are not its own to stop does not.
+
+    The broker calls it in the reactor thread, after the ledger's start and before its stop, and
+    only where the daemon was started with C{--faults}. No fault may endanger what is final;
+    with too many of them nothing new becomes final until they are mended.
+
+    Any Deferred may fail with L{LedgerUnavailable<svcbroker.errors.LedgerUnavailable>}.
+    """
+
+    def stopNode(index: int) -> Deferred[None]:
+        """
+        Stop a node. Stopping a stopped one changes nothing.
+
+        @raise svcbroker.errors.ParameterInvalid: there is no node of this index.
+        """
+
+    def startNode(index: int) -> Deferred[None]:
+        """
+        Let a stopped node go on. Starting a running one changes nothing.
+
+        @raise svcbroker.errors.ParameterInvalid: there is no node of this index.
+        """
+
+    def setNetwork(
+        *,
+        delay: tuple[float, float] | None = None,
+        loss: float | None = None,
+        duplication: float | None = None,
+        cut: Collection[tuple[int, int]] | None = None,
+    ) -> Deferred[None]:
+        """
+        Change the network between the nodes. What is C{None} stays as it is.
+
+        @param delay: the shortest and the longest time that a message takes, in seconds, at
+            most L{MAX_DELAY<svcbroker.model.MAX_DELAY>}.
+        @param loss: the share of messages that are lost, 0 to 1.
+        @param duplication: the share of messages that arrive twice, 0 to 1.
+        @param cut: pairs (from, to) of nodes between which nothing passes, in that direction.
+        @raise svcbroker.errors.ParameterInvalid: there is no node of one of the indexes.
+        """
+
+    def heal() -> Deferred[None]:
+        """
+        Let every node run, and make the network what it was when the ledger started.
+        """
+
+    def describeFaults() -> Deferred[FaultReport]:
+        """
+        How the nodes and the network are now.
+        """
+
+
+# Methods of a zope.interface take no "self".
+
+
+class IMeasuredLedger(Interface):
+    """
+    A ledger that tells of itself for metrics. A ledger may provide it beside
+    L{ILedger<svcbroker.interfaces.ILedger>}. What every ledger tells by L{ILedger
+    <svcbroker.interfaces.ILedger>} (height, intervals and sizes of blocks, health) needs no more
+    than that.
+    """
+
+    def measure() -> LedgerMeasures:
+        """
+        The ledger now.
+
+        The broker calls it in the reactor thread at each scrape, which may be each second, after
+        the ledger's start and before its stop. It answers from memory, at once, and does not raise.
+        """
+
+
+# Methods of a zope.interface take no "self".
+# ruff: noqa: N805
+
+
+class IValidatorSetLedger(Interface):
+    """
+    A ledger whose blocks a set of validators decides. A ledger may provide it beside
+    L{ILedger<svcbroker.interfaces.ILedger>}.
+
+    The broker calls it in the reactor thread, after the ledger's start and before its stop, for
+    operator calls. Any Deferred may fail with
+    L{LedgerUnavailable<svcbroker.errors.LedgerUnavailable>}.
+
+    There are two ways to change the set. A ledger that holds all private keys makes the change
+    itself (L{changeNodes}); one whose validators belong to several organisations takes a change
+    that they have signed (L{submitChange}). Each refuses the way that it does not have.
+    """
+
+    def getNodes() -> Deferred[ValidatorSet]:
+        """
+        The validators that decide the next block.
+        """
+
+    def changeNodes(rotate: Sequence[int] = (), count: int | None = None) -> Deferred[ValidatorSet]:
+        """
+        Give validators new keys, or change how many there are, by a transaction. Proofs of
+        earlier blocks remain valid.
+
+        @param rotate: the indexes of the validators that get new keys.
+        @param count: how many validators there are to be; C{None} for as many as there are.
+        @return: fires with the new set, which decides from the next block on, when the change
+            is final.
+        @raise svcbroker.errors.ParameterInvalid: there is no such validator, nothing would
+            change, the number is out of range, or the ledger does not hold the keys.
+        """
+
+    def submitChange(change: ValidatorChange) -> Deferred[ValidatorSet]:
+        """
+        Have a signed change of the validators executed. One that was executed already changes
+        nothing.
+
+        @param change: with its signatures.
+        @return: fires with the new set when the change is final.
+        @raise svcbroker.errors.ParameterInvalid: it does not hold, and the text says why; or the
+            ledger holds all keys itself.
         """

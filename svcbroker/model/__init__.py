@@ -16,7 +16,6 @@ from ._authors import (
     Authorship,
     isIdempotencyKey,
 )
-from ._configuration import BoundRecord, ConfigurationReport, SettingRecord, SettingSource
 from ._events import (
     BEGINNING,
     EXTENSION_PREFIX,
@@ -32,24 +31,25 @@ from ._events import (
     checkExtensions,
     extensionKeyError,
 )
-from ._faults import MAX_DELAY, Contradiction, FaultReport, NodeCondition
-from ._measures import Disk, GroupMeasures, LedgerMeasures
-from ._patterns import (
-    checkFilter,
-    filterCovers,
-    filterExpression,
-    filterMatches,
-    filtersOverlap,
-    isPattern,
-)
 from ._records import (
+    MAX_DELAY,
     Block,
     BlockRecord,
+    BoundRecord,
     ChainPart,
+    ConfigurationReport,
+    Contradiction,
+    Disk,
+    FaultReport,
+    GroupMeasures,
     Health,
+    LedgerMeasures,
+    NodeCondition,
     NodeRecord,
     NodeType,
     Page,
+    SettingRecord,
+    SettingSource,
     Statistics,
     TransactionRecord,
 )
@@ -80,10 +80,21 @@ from ._subscriptions import (
     Owner,
     SubscribeRequest,
     SubscriptionRecord,
+    WebhookPage,
+    WebhookStatus,
     parseOffset,
 )
-from ._topics import Topic, checkTopicName, topicPrefix
-from ._webhooks import WebhookPage, WebhookStatus
+from ._topics import (
+    Topic,
+    checkFilter,
+    checkTopicName,
+    filterCovers,
+    filterExpression,
+    filterMatches,
+    filtersOverlap,
+    isPattern,
+    topicPrefix,
+)
 
 __all__ = [
     "AUTHOR_KEY_SIZE",

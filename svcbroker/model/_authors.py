@@ -1,5 +1,5 @@
 """
-Authors: who has signed an event, and who may publish to a topic.
+Authors: the signature of an event's author, and the sets of authors that topics may have.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """
-What operators and followers read of a ledger.
+Records: a ledger's blocks, nodes, measures and faults, and the configuration in force, as
+followers and operators read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from attrs import frozen
 from msgspec import Struct
 
+from ..histogram import Histogram
 from ._events import Event
 
 T = TypeVar("T")
@@ -161,3 +163,190 @@ class ChainPart:
     last: int
     height: int
     tip: int
+
+
+@frozen(kw_only=True)
+class LedgerMeasures:
+    """
+    What a ledger tells of itself now. C{None}: it has no such thing.
+
+    @ivar waiting: how many transactions of this broker wait to become final.
+    @ivar waitingBytes: their size, as it is bounded.
+    @ivar oldest: how long the first of them has waited, in seconds; 0 where none waits.
+    @ivar replicas: how many replicas of this broker take part in deciding.
+    @ivar running: how many of them run.
+    @ivar viewChanges: how often a leader was replaced since the chain began. It never falls.
+    @ivar latency: how long transactions took from their submission until they were final and on
+        stable storage, in seconds.
+    @ivar behind: how many blocks a copy is behind what the original had when it last answered.
+    @ivar silence: how long ago the original of a copy has last answered, in seconds.
+    @ivar height: the height of the last block that this node of a network has executed.
+    @ivar age: how long ago the ledger had, for all it knows, what the network has decided, in
+        seconds.
+    @ivar sync: how long storing and syncing a block took, in seconds.
+
+    The ledger goes on adding to the histograms.
+    """
+
+    waiting: int
+    waitingBytes: int
+    oldest: float
+    replicas: int | None = None
+    running: int | None = None
+    viewChanges: int | None = None
+    behind: int | None = None
+    silence: float | None = None
+    height: int | None = None
+    age: float | None = None
+    latency: Histogram | None = None
+    sync: Histogram | None = None
+
+
+@frozen(kw_only=True)
+class Disk:
+    """
+    The disk of the data directory, in bytes.
+
+    @ivar free: what is left for the daemon.
+    """
+
+    free: int
+    size: int
+
+
+@frozen(kw_only=True)
+class GroupMeasures:
+    """
+    What a group's ledger tells of itself, and the disk that it is on. C{None}: it is not known.
+    """
+
+    ledger: LedgerMeasures | None
+    disk: Disk | None
+
+
+MAX_DELAY: Final = 60.0
+"""The longest that a message between nodes may be held up, in seconds."""
+
+
+@frozen(kw_only=True)
+class NodeCondition:
+    """
+    How a node is.
+
+    @ivar index: its index in its set.
+    @ivar isRunning: whether it runs.
+    @ivar isLeader: whether it leads at the height that it is about to decide, as it sees it.
+    @ivar view: the view that it is in.
+    @ivar height: the height of the latest block that it knows.
+    """
+
+    index: int
+    isRunning: bool
+    isLeader: bool
+    view: int
+    height: int
+
+
+@frozen(kw_only=True)
+class Contradiction:
+    """
+    A node has signed two things of which it may sign only one.
+
+    @ivar node: its index.
+    @ivar height: the height that they were about.
+    @ivar round: the round of that height.
+    """
+
+    node: int
+    height: int
+    round: int
+
+
+@frozen(kw_only=True)
+class FaultReport:
+    """
+    A set of nodes and its network, as they are now.
+
+    @ivar nodes: the nodes by index.
+    @ivar quorum: how many of them must work together.
+    @ivar delay: the shortest and the longest time that a message takes, in seconds.
+    @ivar loss: the share of messages that are lost, 0 to 1.
+    @ivar duplication: the share of messages that arrive twice, 0 to 1.
+    @ivar cut: pairs (from, to) of nodes between which nothing passes, in that direction.
+    @ivar evidence: the latest contradictions, oldest first.
+    """
+
+    nodes: Sequence[NodeCondition]
+    quorum: int
+    delay: tuple[float, float]
+    loss: float
+    duplication: float
+    cut: Collection[tuple[int, int]]
+    evidence: Sequence[Contradiction]
+
+
+class SettingSource(Enum):
+    """What has given a setting its value."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    COMMAND_LINE = "command line"
+
+
+@frozen(kw_only=True)
+class SettingRecord:
+    """
+    A setting, without secrets.
+
+    @ivar name: its name, on the command line and in the configuration file.
+    @ivar values: its value as text; several where it may be given more than once.
+    @ivar default: the default in words.
+    @ivar help: what it means.
+    @ivar needsRestart: whether the configuration file had another value at the last reload, which
+        takes a restart.
+    """
+
+    name: str
+    values: Sequence[str]
+    default: str
+    source: SettingSource
+    help: str
+    needsRestart: bool
+
+
+@frozen(kw_only=True)
+class BoundRecord:
+    """
+    The most memory of one kind.
+
+    @ivar name: what takes it, in a few words.
+    @ivar bytes: how many bytes, of all together, or of one.
+    @ivar how: how the number comes about.
+    @ivar each: C{each} where the bytes are those of one, of which there are as many as are stored
+        or as clients have made; else empty.
+    """
+
+    name: str
+    bytes: int
+    how: str
+    each: str = ""
+
+
+@frozen(kw_only=True)
+class ConfigurationReport:
+    """
+    All settings as they are in force.
+
+    @ivar bounds: how much memory each kind may take.
+    @ivar memory: what the process may use, in bytes; 0 where that is not known.
+    @ivar file: the path of the configuration file; empty without one.
+    @ivar startedAt: when the broker started, in milliseconds since the epoch.
+    @ivar reloadedAt: when files were last read again; C{None} where they were not.
+    """
+
+    settings: Sequence[SettingRecord]
+    file: str
+    startedAt: int
+    reloadedAt: int | None
+    bounds: Sequence[BoundRecord] = ()
+    memory: int = 0

@@ -1,5 +1,5 @@
 """
-What a ledger can be asked to do, and what it answers when that is final.
+Requests to a ledger, and the receipts that answer them once they are final.
 """
 
 from __future__ import annotations

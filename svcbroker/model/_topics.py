@@ -1,5 +1,6 @@
 """
-Topics: their names, and what the ledger knows of one.
+Topics: their names, their state in the ledger, and the patterns of subscriptions, which are MQTT's
+topic filters.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from ..errors import TopicBlank, TopicInvalid, TopicTooLong
+from ..errors import PatternInvalid, TopicBlank, TopicInvalid, TopicTooLong
 from ._authors import AuthorSet
 
 MAX_TOPIC_LENGTH = 256
@@ -68,3 +69,108 @@ class Topic(Struct, frozen=True, kw_only=True):
     sequence: int
     height: int
     authors: AuthorSet | None = None
+
+
+SEPARATOR = "/"
+ONE_LEVEL = "+"
+ALL_BELOW = "#"
+
+
+def isPattern(filter: str) -> bool:
+    """Whether a filter has wildcards, and so is more than the name of one topic."""
+    return ONE_LEVEL in filter or ALL_BELOW in filter
+
+
+def checkFilter(filter: str) -> None:
+    """
+    Refuse what cannot be subscribed to: C{+} stands for one whole level, C{#} is the last level
+    only.
+
+    @raise TopicBlank: it is empty or only spaces.
+    @raise TopicTooLong: it has more than 256 characters.
+    @raise TopicInvalid: it has a character that no topic name may have.
+    @raise PatternInvalid: a wildcard stands where MQTT forbids it.
+    """
+    if not isPattern(filter):
+        checkTopicName(filter)
+        return
+    if not filter.strip(" "):
+        raise TopicBlank()
+    if len(filter) > MAX_TOPIC_LENGTH:
+        raise TopicTooLong()
+    levels = filter.split(SEPARATOR)
+    for number, level in enumerate(levels):
+        if ALL_BELOW in level and (level != ALL_BELOW or number != len(levels) - 1):
+            raise PatternInvalid("# stands for the last level only")
+        if ONE_LEVEL in level and level != ONE_LEVEL:
+            raise PatternInvalid("+ stands for a whole level only")
+    # What is left when the wildcards are taken out has only characters that a name may have.
+    rest = filter.replace(ONE_LEVEL, "x").replace(ALL_BELOW, "x")
+    checkTopicName(rest)
+
+
+def filterMatches(filter: str, topic: str) -> bool:
+    """
+    Whether a valid filter matches a topic: C{a/#} matches C{a} too, and no leading wildcard
+    matches a topic that begins with C{$}.
+    """
+    if not isPattern(filter):
+        return filter == topic
+    wanted, levels = filter.split(SEPARATOR), topic.split(SEPARATOR)
+    if topic.startswith("$") and wanted[0] in (ONE_LEVEL, ALL_BELOW):
+        return False
+    for number, level in enumerate(wanted):
+        if level == ALL_BELOW:
+            return True
+        if number == len(levels) or level not in (ONE_LEVEL, levels[number]):
+            return False
+    return len(wanted) == len(levels)
+
+
+def filterExpression(filter: str) -> str:
+    """A regular expression that matches, as a whole, the topics that a valid filter matches."""
+    if not isPattern(filter):
+        return re.escape(filter)
+    *levels, last = filter.split(SEPARATOR)
+    start = r"(?!\$)" if filter[0] in (ONE_LEVEL, ALL_BELOW) else ""
+    pieces = [r"[^/]*" if level == ONE_LEVEL else re.escape(level) for level in levels]
+    if last != ALL_BELOW:
+        pieces.append(r"[^/]*" if last == ONE_LEVEL else re.escape(last))
+        return start + "/".join(pieces)
+    return start + ("/".join(pieces) + r"(?:/.*)?" if pieces else ".*")
+
+
+def filtersOverlap(one: str, other: str) -> bool:
+    """Whether there can be a topic that two valid filters both match."""
+    if not isPattern(one):
+        return filterMatches(other, one)
+    if not isPattern(other):
+        return filterMatches(one, other)
+    ones, others = one.split(SEPARATOR), other.split(SEPARATOR)
+    # No leading wildcard matches a topic that begins with $.
+    if ones[0].startswith("$") is not others[0].startswith("$"):
+        return False
+    for a, b in zip(ones, others, strict=False):
+        if ALL_BELOW in (a, b):
+            return True
+        if a != b and ONE_LEVEL not in (a, b):
+            return False
+    # What is left of the longer one may only be what matches no level too.
+    return len(ones) == len(others) or (ones[len(others) :] or others[len(ones) :]) == [ALL_BELOW]
+
+
+def filterCovers(wide: str, narrow: str) -> bool:
+    """Whether a valid filter matches every topic that another one matches."""
+    if not isPattern(narrow):
+        return filterMatches(wide, narrow)
+    wides, narrows = wide.split(SEPARATOR), narrow.split(SEPARATOR)
+    if narrows[0].startswith("$") is not wides[0].startswith("$"):
+        return False
+    for number, level in enumerate(wides):
+        if level == ALL_BELOW:
+            return True
+        if number == len(narrows) or narrows[number] == ALL_BELOW:
+            return False
+        if level not in (ONE_LEVEL, narrows[number]):
+            return False
+    return len(wides) == len(narrows)
