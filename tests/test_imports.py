@@ -51,7 +51,6 @@ CLIENTS = {
 # Packages and modules that name each other's classes in annotations only.
 MUTUAL_TYPES = (
     *("svcbroker.carriers.http.request", "svcbroker.carriers.mqtt", "svcbroker.carriers.stomp"),
-    "svcbroker.chain",
 )
 # The test kit may use the whole house but its roof.
 KIT = "testing"

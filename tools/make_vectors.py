@@ -15,9 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from svcbroker.chain import (
-    Account,
     Genesis,
     Header,
+    Nonces,
     Phase,
     TransactionReceipt,
     ValidatorChange,
@@ -34,8 +34,8 @@ from svcbroker.chain import (
     topicAddress,
     votePayload,
 )
-from svcbroker.chain._receipts import receiptRoot
-from svcbroker.chain._state import accountLeaf
+from svcbroker.chain._body import receiptRoot
+from svcbroker.chain._state import senderLeaf
 from svcbroker.ledgers.pbft._messages import PreparedCertificate, roundChangeDigest
 from svcbroker.model import Execution
 from tools.vectorcases import (
@@ -206,7 +206,7 @@ def accountVectors() -> list[Json]:
     ]
     vectors = []
     for nonces in cases:
-        account = Account()
+        account = Nonces()
         accepted = []
         for nonce in nonces:
             accepted.append(account.accepts(nonce))
@@ -217,7 +217,7 @@ def accountVectors() -> list[Json]:
                 "accepted": accepted,
                 "encoded": account.encode().hex(),
                 "address": ALICE.hex(),
-                "leaf": accountLeaf(ALICE, account).hex(),
+                "leaf": senderLeaf(ALICE, account).hex(),
             }
         )
     return vectors

@@ -9,20 +9,21 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from svcbroker.chain import (
-    Account,
     Candidate,
     Certificate,
     ChainState,
     Header,
     History,
+    Nonces,
     TransactionReceipt,
     encodeBody,
     encodeReceipts,
+    execute,
     leaderIndex,
     merkleRoot,
     proposeBlock,
 )
-from svcbroker.chain._receipts import receiptRoot
+from svcbroker.chain._body import receiptRoot
 from svcbroker.model import Execution, Topic
 from tools.vectorcases import (
     ALICE,
@@ -52,7 +53,7 @@ def makeChain() -> Sequence[tuple[Candidate, Certificate, ChainState]]:
     parent, before = GENESIS.header(), GENESIS.state()
     hashes = [parent.hash]
     topics: dict[int, Topic] = {}
-    accounts: dict[int, tuple[bytes, Account]] = {}
+    accounts: dict[int, tuple[bytes, Nonces]] = {}
     for (round, time, transactions), view, signers in zip(
         [*BLOCKS, *LATER_BLOCKS], [*VIEWS, *LATER_VIEWS], [*SIGNERS, *LATER_SIGNERS], strict=True
     ):
@@ -60,7 +61,7 @@ def makeChain() -> Sequence[tuple[Candidate, Certificate, ChainState]]:
         parent = candidate.header
         hashes.append(parent.hash)
         topics.update(sorted(candidate.outcome.topics.items()))
-        accounts.update(sorted(candidate.outcome.accounts.items()))
+        accounts.update(sorted(candidate.outcome.senders.items()))
         keys = FOLLOWING_KEYS if before.validators.generation else KEYS
         before = ChainState(
             CHAIN,
@@ -82,7 +83,7 @@ def twinBlock(parent: Header, view: int, timestamp: int) -> tuple[Header, bytes]
     history = state.history.root
     receipts: list[TransactionReceipt] = []
     for transaction in transactions:
-        outcome = state.execute([transaction], parent.height + 1, timestamp)
+        outcome = execute(state, [transaction], parent.height + 1, timestamp)
         receipts += outcome.receipts
         state.apply(outcome, state.history)
     hashes = [transaction.hash for transaction in transactions]
@@ -116,7 +117,7 @@ def nextBlocks() -> Mapping[str, tuple[Header, bytes]]:
     transactions = [publish(ALICE, 2000, TWINS[0], b"goes on")]
     good = proposeBlock(state, parent, parent.view, time, transactions)
     header, body = good.header, good.body
-    outcome = state.execute(transactions, header.height, time - 1)
+    outcome = execute(state, transactions, header.height, time - 1)
     assert outcome.stateRoot == header.stateRoot  # the time shows in topics that are opened
     return {
         "": (header, body),

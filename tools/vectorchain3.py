@@ -189,7 +189,7 @@ def makeChain(
         ]
         certificate = certify(parent, 0, signers, keys)
         after = ChainState(
-            CHAIN, state.validators, state.history, tuple(state._topics), tuple(state._accounts)
+            CHAIN, state.validators, state.history, tuple(state._topics), tuple(state._senders)
         )
         made.append(Block(candidate=candidate, certificate=certificate, stored=stored, state=after))
     return made

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from svcbroker.chain import (
-    Account,
     Candidate,
     Certificate,
     ChainState,
     Header,
     Kind,
+    Nonces,
     Transaction,
     ValidatorSet,
     encodeReceipts,
     merkleRoot,
 )
-from svcbroker.chain._state import accountLeaf, topicLeaf
+from svcbroker.chain._state import senderLeaf, topicLeaf
 from svcbroker.model import Execution, Topic, topicPrefix
 from tools.vectorcases import CHAIN, GENESIS
 from tools.vectorsets import FIRST
@@ -72,7 +72,7 @@ def topicVector(topic: Topic) -> Json:
     }
 
 
-def stateVector(topics: Sequence[Topic], accounts: Sequence[tuple[bytes, Account]]) -> Json:
+def stateVector(topics: Sequence[Topic], accounts: Sequence[tuple[bytes, Nonces]]) -> Json:
     """A whole state and its root."""
     return {
         "topics": [topicVector(topic) for topic in topics],
@@ -81,11 +81,11 @@ def stateVector(topics: Sequence[Topic], accounts: Sequence[tuple[bytes, Account
             {
                 "address": address.hex(),
                 "encoded": account.encode().hex(),
-                "leaf": accountLeaf(address, account).hex(),
+                "leaf": senderLeaf(address, account).hex(),
             }
             for address, account in accounts
         ],
-        "accountRoot": merkleRoot([accountLeaf(*entry) for entry in accounts]).hex(),
+        "accountRoot": merkleRoot([senderLeaf(*entry) for entry in accounts]).hex(),
         "stateRoot": ChainState(CHAIN, FIRST, GENESIS.state().history, topics, accounts).root.hex(),
     }
 
@@ -132,5 +132,5 @@ def blockVector(candidate: Candidate, certificate: Certificate, state: ChainStat
             for transaction, receipt in zip(candidate.transactions, receipts, strict=True)
             if transaction.kind is Kind.PUBLISH and receipt.execution is Execution.DONE
         ],
-        "state": stateVector(topics, state._accounts),
+        "state": stateVector(topics, state._senders),
     }

@@ -21,7 +21,7 @@ from svcbroker.chain import (
     encodeReceipts,
     keyAddress,
 )
-from svcbroker.chain._receipts import receiptRoot
+from svcbroker.chain._body import receiptRoot
 from svcbroker.model import AuthorSet, Execution
 from tools.vectorauthors import (
     AUTHOR_KEYS,

@@ -292,8 +292,8 @@ class Prover:
             index=index,
             topicPath=_hex(path.path),
             topicCount=path.topics,
-            accountRoot=path.accountRoot.hex(),
-            accountCount=path.accounts,
+            accountRoot=path.senderRoot.hex(),
+            accountCount=path.senders,
             block=self._uncertified(height),
             genesis=self.genesis(),
         )

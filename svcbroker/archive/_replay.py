@@ -13,7 +13,6 @@ from attrs import define, field, frozen
 
 from ..chain import (
     OLD_FORMAT,
-    Account,
     Candidate,
     ChainState,
     Genesis,
@@ -22,6 +21,7 @@ from ..chain import (
     InvalidBlock,
     Malformed,
     NodeSource,
+    Nonces,
     Transaction,
     TransactionReceipt,
     ValidatorSet,
@@ -36,12 +36,12 @@ from ..chain import (
 from ..model import Execution
 from ..proofs import checkFinal, isEngineCertificate, storedCertificate
 from ..storage import (
-    AccountRow,
     Append,
     BlockHeadRow,
     BlockRow,
     ChainReader,
     HistoryRow,
+    SenderRow,
     Snapshot,
     StorageDamaged,
     StorageUnknown,
@@ -147,7 +147,7 @@ def _checkedState(
         validators,
         history.after(head.hash),
         (row.topic for row in store.topics()),
-        ((row.address, Account.decode(row.state)) for row in store.accounts()),
+        ((row.address, Nonces.decode(row.state)) for row in store.senders()),
         StoredKeys(store, ErasureVerifier(store).check),
     )
     if state.root != head.stateRoot:
@@ -274,9 +274,9 @@ def appendOf(candidate: Candidate, certificate: bytes) -> Append:
         ),
         transactionHashes=[transaction.hash for transaction in candidate.transactions],
         topics=[TopicRow(index=index, topic=topic) for index, topic in outcome.topics.items()],
-        accounts=[
-            AccountRow(index=index, address=address, state=account.encode())
-            for index, (address, account) in outcome.accounts.items()
+        senders=[
+            SenderRow(index=index, address=address, state=nonces.encode())
+            for index, (address, nonces) in outcome.senders.items()
         ],
         topicBlocks=[
             TopicBlockRow(

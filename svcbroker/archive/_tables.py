@@ -249,7 +249,7 @@ def compareState(snapshot: Snapshot, state: ChainState, findings: Findings) -> N
         findings,
         "account",
         _ACCOUNT,
-        ((address, account.encode()) for address, account in state.accounts),
+        ((address, nonces.encode()) for address, nonces in state.senders),
     )
 
 

@@ -6,8 +6,6 @@ transactions give the same bytes and hashes on any machine, so every ledger that
 blocks runs this code unchanged. C{docs/chain.rst} is its specification.
 """
 
-from ._accounts import NONCE_WINDOW, Account
-from ._address import accountAddress, keyAddress, topicAddress
 from ._authors import (
     authorsStatement,
     decodeAuthorChange,
@@ -25,29 +23,38 @@ from ._block import (
     selectTransactions,
 )
 from ._body import (
+    RECEIPT_SIZE,
+    BodyTable,
+    TransactionReceipt,
+    bodyCount,
     decodeBody,
+    decodeReceipts,
     decodeTable,
     encodeBody,
+    encodeReceipts,
+    receiptLeaf,
+    receiptLeaves,
     tableSize,
     transactionHashes,
 )
-from ._certificate import (
+from ._claims import KEY_WINDOW, ErasedRange, Erasure, KeySource, KeyUse, MemoryKeys, OwnedKey
+from ._encoding import Malformed, VersionUnknown, accountAddress, keyAddress, topicAddress
+from ._execution import PrefixConflict, execute
+from ._genesis import Genesis
+from ._header import (
+    FORMAT,
+    OLD_FORMAT,
     Certificate,
     CertificateInvalid,
+    Header,
     Phase,
     checkCertificate,
     faultsTolerated,
+    leaderIndex,
     quorum,
     votePayload,
 )
-from ._encoding import Malformed, VersionUnknown
-from ._erasure import Erasure
-from ._execution import PrefixConflict
-from ._genesis import Genesis
-from ._head import MAX_HEAD_SIZE, Kind
-from ._header import FORMAT, OLD_FORMAT, Header, leaderIndex
 from ._history import History, HistoryNode, NodeSource, growthPath, historyPath
-from ._keys import KEY_WINDOW, ErasedRange, KeySource, KeyUse, MemoryKeys, OwnedKey
 from ._merkle import (
     EMPTY_ROOT,
     MerkleTree,
@@ -57,17 +64,8 @@ from ._merkle import (
     merkleRoot,
     rootOfPath,
 )
-from ._receipts import (
-    RECEIPT_SIZE,
-    TransactionReceipt,
-    decodeReceipts,
-    encodeReceipts,
-    receiptLeaf,
-    receiptLeaves,
-)
-from ._state import ChainState, Outcome, TopicPath
-from ._table import BodyTable, bodyCount
-from ._transaction import SALT_SIZE, Claims, Transaction, TransactionSummary
+from ._state import NONCE_WINDOW, ChainState, Nonces, Outcome, TopicPath
+from ._transaction import MAX_HEAD_SIZE, SALT_SIZE, Claims, Kind, Transaction, TransactionSummary
 from ._validators import (
     MAX_VALIDATORS,
     ChangeRefused,
@@ -88,7 +86,6 @@ __all__ = [
     "OLD_FORMAT",
     "RECEIPT_SIZE",
     "SALT_SIZE",
-    "Account",
     "BodyTable",
     "Candidate",
     "Certificate",
@@ -110,6 +107,7 @@ __all__ = [
     "MemoryKeys",
     "MerkleTree",
     "NodeSource",
+    "Nonces",
     "Outcome",
     "OwnedKey",
     "Phase",
@@ -137,6 +135,7 @@ __all__ = [
     "encodeAuthors",
     "encodeBody",
     "encodeReceipts",
+    "execute",
     "faultsTolerated",
     "growthPath",
     "historyPath",

@@ -1,5 +1,8 @@
 """
 Authors: the statements that they sign, and the sets of authors that topics may have.
+
+B{Frozen bytes}: pinned by C{statements}, C{authorSets} and C{authorChanges} of C{format3},
+and C{statements} of C{format4}, in C{docs/vectors/chain.json}.
 """
 
 from __future__ import annotations
@@ -18,8 +21,7 @@ from ..model import (
     AuthorSet,
     Authorship,
 )
-from ._encoding import U64, Malformed, Reader
-from ._extensions import sortedExtensions
+from ._encoding import U64, Malformed, Reader, sortedExtensions
 from ._validators import verifySignature
 
 _REMEMBERED: Final = 16_384

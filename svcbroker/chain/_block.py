@@ -1,5 +1,5 @@
 """
-Blocks that may come next: how they are made, and how one from elsewhere is checked.
+Blocks that may come next: making one from waiting transactions, and checking one from elsewhere.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from itertools import islice
 from msgspec import Struct
 
 from ..model import topicPrefix
-from ._body import encodeBody
-from ._execution import PrefixConflict
-from ._head import Kind
+from ._body import TransactionReceipt, encodeBody, encodeReceipts, receiptRoot
+from ._execution import PrefixConflict, execute
 from ._header import Header, leaderIndex
 from ._history import History
 from ._merkle import merkleRoot
-from ._receipts import TransactionReceipt, encodeReceipts, receiptRoot
 from ._state import ChainState, Outcome
-from ._transaction import Transaction
+from ._transaction import Kind, Transaction
 
 
 class InvalidBlock(Exception):
@@ -50,7 +48,7 @@ def selectTransactions(
     waiting: Iterable[Transaction], maxBytes: int, maxCount: int
 ) -> Sequence[Transaction]:
     """
-    What of the waiting transactions goes into the next block: as many as fit, in order, and at
+    Choose transactions for the next block: as many of the waiting ones as fit, in order, and at
     least one. It ends before a publish that might get the event id of another one in it.
 
     @param maxBytes: the most bytes that they may take together, unless it is one alone.
@@ -91,14 +89,14 @@ def proposeBlock(
     @param timestamp: the proposer's time in milliseconds since the epoch; a time before the
         parent's counts as the parent's.
     @param transactions: what L{selectTransactions} gave.
-    @param recorded: see L{ChainState.execute}.
+    @param recorded: see L{execute<svcbroker.chain.execute>}.
     """
     height = parent.height + 1
     timestamp = max(timestamp, parent.timestamp)
     # Blocks of format n + 1 may have transactions of version n; a chain's format never falls.
     newest = max([each.head[0] for each in transactions], default=0)
     version = max(parent.version, newest + 1)
-    outcome = state.execute(transactions, height, timestamp, recorded, version)
+    outcome = execute(state, transactions, height, timestamp, recorded, version)
     body, offsets = encodeBody(transactions)
     hashes = [transaction.hash for transaction in transactions]
     receipts = encodeReceipts(outcome.receipts)

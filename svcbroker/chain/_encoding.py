@@ -1,10 +1,16 @@
 """
-Reading of canonical bytes.
+Canonical bytes: reading fields, encoding extensions, and deriving addresses.
+
+B{Frozen bytes}: pinned by C{addresses}, and extensions by C{transactions}, in
+C{docs/vectors/chain.json}.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
 
 
 class Malformed(ValueError):
@@ -75,3 +81,92 @@ class Reader:
 U16 = struct.Struct(">H")
 U32 = struct.Struct(">I")
 U64 = struct.Struct(">Q")
+
+
+PAIR = struct.Struct(">HH")
+"""The lengths of an extension's key and value."""
+
+_SHORT = 64
+
+
+def encodeExtensions(extensions: Mapping[str, str] | None) -> bytes:
+    """Their canonical encoding."""
+    if not extensions:
+        return b"\x00\x00"
+    if len(extensions) == 1:
+        # Often, and then always the same: carriers mark their events.
+        ((name, text),) = extensions.items()
+        if len(name) + len(text) <= _SHORT:
+            return _encodeShort(name, text)
+    parts = [U16.pack(len(extensions))]
+    for key, value in sortedExtensions(extensions):
+        parts += (PAIR.pack(len(key), len(value)), key, value)
+    return b"".join(parts)
+
+
+def sortedExtensions(extensions: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Their keys and values in UTF-8, in the order of the keys."""
+    return sorted((key.encode("utf-8"), value.encode("utf-8")) for key, value in extensions.items())
+
+
+@lru_cache(maxsize=256)
+def _encodeShort(key: str, value: str) -> bytes:
+    name, text = key.encode("utf-8"), value.encode("utf-8")
+    return b"\x00\x01" + PAIR.pack(len(name), len(text)) + name + text
+
+
+def decodeExtensions(reader: Reader) -> dict[str, str]:
+    """
+    Take extensions off some bytes.
+
+    @raise Malformed: they do not begin with extensions, or these are not in order.
+    """
+    extensions: dict[str, str] = {}
+    last = b""
+    for position in range(reader.number(U16)):
+        keySize, valueSize = PAIR.unpack(reader.take(PAIR.size))
+        key = reader.text(keySize)
+        encoded = key.encode("utf-8")
+        if position and encoded <= last:
+            raise Malformed("extensions are not in the order of their keys")
+        last = encoded
+        extensions[key] = reader.text(valueSize)
+    return extensions
+
+
+ADDRESS_SIZE = 20
+
+
+def _derive(tag: bytes, chain: bytes, name: str) -> bytes:
+    return sha256(tag + chain + name.encode("utf-8")).digest()[-ADDRESS_SIZE:]
+
+
+@lru_cache(maxsize=4096)
+def topicAddress(chain: bytes, name: str) -> bytes:
+    """
+    The address of a topic on a chain.
+
+    @param chain: the chain's id: the hash of its genesis.
+    """
+    return _derive(b"svcbroker/topic\x00", chain, name)
+
+
+@lru_cache(maxsize=4096)
+def accountAddress(chain: bytes, name: str) -> bytes:
+    """
+    The address of an account that has no key of its own, but a name.
+
+    @param chain: the chain's id: the hash of its genesis.
+    """
+    return _derive(b"svcbroker/account\x00", chain, name)
+
+
+@lru_cache(maxsize=4096)
+def keyAddress(chain: bytes, key: bytes) -> bytes:
+    """
+    The address of an account that has a key.
+
+    @param chain: the chain's id: the hash of its genesis.
+    @param key: its Ed25519 public key: 32 bytes.
+    """
+    return sha256(b"svcbroker/key\x00" + chain + key).digest()[-ADDRESS_SIZE:]

@@ -1,30 +1,28 @@
 """
-What the transactions of a block do to the state before it.
+Execution of a block: the receipts of its transactions, and the state after them.
+
+B{Frozen}: each receipt follows from the state before it, pinned by C{blocks} in
+C{docs/vectors/chain.json}. A change of these rules is a new format of headers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from attrs import evolve
 from msgspec import Struct
 
 from ..model import AuthorSet, Execution, Topic, topicPrefix
-from ._accounts import Account, AccountDraft
-from ._address import topicAddress
 from ._authors import decodeAuthorChange, decodeAuthors, holds
-from ._encoding import Malformed
-from ._erasure import Erasure
-from ._head import Kind
-from ._keys import KEY_WINDOW, ErasedRange, KeyUse, OwnedKey
-from ._receipts import TransactionReceipt
-from ._transaction import Claims, Transaction
+from ._body import TransactionReceipt
+from ._claims import KEY_WINDOW, ErasedRange, Erasure, KeyUse, OwnedKey
+from ._encoding import Malformed, topicAddress
+from ._header import FORMAT
+from ._state import ChainState, Nonces, NoncesDraft, Outcome, stateRoot
+from ._transaction import Claims, Kind, Transaction
 from ._validators import ChangeRefused, ValidatorChange
-
-if TYPE_CHECKING:
-    from ._state import ChainState
 
 _DONE = TransactionReceipt(Execution.DONE, 0)
 _NOT_FOUND = TransactionReceipt(Execution.TOPIC_NOT_FOUND, 0)
@@ -42,6 +40,46 @@ class PrefixConflict(Exception):
     A block publishes to two topics whose event ids begin alike, so that two of its events might
     have the same id. Blocks are built so that it does not happen.
     """
+
+
+def execute(
+    state: ChainState,
+    transactions: Sequence[Transaction],
+    height: int,
+    timestamp: int,
+    recorded: Sequence[TransactionReceipt] | None = None,
+    format: int = FORMAT,
+) -> Outcome:
+    """
+    Execute the transactions of a block on a state, which is not changed.
+
+    @param height: the height of their block.
+    @param timestamp: the time of their block in milliseconds since the epoch.
+    @param recorded: the receipts that its validators have signed, which decide what follows
+        from contents that are missing; C{None} where none may be missing.
+    @param format: the format of their block.
+    @raise PrefixConflict: it publishes to two topics whose event ids begin alike.
+    """
+    run = _BlockExecution(state, height, timestamp, recorded, format)
+    run.execute(transactions)
+    topics, published = run.topics()
+    senders = run.senders()
+    topicOverlay, senderOverlay = state.preview(topics, senders)
+    return Outcome(
+        receipts=run.receipts,
+        topics=topics,
+        senders=senders,
+        published=published,
+        validators=run.validators,
+        stateRoot=stateRoot(
+            topicOverlay.root, topicOverlay.size, senderOverlay.root, senderOverlay.size
+        ),
+        topicOverlay=topicOverlay,
+        senderOverlay=senderOverlay,
+        uses=run.uses,
+        erased=run.erased,
+        earlier=run.earlier,
+    )
 
 
 class _TopicDraft(Struct, kw_only=True):
@@ -71,7 +109,7 @@ class _TopicDraft(Struct, kw_only=True):
         )
 
 
-class BlockExecution:
+class _BlockExecution:
     """
     One block's execution. The state is read and not changed.
 
@@ -111,7 +149,7 @@ class BlockExecution:
         self._state = state
         self._height = height
         self._timestamp = timestamp
-        self._accounts: dict[bytes, AccountDraft] = {}
+        self._senders: dict[bytes, NoncesDraft] = {}
         self._topics: dict[str, _TopicDraft] = {}
         self._prefixes: set[str] = set()
         self._created = 0
@@ -122,16 +160,16 @@ class BlockExecution:
 
         @raise PrefixConflict: they publish to two topics whose event ids begin alike.
         """
-        accounts, topics, append = self._accounts, self._topics, self.receipts.append
+        senders, topics, append = self._senders, self._topics, self.receipts.append
         publish, done = Kind.PUBLISH, Execution.DONE
         for position, transaction in enumerate(transactions):
-            account = accounts.get(transaction.sender)
-            if account is None:
-                account = AccountDraft(self._state.account(transaction.sender))
-            if not account.spend(transaction.nonce):
+            nonces = senders.get(transaction.sender)
+            if nonces is None:
+                nonces = NoncesDraft(self._state.nonces(transaction.sender))
+            if not nonces.spend(transaction.nonce):
                 append(_REPEATED)
                 continue
-            accounts[transaction.sender] = account
+            senders[transaction.sender] = nonces
             if transaction.kind is not publish:
                 append(self._executeOther(transaction, position))
                 continue
@@ -379,12 +417,12 @@ class BlockExecution:
                 published[draft.index] = draft.published
         return topics, published
 
-    def accounts(self) -> Mapping[int, tuple[bytes, Account]]:
-        """New and changed accounts with their addresses, by index."""
-        known = len(self._state.accounts)
-        numbered: dict[int, tuple[bytes, Account]] = {}
-        for address, draft in self._accounts.items():
-            index = self._state.accountIndex(address)
+    def senders(self) -> Mapping[int, tuple[bytes, Nonces]]:
+        """New and changed nonces with the addresses of their senders, by index."""
+        known = len(self._state.senders)
+        numbered: dict[int, tuple[bytes, Nonces]] = {}
+        for address, draft in self._senders.items():
+            index = self._state.senderIndex(address)
             if index is None:
                 index, known = known, known + 1
             numbered[index] = (address, draft.finish())

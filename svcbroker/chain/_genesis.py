@@ -1,5 +1,8 @@
 """
-The beginning of a chain.
+The genesis of a chain: its group, its validators and the time of its making.
+
+B{Frozen bytes}: its encoding and hash, which is the chain's id, pinned by C{genesis} in
+C{docs/vectors/chain.json}.
 """
 
 from __future__ import annotations
@@ -8,10 +11,10 @@ from hashlib import sha256
 
 from attrs import field, frozen
 
+from ._claims import KeySource
 from ._encoding import U16, U64, Malformed, Reader
 from ._header import Header
 from ._history import History
-from ._keys import KeySource
 from ._merkle import EMPTY_ROOT
 from ._state import EMPTY_STATE_ROOT, ChainState
 from ._validators import KEY_SIZE, MAX_VALIDATORS, ValidatorSet
@@ -23,7 +26,7 @@ _NO_PARENT = bytes(32)
 @frozen(kw_only=True)
 class Genesis:
     """
-    What all validators of a chain agree on before its first block.
+    The beginning of a chain, on which all its validators agree before the first block.
 
     @ivar group: the id of the group whose log the chain is.
     @ivar created: when it was made, in milliseconds since the epoch.

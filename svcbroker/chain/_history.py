@@ -4,6 +4,8 @@ The history of a chain: a Merkle tree whose leaves are the hashes of its headers
 Each header holds the root over all headers before it. So a header proves any earlier one with a
 path whose length grows with the logarithm of the chain's, and with it everything that the
 earlier one stands for.
+
+B{Frozen bytes}: roots and paths, pinned by C{history} in C{docs/vectors/chain.json}.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ class History(Struct, frozen=True):
 
 def historyPath(index: int, size: int, source: NodeSource) -> Sequence[bytes]:
     """
-    What proves, to L{rootOfPath<svcbroker.chain.rootOfPath>}, that a header is in a history.
+    The path that proves, to L{rootOfPath<svcbroker.chain.rootOfPath>}, that a header is in a
+    history.
 
     @param index: the header's height.
     @param size: how many headers the history has: the height of the header that holds its root.
@@ -125,7 +128,8 @@ def historyPath(index: int, size: int, source: NodeSource) -> Sequence[bytes]:
 
 def growthPath(older: int, newer: int, source: NodeSource) -> Sequence[bytes]:
     """
-    What proves, to L{checkGrowth<svcbroker.chain.checkGrowth>}, that a history is the beginning of
+    The path that proves, to L{checkGrowth<svcbroker.chain.checkGrowth>}, that a history is the
+    beginning of
     a longer one: the consistency proof of RFC 6962, 2.1.2.
 
     @param older: how many headers the shorter history has.

@@ -1,6 +1,8 @@
 """
 Merkle trees in the manner of RFC 6962: leaves and inner nodes are hashed apart, and a node that
 has no sibling moves up as it is.
+
+B{Frozen bytes}: hashes, roots and paths, pinned by C{merkle} in C{docs/vectors/chain.json}.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def merkleRoot(leaves: Sequence[bytes]) -> bytes:
 
 def merklePath(leaves: Sequence[bytes], index: int) -> Sequence[bytes]:
     """
-    What proves that a leaf is in a tree: the siblings on its way up, from the lowest
+    The path that proves that a leaf is in a tree: the siblings on its way up, from the lowest
     (RFC 6962, 2.1.1).
 
     @param leaves: hashes made by L{leafHash}.
@@ -129,7 +131,7 @@ def checkGrowth(
 
 class Overlay(Struct, frozen=True, kw_only=True):
     """
-    What a tree would be after some changes: only the nodes that differ.
+    A tree after some changes that are not made yet: only the nodes that differ.
 
     @ivar size: how many leaves it would have.
     @ivar root: its root.
@@ -173,7 +175,7 @@ class MerkleTree:
 
     def path(self, index: int) -> Sequence[bytes]:
         """
-        What L{merklePath} gives for the same leaves, without hashing anything.
+        The path that L{merklePath} gives for the same leaves, without hashing anything.
         """
         path: list[bytes] = []
         for level in self._levels[:-1]:
@@ -184,7 +186,7 @@ class MerkleTree:
 
     def preview(self, changes: Mapping[int, bytes]) -> Overlay:
         """
-        What the tree would be if some leaves were different. Changes nothing.
+        The tree as it would be with some leaves different. Changes nothing.
 
         @param changes: new leaf hashes by position. Positions beyond the end are appended and
             must leave no gap.

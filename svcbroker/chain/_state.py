@@ -1,6 +1,8 @@
 """
-The state of a chain: topics and accounts after its latest block, and what transactions do to
-them.
+The state of a chain after its latest block: topics, and the nonces of senders.
+
+B{Frozen bytes}: the leaves of topics and senders, and the root, pinned by C{accounts} and C{blocks}
+in C{docs/vectors/chain.json}.
 """
 
 from __future__ import annotations
@@ -13,17 +15,105 @@ from hashlib import sha256
 from msgspec import Struct
 
 from ..model import Topic
-from ._accounts import Account
 from ._authors import encodeAuthors
-from ._encoding import U16
-from ._execution import BlockExecution
-from ._header import FORMAT
+from ._body import TransactionReceipt
+from ._claims import ErasedRange, KeySource, KeyUse, MemoryKeys
+from ._encoding import U16, U64, Malformed
 from ._history import History
-from ._keys import ErasedRange, KeySource, KeyUse, MemoryKeys
 from ._merkle import EMPTY_ROOT, MerkleTree, Overlay, leafHash, rootOfPath
-from ._receipts import TransactionReceipt
-from ._transaction import Transaction
 from ._validators import ValidatorSet
+
+NONCE_WINDOW = 1024
+"""
+The distance behind the highest nonce of its sender at which a transaction may still be executed.
+"""
+
+_WINDOW_MASK = (1 << NONCE_WINDOW) - 1
+_NONCES_SIZE = U64.size + NONCE_WINDOW // 8
+
+
+class Nonces(Struct, frozen=True):
+    """
+    The nonces of a sender that were executed.
+
+    @ivar highest: the highest one.
+    @ivar window: a bit for each of the L{NONCE_WINDOW} nonces from C{highest} (the lowest bit)
+        down: whether it was executed.
+    """
+
+    highest: int = 0
+    window: int = 0
+
+    def accepts(self, nonce: int) -> bool:
+        """Whether a transaction of this nonce is new."""
+        behind = self.highest - nonce
+        if behind < 0:
+            return True
+        return nonce > 0 and behind < NONCE_WINDOW and not self.window >> behind & 1
+
+    def after(self, nonce: int) -> Nonces:
+        """The nonces once a transaction of a new one was executed."""
+        ahead = nonce - self.highest
+        if ahead <= 0:
+            return Nonces(self.highest, self.window | 1 << -ahead)
+        if ahead >= NONCE_WINDOW:
+            return Nonces(nonce, 1)
+        return Nonces(nonce, self.window << ahead & _WINDOW_MASK | 1)
+
+    def encode(self) -> bytes:
+        """Its canonical encoding."""
+        return U64.pack(self.highest) + self.window.to_bytes(NONCE_WINDOW // 8, "big")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Nonces:
+        """
+        Read what L{encode} wrote.
+
+        @raise Malformed: it has another length.
+        """
+        if len(data) != _NONCES_SIZE:
+            raise Malformed(f"the nonces of a sender have {_NONCES_SIZE} bytes, not {len(data)}")
+        return cls(int.from_bytes(data[:8], "big"), int.from_bytes(data[8:], "big"))
+
+
+class NoncesDraft:
+    """
+    The nonces of a sender while a block is being executed.
+    """
+
+    __slots__ = ("_highest", "_run", "_window")
+
+    def __init__(self, nonces: Nonces) -> None:
+        self._highest = nonces.highest
+        self._window = nonces.window
+        # How many nonces follow the window without a gap: a sender's mostly do, and are cheap so.
+        self._run = 0
+
+    def spend(self, nonce: int) -> bool:
+        """
+        Take note that a transaction of this nonce is executed.
+
+        @return: whether it is new; otherwise nothing has changed.
+        """
+        if nonce == self._highest + 1:
+            self._highest = nonce
+            self._run += 1
+            return True
+        nonces = self.finish()
+        if not nonces.accepts(nonce):
+            return False
+        after = nonces.after(nonce)
+        self._highest, self._window = after.highest, after.window
+        return True
+
+    def finish(self) -> Nonces:
+        """The nonces as they are now."""
+        if self._run:
+            run = min(self._run, NONCE_WINDOW)
+            self._window = (self._window << run | (1 << run) - 1) & _WINDOW_MASK
+            self._run = 0
+        return Nonces(self._highest, self._window)
+
 
 _TAG = b"svcbroker/state\x01"
 _TOPIC = struct.Struct(">QBQQ")
@@ -47,14 +137,14 @@ def topicLeaf(topic: Topic) -> bytes:
     )
 
 
-def accountLeaf(address: bytes, account: Account) -> bytes:
-    """The leaf hash of an account in the state."""
-    return leafHash(address + account.encode())
+def senderLeaf(address: bytes, nonces: Nonces) -> bytes:
+    """The leaf hash of a sender in the state."""
+    return leafHash(address + nonces.encode())
 
 
-def stateRoot(topicRoot: bytes, topics: int, accountRoot: bytes, accounts: int) -> bytes:
+def stateRoot(topicRoot: bytes, topics: int, senderRoot: bytes, senders: int) -> bytes:
     """The root over everything that is in a state."""
-    return sha256(_ROOT.pack(_TAG, topics, topicRoot, accounts, accountRoot)).digest()
+    return sha256(_ROOT.pack(_TAG, topics, topicRoot, senders, senderRoot)).digest()
 
 
 EMPTY_STATE_ROOT = stateRoot(EMPTY_ROOT, 0, EMPTY_ROOT, 0)
@@ -62,20 +152,20 @@ EMPTY_STATE_ROOT = stateRoot(EMPTY_ROOT, 0, EMPTY_ROOT, 0)
 
 class TopicPath(Struct, frozen=True, kw_only=True):
     """
-    What leads from a topic to the root of a state.
+    The path from a topic to the root of a state.
 
     @ivar index: the topic's number in the order of creation, from 0.
     @ivar path: the path from the topic's leaf to the root of the topics.
     @ivar topics: how many topics there are.
-    @ivar accountRoot: the root of the accounts.
-    @ivar accounts: how many accounts there are.
+    @ivar senderRoot: the root of the senders.
+    @ivar senders: how many senders there are.
     """
 
     index: int
     path: Sequence[bytes]
     topics: int
-    accountRoot: bytes
-    accounts: int
+    senderRoot: bytes
+    senders: int
 
     def rootWith(self, topic: Topic) -> bytes:
         """
@@ -84,17 +174,17 @@ class TopicPath(Struct, frozen=True, kw_only=True):
         @raise Malformed: the path is not of this length, or there is no such place.
         """
         root = rootOfPath(topicLeaf(topic), self.index, self.topics, self.path)
-        return stateRoot(root, self.topics, self.accountRoot, self.accounts)
+        return stateRoot(root, self.topics, self.senderRoot, self.senders)
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
     """
-    What executing some transactions gives. Nothing has changed yet; L{ChainState.apply} makes
+    The outcome of executing some transactions. Nothing has changed yet; L{ChainState.apply} makes
     it so.
 
     @ivar receipts: how each transaction ended.
     @ivar topics: new and changed topics, by index.
-    @ivar accounts: new and changed accounts with their addresses, by index.
+    @ivar senders: new and changed nonces with the addresses of their senders, by index.
     @ivar published: for each topic that events were published to, by index, the positions of
         their transactions in the block. Their sequence numbers run up to the topic's.
     @ivar validators: the validator set that decides the next block.
@@ -107,12 +197,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     receipts: Sequence[TransactionReceipt]
     topics: Mapping[int, Topic]
-    accounts: Mapping[int, tuple[bytes, Account]]
+    senders: Mapping[int, tuple[bytes, Nonces]]
     published: Mapping[int, Sequence[int]]
     validators: ValidatorSet
     stateRoot: bytes
     topicOverlay: Overlay
-    accountOverlay: Overlay
+    senderOverlay: Overlay
     uses: Sequence[KeyUse] = ()
     erased: Sequence[ErasedRange] = ()
     earlier: Mapping[int, int] = {}
@@ -120,7 +210,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 class ChainState:
     """
-    Topics and accounts after the latest block.
+    Topics and senders after the latest block.
 
     One instance serves all replicas of a process: it is what was decided, and executing never
     changes it.
@@ -136,12 +226,12 @@ class ChainState:
         validators: ValidatorSet,
         history: History,
         topics: Iterable[Topic] = (),
-        accounts: Iterable[tuple[bytes, Account]] = (),
+        senders: Iterable[tuple[bytes, Nonces]] = (),
         keys: KeySource | None = None,
     ) -> None:
         """
         @param topics: all topics in the order of their creation.
-        @param accounts: all accounts with their addresses in the order of their appearance.
+        @param senders: all senders in the order of their appearance, with their nonces.
         @param keys: the uses of idempotency keys; by default they are kept in memory.
         """
         self.chain = chain
@@ -151,18 +241,18 @@ class ChainState:
         self._topics = list(topics)
         self._topicIndexes = {topic.name: i for i, topic in enumerate(self._topics)}
         self._open = [i for i, topic in enumerate(self._topics) if topic.isOpen]
-        self._accounts = list(accounts)
-        self._accountIndexes = {address: i for i, (address, _) in enumerate(self._accounts)}
+        self._senders = list(senders)
+        self._senderIndexes = {address: i for i, (address, _) in enumerate(self._senders)}
         self._topicTree = MerkleTree([topicLeaf(topic) for topic in self._topics])
-        self._accountTree = MerkleTree(
-            [accountLeaf(address, account) for address, account in self._accounts]
+        self._senderTree = MerkleTree(
+            [senderLeaf(address, nonces) for address, nonces in self._senders]
         )
 
     @property
     def root(self) -> bytes:
         """The root over the whole state."""
         return stateRoot(
-            self._topicTree.root, len(self._topics), self._accountTree.root, len(self._accounts)
+            self._topicTree.root, len(self._topics), self._senderTree.root, len(self._senders)
         )
 
     def topic(self, name: str) -> Topic | None:
@@ -171,18 +261,18 @@ class ChainState:
         return None if index is None else self._topics[index]
 
     def topicPath(self, index: int) -> TopicPath:
-        """What leads from a topic to the state's root."""
+        """The path from a topic to the state's root."""
         return TopicPath(
             index=index,
             path=self._topicTree.path(index),
             topics=len(self._topics),
-            accountRoot=self._accountTree.root,
-            accounts=len(self._accounts),
+            senderRoot=self._senderTree.root,
+            senders=len(self._senders),
         )
 
     @property
     def topicCount(self) -> int:
-        """How many topics there are, closed ones included."""
+        """The number of topics, closed ones included."""
         return len(self._topics)
 
     def topicIndex(self, name: str) -> int | None:
@@ -195,74 +285,44 @@ class ChainState:
 
     @property
     def openCount(self) -> int:
-        """How many topics are open."""
+        """The number of open topics."""
         return len(self._open)
 
     def openTopics(self, offset: int, limit: int) -> Sequence[Topic]:
         """Open topics in the order of their creation."""
         return [self._topics[index] for index in self._open[offset : offset + limit]]
 
-    def account(self, address: bytes) -> Account:
-        """Which nonces of a sender were executed."""
-        index = self._accountIndexes.get(address)
-        return Account() if index is None else self._accounts[index][1]
+    def nonces(self, address: bytes) -> Nonces:
+        """The nonces of a sender that were executed."""
+        index = self._senderIndexes.get(address)
+        return Nonces() if index is None else self._senders[index][1]
 
-    def accountIndex(self, address: bytes) -> int | None:
-        """An account's number in the order of appearance, from 0; C{None} where there is none."""
-        return self._accountIndexes.get(address)
+    def senderIndex(self, address: bytes) -> int | None:
+        """A sender's number in the order of appearance, from 0; C{None} where there is none."""
+        return self._senderIndexes.get(address)
 
     @property
-    def accounts(self) -> Sequence[tuple[bytes, Account]]:
-        """All accounts with their addresses, in the order of their appearance."""
-        return self._accounts
+    def senders(self) -> Sequence[tuple[bytes, Nonces]]:
+        """All senders in the order of their appearance, with their nonces."""
+        return self._senders
 
-    def execute(
-        self,
-        transactions: Sequence[Transaction],
-        height: int,
-        timestamp: int,
-        recorded: Sequence[TransactionReceipt] | None = None,
-        format: int = FORMAT,
-    ) -> Outcome:
+    def preview(
+        self, topics: Mapping[int, Topic], senders: Mapping[int, tuple[bytes, Nonces]]
+    ) -> tuple[Overlay, Overlay]:
         """
-        What the transactions of a block do to this state.
-
-        @param height: the height of their block.
-        @param timestamp: the time of their block in milliseconds since the epoch.
-        @param recorded: the receipts that its validators have signed, which decide what follows
-            from contents that are missing; C{None} where none may be missing.
-        @param format: the format of their block.
-        @raise PrefixConflict: it publishes to two topics whose event ids begin alike.
+        The trees of topics and of senders with these changes, by index. They are not made.
         """
-        run = BlockExecution(self, height, timestamp, recorded, format)
-        run.execute(transactions)
-        topics, published = run.topics()
-        accounts = run.accounts()
-        topicOverlay = self._topicTree.preview(
-            {index: topicLeaf(topic) for index, topic in topics.items()}
-        )
-        accountOverlay = self._accountTree.preview(
-            {index: accountLeaf(*entry) for index, entry in accounts.items()}
-        )
-        return Outcome(
-            receipts=run.receipts,
-            topics=topics,
-            accounts=accounts,
-            published=published,
-            validators=run.validators,
-            stateRoot=stateRoot(
-                topicOverlay.root, topicOverlay.size, accountOverlay.root, accountOverlay.size
+        return (
+            self._topicTree.preview({index: topicLeaf(topic) for index, topic in topics.items()}),
+            self._senderTree.preview(
+                {index: senderLeaf(*entry) for index, entry in senders.items()}
             ),
-            topicOverlay=topicOverlay,
-            accountOverlay=accountOverlay,
-            uses=run.uses,
-            erased=run.erased,
-            earlier=run.earlier,
         )
 
     def apply(self, outcome: Outcome, history: History) -> None:
         """
-        Make an outcome of L{execute} the state. Nothing else may have been applied since.
+        Make an outcome of L{execute<svcbroker.chain.execute>} the state. Nothing else may have
+        been applied since.
 
         @param history: the history with the header of its block.
         """
@@ -281,14 +341,14 @@ class ChainState:
                 insort(self._open, index)
             elif wasOpen and not topic.isOpen:
                 del self._open[bisect_left(self._open, index)]
-        for index in sorted(outcome.accounts):
-            entry = outcome.accounts[index]
-            if index == len(self._accounts):
-                self._accounts.append(entry)
-                self._accountIndexes[entry[0]] = index
+        for index in sorted(outcome.senders):
+            entry = outcome.senders[index]
+            if index == len(self._senders):
+                self._senders.append(entry)
+                self._senderIndexes[entry[0]] = index
             else:
-                self._accounts[index] = entry
+                self._senders[index] = entry
         if outcome.uses or outcome.erased:
             self.keys.add(outcome.uses, outcome.erased)
         self._topicTree.apply(outcome.topicOverlay)
-        self._accountTree.apply(outcome.accountOverlay)
+        self._senderTree.apply(outcome.senderOverlay)

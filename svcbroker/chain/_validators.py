@@ -1,5 +1,7 @@
 """
-Who decides a chain's blocks, and how that changes.
+Validator sets, which decide a chain's blocks, and changes of them.
+
+B{Frozen bytes}: sets, changes and approvals, pinned by C{changes} in C{docs/vectors/chain.json}.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from attrs import field, frozen
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from ._certificate import quorum
 from ._encoding import U16, U64, Malformed, Reader
+from ._header import quorum
 
 KEY_SIZE = 32
 SIGNATURE_SIZE = 64

@@ -33,7 +33,7 @@ from ..carriers.peers import MAX_SUBSCRIPTIONS, MAX_UNDER_WAY
 from ..carriers.stomp import StompSettings, frames
 from ..carriers.webhook.posting import MAX_ANSWER
 from ..carriers.webhook.sending import MAX_BATCH
-from ..chain import _address, _authors, _extensions
+from ..chain import _authors, _encoding
 from ..interfaces import IBoundedLedgerFactory, InvalidDescription
 from ..ledgers import findLedgerFactories, readDescription
 from ..model import BoundRecord, _topics
@@ -528,7 +528,7 @@ def _storedUnits(config: Config) -> Iterator[Bound]:
         each="each",
         holders=(
             *_within("svcbroker.chain._state.ChainState", "_open", "_topicIndexes", "_topics"),
-            *_within("svcbroker.chain._state.ChainState", "_accounts", "_accountIndexes"),
+            *_within("svcbroker.chain._state.ChainState", "_senders", "_senderIndexes"),
             "svcbroker.chain._merkle.MerkleTree._levels",
         ),
     )
@@ -575,10 +575,10 @@ _KEPT_BYTES: Final = 400
 _CACHED: Final[Sequence[Any]] = (
     _topics.checkTopicName,
     _topics.topicPrefix,
-    _address.topicAddress,
-    _address.accountAddress,
-    _address.keyAddress,
-    _extensions._encodeShort,
+    _encoding.topicAddress,
+    _encoding.accountAddress,
+    _encoding.keyAddress,
+    _encoding._encodeShort,
     messages._readEnvelope,
     messages._encodedTopic,
     frames._shareHeaders,

@@ -22,7 +22,7 @@ from zope.interface import Attribute, Interface, implementer
 
 class Action(Enum):
     """
-    What can be granted.
+    The actions that can be granted.
 
     @cvar PUBLISH: to publish events to a topic.
     @cvar SUBSCRIBE: to subscribe to a topic and to read its events.
@@ -78,7 +78,7 @@ class GrantLine:
 
 class IGrants(Interface):
     """
-    What an account may do. Its answers never change; new grants are a new object.
+    The grants of an account. Their answers never change; new grants are a new object.
     """
 
     isEverything: bool = Attribute("Whether everything is granted: nothing needs to be asked.")
@@ -130,7 +130,7 @@ class IGroupGrants(IGrants):
 @frozen(kw_only=True)
 class Quotas:
     """
-    How much an account may use. C{None} is unlimited.
+    The most that an account may use. C{None} is unlimited.
 
     @ivar publishes: events a second.
     @ivar bytes: bytes of content and extensions a second.
@@ -274,7 +274,7 @@ class IAuthenticator(ICredentialsChecker, Interface):
 @frozen(kw_only=True)
 class AuthenticatorContext:
     """
-    What an authenticator is given.
+    The reactor, clock and threads that an authenticator is given.
 
     @ivar reactor: the clock and the network.
     @ivar now: the wall clock: seconds since the epoch.

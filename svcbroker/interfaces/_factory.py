@@ -31,7 +31,8 @@ class InvalidDescription(Exception):
 @frozen(kw_only=True)
 class LedgerContext:
     """
-    What a ledger is given to live on. A ledger takes time, randomness, threads and its place
+    The directory, clock, randomness and threads that a ledger is given. A ledger takes time,
+    randomness, threads and its place
     on the disk from here and from nowhere else, so that a test can hold all of them.
 
     @ivar group: the group whose log it is to keep.

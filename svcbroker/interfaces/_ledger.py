@@ -142,7 +142,7 @@ class ILedger(Interface):
 
     def topicState(name: str) -> Topic | None:
         """
-        What the chain knows of a topic now, closed ones included; C{None} if it was never opened.
+        The state of a topic on the chain now, closed ones included; C{None} if it was never opened.
 
         The broker calls it for every event that is published. So it must answer from memory: a
         ledger keeps the topics of its chain there, or a view of them that is never older than
@@ -211,7 +211,7 @@ class ILedger(Interface):
 
     def countEvents(filters: Sequence[str], first: int) -> Deferred[int]:
         """
-        How many events there are from a height on in topics that match any of these filters.
+        Count the events from a height on in topics that match any of these filters.
 
         @param filters: topics or patterns, as in L{svcbroker.model.filterMatches}.
         @param first: the lowest height to count.
@@ -480,7 +480,7 @@ class IFaultyLedger(Interface):
 
     def describeFaults() -> Deferred[FaultReport]:
         """
-        How the nodes and the network are now.
+        The nodes and the network as they are now.
         """
 
 

@@ -35,7 +35,7 @@ def isIdempotencyKey(text: str) -> bool:
 
 class Authorship(Struct, frozen=True, kw_only=True):
     """
-    Who has signed an event, and when.
+    The author's signature of an event.
 
     @ivar key: the author's Ed25519 public key: 32 bytes.
     @ivar signedAt: the author's own time in milliseconds since the epoch.
@@ -54,7 +54,7 @@ class Authorship(Struct, frozen=True, kw_only=True):
 @frozen(kw_only=True)
 class AuthorSet:
     """
-    Who may publish to a topic.
+    The authors who may publish to a topic.
 
     @ivar generation: how many sets there were before it.
     @ivar authors: the Ed25519 public keys (32 bytes each) of those who may publish, rising.

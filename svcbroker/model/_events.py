@@ -25,9 +25,9 @@ from ._authors import Authorship
 MAX_EVENT_ID_LENGTH: Final = 64
 MAX_EXTENSIONS_SIZE: Final = 8192
 EXTENSION_PREFIX: Final = "svc-"
-"""How the names of extensions begin."""
+"""The beginning of the names of extensions."""
 PRIVATE_PREFIX: Final = "svc-private-"
-"""How the names of extensions begin that are erased with the content."""
+"""The beginning of the names of extensions that are erased with the content."""
 RESERVED_NAMES: Final = frozenset(
     {
         *("svc-author", "svc-signature", "svc-signed-at"),
@@ -39,7 +39,7 @@ Names that no extension may have: headers of STOMP and user properties of MQTT t
 not an extension. Otherwise an unsigned event could be delivered as a signed one.
 """
 WEEVENT_PREFIX: Final = "weevent-"
-"""How they begin on the wire for clients of WeEvent 1.1."""
+"""Their beginning on the wire for clients of WeEvent 1.1."""
 TAG: Final = "svc-tag"
 """The extension by which subscriptions choose events."""
 
@@ -49,7 +49,7 @@ _MAX_NUMBER = 2**63 - 1
 
 class EventId(Struct, frozen=True):
     """
-    Where an event stands: C{<8 hex digits>-<sequence>-<height>}.
+    The id of an event, which says where it stands: C{<8 hex digits>-<sequence>-<height>}.
 
     @ivar prefix: L{topicPrefix<svcbroker.model.topicPrefix>} of the event's topic.
     @ivar sequence: the event's number in its topic, from 1.

@@ -89,7 +89,7 @@ class TransactionRecord:
 
 
 class NodeType(Enum):
-    """What a node of a ledger does."""
+    """The part of a node in its ledger."""
 
     SEALER = "sealer"
     """It takes part in deciding blocks."""
@@ -168,7 +168,7 @@ class ChainPart:
 @frozen(kw_only=True)
 class LedgerMeasures:
     """
-    What a ledger tells of itself now. C{None}: it has no such thing.
+    The measures of a ledger now. C{None}: it has no such thing.
 
     @ivar waiting: how many transactions of this broker wait to become final.
     @ivar waitingBytes: their size, as it is bounded.
@@ -217,7 +217,7 @@ class Disk:
 @frozen(kw_only=True)
 class GroupMeasures:
     """
-    What a group's ledger tells of itself, and the disk that it is on. C{None}: it is not known.
+    The measures of a group's ledger, and the disk that it is on. C{None}: it is not known.
     """
 
     ledger: LedgerMeasures | None
@@ -231,7 +231,7 @@ MAX_DELAY: Final = 60.0
 @frozen(kw_only=True)
 class NodeCondition:
     """
-    How a node is.
+    The condition of a node.
 
     @ivar index: its index in its set.
     @ivar isRunning: whether it runs.
@@ -286,7 +286,7 @@ class FaultReport:
 
 
 class SettingSource(Enum):
-    """What has given a setting its value."""
+    """The source of a setting's value."""
 
     DEFAULT = "default"
     FILE = "file"

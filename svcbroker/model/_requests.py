@@ -101,7 +101,7 @@ MAX_REASON: Final = 1024
 
 
 def eventSize(event: Event | PublishEvent) -> int:
-    """How many bytes a publisher made an event of, roughly: its content and extensions."""
+    """The size of an event as its publisher sent it, roughly: its content and extensions."""
     size = len(event.content)
     for key, value in event.extensions.items():
         size += len(key) + len(value)
@@ -127,7 +127,7 @@ def isPlain(request: Request) -> bool:
 
 
 class Execution(IntEnum):
-    """How a transaction ended that is final. The numbers are part of the chain's encoding."""
+    """The end of a final transaction. The numbers are part of the chain's encoding."""
 
     DONE = 0
     """It did what it says."""

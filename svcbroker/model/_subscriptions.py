@@ -18,7 +18,7 @@ from ._events import EventId, Position
 
 
 class InterfaceType(Enum):
-    """How a subscriber is reached."""
+    """The interface by which a subscriber is reached."""
 
     RESTFUL = "RESTful"
     JSON_RPC = "JsonRPC"
@@ -27,7 +27,7 @@ class InterfaceType(Enum):
 
 
 class EventFormat(Enum):
-    """How events are written for those who read, follow and receive them."""
+    """The format of events for those who read, follow and receive them."""
 
     SVC = "svc"
     CLOUD_EVENTS = "cloudevents"
@@ -37,7 +37,7 @@ class EventFormat(Enum):
 
 
 class Edge(Enum):
-    """Where a subscription starts that names no place."""
+    """The start of a subscription that names no place."""
 
     FIRST = "OFFSET_FIRST"
     """With the first event of the log."""
@@ -57,10 +57,10 @@ class Moment:
 
 
 Offset: TypeAlias = Edge | EventId | Position | Moment
-"""Where a subscription starts: at an edge, at a time, or strictly after an event or a place."""
+"""The start of a subscription: at an edge, at a time, or strictly after an event or a place."""
 
 TIME_PREFIX: Final = "OFFSET_TIME:"
-"""How an offset begins that is a time."""
+"""The beginning of an offset that is a time."""
 
 _HEIGHT = re.compile(r"[0-9]{1,18}", re.ASCII)
 _RFC_3339 = re.compile(
@@ -131,7 +131,7 @@ def _parseMoment(text: str) -> Moment:
 @frozen(kw_only=True)
 class SubscribeRequest:
     """
-    What a subscriber asks for.
+    A request for a subscription.
 
     @ivar interfaceType: how it is reached.
     @ivar group: the id of the group; blank for the default one.
@@ -167,7 +167,7 @@ class SubscribeRequest:
 @frozen
 class Owner:
     """
-    Whose durable subscriptions and MQTT sessions a client may manage.
+    The owner whose durable subscriptions and MQTT sessions a client may manage.
 
     @ivar name: the name of an account, or the address of a client, as
         L{svcbroker.net.addresses.ownerOf} gives it.

@@ -49,7 +49,7 @@ def topicPrefix(name: str) -> str:
 
 class Topic(Struct, frozen=True, kw_only=True):
     """
-    What the ledger knows of one topic at some height.
+    The state of one topic at some height.
 
     @ivar name: the topic's name.
     @ivar address: the topic's address on the chain: 20 bytes.

@@ -129,8 +129,8 @@ def checkedTopic(proof: TopicProof) -> ProvedTopic:
         index=proof.index,
         path=[unhex(sibling, 32) for sibling in proof.topicPath],
         topics=proof.topicCount,
-        accountRoot=unhex(proof.accountRoot, 32),
-        accounts=proof.accountCount,
+        senderRoot=unhex(proof.accountRoot, 32),
+        senders=proof.accountCount,
     )
     try:
         root = path.rootWith(topic)

@@ -79,7 +79,7 @@ def insertBlock(writing: sqlite3.Connection, append: Append, first: int, prints:
     writing.executemany(
         "INSERT INTO account (idx, address, state) VALUES (?, ?, ?) "
         "ON CONFLICT (idx) DO UPDATE SET state = excluded.state",
-        [(row.index, row.address, row.state) for row in append.accounts],
+        [(row.index, row.address, row.state) for row in append.senders],
     )
     writing.executemany(
         "INSERT INTO topic_block (topic, height, first_sequence, positions) VALUES (?, ?, ?, ?)",

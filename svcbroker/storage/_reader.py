@@ -16,10 +16,10 @@ from ._keys import countUses, findErasures, findUses
 from ._reading import Reading
 from ._rows import (
     POSITION_SIZE,
-    AccountRow,
     BlockHeadRow,
     BlockRow,
     EventPlace,
+    SenderRow,
     TopicBlockRow,
     TopicRow,
     TransactionPlace,
@@ -353,14 +353,14 @@ class ChainReader(Reading):
         """
         return bool(self._rows("SELECT 1 FROM erasing WHERE height < ? LIMIT 1", _REMOVED))
 
-    def accounts(self) -> Iterator[AccountRow]:
+    def senders(self) -> Iterator[SenderRow]:
         """
         All accounts, in the order of creation.
         """
         for index, address, state in self._all("account", "address, state"):
             if not (isinstance(address, bytes) and isinstance(state, bytes)):
                 raise self._damage(f"account {index} is not made of bytes")
-            yield AccountRow(index=index, address=address, state=state)
+            yield SenderRow(index=index, address=address, state=state)
 
     def reservation(self) -> tuple[int, int]:
         """

@@ -62,7 +62,7 @@ class TopicRow(Struct, frozen=True, kw_only=True):
     topic: Topic
 
 
-class AccountRow(Struct, frozen=True, kw_only=True):
+class SenderRow(Struct, frozen=True, kw_only=True):
     """
     What the chain knows of one sender.
 
@@ -179,7 +179,7 @@ class Append(Struct, frozen=True, kw_only=True):
     @ivar block: the block; its height follows the tip's.
     @ivar transactionHashes: the hashes of its transactions, in order, 4 bytes or more each.
     @ivar topics: topics that it created or changed.
-    @ivar accounts: accounts that it created or changed.
+    @ivar senders: senders that it added, and those with changed nonces.
     @ivar topicBlocks: for each topic with events in it, where they stand.
     @ivar history: inner nodes of the history tree that it completed.
     @ivar validators: the validator set that it brought; C{None} where the set stays.
@@ -190,7 +190,7 @@ class Append(Struct, frozen=True, kw_only=True):
     block: BlockRow
     transactionHashes: Sequence[bytes]
     topics: Sequence[TopicRow] = ()
-    accounts: Sequence[AccountRow] = ()
+    senders: Sequence[SenderRow] = ()
     topicBlocks: Sequence[TopicBlockRow] = ()
     history: Sequence[HistoryRow] = ()
     validators: ValidatorsRow | None = None

@@ -134,7 +134,7 @@ class ExecutionTests(ChangeTestCase):
             self.assertEqual(self.run_(self.change(bad)), ["REFUSED"])
             self.assertEqual(self.state.validators, GENESIS.validatorSet)
             self.assertNotEqual(self.state.root, root)
-            self.assertEqual(self.state.account(SENDER).highest, self.nonce)
+            self.assertEqual(self.state.nonces(SENDER).highest, self.nonce)
 
     def test_malformedChangeIsRefused(self) -> None:
         """A transaction whose content is no change is refused."""
@@ -222,7 +222,7 @@ class BlockTests(ChangeTestCase):
         """A state that is made again of what is kept goes on alike."""
         self.run_(self.sent("OPEN", "a"), self.change(changeTo(0, 4)))
         state = self.state
-        topic, account = state.topic("a"), state.account(SENDER)
+        topic, account = state.topic("a"), state.nonces(SENDER)
         assert topic is not None
         again = ChainState(
             GENESIS.chain, state.validators, state.history, [topic], [(SENDER, account)]

@@ -14,11 +14,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.chain import (
     MAX_HEAD_SIZE,
     MAX_VALIDATORS,
-    Account,
     Certificate,
     Genesis,
     Header,
     Malformed,
+    Nonces,
     Transaction,
     TransactionReceipt,
     TransactionSummary,
@@ -94,7 +94,7 @@ validatorChanges = validatorSets.flatmap(
         st.tuples(*[signatures] * len(following.keys)),
     )
 )
-accounts = st.builds(Account, numbers, st.integers(0, 2**1024 - 1))
+accounts = st.builds(Nonces, numbers, st.integers(0, 2**1024 - 1))
 
 
 def entryOf(transaction: Transaction) -> bytes:
@@ -182,7 +182,7 @@ class DecoderTests(SynchronousTestCase):
 
     def test_accountRoundTrip(self) -> None:
         """Accounts."""
-        self.check(accounts, Account.encode, Account.decode)
+        self.check(accounts, Nonces.encode, Nonces.decode)
 
 
 class TransactionTests(SynchronousTestCase):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import _execution, decodeBody
+from svcbroker.chain import _execution, decodeBody, execute
 
 from . import reference, reference_state
 from .reference import Sent
@@ -139,7 +139,7 @@ class ExecutionTests(SynchronousTestCase):
         for height, block in enumerate(drawn, start=1):
             ends = model.execute(block, height, height, format=self.format)
             transactions = [transactionOf(sent) for sent in block]
-            outcome = state.execute(transactions, height, height, format=self.format)
+            outcome = execute(state, transactions, height, height, format=self.format)
             self.assertEqual(outcome.receipts, receiptsOf(list(ends)))
             state.apply(outcome, state.history.after(bytes(32)))
             self.compare(model, state)
@@ -161,7 +161,7 @@ class ExecutionTests(SynchronousTestCase):
             again = model.execute(readBody(body, True), height, height, ends, self.format)
             self.assertEqual(again, ends)
             receipts = receiptsOf(list(ends))
-            outcome = state.execute(decodeBody(body, True), height, height, receipts, self.format)
+            outcome = execute(state, decodeBody(body, True), height, height, receipts, self.format)
             self.assertEqual(outcome.receipts, receipts)
             state.apply(outcome, state.history.after(bytes(32)))
             self.compare(model, state)

@@ -15,6 +15,7 @@ from svcbroker.chain import (
     Transaction,
     TransactionReceipt,
     encodeAuthors,
+    execute,
     verifySignature,
 )
 from svcbroker.model import AuthorSet, Execution
@@ -120,5 +121,5 @@ class MutationTests(SynchronousTestCase):
             transaction.topic,
             encodeAuthors(AuthorSet(authors=AUTHORS)),
         )
-        _, receipt = state.execute([opening, transaction], 1, 1).receipts
+        _, receipt = execute(state, [opening, transaction], 1, 1).receipts
         return receipt

@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.chain.ChainState} and L{svcbroker.chain.Account}.
+Tests of L{svcbroker.chain.ChainState} and L{svcbroker.chain.Nonces}.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
-    Account,
     ChainState,
     History,
     Malformed,
+    Nonces,
     TransactionReceipt,
     ValidatorSet,
+    execute,
     topicAddress,
 )
 from svcbroker.chain._execution import PrefixConflict
@@ -56,13 +57,13 @@ class AccountTests(SynchronousTestCase):
 
     def test_noncesBeginWithOne(self) -> None:
         """Nonces begin with 1."""
-        self.assertFalse(Account().accepts(0))
-        self.assertTrue(Account().accepts(1))
-        self.assertFalse(Account().after(3).accepts(0))
+        self.assertFalse(Nonces().accepts(0))
+        self.assertTrue(Nonces().accepts(1))
+        self.assertFalse(Nonces().after(3).accepts(0))
 
     def test_lowestAcceptedNonce(self) -> None:
         """The lowest nonce that is still executed lies 1023 behind the highest."""
-        account = Account().after(2000)
+        account = Nonces().after(2000)
         self.assertTrue(account.accepts(977))
         self.assertFalse(account.accepts(976))
         self.assertFalse(account.after(977).accepts(977))
@@ -71,7 +72,7 @@ class AccountTests(SynchronousTestCase):
     def test_jumpBeyondWindowExecutesOnce(self) -> None:
         """A jump by the whole window or more forgets what came before, and executes none twice."""
         for ahead in (1023, 1024, 1025, 10**6):
-            account = Account().after(1).after(1 + ahead)
+            account = Nonces().after(1).after(1 + ahead)
             self.assertFalse(account.accepts(1), ahead)
             self.assertFalse(account.accepts(1 + ahead), ahead)
             self.assertTrue(account.accepts(ahead), ahead)
@@ -80,7 +81,7 @@ class AccountTests(SynchronousTestCase):
     @given(st.lists(nonces | st.integers(900, 2100), max_size=30))
     def test_accountMatchesModel(self, tried: list[int]) -> None:
         """An account is what a set of all executed nonces would say, at any size."""
-        account, used = Account(), set[int]()
+        account, used = Nonces(), set[int]()
         for nonce in tried:
             isNew = account.accepts(nonce)
             self.assertEqual(isNew, reference.isNew(used, nonce))
@@ -92,7 +93,7 @@ class AccountTests(SynchronousTestCase):
     def test_accountHasFixedLength(self) -> None:
         """An account has one length."""
         for size in (0, 8, 135, 137):
-            self.assertRaises(Malformed, Account.decode, bytes(size))
+            self.assertRaises(Malformed, Nonces.decode, bytes(size))
 
 
 class ExecutionTests(SynchronousTestCase):
@@ -113,8 +114,8 @@ class ExecutionTests(SynchronousTestCase):
     def run_(self, *block: Sent) -> list[tuple[str, int]]:
         """Execute a block at 1000 milliseconds a height."""
         self.height += 1
-        outcome = self.state.execute(
-            [transactionOf(sent) for sent in block], self.height, self.height * 1000
+        outcome = execute(
+            self.state, [transactionOf(sent) for sent in block], self.height, self.height * 1000
         )
         self.state.apply(outcome, self.state.history.after(bytes(32)))
         self.assertEqual(self.state.root, outcome.stateRoot)
@@ -141,9 +142,9 @@ class ExecutionTests(SynchronousTestCase):
         self.run_(self.sent("OPEN", "a"))
         before = self.state.topic("a")
         again = Sent("OPEN", SENDERS[1], 1, "a")
-        outcome = self.state.execute([transactionOf(again)], 2, 2000)
+        outcome = execute(self.state, [transactionOf(again)], 2, 2000)
         self.assertEqual(outcome.topics, {})
-        self.assertEqual([sender for sender, _ in outcome.accounts.values()], [SENDERS[1]])
+        self.assertEqual([sender for sender, _ in outcome.senders.values()], [SENDERS[1]])
         self.state.apply(outcome, self.state.history.after(bytes(32)))
         self.assertEqual(self.state.topic("a"), before)
 
@@ -190,7 +191,7 @@ class ExecutionTests(SynchronousTestCase):
         """An outcome says where the events of each topic stand in the block."""
         kinds = ["OPEN a", "PUBLISH b/c", "PUBLISH a", "OPEN b/c", "PUBLISH b/c", "PUBLISH a"]
         block = [transactionOf(self.sent(*text.split())) for text in kinds]
-        outcome = self.state.execute(block, 1, 1)
+        outcome = execute(self.state, block, 1, 1)
         self.assertEqual(dict(outcome.published), {0: [2, 5], 1: [4]})
 
     def test_prefixConflictWithinBlockIsRefused(self) -> None:
@@ -217,12 +218,12 @@ class ExecutionTests(SynchronousTestCase):
     def test_executeChangesNothing(self) -> None:
         """Executing is asking: twice gives the same, and the state stays."""
         self.run_(self.sent("OPEN", "a"), self.sent("PUBLISH", "a"))
-        before = self.state.root, self.state.topic("a"), self.state.account(SENDERS[0])
+        before = self.state.root, self.state.topic("a"), self.state.nonces(SENDERS[0])
         block = [transactionOf(self.sent(*text.split())) for text in ("PUBLISH a", "CLOSE a")]
-        first, second = (self.state.execute(block, 2, 2) for _ in range(2))
+        first, second = (execute(self.state, block, 2, 2) for _ in range(2))
         self.assertEqual(first, second)
         self.assertEqual(
-            (self.state.root, self.state.topic("a"), self.state.account(SENDERS[0])), before
+            (self.state.root, self.state.topic("a"), self.state.nonces(SENDERS[0])), before
         )
 
     def test_openTopicsAreListedInOrder(self) -> None:
@@ -258,7 +259,7 @@ class ModelTests(SynchronousTestCase):
             try:
                 ends = model.execute(block, height, height * 10)
             except reference_state.Conflict:
-                self.assertRaises(PrefixConflict, state.execute, transactions, height, height * 10)
+                self.assertRaises(PrefixConflict, execute, state, transactions, height, height * 10)
                 self.assertEqual(state.root, root)
                 # The model is spoilt: play again what was before.
                 model = reference_state.State(CHAIN)
@@ -266,7 +267,7 @@ class ModelTests(SynchronousTestCase):
                     model.execute(earlier, number, number * 10)
                 continue
             done.append((block, height))
-            outcome = state.execute(transactions, height, height * 10)
+            outcome = execute(state, transactions, height, height * 10)
             self.assertEqual([(r.execution.name, r.sequence) for r in outcome.receipts], list(ends))
             self.assertEqual(
                 sorted(place for places in outcome.published.values() for place in places),
@@ -298,7 +299,7 @@ class ModelTests(SynchronousTestCase):
         self.assertEqual(state.openCount, len(expectedOpen))
         for sender in SENDERS:
             self.assertEqual(
-                state.account(sender).encode(),
+                state.nonces(sender).encode(),
                 reference.account(model.accounts.get(sender, set())),
             )
         rebuilt = ChainState(
@@ -306,7 +307,7 @@ class ModelTests(SynchronousTestCase):
             NODES,
             state.history,
             [topic for name in model.topics if (topic := state.topic(name)) is not None],
-            [(sender, Account.decode(state.account(sender).encode())) for sender in model.accounts],
+            [(sender, Nonces.decode(state.nonces(sender).encode())) for sender in model.accounts],
         )
         self.assertEqual(rebuilt.root, state.root)
         self.assertEqual(list(rebuilt.openTopics(0, 99)), list(state.openTopics(0, 99)))
@@ -319,10 +320,10 @@ class ModelTests(SynchronousTestCase):
         """
         flat = [sent for block in drawn for sent in block if sent.topic != TWINS[1]]
         together, apart = newState(), newState()
-        numbered = together.execute([transactionOf(sent) for sent in flat], 1, 1).receipts
+        numbered = execute(together, [transactionOf(sent) for sent in flat], 1, 1).receipts
         found: list[TransactionReceipt] = []
         for sent in flat:
-            outcome = apart.execute([transactionOf(sent)], 1, 1)
+            outcome = execute(apart, [transactionOf(sent)], 1, 1)
             apart.apply(outcome, apart.history.after(bytes(32)))
             found += outcome.receipts
         self.assertEqual(found, list(numbered))

@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
-    Account,
     Certificate,
     CertificateInvalid,
     ChainState,
@@ -23,6 +22,7 @@ from svcbroker.chain import (
     InvalidBlock,
     Malformed,
     MerkleTree,
+    Nonces,
     Phase,
     Transaction,
     TransactionReceipt,
@@ -37,6 +37,7 @@ from svcbroker.chain import (
     decodeTable,
     encodeBody,
     encodeReceipts,
+    execute,
     faultsTolerated,
     historyPath,
     leaderIndex,
@@ -48,7 +49,7 @@ from svcbroker.chain import (
     topicAddress,
     votePayload,
 )
-from svcbroker.chain._receipts import receiptRoot
+from svcbroker.chain._body import receiptRoot
 from svcbroker.chain._state import topicLeaf
 from svcbroker.model import Execution
 
@@ -219,14 +220,14 @@ class PackageTests(SynchronousTestCase):
     def test_accountsMatchVectors(self) -> None:
         """Which nonces are executed, and what is remembered of them."""
         for vector in VECTORS["accounts"]:
-            account, accepted = Account(), []
+            account, accepted = Nonces(), []
             for nonce in vector["nonces"]:
                 accepted.append(account.accepts(nonce))
                 if accepted[-1]:
                     account = account.after(nonce)
             self.assertEqual(accepted, vector["accepted"])
             self.assertEqual(account.encode().hex(), vector["encoded"])
-            self.assertEqual(Account.decode(bytes.fromhex(vector["encoded"])), account)
+            self.assertEqual(Nonces.decode(bytes.fromhex(vector["encoded"])), account)
 
     def test_headerMatchesVectors(self) -> None:
         """A header in which every field can be told from every other."""
@@ -311,7 +312,7 @@ class PackageTests(SynchronousTestCase):
         for block in VECTORS["blocks"]:
             parent = Header.decode(bytes.fromhex(block["header"]["encoded"]))
             transactions = decodeBody(bytes.fromhex(block["body"]))
-            outcome = state.execute(transactions, parent.height, parent.timestamp)
+            outcome = execute(state, transactions, parent.height, parent.timestamp)
             state.apply(outcome, state.history.after(parent.hash))
         for vector in VECTORS["nextBlocks"]:
             header = Header.decode(bytes.fromhex(vector["header"]))
@@ -339,7 +340,7 @@ class PackageTests(SynchronousTestCase):
             )
             self.assertEqual(topicLeaf(found).hex(), topic["leaf"])
         for account in vector["accounts"]:
-            encoded = state.account(bytes.fromhex(account["address"])).encode()
+            encoded = state.nonces(bytes.fromhex(account["address"])).encode()
             self.assertEqual(encoded.hex(), account["encoded"])
 
 

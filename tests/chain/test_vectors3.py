@@ -37,6 +37,7 @@ from svcbroker.chain import (
     encodeAuthors,
     encodeBody,
     encodeReceipts,
+    execute,
     keyAddress,
     statement,
     transactionHashes,
@@ -365,7 +366,7 @@ class ChainTests(SynchronousTestCase):
             for block in VECTORS3["blocks"][: vector["after"]]:
                 parent = Header.decode(bytes.fromhex(block["header"]["encoded"]))
                 transactions = decodeBody(bytes.fromhex(block["body"]))
-                outcome = state.execute(transactions, parent.height, parent.timestamp)
+                outcome = execute(state, transactions, parent.height, parent.timestamp)
                 state.apply(outcome, state.history.after(parent.hash))
             refused = False
             try:

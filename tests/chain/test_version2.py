@@ -476,7 +476,7 @@ class KeyTests(ChainTestCase):
         """A key is free again once its owner has used as many others as the window holds."""
         with (
             patch("svcbroker.chain._execution.KEY_WINDOW", 3),
-            patch("svcbroker.chain._keys.KEY_WINDOW", 3),
+            patch("svcbroker.chain._claims.KEY_WINDOW", 3),
         ):
             self.run_(*[self.publish(key=key) for key in "abc"])
             self.assertEqual(self.run_(self.publish(key="a")), [(Execution.PUBLISHED_BEFORE, 1)])
@@ -627,7 +627,7 @@ class MemoryKeysTests(SynchronousTestCase):
 
     def test_usesOutsideTheWindowAreForgotten(self) -> None:
         """Only uses that are in force take memory."""
-        with patch("svcbroker.chain._keys.KEY_WINDOW", 2):
+        with patch("svcbroker.chain._claims.KEY_WINDOW", 2):
             keys = MemoryKeys()
             for number, key in enumerate("abac", 1):
                 use = KeyUse(

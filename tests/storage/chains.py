@@ -13,10 +13,10 @@ from random import Random
 
 from svcbroker.model import Topic
 from svcbroker.storage import (
-    AccountRow,
     Append,
     BlockHeadRow,
     BlockRow,
+    SenderRow,
     Store,
     TopicBlockRow,
     TopicRow,
@@ -79,7 +79,7 @@ class Chain:
         self._seed = seed
         self.appends: list[Append] = []
         self.topics: dict[str, TopicRow] = {}
-        self.accounts: dict[bytes, AccountRow] = {}
+        self.accounts: dict[bytes, SenderRow] = {}
 
     @property
     def height(self) -> int:
@@ -136,7 +136,7 @@ class Chain:
             hashes.append(sha256(b"%d %d %d" % (self._seed, height, len(hashes))).digest())
         sender = sha256(b"%d" % (height % 3)).digest()[:20]
         known_account = self.accounts.get(sender)
-        self.accounts[sender] = account = AccountRow(
+        self.accounts[sender] = account = SenderRow(
             index=len(self.accounts) if known_account is None else known_account.index,
             address=sender,
             state=b"%d" % height,
@@ -153,7 +153,7 @@ class Chain:
             ),
             transactionHashes=hashes,
             topics=list(changed.values()),
-            accounts=[account],
+            senders=[account],
             topicBlocks=[
                 TopicBlockRow(
                     topicIndex=row.index,

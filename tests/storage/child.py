@@ -61,7 +61,7 @@ def oneSyncFails(path: Path) -> None:
     """
     store, chain, syncs = storeWithSyncs(path)
     syncs.value = 1
-    failure = expectFailure(store, replace(chain.add([("a", b"never stored")]), accounts=()))
+    failure = expectFailure(store, replace(chain.add([("a", b"never stored")]), senders=()))
     chain.drop()
     check(not differences(store, chain, chain.height), "the failed block is seen")
     report(chain.height, failure)

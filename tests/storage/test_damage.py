@@ -192,7 +192,7 @@ class DamageTests(SynchronousTestCase):
                 continue
             try:
                 differences(store, self.chain, self.chain.height)
-                list(store.topics()), list(store.accounts())
+                list(store.topics()), list(store.senders())
             except (StorageError, LookupError):
                 seen["noticed"] += 1
             else:

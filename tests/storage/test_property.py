@@ -44,7 +44,7 @@ class PropertyTests(SynchronousTestCase):
         try:
             self.assertEqual(differences(store, chain, len(steps)), [])
             self.assertEqual(list(store.topics()), list(chain.topics.values()))
-            self.assertEqual(list(store.accounts()), list(chain.accounts.values()))
+            self.assertEqual(list(store.senders()), list(chain.accounts.values()))
             self.assertEqual(
                 store.blockHeads(0, 99), [headOf(append.block) for append in chain.appends]
             )

@@ -69,7 +69,7 @@ class StoreTests(SynchronousTestCase):
         self.assertIsNone(store.locateTransaction(0))
         self.assertEqual(list(store.findTransaction(b"hash")), [])
         self.assertEqual(list(store.topics()), [])
-        self.assertEqual(list(store.accounts()), [])
+        self.assertEqual(list(store.senders()), [])
         self.assertEqual(store.reservation(), (0, 0))
 
     def test_existingStoreIsNotOverwritten(self) -> None:
@@ -207,7 +207,7 @@ class StoreTests(SynchronousTestCase):
         self.assertEqual([row.topic.name for row in self.store.topics()], ["b", "a\x80", "c"])
         self.assertEqual(list(self.store.topics()), list(self.chain.topics.values()))
         self.assertEqual(len(self.chain.accounts), 3)
-        self.assertEqual(list(self.store.accounts()), list(self.chain.accounts.values()))
+        self.assertEqual(list(self.store.senders()), list(self.chain.accounts.values()))
 
     def test_manyTopicsAreReadOnce(self) -> None:
         """

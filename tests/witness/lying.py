@@ -71,7 +71,7 @@ class LyingChain(ErasableChain):
                 ),
                 transactionHashes=[transaction.hash],
                 topics=[],
-                accounts=[],
+                senders=[],
                 topicBlocks=[
                     TopicBlockRow(
                         topicIndex=index,

@@ -212,7 +212,7 @@ class CometLedger(StoredLedger):
         else:
             self._identity = identity
             batches = BatchMaker(state.chain, identity)
-            highest = state.account(batches.sender).highest
+            highest = state.nonces(batches.sender).highest
             self._resume(batches.sender, highest)
             # Otherwise the first nonce is the time, which no batch of before has reached.
             mayBeUsed = highest >= self._microseconds
@@ -290,7 +290,7 @@ class CometLedger(StoredLedger):
         another broker.
         """
         maker = self._maker
-        if maker is None or not maker.resume(self._state.account(maker.sender).highest):
+        if maker is None or not maker.resume(self._state.nonces(maker.sender).highest):
             return
         # Batches under way may have the same nonces: the engine says so before they are due.
         self._outbox.broadcastAgain()
@@ -339,11 +339,11 @@ class CometLedger(StoredLedger):
 
     def _areUsed(self, transactions: Sequence[Transaction]) -> bool:
         state = self._state
-        return not any(state.account(each.sender).accepts(each.nonce) for each in transactions)
+        return not any(state.nonces(each.sender).accepts(each.nonce) for each in transactions)
 
     def _renumber(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
         assert self._maker is not None
-        self._maker.resume(self._state.account(self._maker.sender).highest)
+        self._maker.resume(self._state.nonces(self._maker.sender).highest)
         return self._maker.renumber(transactions)
 
     def submitMany(self, requests: Sequence[Request]) -> Submission:
@@ -503,7 +503,7 @@ class CometLedger(StoredLedger):
         if maker is None or machine is None:
             return ""
         ahead = maker.nonce - self._application.time * 1000
-        near = machine.state.account(maker.sender).highest + NONCE_WINDOW
+        near = machine.state.nonces(maker.sender).highest + NONCE_WINDOW
         if ahead <= MAX_AHEAD or maker.nonce <= near:
             return ""
         return (

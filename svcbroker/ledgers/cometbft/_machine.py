@@ -116,7 +116,7 @@ class _Draft:
         if newest > self._newest:
             raise Refused(Code.TOO_NEW, f"this network does not have format {newest + 1} yet")
         nonces = {(one.sender, one.nonce) for one in batch.transactions} - self._nonces
-        if not any(self._state.account(sender).accepts(nonce) for sender, nonce in nonces):
+        if not any(self._state.nonces(sender).accepts(nonce) for sender, nonce in nonces):
             raise Refused(Code.REPEATED, "everything in the batch was executed already")
         topics = dict(self._topics)
         for one in batch.transactions:
@@ -126,7 +126,7 @@ class _Draft:
                     raise Refused(Code.CONFLICT, "two topics of the block share event ids")
         # All of a batch's transactions are of one sender.
         sender = batch.transactions[0].sender
-        highest = self._highest.get(sender, self._state.account(sender).highest)
+        highest = self._highest.get(sender, self._state.nonces(sender).highest)
         last = max(one.nonce for one in batch.transactions)
         # An account that is ahead already, by a clock that was wrong, goes on in small steps.
         near = highest + NONCE_WINDOW + len(batch.transactions)

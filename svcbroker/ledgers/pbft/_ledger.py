@@ -163,7 +163,7 @@ class PbftLedger(StoredLedger):
         self._maker = TransactionMaker(
             genesis.chain, brokerAddress(genesis.chain), context.now, context.entropy
         )
-        self._maker.resume(chain.state.account(self._maker.sender).highest)
+        self._maker.resume(chain.state.nonces(self._maker.sender).highest)
         return chain
 
     def _begin(self) -> None:

@@ -12,7 +12,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from svcbroker.archive import STORE_NAME
-from svcbroker.chain import Genesis
+from svcbroker.chain import Genesis, execute
 from svcbroker.ledgers.cometbft._home import POWER
 from svcbroker.ledgers.cometbft._restoring import UNFINISHED, RestoreFailed
 from svcbroker.ledgers.cometbft._snapshots import Manifest
@@ -221,7 +221,7 @@ class JoiningTests(JoiningTestCase):
         restoring = self.here.application._restorer._restoring
         assert restoring is not None
         restoring._replay.state.apply(
-            restoring._replay.state.execute([], 1, 0),
+            execute(restoring._replay.state, [], 1, 0),
             restoring._replay.state.history.after(bytes(32)),
         )
         failure = self.failureResultOf(
