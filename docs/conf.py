@@ -34,4 +34,6 @@ svc_search_finds = {
     "exactly once": "subscriptions",
     "docker": "packages",
     "errors": "errors",
+    "kafka": "ways-in",
+    "comparison": "compare",
 }
