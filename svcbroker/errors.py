@@ -322,12 +322,6 @@ class LedgerUnavailable(BrokerError):
     code, rpcCode, text = 200214, -32054, "the ledger cannot be reached"
 
 
-class NodeUnavailable(BrokerError):
-    """Another node that was to be asked cannot be reached, or gives no answer that can be used."""
-
-    code, rpcCode, text = 200215, -32055, "a node cannot be reached"
-
-
 class NodeBehind(BrokerError):
     """
     This node of a network does not have a block yet that the call names; another one may have it.

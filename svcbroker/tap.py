@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import asdict
 from twisted.application.service import IService
+from twisted.logger import Logger
 from twisted.python import usage
 
 from .daemon.carriers import makeCarriers, makeWebhookSettings
@@ -92,6 +93,8 @@ def makeService(options: Options) -> IService:
 
     def carriers(ledgers: Mapping[str, ILedger], address: str) -> Carriers:
         bounds.announce()
+        for line in config.outdated:
+            Logger().warn("{line}", line=line)
         return makeCarriers(
             config,
             plan,

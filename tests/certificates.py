@@ -7,6 +7,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509 import (
+    BasicConstraints,
     CertificateBuilder,
     DNSName,
+    IPAddress,
     Name,
     NameAttribute,
     NameOID,
@@ -31,12 +34,14 @@ from svcbroker.commands.certificates import Authority, certificatePem, keyPem
 NAME = "broker.example"
 
 
-def makeCertificate(root: Path) -> tuple[Path, Path]:
-    """PEM files of a new key and of its own certificate, for L{NAME}."""
+def makeCertificate(root: Path, *addresses: str) -> tuple[Path, Path]:
+    """PEM files of a new key and of its own certificate, for L{NAME} and addresses."""
     key = generate_private_key(SECP256R1())
     name = Name([NameAttribute(NameOID.COMMON_NAME, NAME)])
     builder = CertificateBuilder(name, name, key.public_key(), random_serial_number())
-    builder = builder.add_extension(SubjectAlternativeName([DNSName(NAME)]), critical=False)
+    names = [DNSName(NAME), *(IPAddress(ip_address(each)) for each in addresses)]
+    builder = builder.add_extension(SubjectAlternativeName(names), critical=False)
+    builder = builder.add_extension(BasicConstraints(ca=True, path_length=None), critical=True)
     dates = datetime(2020, 1, 1), datetime(2099, 1, 1)
     signed = builder.not_valid_before(dates[0]).not_valid_after(dates[1]).sign(key, SHA256())
     paths = root / "key.pem", root / "certificate.pem"

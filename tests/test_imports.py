@@ -221,7 +221,7 @@ class DirectionTests(SynchronousTestCase):
 
     def test_carriersDoNotImportOneAnother(self) -> None:
         """Protocols that run over WebSockets reach HTTP through L{svcbroker.carriers.websocket}."""
-        carriers = {"http", "mqtt", "peers", "stomp", "webhook"}
+        carriers = {"http", "mqtt", "stomp", "webhook"}
         for name, path in modules():
             parts = name.split(".")
             if roomOf(name) == "carriers" and len(parts) > 2 and parts[2] in carriers:

@@ -17,7 +17,7 @@ from twisted.application.service import Application, IService, IServiceMaker, Mu
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogLevel
+from twisted.logger import ILogObserver, LogLevel, capturedLogs, formatEvent
 from twisted.plugin import getPlugins
 from twisted.python.usage import Options as BaseOptions
 from twisted.python.usage import UsageError
@@ -122,7 +122,6 @@ class OptionsTests(SynchronousTestCase):
             ("--config=/nosuch", "config: cannot read /nosuch: "),
             ("--webhook-secret-file=/nosuch", "webhook-secret-file: cannot read /nosuch: "),
             ("--advertise=here", "advertise: is not host:port such as "),
-            ("--peer=b:8080", "peer: is not NAME=URL such as "),
             ("--webhook-allow=127.1", "webhook-allow: is neither a network such as "),
         ]:
             text = str(self.assertRaises(UsageError, parse, argument))
@@ -371,13 +370,16 @@ class MakerTests(SynchronousTestCase):
         error = self.assertRaises(StartError, service._makeCarriers, {}, "")
         self.assertIn(METADATA, str(error))
 
-    def test_unusablePeerCredentialsFailStart(self) -> None:
-        path = Path(self.mktemp())
-        path.write_text("b:1 hush")
-        service = self.make("--peer=b:1=http://b/x", f"--peer-credentials={path}")
-        error = self.assertRaises(StartError, service._makeCarriers, {}, "")
+    def test_outdatedSettingsAreToldAtStart(self) -> None:
+        """Options of earlier releases start the daemon, with a warning each."""
+        dataDir = Path(self.mktemp())
+        dataDir.mkdir()
+        service = self.make(f"--data-dir={dataDir}", "--peer=b:1=http://b", "--max-levels=7")
+        with capturedLogs() as events:
+            service._makeCarriers({}, "").stop()
+        told = [formatEvent(each) for each in events if each["log_level"] is LogLevel.warn]
         self.assertEqual(
-            str(error), f"peer-credentials: {path} line 1 is not NAME ACCOUNT:PASSWORD"
+            [each.partition(" is no setting any more")[0] for each in told], ["peer", "max-levels"]
         )
 
     def test_webhooksHaveSettingsAndSecrets(self) -> None:
@@ -386,11 +388,11 @@ class MakerTests(SynchronousTestCase):
         path.write_text("first secret of ours\nsecond secret of ours\n")
         settings = parse(
             *("--webhook-allow=10.0.0.0/8", "--webhook-allow=h", "--webhook-timeout=2"),
-            *("--webhook-max-delay=3", "--webhook-connections=5", f"--webhook-secret-file={path}"),
+            *("--webhook-max-delay=3", f"--webhook-secret-file={path}"),
         )["webhooks"]
         self.assertTrue(settings.policy.permits("x", "10.1.1.1", 443))
         self.assertTrue(settings.policy.permits("h", "127.0.0.1", 443))
-        self.assertEqual((settings.timeout, settings.maxDelay, settings.connections), (2, 3, 5))
+        self.assertEqual((settings.timeout, settings.maxDelay), (2, 3))
         [(name, value), _] = settings.signer.sign("", b"id", b"1", b"")
         self.assertEqual((name, value.count(b"v1,")), (b"webhook-signature", 2))
         self.assertEqual(parse()["webhooks"].signer.sign("", b"id", b"1", b""), ())

@@ -12,10 +12,8 @@ from ._chainentries import GroupOf, bindToChains
 from ._copies import MAX_COPY_WAIT, Copies
 from ._dependencies import (
     IDurableSubscriptions,
-    IPeer,
     ISubscriptionDirectory,
     IWebhooks,
-    PeerError,
 )
 from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._metadata import MetadataStore
@@ -63,14 +61,12 @@ __all__ = [
     "GroupOf",
     "Groups",
     "IDurableSubscriptions",
-    "IPeer",
     "ISubscriptionDirectory",
     "IWebhooks",
     "Limits",
     "MetadataStore",
     "NumberedPage",
     "Operator",
-    "PeerError",
     "Proving",
     "Publication",
     "PublishBatch",

@@ -5,11 +5,12 @@ What operators may ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
 
 from ..access import Principal
-from ..errors import BrokerError
+from ..errors import BrokerError, ParameterInvalid
 from ..interfaces import Action, ILedger, IMeasuredLedger
 from ..model import (
     BlockRecord,
@@ -24,12 +25,13 @@ from ..model import (
 )
 from ..net.deferreds import asDeferred
 from ..version import VersionRecord
+from ._dependencies import ISubscriptionDirectory
 from ._groups import Groups
-from ._nodes import Nodes
 from ._timeouts import TimeoutQueue
 from ._values import NumberedPage, T, appliedSize, pageOffset
 
 _FIRST_PAGE = 1
+_MAX_QUOTED: Final = 300
 
 
 class Administration:
@@ -47,16 +49,19 @@ class Administration:
         timeouts: TimeoutQueue,
         *,
         version: VersionRecord,
-        nodes: Nodes,
+        nodeAddress: str,
+        subscriptions: ISubscriptionDirectory,
     ) -> None:
         """
         @param version: what L{getVersion} tells.
-        @param nodes: this broker and the others.
+        @param nodeAddress: this broker's address, C{host:port}.
+        @param subscriptions: those of this broker.
         """
         self._groups = groups
         self._timeouts = timeouts
         self._version = version
-        self._nodes = nodes
+        self._address = nodeAddress
+        self._subscriptions = subscriptions
         self._measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None)
         self._metadataLost: Callable[[], str] = lambda: ""
 
@@ -68,11 +73,10 @@ class Administration:
     @asDeferred
     async def listAddresses(self, principal: Principal) -> Sequence[str]:
         """
-        What the brokers are called that are known, this one first, C{host:port} each. See
-        L{Nodes<svcbroker.broker._nodes.Nodes>}.
+        The address of this broker, C{host:port}, which is one: each broker answers for itself.
         """
         principal.requireAny(Action.ADMIN, None)
-        return self._nodes.addresses
+        return [self._address]
 
     @asDeferred
     async def getVersion(self, principal: Principal) -> VersionRecord:
@@ -85,17 +89,21 @@ class Administration:
         self, principal: Principal, groupId: str | None, nodeIp: Sequence[str]
     ) -> Mapping[str, Sequence[SubscriptionRecord]]:
         """
-        The live subscriptions of each of the nodes asked for: the principal's own, and in groups
+        The live subscriptions of this broker, by its address: the principal's own, and in groups
         that it may operate those of others too.
 
         @param groupId: only those of this group; C{None} or blank asks for all.
-        @param nodeIp: the nodes' addresses; none means this node; no other is asked.
-        @raise ParameterInvalid: no known node has one of the addresses.
-        @raise NodeUnavailable: one of the nodes gives no answer. There is no answer in part.
-        @raise Overloaded: one of the nodes is asked too often at the same time.
+        @param nodeIp: the addresses that are asked for; none means this broker's.
+        @raise ParameterInvalid: one of them is not this broker's.
         """
         group = self._groups.resolve(principal, groupId) if groupId and groupId.strip() else None
-        return await self._nodes.listSubscriptions(principal, group, nodeIp)
+        for address in nodeIp:
+            if address != self._address:
+                raise ParameterInvalid(
+                    f"nodeIp: this broker is {self._address}, and tells of no other; ask "
+                    f"{address[:_MAX_QUOTED]} at its own URL"
+                )
+        return {self._address: await self._subscriptions.listSubscriptions(principal, group)}
 
     @asDeferred
     async def getStatistics(self, principal: Principal, groupId: str | None) -> Statistics:

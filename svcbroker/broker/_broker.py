@@ -45,11 +45,10 @@ from ..version import VersionRecord
 from ._accounts import AccountQueries
 from ._admin import Administration
 from ._authors import TopicAuthors, authorSetOf
-from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks
+from ._dependencies import ISubscriptionDirectory, IWebhooks
 from ._erasing import Erasing
 from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._listing import listVisible
-from ._nodes import Nodes
 from ._operator import Operator
 from ._proving import Proving
 from ._publication import (
@@ -119,7 +118,6 @@ class Broker:
         subscriptions: ISubscriptionDirectory,
         webhooks: IWebhooks,
         hasFaults: bool = False,
-        peers: Sequence[IPeer] = (),
         access: Access | None = None,
         audit: AuditTrail | None = None,
         source: str = "/svcbroker",
@@ -135,7 +133,6 @@ class Broker:
         @param subscriptions: what C{listSubscription} tells, and what C{events} reads.
         @param webhooks: what C{subscribe} and C{unSubscribe} ask.
         @param hasFaults: whether operators may make faults.
-        @param peers: the other brokers.
         @param access: knows the accounts; C{None} where there are none.
         @param audit: records the operator calls.
         @param source: what the C{source} of CloudEvents begins with: the base path.
@@ -169,12 +166,8 @@ class Broker:
             self.groups,
             self._timeouts,
             version=version,
-            nodes=Nodes(
-                nodeAddress,
-                subscriptions,
-                peers,
-                limits.peerTimeout,
-            ),
+            nodeAddress=nodeAddress,
+            subscriptions=subscriptions,
         )
         self.accounts = AccountQueries(self.groups, access, limits.reservedTopics)
         self.operator = Operator(self.groups, self._timeouts, hasFaults=hasFaults)

@@ -27,14 +27,12 @@ class Limits:
 
     @ivar maxContent: the largest content of an event, in bytes.
     @ivar chainTimeout: how long a caller waits for each answer of the chain, in seconds.
-    @ivar peerTimeout: how long a caller waits for other brokers, in seconds.
     @ivar reservedTopics: topics that the broker itself writes to: clients may neither publish to
         them nor open or close them.
     """
 
     maxContent: int = field(default=1024 * 1024, validator=gt(0))
     chainTimeout: float = field(default=10.0, validator=gt(0))
-    peerTimeout: float = field(default=5.0, validator=gt(0))
     reservedTopics: frozenset[str] = frozenset()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from twisted.python import usage
 
-from ..daemon.config import SETTINGS
+from ..daemon.config import OUTDATED, SETTINGS
 from ..daemon.options import ConfigOptions
 from ..daemon.settings import List
 from ._arguments import makeCommand
@@ -77,4 +77,5 @@ def _settings(options: Any) -> Iterator[click.Option]:
             multiple=name in repeated,
             metavar="VALUE" if name in takeValue else None,
             help=" ".join((options.docs.get(name) or "").split()),
+            hidden=name in OUTDATED,
         )

@@ -95,3 +95,5 @@ def describe(config: Config, plan: Plan) -> Iterator[str]:
     yield from bounds.lines()
     if bounds.isOver:
         yield f"WARNING: {bounds.advice}"
+    for line in config.outdated:
+        yield f"WARNING: {line}"

@@ -27,7 +27,6 @@ from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, 
 from ..broker.transparency import LOG, LOG_TOPIC, logGroup
 from ..carriers import mqtt
 from ..carriers.http import Following, HttpSettings, Replication, Sessions, makeSite
-from ..carriers.peers import makePeers, parsePeerCredentials
 from ..carriers.stomp import (
     WEEVENT_1_1,
     FrameLimits,
@@ -101,19 +100,6 @@ def readWebhookSecrets(config: Config) -> Secrets:
     return _readSecrets("webhook-secret-file", path, parse)
 
 
-def readPeerCredentials(config: Config) -> Mapping[str, bytes]:
-    """
-    What other brokers let this one in by: see
-    L{parsePeerCredentials<svcbroker.carriers.peers.parsePeerCredentials>}.
-
-    @raise ConfigError: their file cannot be used.
-    """
-    path, names = config.peerCredentials, [peer.name for peer in config.peers]
-    if not path:
-        return {}
-    return _readSecrets("peer-credentials", path, lambda data: parsePeerCredentials(data, names))
-
-
 def _readSecrets(setting: str, path: str, parse: Callable[[bytes], T]) -> T:
     try:
         with openFile(path) as file:
@@ -138,7 +124,6 @@ def makeWebhookSettings(config: Config) -> WebhookSettings:
         signer=Signer(readWebhookSecrets(config)),
         timeout=config.webhookTimeout,
         maxDelay=config.webhookMaxDelay,
-        connections=config.webhookConnections,
     )
 
 
@@ -167,7 +152,6 @@ def makeCarriers(
         tracer = makeTracer(config.traces, config.advertise or address, reactor)
     thread = dependencies.makeThread(reactor, "notes")
     try:
-        peerCredentials = readPeerCredentials(config)
         witnessPolicy = readWitnessPolicy(config)
     except ConfigError as error:
         raise StartError(str(error)) from None
@@ -188,7 +172,6 @@ def makeCarriers(
         now,
         entropy,
         positions,
-        maxLevels=config.maxLevels,
         maxOwnPositions=config.maxPositions,
         positionExpiry=config.positionExpiry,
         budgets=budgets,
@@ -209,7 +192,6 @@ def makeCarriers(
         random=dependencies.random,
         tracer=tracer,
     )
-    peers = makePeers(reactor, {peer.name: peer.url for peer in config.peers}, peerCredentials)
     version = readVersion()
     transparency = TransparencyLogs(config, witnessPolicy, ledgers, metadata, dependencies)
     broker = Broker(
@@ -218,7 +200,6 @@ def makeCarriers(
         Limits(
             maxContent=config.maxContent,
             chainTimeout=config.chainTimeout,
-            peerTimeout=config.peerTimeout,
             reservedTopics=frozenset({LOG_TOPIC, *([config.auditTopic] if audit else [])}),
         ),
         nodeAddress=config.advertise or address,
@@ -226,7 +207,6 @@ def makeCarriers(
         subscriptions=subscriptions,
         webhooks=webhooks,
         hasFaults=config.faults,
-        peers=peers.all,
         access=access,
         audit=audit,
         source=config.basePath,
@@ -287,7 +267,6 @@ def makeCarriers(
         accessLog=config.accessLog,
         corsOrigins=corsOrigins,
         hostNames=hostNames,
-        followTimeout=config.followTimeout,
     )
     following = Following(broker, subscriptions, httpSettings)
     copyThreads = dependencies.makeThread(reactor, "copies", COPY_THREADS)
@@ -340,14 +319,13 @@ def makeCarriers(
     def readFiles() -> Callable[[], None]:
         read, useSettings = readSettings()
         anonymous = plan.access.reread(read.anonymous)
-        secrets, credentials = readWebhookSecrets(config), readPeerCredentials(config)
+        secrets = readWebhookSecrets(config)
 
         def useFiles() -> None:
             useSettings()
             if not access.isOpen:
                 access.changeAnonymous(anonymous)
             webhookSettings.signer.use(secrets)
-            peers.use(credentials)
 
         return useFiles
 
@@ -367,7 +345,6 @@ def makeCarriers(
             Lifecycle(drain=replication.drain),
             Lifecycle(drain=subscriptions.drain),
             Lifecycle(drain=site.drain),
-            Lifecycle(drain=peers.drain),
             *(Lifecycle(drain=each.drain) for each in stomps),
             Lifecycle(start=mqttCarrier.start, drain=mqttCarrier.drain),
             Lifecycle(start=webhooks.start, drain=webhooks.stop),

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..broker import RetentionRule
 from ..operations import WEEVENT
@@ -28,7 +28,6 @@ from .settings import (
     Flag,
     GroupSetting,
     List,
-    PeerUrl,
     Seconds,
     Table,
     Text,
@@ -39,7 +38,6 @@ from .settings import (
     basePath,
     dialect,
     distinctGroups,
-    distinctPeers,
     distinctRules,
     filePath,
     grantLines,
@@ -47,7 +45,6 @@ from .settings import (
     hostName,
     logOrigin,
     origin,
-    peerUrl,
     retentionRule,
     someText,
     topicName,
@@ -150,12 +147,6 @@ class Config:
         "after how many seconds witnesses are asked again to cosign a log that has grown",
         shown="60",
     )
-    witnessBlocks: int = _setting(
-        "witness-blocks",
-        WholeNumber(metavar="BLOCKS", minimum=1, maximum=1_000_000_000),
-        1000,
-        "after how many blocks witnesses are asked even before that",
-    )
     mqttOpenTopics: bool = _setting(
         "mqtt-open-topics",
         Flag(),
@@ -213,12 +204,6 @@ class Config:
         "connections; one account, or one address of clients without one, may have a quarter",
         shown="256 MiB, or an eighth of the memory that the process may use where that is less",
     )
-    maxLevels: int = _setting(
-        "max-levels",
-        WholeNumber(metavar="LEVELS", minimum=1, maximum=256),
-        128,
-        "the most levels of a pattern that clients subscribe to",
-    )
     maxPositions: int = _setting(
         "max-positions",
         WholeNumber(metavar="NUMBER", minimum=1, maximum=100_000),
@@ -250,14 +235,6 @@ class Config:
         10.0,
         "how long a call waits for the chain before it answers TIMEOUT",
         shown="10",
-    )
-    followTimeout: float = _setting(
-        "follow-timeout",
-        Seconds(maximum=86400),
-        60.0,
-        "how long a client of follow may read nothing while events wait for it, before its "
-        "connection is closed",
-        shown="60",
     )
     logFormat: str = _setting(
         "log-format",
@@ -333,13 +310,6 @@ class Config:
         "the longest time after which an event that was not acknowledged is sent again",
         shown="300",
     )
-    webhookConnections: int = _setting(
-        "webhook-connections",
-        WholeNumber(metavar="NUMBER", minimum=1, maximum=10_000),
-        64,
-        "how many events may be under way to webhooks at the same time; a quarter of them to "
-        "one host",
-    )
     faults: bool = _setting(
         "faults",
         Flag(),
@@ -351,31 +321,8 @@ class Config:
         "advertise",
         Text(metavar="HOST:PORT", normalise=advertised),
         "",
-        "what this broker is called in listNodes and by other brokers",
+        "what this broker is called in listNodes",
         shown="where HTTP listens",
-    )
-    peers: tuple[PeerUrl, ...] = _setting(
-        "peer",
-        List(of=Text(metavar="NAME=URL", normalise=peerUrl, type=PeerUrl), finish=distinctPeers),
-        (),
-        "another broker: its name in listNodes, host:port, and its base URL, http or https, with "
-        "its context path; may be given more than once",
-        shown="none",
-    )
-    peerCredentials: str = _setting(
-        "peer-credentials",
-        Text(metavar="PATH", normalise=anyText),
-        "",
-        "a file with what other brokers let this one in by: NAME ACCOUNT:PASSWORD on each line, or "
-        "* for all brokers",
-        shown="none",
-    )
-    peerTimeout: float = _setting(
-        "peer-timeout",
-        Seconds(maximum=300),
-        5.0,
-        "how long an answer may take for which other brokers are asked",
-        shown="5",
     )
     shutdownTimeout: float = _setting(
         "shutdown-timeout",
@@ -384,26 +331,47 @@ class Config:
         "how long a stop may take before unfinished work is given up",
         shown="30",
     )
+    outdated: tuple[str, ...] = field(default=(), eq=False)
+    """Settings of earlier releases that were given and have no effect, a line each."""
 
 
 SETTINGS: tuple[Setting, ...] = declaredSettings(Config)
 """Every setting, in the order in which help texts show them."""
 
+_ASK_EACH: Final = "each broker answers for itself: ask the others at their own URLs"
+
+OUTDATED: Final[Mapping[str, str]] = {
+    "follow-timeout": "a client of follow may read nothing for 60 seconds",
+    "max-levels": "a pattern has at most 128 levels",
+    "peer": _ASK_EACH,
+    "peer-credentials": _ASK_EACH,
+    "peer-timeout": _ASK_EACH,
+    "webhook-connections": "at most 64 events are under way to webhooks",
+    "witness-blocks": "witnesses are asked after 1000 blocks",
+}
+"""Settings of earlier releases: they may still be given, and have no effect."""
+
 
 def makeConfig(*sources: Mapping[str, Any]) -> Config:
     """
-    A configuration from settings by name.
+    A configuration from settings by name. Those that are L{OUTDATED} are told of in
+    C{Config.outdated}.
 
     @param sources: settings by their names; a later source wins.
     @raise ConfigError: a name is unknown, or a value cannot be used.
     """
     attributes = {setting.name: setting.attribute for setting in SETTINGS}
     chosen: dict[str, Any] = {}
+    outdated: dict[str, str] = {}
     for source in sources:
         for name, value in source.items():
+            if name in OUTDATED:
+                told = f"is no setting any more, and has no effect: {OUTDATED[name]}"
+                outdated[name] = f"{name} {told}"
+                continue
             if name not in attributes:
                 nearest = get_close_matches(name, attributes, 1)
                 hint = f"; did you mean {nearest[0]}?" if nearest else ""
                 raise ConfigError(f"{name}: there is no such setting{hint}")
             chosen[attributes[name]] = value
-    return Config(**chosen)
+    return Config(**chosen, outdated=tuple(outdated.values()))

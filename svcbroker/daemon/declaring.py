@@ -66,8 +66,9 @@ def declaredSettings(config: type[Any]) -> tuple[Setting, ...]:
     """The settings that a class declares, in its order."""
     found = []
     for attribute in attrs.fields(config):
-        name, kind, default, help = attribute.metadata[_KEY]
-        found.append(
-            Setting(name=name, attribute=attribute.name, kind=kind, default=default, help=help)
-        )
+        if _KEY in attribute.metadata:
+            name, kind, default, help = attribute.metadata[_KEY]
+            found.append(
+                Setting(name=name, attribute=attribute.name, kind=kind, default=default, help=help)
+            )
     return tuple(found)

@@ -15,7 +15,7 @@ from ..broker import RetentionRule
 from ..model import BoundRecord, ConfigurationReport, SettingRecord, SettingSource
 from .config import SETTINGS, Config, Setting
 from .periods import Period
-from .settings import GroupSetting, PeerUrl
+from .settings import GroupSetting
 
 _RELOADED: Final = ("anonymous", "log-level")
 """The settings of the file that a reload changes."""
@@ -103,8 +103,6 @@ def _text(value: Any) -> str:
             return f"{value:g}"
         case GroupSetting():
             return value.id if value.ledger is None else f"{value.id}={value.ledger}"
-        case PeerUrl():
-            return f"{value.name}={value.url}"
         case Period():
             return f"{value.seconds}s" if value.seconds else ""
         case RetentionRule():

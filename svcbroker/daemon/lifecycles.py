@@ -45,7 +45,7 @@ class Carriers:
     @ivar factories: what makes the protocols of connections, by the name of the port.
     @ivar lifecycles: those of the carriers, in the order in which they start.
     @ivar access: who may use the broker.
-    @ivar readFiles: reads settings, and the secrets of webhooks and peers, again, and gives what
+    @ivar readFiles: reads settings, and the secrets of webhooks, again, and gives what
         applies them.
     @ivar release: lets go of the rest, at the very end.
     """

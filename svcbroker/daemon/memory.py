@@ -29,10 +29,10 @@ from ..carriers.http.origins import MAX_LOGGED
 from ..carriers.http.sessions import MAX_SESSIONS
 from ..carriers.http.site import largestBody
 from ..carriers.mqtt import MqttSettings, decoder, messages
-from ..carriers.peers import MAX_SUBSCRIPTIONS, MAX_UNDER_WAY
 from ..carriers.stomp import StompSettings, frames
 from ..carriers.webhook.posting import MAX_ANSWER
 from ..carriers.webhook.sending import MAX_BATCH
+from ..carriers.webhook.settings import MAX_REQUESTS
 from ..chain import _authors, _encoding
 from ..interfaces import IBoundedLedgerFactory, InvalidDescription
 from ..ledgers import findLedgerFactories, readDescription
@@ -446,8 +446,8 @@ def _requestBounds(config: Config) -> Iterator[Bound]:
     delivery = _COPIES * (MAX_BATCH + config.maxContent) + MAX_ANSWER
     yield Bound(
         name="requests to webhooks",
-        bytes=config.webhookConnections * delivery,
-        how=f"webhook-connections: {config.webhookConnections:,} of {amountText(delivery)}",
+        bytes=MAX_REQUESTS * delivery,
+        how=f"{MAX_REQUESTS:,} of {amountText(delivery)} are under way at a time",
     )
     yield Bound(
         name="parts of chains for copies",
@@ -455,15 +455,6 @@ def _requestBounds(config: Config) -> Iterator[Bound]:
         how=f"{COPY_THREADS} are read at a time, of at most {amountText(MAX_PART)}; then they are "
         "output",
     )
-    if config.peers:
-        count = len(config.peers) * MAX_UNDER_WAY
-        yield Bound(
-            name="answers of other brokers",
-            bytes=count * MAX_SUBSCRIPTIONS,
-            how=f"peer: {MAX_UNDER_WAY} at a time of each, of at most "
-            f"{amountText(MAX_SUBSCRIPTIONS)}",
-            holders=("svcbroker.carriers.peers.Peers._underWay",),
-        )
 
 
 def _clientUnits() -> Iterator[Bound]:

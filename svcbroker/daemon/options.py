@@ -15,7 +15,7 @@ from ..ledgers import describeLedgers, findLedgerFactories
 from ..model import SettingSource
 from ..version import readVersion
 from .access import describeAuthenticators
-from .config import SETTINGS, Config, ConfigError, Setting, makeConfig
+from .config import OUTDATED, SETTINGS, Config, ConfigError, Setting, makeConfig
 from .configfile import readFile
 from .settings import Flag, List
 
@@ -126,6 +126,16 @@ def _flag(setting: Setting, value: bool) -> Callable[[ConfigOptions], None]:
     return turn
 
 
+def _outdated(name: str) -> Callable[[ConfigOptions, str], None]:
+    def take(self: ConfigOptions, text: str) -> None:
+        self._given[name] = text
+
+    take.__doc__ = f"no setting any more: {OUTDATED[name]}"
+    return take
+
+
+for _old in OUTDATED:
+    setattr(ConfigOptions, f"opt_{_old.replace('-', '_')}", _outdated(_old))
 for _each in SETTINGS:
     _name = _each.name.replace("-", "_")
     if isinstance(_each.kind, Flag):

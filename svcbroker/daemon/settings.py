@@ -28,9 +28,6 @@ from .periods import UNITS, secondsOf
 ON_HTTP: Final = "http"
 """The place of metrics that are served on the port of HTTP, in the place of an endpoint."""
 
-MAX_PEERS: Final = 100
-"""How many other brokers there may be."""
-
 
 class SettingType(Protocol):
     """
@@ -393,52 +390,3 @@ def grantLines(texts: tuple[str, ...]) -> tuple[str, ...]:
     lines = tuple(line.strip() for text in texts for line in _GRANTS_COMMA.split(text))
     grantsOf(lines)
     return lines
-
-
-@frozen
-class PeerUrl:
-    """
-    Another broker.
-
-    @ivar name: what the operator calls it, C{host:port}.
-    @ivar url: its base URL, without a slash at its end.
-    """
-
-    name: str
-    url: str
-
-
-def peerUrl(text: str) -> PeerUrl:
-    """The name and the base URL of another broker."""
-    name, equals, url = text.partition("=")
-    if not equals or not name:
-        raise ValueError(
-            f"is not NAME=URL such as broker2.example:8080=http://10.0.0.2:8080/svcbroker: {text!r}"
-        )
-    parts = urlsplit(url)
-    path = parts.path.rstrip("/")
-    netloc = parts.netloc
-    if "@" in netloc:
-        raise ValueError("has credentials in its URL: they belong in the file of peer-credentials")
-    if (
-        len(url) > 1024
-        or parts.scheme not in {"http", "https"}
-        or url not in {f"{parts.scheme}://{netloc}{tail}" for tail in (path, path + "/")}
-        or _HOST_AND_PORT.fullmatch(netloc if parts.port else netloc + ":1") is None
-        # No host on the Internet has one, and no request can be made to one that has.
-        or "_" in netloc
-    ):
-        raise ValueError(f"has a URL that is not such as http://10.0.0.2:8080/svcbroker: {url!r}")
-    base = f"{parts.scheme}://{netloc.lower()}{basePath(path or '/')}"
-    return PeerUrl(advertised(name), base)
-
-
-def distinctPeers(peers: tuple[PeerUrl, ...]) -> tuple[PeerUrl, ...]:
-    """Peers, each name and each URL once."""
-    for texts in ([peer.name for peer in peers], [peer.url for peer in peers]):
-        for text in texts:
-            if texts.count(text) > 1:
-                raise ValueError(f"has {text} twice")
-    if len(peers) > MAX_PEERS:
-        raise ValueError(f"has more than {MAX_PEERS} brokers")
-    return peers

@@ -73,7 +73,7 @@ class TransparencyLogs:
         self._client: WitnessClient | None = None
         if policy is not None:
             self._client = makeWitnessClient(reactor)
-        rule = WitnessingRule(interval=config.witnessInterval, blocks=config.witnessBlocks)
+        rule = WitnessingRule(interval=config.witnessInterval)
         for group, ledger in ledgers.items():
             provable: IProvableLedger | None = IProvableLedger(ledger, None)
             if provable is None:

@@ -7,7 +7,7 @@ operator calls. REST, JSON-RPC, the OpenAPI document and the command line are ma
 Nothing here knows HTTP.
 """
 
-from ._adminqueries import QUERIES, PeerAnswerInvalid, readSubscriptions
+from ._adminqueries import QUERIES
 from ._binding import (
     BatchCalls,
     Connection,
@@ -132,7 +132,6 @@ __all__ = [
     "NumberType",
     "Operation",
     "Parameter",
-    "PeerAnswerInvalid",
     "Result",
     "StompHeader",
     "StompHeaders",
@@ -157,7 +156,6 @@ __all__ = [
     "readCloudEvent",
     "readPublishHeaders",
     "readStructured",
-    "readSubscriptions",
     "readTrace",
     "shownTrace",
     "sourceOf",

@@ -1,19 +1,12 @@
 """
-The admin queries, and the records of their answers; and the reading of C{listSubscription} as
-another broker answers it.
-
-Of such an answer all is checked: the program that answers may be no broker.
+The admin queries, and the records of their answers.
 """
 
 from __future__ import annotations
 
-import re
-from calendar import timegm
 from collections.abc import Callable, Sequence
-from time import strptime
-from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
-import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import encode
 from twisted.internet.defer import Deferred
@@ -22,19 +15,15 @@ from .. import broker, model
 from ..access import Principal
 from ..broker import Broker
 from ..errors import (
-    GroupUnknown,
-    NodeUnavailable,
-    Overloaded,
     PageIndexInvalid,
     PageSizeInvalid,
     ParameterInvalid,
 )
 from ..histogram import Histogram
-from ..model import InterfaceType, SubscriptionRecord
 from ..net.deferreds import asDeferred
 from ..version import VersionRecord
 from ._declarations import GROUP, PAGE_SIZE, Operation, Parameter, Result
-from ._results import Envelope, ErrorRecord, envelope, prefixedHex, same, utc
+from ._results import envelope, prefixedHex, same, utc
 from ._types import HashType, ListType, NumberType, ParameterType
 
 _T = TypeVar("_T")
@@ -277,8 +266,7 @@ _NODE_IP = Parameter(
     name="nodeIp",
     type=ListType(),
     default=(),
-    description="Nodes' addresses as listNodes has them, with commas between them; absent means "
-    "this node.",
+    description="The broker's address as listNodes has it; absent means the same.",
 )
 # Not L{GroupType}: absent means all groups, not group 1.
 _GROUP_FILTER = Parameter(
@@ -334,16 +322,15 @@ QUERIES: Final = (
     ),
     Operation(
         name="listNodes",
-        summary="List the addresses of the brokers, this one first.",
+        summary="List the address of this broker.",
         result=_STRINGS,
         method=lambda broker: broker.admin.listAddresses,
     ),
     Operation(
         name="listSubscription",
-        summary="List the live subscriptions of nodes.",
+        summary="List the live subscriptions of this broker, by its address.",
         parameters=(_NODE_IP, _GROUP_FILTER),
         result=_SUBSCRIPTIONS,
-        errors=(NodeUnavailable, Overloaded),
         method=_listing,
     ),
     Operation(
@@ -392,88 +379,3 @@ QUERIES: Final = (
         method=lambda broker: broker.admin.listNodes,
     ),
 )
-
-_ADDRESS: Final = re.compile(r"[!-+\--~]{1,300}")
-"""Printable ASCII without spaces, and without the comma that stands between addresses."""
-_COUNT: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
-
-_subscriptions: Final = msgspec.json.Decoder(Envelope[dict[str, dict[str, SubscriptionResult]]])
-_errors: Final = msgspec.json.Decoder(ErrorRecord)
-
-
-class PeerAnswerInvalid(Exception):
-    """
-    An answer that cannot be used. The text is the end of a sentence that begins with the node.
-    """
-
-
-def readSubscriptions(data: bytes, group: str | None) -> Sequence[SubscriptionRecord]:
-    """
-    Read the answer to C{listSubscription} of one node.
-
-    @param group: the group that was asked for; C{None} where all were.
-    @raise GroupUnknown: the node does not serve the group.
-    @raise PeerAnswerInvalid: it is no such answer.
-    """
-    nodes = _decode(_subscriptions, data)
-    if len(nodes) != 1:
-        raise PeerAnswerInvalid("answered with the subscriptions of others, not with its own")
-    ((address, told),) = nodes.items()
-    if not _ADDRESS.fullmatch(address):
-        raise PeerAnswerInvalid("answered with an address that cannot be one")
-    records = []
-    for subscriptionId, each in told.items():
-        if each.subscribeId != subscriptionId or group not in (None, each.groupId):
-            raise PeerAnswerInvalid("answered with subscriptions that were not asked for")
-        records.append(_record(each))
-    return records
-
-
-def _decode(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
-    try:
-        return decoder.decode(data).data
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        _refuse(data)
-
-
-def _refuse(data: bytes) -> NoReturn:
-    """Raise the error for data that is no answer."""
-    try:
-        code = _errors.decode(data).code
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise PeerAnswerInvalid("answered with something that is no answer to this") from None
-    if code == GroupUnknown.code:
-        raise GroupUnknown()
-    # Its words are not shown: they may be anything.
-    raise PeerAnswerInvalid(f"answered with error {code}")
-
-
-def _record(told: SubscriptionResult) -> SubscriptionRecord:
-    return SubscriptionRecord(
-        subscriptionId=told.subscribeId,
-        interfaceType=InterfaceType(told.interfaceType),
-        group=told.groupId,
-        filters=tuple(told.topicName.split(",")),
-        remote=told.remoteIp,
-        notified=_count(told.notifiedEventCount),
-        notifying=_count(told.notifyingEventCount),
-        notifiedAt=_milliseconds(told.notifyTimeStamp),
-        createdAt=_milliseconds(told.createTimeStamp),
-    )
-
-
-def _count(text: str) -> int:
-    if not _COUNT.fullmatch(text):
-        raise PeerAnswerInvalid("answered with a number that is none")
-    return int(text)
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        found = timegm(strptime(text, "%Y-%m-%d %H:%M:%S")) * 1000
-    except ValueError:
-        found = None
-    # Formatted again too: the parser accepts more than one spelling of a time.
-    if found is None or utc(found) != text:
-        raise PeerAnswerInvalid("answered with a time that is none")
-    return found

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import RetentionRule
-from svcbroker.daemon.carriers import MAX_SECRETS_FILE, readPeerCredentials, readWebhookSecrets
+from svcbroker.daemon.carriers import MAX_SECRETS_FILE, readWebhookSecrets
 from svcbroker.daemon.config import (
+    OUTDATED,
     SETTINGS,
     Config,
     ConfigError,
@@ -22,7 +23,7 @@ from svcbroker.daemon.config import (
 )
 from svcbroker.daemon.configfile import MAX_FILE_SIZE, readFile
 from svcbroker.daemon.periods import Period
-from svcbroker.daemon.settings import GroupSetting, PeerUrl
+from svcbroker.daemon.settings import GroupSetting
 
 
 class DefaultTests(SynchronousTestCase):
@@ -47,7 +48,6 @@ class DefaultTests(SynchronousTestCase):
                 "logOrigin": "",
                 "witnessPolicy": "",
                 "witnessInterval": 60.0,
-                "witnessBlocks": 1000,
                 "mqttOpenTopics": True,
                 "basePath": "/svcbroker",
                 "dialect": "",
@@ -56,12 +56,10 @@ class DefaultTests(SynchronousTestCase):
                 "groups": (GroupSetting(id="1"),),
                 "maxContent": 1048576,
                 "maxUnsent": 0,
-                "maxLevels": 128,
                 "maxPositions": 10_000,
                 "positionExpiry": 30,
                 "retain": (),
                 "chainTimeout": 10.0,
-                "followTimeout": 60.0,
                 "logFormat": "auto",
                 "logLevel": "info",
                 "traces": "",
@@ -72,13 +70,10 @@ class DefaultTests(SynchronousTestCase):
                 "webhookSecretFile": "",
                 "webhookTimeout": 10.0,
                 "webhookMaxDelay": 300.0,
-                "webhookConnections": 64,
                 "faults": False,
                 "advertise": "",
-                "peers": (),
-                "peerCredentials": "",
-                "peerTimeout": 5.0,
                 "shutdownTimeout": 30.0,
+                "outdated": (),
             },
         )
 
@@ -91,7 +86,7 @@ class DefaultTests(SynchronousTestCase):
         """Every field is declared as a setting, with a name and a help text of its own."""
         self.assertEqual(
             [setting.attribute for setting in SETTINGS],
-            [field.name for field in attrs.fields(Config)],
+            [field.name for field in attrs.fields(Config) if field.name != "outdated"],
         )
         self.assertEqual(len({setting.name for setting in SETTINGS}), len(SETTINGS))
         self.assertEqual(len({setting.help for setting in SETTINGS}), len(SETTINGS))
@@ -276,32 +271,6 @@ class ValueTests(SynchronousTestCase):
         self.refused("retain", {"a": 5})
         self.refused("retain", "a=1d")
 
-    def test_peersAreNamesAndBaseUrls(self) -> None:
-        """HOST:PORT, and a URL of a scheme, a host, perhaps a port and a path, no more."""
-        for text in (
-            *("", "a", "a:1", "ftp://a", "http://", "http://:1", "http://a:0", "http://a:65536"),
-            *("http://a:x", "http://u@a", "http://u:p@a", "http://a?b", "http://a/?", "http://a#"),
-            *("http://a/b//c", "http://a/b c", "http://a/../b", "http://a,b", "http://[::1"),
-            *("http://a_b", "http://a//", "http://[x]", "http://a/" + "b" * 1024),
-        ):
-            self.refused("peer", [f"b:1={text}"])
-        for name in ("", "b", "b:0", "b,c:1", "b:1 "):
-            self.refused("peer", [f"{name}=http://a"])
-        self.assertIn("NAME=URL", self.refused("peer", ["http://a"]))
-        self.assertNotIn("hush", self.refused("peer", ["b:1=http://u:hush@a"]))
-        for text, normal in (
-            ("http://a", "http://a"),
-            ("http://a/", "http://a"),
-            ("https://A.example:8443/svcbroker/", "https://a.example:8443/svcbroker"),
-            ("http://[::1]:80/a/b-c", "http://[::1]:80/a/b-c"),
-        ):
-            config = makeConfig({"peer": [f"b:1={text}"]})
-            self.assertEqual(config.peers, (PeerUrl("b:1", normal),))
-            self.assertEqual(makeConfig({"peer": config.peers}).peers, config.peers)
-        for peers in (("b:1=http://a", "c:1=http://A/"), ("b:1=http://a", "b:1=http://c")):
-            self.assertIn("twice", self.refused("peer", list(peers)))
-        self.refused("peer", [f"b:{port}=http://a:{port}" for port in range(1, 102)])
-
     def test_anonymousGrantsHaveCommasBetweenThem(self) -> None:
         """Commas in topics stay where they are."""
         config = makeConfig(
@@ -386,6 +355,18 @@ class FileTests(SynchronousTestCase):
         self.assertIn("is not TOML", self.refused("max-content = " + "9" * 5000))
         self.assertIn("is not TOML", self.refused("group = " + "[" * 100_000))
 
+    def test_outdatedSettingsAreTakenAndTold(self) -> None:
+        """Files of earlier releases can still be used; each old setting is told in one line."""
+        values = ('"x"', "7", '["b"]')
+        lines = [f"{name} = {values[at % 3]}\n" for at, name in enumerate(OUTDATED)]
+        config = makeConfig(readFile(self.write("".join(lines))), {"max-levels": "9"})
+        self.assertEqual(config, Config())
+        self.assertEqual(len(config.outdated), len(OUTDATED))
+        for name, line in zip(OUTDATED, config.outdated, strict=True):
+            self.assertTrue(line.startswith(f"{name} is no setting any more, and has no effect: "))
+            self.assertNotIn("\n", line)
+        self.assertEqual(makeConfig({"http": "1"}).outdated, ())
+
     def test_unknownKeyNamesLine(self) -> None:
         """An unknown key is told with its line."""
         self.assertTrue(
@@ -416,16 +397,12 @@ class SecretFileTests(SynchronousTestCase):
     def test_oversizedFilesOfSecretsAreRefused(self) -> None:
         """A secret that is cut short would be one, too, and those behind it would be missing."""
         path = Path(self.mktemp())
-        for read, setting in (
-            (readWebhookSecrets, "webhook-secret-file"),
-            (readPeerCredentials, "peer-credentials"),
-        ):
-            config = makeConfig({setting: str(path)})
-            line = b"one = whsec_MDEyMzQ1Njc4OWFiY2RlZg==\n" if read is readWebhookSecrets else b""
-            path.write_bytes(line.ljust(MAX_SECRETS_FILE, b"\n"))
-            read(config)
-            path.write_bytes(line.ljust(MAX_SECRETS_FILE + 1, b"\n"))
-            error = self.assertRaises(ConfigError, read, config)
-            self.assertEqual(
-                str(error), f"{setting}: {path} is larger than {MAX_SECRETS_FILE} bytes"
-            )
+        config = makeConfig({"webhook-secret-file": str(path)})
+        line = b"one = whsec_MDEyMzQ1Njc4OWFiY2RlZg==\n"
+        path.write_bytes(line.ljust(MAX_SECRETS_FILE, b"\n"))
+        readWebhookSecrets(config)
+        path.write_bytes(line.ljust(MAX_SECRETS_FILE + 1, b"\n"))
+        error = self.assertRaises(ConfigError, readWebhookSecrets, config)
+        self.assertEqual(
+            str(error), f"webhook-secret-file: {path} is larger than {MAX_SECRETS_FILE} bytes"
+        )

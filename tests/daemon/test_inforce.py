@@ -24,12 +24,12 @@ class InForceTests(SynchronousTestCase):
         self.clock = Clock()
         self.clock.advance(1000)
         self.file = Path(self.mktemp())
-        self.write('log-level = "warn"\nmax-levels = 9\n[retain]\n"a/#" = "2d"\n')
+        self.write('log-level = "warn"\nmax-positions = 9\n[retain]\n"a/#" = "2d"\n')
         self.options = ConfigOptions()
         self.options.parseOptions(
             [
-                *(f"--config={self.file}", "--max-levels=8", "--faults"),
-                *("--peer=b:1=http://10.0.0.2:1/b", "--group=1", "--group=2=memory"),
+                *(f"--config={self.file}", "--max-positions=8", "--faults"),
+                *("--group=1", "--group=2=memory"),
             ]
         )
         self.inForce = ConfigurationInForce(
@@ -56,9 +56,8 @@ class InForceTests(SynchronousTestCase):
 
     def test_valuesAreAsOnACommandLine(self) -> None:
         for name, values in (
-            ("max-levels", ["8"]),
+            ("max-positions", ["8"]),
             ("retain", ["a/#=172800s"]),
-            ("peer", ["b:1=http://10.0.0.2:1/b"]),
             ("group", ["1", "2=memory"]),
             ("faults", ["on"]),
             ("access-log", ["off"]),
@@ -70,7 +69,7 @@ class InForceTests(SynchronousTestCase):
 
     def test_sourceIsWhatWins(self) -> None:
         for name, source in (
-            ("max-levels", SettingSource.COMMAND_LINE),
+            ("max-positions", SettingSource.COMMAND_LINE),
             ("log-level", SettingSource.FILE),
             ("http", SettingSource.DEFAULT),
         ):

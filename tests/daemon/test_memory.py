@@ -74,7 +74,7 @@ def table(usable: int = 64 * GIB, files: int = FILES, **settings: Any) -> Memory
 def holders() -> Iterator[str]:
     """All containers that the table has, of every ledger."""
     for ledger in LEDGERS:
-        for bound in table(ledger=ledger, peer=["a:1=http://a"]).bounds:
+        for bound in table(ledger=ledger).bounds:
             yield from bound.holders
 
 
@@ -96,8 +96,6 @@ class TableTests(SynchronousTestCase):
         total = table().total
         for change, more in [
             ({"max_unsent": MAX_OUTPUT + 5}, 5),
-            ({"webhook_connections": 128}, None),
-            ({"peer": ["a:1=http://a"]}, 8 * 16 * 1024 * 1024),
             ({"group": ["1", "2=memory"]}, None),
             ({"ledger": "pbft:mempool=134217728"}, 8 * 64 * 1024 * 1024),
             ({"files": FILES + 1}, 10 * 1024),

@@ -20,8 +20,8 @@ from twisted.internet.utils import getProcessOutputAndValue
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
+from tests.certificates import makeCertificate
 from tests.functional.daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
-from tests.functional.relays import makeCertificate
 from tests.needed import neededProgram, needPackage
 
 from .test_mqtt_clients import Paho
@@ -45,7 +45,7 @@ class TLSTestCase(DaemonTestCase):
 
         @param http: the endpoint of HTTP, where that is another one.
         """
-        key, self.certificate = makeCertificate(self.root)
+        key, self.certificate = makeCertificate(self.root, "127.0.0.1")
         endpoint = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={self.certificate}"
         options = [f"--mqtt={endpoint}", f"--stomp={endpoint}", *arguments]
         daemon = await self.start(*options, http=http or endpoint)

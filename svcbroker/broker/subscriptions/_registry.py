@@ -68,7 +68,7 @@ LISTED_AT_ONCE = 500
 """How many subscriptions are listed in one turn of the reactor: some milliseconds."""
 
 MAX_LEVELS = 128
-"""The most levels of a pattern by default. To match one takes time for each of them."""
+"""The most levels of a pattern. To match one takes time for each of them."""
 
 
 @implementer(ISubscriptionDirectory, IDurableSubscriptions)
@@ -90,7 +90,6 @@ class Subscriptions:
         now: Callable[[], float],
         entropy: Callable[[int], bytes],
         positions: KeptPositions | None = None,
-        maxLevels: int = MAX_LEVELS,
         maxOwnPositions: int = MAX_OWN_POSITIONS,
         positionExpiry: int = 0,
         budgets: Budgets | None = None,
@@ -100,7 +99,6 @@ class Subscriptions:
         @param now: the wall clock: seconds since the epoch.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
         @param positions: keeps the positions of durable subscriptions.
-        @param maxLevels: the most levels of a pattern.
         @param maxOwnPositions: how many positions one owner may have made.
         @param positionExpiry: how many days a position is kept that is not used; 0 for ever.
         @param budgets: bound what is read for answers, and the time that lists take; C{None} makes
@@ -118,7 +116,6 @@ class Subscriptions:
         self._now = now
         self._entropy = entropy
         self._positions = MemoryPositions() if positions is None else positions
-        self._maxLevels = maxLevels
         self._maxOwnPositions = maxOwnPositions
         self._expiry = PositionExpiry(
             self._positions, self._followers, reactor, now, positionExpiry, self._use
@@ -305,10 +302,11 @@ class Subscriptions:
         self, principal: Principal, group: str, filter: str, *, isResumed: bool = False
     ) -> None:
         checkFilter(filter)
-        if filter.count("/") >= self._maxLevels and isPattern(filter):
-            raise PatternInvalid(f"a pattern has at most {self._maxLevels} levels")
-        if not isResumed:
-            principal.requireAny(Action.SUBSCRIBE, group, filter)
+        if isResumed:
+            return
+        if filter.count("/") >= MAX_LEVELS and isPattern(filter):
+            raise PatternInvalid(f"a pattern has at most {MAX_LEVELS} levels")
+        principal.requireAny(Action.SUBSCRIBE, group, filter)
 
     def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[ReadPage]:
         """See L{ISubscriptionDirectory}."""

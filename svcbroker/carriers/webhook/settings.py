@@ -15,6 +15,9 @@ from .signing import Signer
 
 _MOST_DOUBLINGS: Final = 30
 
+MAX_REQUESTS: Final = 64
+"""The most requests under way to webhooks at the same time."""
+
 
 @frozen(kw_only=True)
 class WebhookSettings:
@@ -36,7 +39,7 @@ class WebhookSettings:
     policy: AddressPolicy = AddressPolicy()
     signer: Signer = field(factory=Signer)
     timeout: float = field(default=10.0, validator=gt(0))
-    connections: int = field(default=64, validator=ge(1))
+    connections: int = field(default=MAX_REQUESTS, validator=ge(1))
     firstDelay: float = field(default=0.5, validator=gt(0))
     maxDelay: float = field(default=300.0, validator=gt(0))
     maxWebhooks: int = field(default=10_000, validator=ge(0))

@@ -20,7 +20,7 @@ from twisted.internet.task import Clock
 
 from ...archive import groupsIn
 from ...daemon.access import AccessPlan, makeAccessPlan
-from ...daemon.carriers import makeWebhookSettings, readPeerCredentials
+from ...daemon.carriers import makeWebhookSettings
 from ...daemon.config import Config, ConfigError
 from ...daemon.directory import LOCK_NAME
 from ...daemon.memory import boundsOf, machineMemory
@@ -229,7 +229,6 @@ class BrokerCheck:
         readers: list[Callable[[], object]] = [
             *(partial(planGroup, config, group) for group in config.groups),
             partial(makeWebhookSettings, config),
-            partial(readPeerCredentials, config),
         ]
         policy: Policy | None = None
         for read in readers:
@@ -241,9 +240,7 @@ class BrokerCheck:
             policy = readWitnessPolicy(config)
         except ConfigError as error:
             self.mistakes.append(str(error))
-        secrets = [
-            Path(text) for text in (config.webhookSecretFile, config.peerCredentials) if text
-        ]
+        secrets = [Path(text) for text in (config.webhookSecretFile,) if text]
         yield from checkConfiguration(
             ConfigurationFacts(
                 config=config,
@@ -418,18 +415,6 @@ class BrokerCheck:
         )
 
     def _checkClock(self) -> Iterator[Finding]:
-        ahead: dict[str, float] = {}
-        for peer in self.config.peers:
-            answer = self.ask(f"{peer.url}/admin/getVersion", None, True)
-            if answer is None:
-                yield warning(
-                    "peers",
-                    f"{peer.name} does not answer at {peer.url}, or not with a trusted certificate",
-                    "listNodes shows it as down, and what it is asked for ends in TIMEOUT",
-                    f"curl -v {peer.url}/admin/getVersion; correct --peer, or start that broker",
-                )
-            elif answer.ahead is not None:
-                ahead[peer.name] = answer.ahead
         isSynchronised, maxError = readSynchronisation()
         changes = [path.stat().st_mtime for path in self._dataDir.glob("*.sqlite*")]
         yield from checkClock(
@@ -441,7 +426,6 @@ class BrokerCheck:
                 lastChange=max(changes, default=None),
                 isSynchronised=isSynchronised,
                 maxError=maxError,
-                peers=ahead,
             )
         )
 

@@ -90,6 +90,8 @@ def _checkMistakes(facts: ConfigurationFacts) -> Iterator[Finding]:
 
 
 def _checkSettings(config: Config) -> Iterator[Finding]:
+    for line in config.outdated:
+        yield warning(_CONFIGURATION, line, "it is read and ignored", "remove it")
     if config.faults:
         yield warning(
             _CONFIGURATION,

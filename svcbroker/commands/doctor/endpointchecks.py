@@ -11,7 +11,6 @@ import ssl
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -364,11 +363,9 @@ class Answer:
     """
     What a server has answered.
 
-    @ivar ahead: how many seconds its clock is ahead of this one; C{None} where it tells no time.
     @ivar value: its JSON; C{None} where it is none.
     """
 
-    ahead: float | None
     value: Any
 
 
@@ -391,24 +388,16 @@ def askServer(
         with httpx.stream(
             "GET", url, headers=headers, timeout=_TIMEOUT, verify=isVerified, trust_env=False
         ) as response:
-            answered = time.time()
             for piece in response.iter_bytes():
                 body += piece
                 if len(body) > _MAX_ANSWER or time.time() > began + _TIMEOUT:
                     return None
     except (httpx.HTTPError, httpx.InvalidURL, OSError):
         return None
-    ahead = None
     try:
-        date = parsedate_to_datetime(response.headers["date"]).timestamp()
-        # The date is in whole seconds, cut off.
-        ahead = date + 0.5 - (began + answered) / 2
-    except (KeyError, ValueError):
-        pass
-    try:
-        return Answer(ahead=ahead, value=json.loads(body))
+        return Answer(value=json.loads(body))
     except ValueError:
-        return Answer(ahead=ahead, value=None)
+        return Answer(value=None)
 
 
 def isAlive(answer: Answer | None) -> bool:

@@ -576,7 +576,6 @@ class ClockFacts:
     @ivar lastChange: the newest modification time of a file in the data directory.
     @ivar isSynchronised: whether the kernel says that it is kept in step; C{None} where unknown.
     @ivar maxError: how many seconds it may be wrong by, as the kernel says.
-    @ivar peers: how many seconds the clocks of other brokers are ahead, by their names.
     """
 
     now: float
@@ -584,7 +583,6 @@ class ClockFacts:
     lastChange: float | None = None
     isSynchronised: bool | None = None
     maxError: float = 0.0
-    peers: Mapping[str, float] = {}
 
 
 _SYNCHRONISE = "timedatectl set-ntp true (or install chrony), then look at: timedatectl status"
@@ -621,15 +619,6 @@ def checkClock(facts: ClockFacts) -> Iterator[Finding]:
             "the clock was set back, or the file system has a clock of its own",
             _SYNCHRONISE,
         )
-    for name, ahead in facts.peers.items():
-        if abs(ahead) > TOLERANCE:
-            isGood = False
-            yield warning(
-                _CLOCK,
-                f"the broker {name} is {span(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}",
-                "one of the two clocks is wrong: tokens and times differ between the brokers",
-                f"{_SYNCHRONISE}, on both machines",
-            )
     if facts.isSynchronised is False:
         isGood = False
         yield warning(

@@ -114,11 +114,6 @@ class TestNode:
         """The base address of its broker."""
         return self.root + BASE_PATH
 
-    @property
-    def peer(self) -> str:
-        """Its broker in the others' setting C{peer}: the advertised address, and the URL."""
-        return f"{HOST}:{self.ports['http']}={self.url}"
-
     def command(self, ledger: str | None = None) -> Sequence[str]:
         """
         The command line that starts its broker.
@@ -251,11 +246,10 @@ def layOut(
     except LayoutError as error:
         raise CommandError(str(error)) from None
     for node in network.nodes:
-        peers = [each.peer for each in network.nodes if each is not node]
         command = " ".join(unitText(word) for word in node.command())
         unit = brokerUnit(f"svcbroker {node.name} of {record.chain}", command, node.directory)
         script = f"#!/bin/sh\nexec {shlex.join(node.command())}\n"
-        writeFile(node.config, _configText(node, peers, engine).encode("utf-8"))
+        writeFile(node.config, _configText(node, engine).encode("utf-8"))
         writeFile(node.directory / f"svcbroker-{node.name}.service", unit.encode("utf-8"))
         writeFile(node.directory / "start", script.encode("utf-8"), 0o755)
     # The last file, so that an interrupted layout is not taken for a network.
@@ -285,22 +279,17 @@ def _writeJoinRequest(
     writeFile(node.home / JOIN_REQUEST_NAME, encodeJoinRequest(request))
 
 
-def _configText(node: TestNode, peers: Sequence[str], engine: Path) -> str:
+def _configText(node: TestNode, engine: Path) -> str:
     ports = node.ports
-    settings: dict[str, str | Sequence[str]] = {
+    settings = {
         "data-dir": str(node.directory / "broker"),
         "ledger": describeLedger(node.home, ports["rpc"], engine),
         "advertise": f"{HOST}:{ports['http']}",
         "base-path": BASE_PATH,
-        "peer": peers,
     }
     settings |= {name: f"tcp:{ports[name]}:interface={HOST}" for name in ("http", "stomp", "mqtt")}
     lines = [f"# {node.name} of a test network. Made by svcbroker testnet."]
-    for name, value in settings.items():
-        if isinstance(value, str):
-            lines.append(f"{name} = {tomlText(value)}")
-        elif value:
-            lines += [f"{name} = [", *(f"    {tomlText(each)}," for each in value), "]"]
+    lines += [f"{name} = {tomlText(value)}" for name, value in settings.items()]
     return "\n".join([*lines, ""])
 
 

@@ -104,10 +104,6 @@ class BrokerCheckTests(SynchronousTestCase):
         self.assertEqual([each.level for each in found], [Level.PROBLEM, Level.WARNING])
         (found,) = self.check(ledger=f"cometbft:home={home}/x")["engine of group 1"]  # type: ignore[assignment]
 
-    def test_peersThatDoNotAnswerAreWarnedOf(self) -> None:
-        (found,) = self.check(peer=["b:80=http://b.example:80"])["peers"]
-        self.assertIn("http://b.example:80", found.text)
-
     def test_errorOfOneSubjectIsAFinding(self) -> None:
         (self.root / "data").symlink_to(self.root / "data")
         found = self.check()
@@ -117,6 +113,6 @@ class BrokerCheckTests(SynchronousTestCase):
 
     def test_groupsThatAreNotReadyAreNamed(self) -> None:
         text = '{"groups": {"1": {"ready": false, "reason": "no quorum"}, "2": {"ready": true}}}'
-        self.assertEqual(unready(Answer(ahead=0.0, value=json.loads(text))), ["group 1: no quorum"])
-        self.assertEqual(unready(Answer(ahead=0.0, value=[1])), [])
+        self.assertEqual(unready(Answer(value=json.loads(text))), ["group 1: no quorum"])
+        self.assertEqual(unready(Answer(value=[1])), [])
         self.assertEqual(unready(None), [])

@@ -86,6 +86,9 @@ class ConfigurationTests(CheckTestCase):
     def test_defaultsAreGood(self) -> None:
         self.good(self.check(), "every setting can be used")
 
+    def test_outdatedSettingsAreWarnedOf(self) -> None:
+        self.warns(self.check(peer=["b"]), "peer is no setting any more", "remove it")
+
     def test_mistakesAreProblems(self) -> None:
         facts = ConfigurationFacts(config=makeConfig(), mistakes=["c.toml, line 3: htpp: no such"])
         self.fails(checkConfiguration(facts), "c.toml, line 3", "svcbroker run --check")

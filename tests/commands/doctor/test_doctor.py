@@ -48,12 +48,12 @@ class DoctorTests(SynchronousTestCase):
         self.assertEqual(self.doctor("--faults", "--strict")[0], 1)
 
     def test_problemsAreAFailure(self) -> None:
-        self.file.write_text(self.file.read_text() + "htpp = 1\nmax-levels = 0\nfaults = true\n")
+        self.file.write_text(self.file.read_text() + "htpp = 1\nmax-content = 0\nfaults = true\n")
         code, output, _ = self.doctor("--quiet")
         self.assertEqual(code, 1)
         self.assertNotIn("good ", output)
         self.assertIn("line 6: htpp: there is no such setting; did you mean http?", output)
-        self.assertIn("line 7: max-levels: is not between 1 and 256", output)
+        self.assertIn("line 7: max-content: is not between 1 and 67108864", output)
         # The settings without a mistake count.
         self.assertIn("faults is on", output)
 
@@ -72,6 +72,6 @@ class DoctorTests(SynchronousTestCase):
         self.assertIn("is not TOML", output)
 
     def test_mistakenOptionIsWrongUsage(self) -> None:
-        code, output, errors = self.doctor("--max-levels=0")
+        code, output, errors = self.doctor("--max-content=0")
         self.assertEqual((code, output), (2, ""))
-        self.assertEqual(errors, "svcbroker doctor: max-levels: is not between 1 and 256\n")
+        self.assertEqual(errors, "svcbroker doctor: max-content: is not between 1 and 67108864\n")

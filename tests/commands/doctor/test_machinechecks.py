@@ -179,10 +179,6 @@ class ClockTests(CheckTestCase):
     def test_filesFromTheFutureAreWarnedOf(self) -> None:
         self.warns(checkClock(ClockFacts(now=NOW, lastChange=NOW + 60)), "was set back")
 
-    def test_peerWithAnotherTimeIsWarnedOf(self) -> None:
-        facts = ClockFacts(now=NOW, peers={"b2:8080": -30.0, "b3:8080": 1.0})
-        self.warns(checkClock(facts), "b2:8080 is 30 seconds behind")
-
 
 class DiskTests(CheckTestCase):
     """
