@@ -81,7 +81,7 @@ def length(value: object, depth: int = DEPTH) -> int:
     elif isinstance(value, bytearray | array):
         return len(value)
     elif isinstance(value, BytesIO):
-        return len(value.getbuffer())
+        return 0 if value.closed else len(value.getbuffer())
     else:
         return 0
     if not depth:
