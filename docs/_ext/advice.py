@@ -23,8 +23,8 @@ ADVICE: dict[type[errors.BrokerError], str] = {
         """,
     errors.PageSizeInvalid: "Ask for a number of entries, such as 10.",
     errors.PatternInvalid: """
-        ``#`` stands alone or after the last ``/``, ``+`` alone between two ``/``. There is a limit
-        for the number of levels, ``--max-levels`` (:doc:`subscriptions`).
+        ``#`` stands alone or after the last ``/``, ``+`` alone between two ``/``. A pattern
+        has at most 128 levels (:doc:`subscriptions`).
         """,
     errors.ContentBlank: """
         Send at least one byte. To say that something has no value any more, publish a word for it,
@@ -126,10 +126,6 @@ ADVICE: dict[type[errors.BrokerError], str] = {
     errors.LedgerUnavailable: """
         Nothing was done. Send it again after a while. The operator looks at ``/readyz``, at the
         free space of the disk and at ``svcbroker doctor``.
-        """,
-    errors.NodeUnavailable: """
-        Nothing was done. The message names the node; look whether it runs, or leave ``nodeAddress``
-        out to ask this one.
         """,
     errors.NodeBehind: """
         Nothing was done. Send it again after the seconds of ``Retry-After``, here or to another

@@ -16,6 +16,7 @@ from ...interfaces import ILedger, LedgerContext
 from .._stored import storedMemory
 from ._ledger import CometLedger
 from ._machine import KNOWN_BYTES
+from ._outbox import BATCH_BYTES, WINDOW
 from ._rpc import MAX_ANSWER
 from ._settings import SETTINGS, SUMMARY, CometSettings, readSettings
 from .abci.codec import MAX_FRAME
@@ -37,7 +38,7 @@ def memory(settings: Mapping[str, str]) -> Mapping[str, int]:
     """
     made = readSettings(settings)
     return {
-        **storedMemory(made.mempool, made.batch * made.window),
+        **storedMemory(made.mempool, BATCH_BYTES * WINDOW),
         "parsed batches": KNOWN_BYTES,
         "requests of the engine": READ_AHEAD * MAX_CONNECTIONS + MAX_FRAME,
         "an answer of the engine": MAX_ANSWER,

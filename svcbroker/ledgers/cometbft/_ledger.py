@@ -104,9 +104,6 @@ class CometLedger(StoredLedger):
             clock=context.reactor,
             broadcast=self._broadcast,
             maxBytes=settings.mempool,
-            batchBytes=settings.batch,
-            batchCount=settings.count,
-            window=settings.window,
             interval=settings.interval,
             areUsed=self._areUsed,
             renumber=self._renumber,
@@ -145,6 +142,8 @@ class CometLedger(StoredLedger):
 
     @asDeferred
     async def start(self) -> None:
+        for line in self._settings.outdated:
+            self._log.warn("group {group}: {line}", group=self._context.group, line=line)
         try:
             self._context.directory.mkdir(mode=0o700, exist_ok=True)
             self._application.open()

@@ -24,6 +24,15 @@ from ._batch import BatchMaker
 from ._calls import Broadcast, EngineError, Reason
 from ._machine import Code
 
+BATCH_BYTES: Final = 128 * 1024
+"""The most bytes of transactions in a batch, unless it holds one."""
+
+BATCH_COUNT: Final = 1000
+"""The most transactions in a batch."""
+
+WINDOW: Final = 32
+"""The most batches that wait for their blocks at once."""
+
 RETRY = 1.0
 """Seconds between attempts to broadcast a batch, while the engine cannot be reached."""
 
@@ -100,25 +109,25 @@ class Outbox:
         clock: IReactorTime,
         broadcast: Callable[[bytes], Deferred[Broadcast]],
         maxBytes: int,
-        batchBytes: int,
-        batchCount: int,
-        window: int,
         interval: float,
         areUsed: Callable[[Sequence[Transaction]], bool],
         renumber: Callable[[Sequence[Transaction]], Sequence[Transaction]],
+        batchBytes: int = BATCH_BYTES,
+        batchCount: int = BATCH_COUNT,
+        window: int = WINDOW,
     ) -> None:
         """
         @param broadcast: sends a batch to the engine.
         @param maxBytes: the most bytes of pending transactions, unless it is one alone.
-        @param batchBytes: the most bytes of transactions in a batch, unless it is one alone.
-        @param batchCount: the most transactions in a batch.
-        @param window: the most batches under way. Meanwhile, the next one fills.
         @param interval: seconds to gather transactions into a batch. It ends early when as many
             are queued as the last block answered: clients that publish one event after the other
             are all back then.
         @param areUsed: whether the chain has executed others with the nonces of these transactions,
             or with much higher ones, so that it executes none of these.
         @param renumber: gives transactions new nonces, above all that the chain has executed.
+        @param batchBytes: the most bytes of transactions in a batch, unless it is one alone.
+        @param batchCount: the most transactions in a batch.
+        @param window: the most batches under way. Meanwhile, the next one fills.
         """
         self._clock = clock
         self._broadcast = broadcast

@@ -15,6 +15,7 @@ from ...interfaces import InvalidDescription
 from ...net.descriptions import Readers, absolutePath, readValues
 from .._settings import integer, number
 from ._home import MAX_SOCKET_PATH, SOCKET
+from ._outbox import BATCH_BYTES, BATCH_COUNT, WINDOW
 
 _MAX_URL: Final = 2048
 
@@ -29,9 +30,6 @@ SETTINGS: Mapping[str, str] = {
     "socket": f"the broker's Unix socket, which the engine connects to (default {SOCKET} in home)",
     "engine": "the cometbft program, which the broker runs as its child (default: none is run)",
     "interval": "seconds to gather transactions into a batch (default 0.01; 0: none)",
-    "batch": "the most bytes of transactions in a batch, unless it holds one (default 131072)",
-    "count": "the most transactions in a batch (default 1000)",
-    "window": "the most batches that wait for their blocks at once (default 32)",
     "mempool": "the most bytes of transactions that are not final (default 67108864)",
     "timeout": "seconds that an answer of the engine's RPC may take (default 10)",
     "snapshots": "blocks between snapshots for new nodes (default 1000; 0: none)",
@@ -41,6 +39,13 @@ SETTINGS: Mapping[str, str] = {
     "the same on all nodes (default: never)",
     "format4": "the same for a network that has format 3, and blocks of format 4",
 }
+
+OUTDATED: Mapping[str, str] = {
+    "batch": f"a batch has at most {BATCH_BYTES} bytes of transactions",
+    "count": f"a batch has at most {BATCH_COUNT} transactions",
+    "window": f"at most {WINDOW} batches wait for their blocks",
+}
+"""Settings of earlier releases: they may still be given, and have no effect."""
 
 
 @frozen(kw_only=True)
@@ -54,6 +59,7 @@ class CometSettings:
     @ivar keep: 0 where the engine keeps all blocks.
     @ivar format3: C{None} where the network does not change its format.
     @ivar format4: the same.
+    @ivar outdated: a line for each setting that was given and is L{OUTDATED}.
     """
 
     home: Path
@@ -61,15 +67,13 @@ class CometSettings:
     socket: Path = field()
     engine: Path | None = None
     interval: float = 0.01
-    batch: int = 128 * 1024
-    count: int = 1000
-    window: int = 32
     mempool: int = 64 * 1024 * 1024
     timeout: float = 10.0
     snapshots: int = 1000
     keep: int = 0
     format3: int | None = None
     format4: int | None = None
+    outdated: tuple[str, ...] = ()
 
     @socket.default
     def _socketInHome(self) -> Path:
@@ -120,9 +124,6 @@ _READERS: Readers = {
     "socket": (_socket, f"a path of at most {MAX_SOCKET_PATH} bytes"),
     "engine": (absolutePath, _PATH),
     "interval": (lambda text: number(text, 0, 60), "seconds from 0 to 60"),
-    "batch": (lambda text: integer(text, 1024, 2**26), "bytes from 1024 to 67108864"),
-    "count": (lambda text: integer(text, 1, 2**16), "a number from 1 to 65536"),
-    "window": (lambda text: integer(text, 1, 1024), "a number from 1 to 1024"),
     "mempool": (lambda text: integer(text, 1024, 2**40), "bytes from 1024"),
     "timeout": (lambda text: number(text, 0.1, 60), "seconds from 0.1 to 60"),
     "snapshots": (lambda text: integer(text, 0, 2**40), "a number of blocks from 0"),
@@ -138,10 +139,16 @@ def readSettings(settings: Mapping[str, str]) -> CometSettings:
 
     @raise InvalidDescription: one is unknown, has a bad value, or is missing.
     """
-    values = readValues("the cometbft ledger", settings, _READERS)
+    known = {key: text for key, text in settings.items() if key not in OUTDATED}
+    values = readValues("the cometbft ledger", known, _READERS)
     if "home" not in values:
         raise InvalidDescription("home: it must be said where the engine's home directory is")
-    made = CometSettings(**values)
+    outdated = tuple(
+        f"{key} is no setting of the ledger any more, and has no effect: {OUTDATED[key]}"
+        for key in settings
+        if key in OUTDATED
+    )
+    made = CometSettings(**values, outdated=outdated)
     if len(bytes(made.socket)) > MAX_SOCKET_PATH:
         raise InvalidDescription(
             f"home: {made.socket} has more than {MAX_SOCKET_PATH} bytes, which no socket's path "

@@ -221,6 +221,15 @@ class StartTests(LedgerTestCase):
         event = self.successResultOf(self.ledger.getEvent(receipt.eventId))
         self.assertEqual(event.content, b"x")
 
+    def test_outdatedSettingsAreToldAtStart(self) -> None:
+        self.ledger = self.make(outdated=("batch is no setting",))
+        with capturedLogs() as events:
+            self.ledger.start()
+        self.assertEqual(
+            [formatEvent(each) for each in events if each["log_level"] is LogLevel.warn],
+            ["group 1: batch is no setting"],
+        )
+
     def test_startTimesOutWithoutEngine(self) -> None:
         """Where no engine comes the start is given up, and nothing is left."""
         started = self.ledger.start()

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.interfaces import InvalidDescription
 from svcbroker.ledgers import readDescription
-from svcbroker.ledgers.cometbft._settings import SETTINGS, CometSettings, readSettings
+from svcbroker.ledgers.cometbft._settings import OUTDATED, SETTINGS, CometSettings, readSettings
 
 
 class SettingsTests(SynchronousTestCase):
@@ -38,9 +39,6 @@ class SettingsTests(SynchronousTestCase):
             "socket": "/run/s",
             "engine": "/bin/cometbft",
             "interval": "0.5",
-            "batch": "2048",
-            "count": "7",
-            "window": "2",
             "mempool": "4096",
             "timeout": "3",
             "snapshots": "0",
@@ -57,9 +55,6 @@ class SettingsTests(SynchronousTestCase):
                 socket=Path("/run/s"),
                 engine=Path("/bin/cometbft"),
                 interval=0.5,
-                batch=2048,
-                count=7,
-                window=2,
                 mempool=4096,
                 timeout=3.0,
                 snapshots=0,
@@ -68,6 +63,12 @@ class SettingsTests(SynchronousTestCase):
                 format4=10000,
             ),
         )
+
+    def test_outdatedSettingsAreTakenAndTold(self) -> None:
+        """Descriptions of earlier releases can still be used; each old setting is a line."""
+        made = self.read("home=/h:batch=1:count=x:window=2:mempool=4096")
+        self.assertEqual([each.partition(" ")[0] for each in made.outdated], [*OUTDATED])
+        self.assertEqual(evolve(made, outdated=()), self.read("home=/h:mempool=4096"))
 
     def test_rpcIsPortOrUrl(self) -> None:
         """The engine is found by its port, or by its URL with the colons escaped."""
@@ -87,7 +88,7 @@ class SettingsTests(SynchronousTestCase):
     def test_invalidValuesAreNamed(self) -> None:
         """What cannot be is refused by name."""
         for words, text in (
-            ("home: it must be said", "count=1"),
+            ("home: it must be said", "keep=1"),
             ("hom: the cometbft ledger has no such setting", "hom=/x"),
             ("home: '' is not a path", "home="),
             ("rpc: '0' is not a port", "home=/h:rpc=0"),
@@ -95,10 +96,7 @@ class SettingsTests(SynchronousTestCase):
             ("rpc: 'localhost' is not", "home=/h:rpc=localhost"),
             ("interval: '-1' is not", "home=/h:interval=-1"),
             ("interval: 'nan' is not", "home=/h:interval=nan"),
-            ("batch: '1' is not", "home=/h:batch=1"),
-            ("count: '0' is not", "home=/h:count=0"),
-            ("count: 'x' is not", "home=/h:count=x"),
-            ("window: '0' is not", "home=/h:window=0"),
+            ("keep: 'x' is not", "home=/h:keep=x"),
             ("timeout: '0' is not", "home=/h:timeout=0"),
             ("snapshots: '-1' is not", "home=/h:snapshots=-1"),
             ("socket: ", "home=/h:socket=/" + "x" * 107),
