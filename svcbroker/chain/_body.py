@@ -23,6 +23,15 @@ from ._encoding import PAIR, U16, U32, Malformed
 from ._merkle import leafHash, merkleRoot
 from ._transaction import Transaction, endOfClaims
 
+_STRIDE: Final = 128
+
+_U32_CODE: Final = next(code for code in "IL" if array(code).itemsize == U32.size)
+
+_RECEIPT = struct.Struct(">BQ")
+
+RECEIPT_SIZE = _RECEIPT.size
+"""Bytes of one encoded receipt."""
+
 
 def encodeBody(transactions: Sequence[Transaction]) -> tuple[bytes, Sequence[int]]:
     """
@@ -100,10 +109,6 @@ def decodeBody(body: bytes, mayBeErased: bool = False) -> Sequence[Transaction]:
     return [decode(body[start:end], mayBeErased) for start, end in pairwise(offsets)]
 
 
-_STRIDE: Final = 128
-_U32_CODE: Final = next(code for code in "IL" if array(code).itemsize == U32.size)
-
-
 class BodyTable:
     """
     The offsets of a body's transactions.
@@ -166,12 +171,6 @@ def bodyCount(body: bytes) -> int:
         raise Malformed("the body ends early")
     count: int = U32.unpack_from(body)[0]
     return count
-
-
-_RECEIPT = struct.Struct(">BQ")
-
-RECEIPT_SIZE = _RECEIPT.size
-"""Bytes of one encoded receipt."""
 
 
 class TransactionReceipt(Struct, frozen=True):

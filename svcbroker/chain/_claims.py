@@ -25,6 +25,9 @@ OwnedKey: TypeAlias = tuple[bytes, str]
 """The address of a key's owner, and the key."""
 
 
+_RANGE = struct.Struct(">QQ")
+
+
 class KeyUse(Struct, frozen=True, kw_only=True):
     """
     An idempotency key that has published an event.
@@ -150,9 +153,6 @@ class MemoryKeys:
 
 def _first(entry: tuple[int, ErasedRange]) -> int:
     return entry[0]
-
-
-_RANGE = struct.Struct(">QQ")
 
 
 class Erasure(Struct, frozen=True, kw_only=True):

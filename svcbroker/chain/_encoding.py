@@ -12,6 +12,19 @@ from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 
+U16 = struct.Struct(">H")
+
+U32 = struct.Struct(">I")
+
+U64 = struct.Struct(">Q")
+
+PAIR = struct.Struct(">HH")
+"""The lengths of an extension's key and value."""
+
+_SHORT = 64
+
+ADDRESS_SIZE = 20
+
 
 class Malformed(ValueError):
     """Bytes that are not the canonical encoding of anything."""
@@ -78,17 +91,6 @@ class Reader:
             raise Malformed("there are bytes after the end")
 
 
-U16 = struct.Struct(">H")
-U32 = struct.Struct(">I")
-U64 = struct.Struct(">Q")
-
-
-PAIR = struct.Struct(">HH")
-"""The lengths of an extension's key and value."""
-
-_SHORT = 64
-
-
 def encodeExtensions(extensions: Mapping[str, str] | None) -> bytes:
     """Their canonical encoding."""
     if not extensions:
@@ -132,9 +134,6 @@ def decodeExtensions(reader: Reader) -> dict[str, str]:
         last = encoded
         extensions[key] = reader.text(valueSize)
     return extensions
-
-
-ADDRESS_SIZE = 20
 
 
 def _derive(tag: bytes, chain: bytes, name: str) -> bytes:

@@ -28,6 +28,13 @@ _TAG = b"svcbroker/header"
 _HEADER = struct.Struct(">16sB32sQ32s32sQHQ32s32s32s32s32sIQ")
 
 
+_VOTE = struct.Struct(">14sB32sQQ32s")
+
+_VOTE_TAG = b"svcbroker/vote"
+
+_ENTRY = struct.Struct(">H64s")
+
+
 def leaderIndex(view: int, height: int, validators: int) -> int:
     """
     The index of the validator that proposes the block of a height in a view.
@@ -132,11 +139,6 @@ class Header(Struct, frozen=True, kw_only=True):
             transactionCount=fields[12],
             transactionTotal=fields[13],
         )
-
-
-_VOTE = struct.Struct(">14sB32sQQ32s")
-_VOTE_TAG = b"svcbroker/vote"
-_ENTRY = struct.Struct(">H64s")
 
 
 class Phase(IntEnum):

@@ -32,6 +32,13 @@ _WINDOW_MASK = (1 << NONCE_WINDOW) - 1
 _NONCES_SIZE = U64.size + NONCE_WINDOW // 8
 
 
+_TAG = b"svcbroker/state\x01"
+
+_TOPIC = struct.Struct(">QBQQ")
+
+_ROOT = struct.Struct(">16sQ32sQ32s")
+
+
 class Nonces(Struct, frozen=True):
     """
     The nonces of a sender that were executed.
@@ -113,11 +120,6 @@ class NoncesDraft:
             self._window = (self._window << run | (1 << run) - 1) & _WINDOW_MASK
             self._run = 0
         return Nonces(self._highest, self._window)
-
-
-_TAG = b"svcbroker/state\x01"
-_TOPIC = struct.Struct(">QBQQ")
-_ROOT = struct.Struct(">16sQ32sQ32s")
 
 
 def topicLeaf(topic: Topic) -> bytes:

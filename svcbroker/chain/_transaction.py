@@ -62,6 +62,23 @@ _LAST_KINDS: Final = {1: 4, 2: 6, 3: 9}
 _NEWER: Final = "a newer svcbroker executes it"
 
 
+SALT_SIZE = 32
+"""Bytes of the salt of a publish."""
+
+_NO_EXTENSIONS = encodeExtensions(None)
+
+_PLAIN = b"\x00" + _NO_EXTENSIONS
+"""The end of a head from version 2 on, after the name, without options and extensions."""
+
+_NO_CONTENT = sha256(b"").digest()
+
+_COMMITMENT_TAG = b"svcbroker/content"
+
+_SIZE = U32.size
+
+_OVERHEAD = _SIZE + FIXED.size + SALT_SIZE
+
+
 class Kind(IntEnum):
     """The action of a transaction. The numbers are part of the encoding."""
 
@@ -225,17 +242,7 @@ def endOfClaims(body: bytes, start: int) -> int:
     return at
 
 
-SALT_SIZE = 32
-"""Bytes of the salt of a publish."""
-
 _PUBLISH = Kind.PUBLISH  # an enumeration's member takes longer to get
-_NO_EXTENSIONS = encodeExtensions(None)
-_PLAIN = b"\x00" + _NO_EXTENSIONS
-"""The end of a head from version 2 on, after the name, without options and extensions."""
-_NO_CONTENT = sha256(b"").digest()
-_COMMITMENT_TAG = b"svcbroker/content"
-_SIZE = U32.size
-_OVERHEAD = _SIZE + FIXED.size + SALT_SIZE
 
 
 class Claims(Struct, frozen=True, kw_only=True):

@@ -18,6 +18,10 @@ from ._events import Event
 T = TypeVar("T")
 
 
+MAX_DELAY: Final = 60.0
+"""The longest that a message between nodes may be held up, in seconds."""
+
+
 @frozen(kw_only=True)
 class Page(Generic[T]):
     """
@@ -222,10 +226,6 @@ class GroupMeasures:
 
     ledger: LedgerMeasures | None
     disk: Disk | None
-
-
-MAX_DELAY: Final = 60.0
-"""The longest that a message between nodes may be held up, in seconds."""
 
 
 @frozen(kw_only=True)

@@ -16,6 +16,21 @@ from attrs import frozen
 from ..errors import EventIdInvalid, ParameterInvalid
 from ._events import EventId, Position
 
+TIME_PREFIX: Final = "OFFSET_TIME:"
+"""The beginning of an offset that is a time."""
+
+_HEIGHT = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+_RFC_3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,18}))?"
+    r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
+    re.ASCII,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_LEAP_SECOND = 60
+
 
 class InterfaceType(Enum):
     """The interface by which a subscriber is reached."""
@@ -58,18 +73,6 @@ class Moment:
 
 Offset: TypeAlias = Edge | EventId | Position | Moment
 """The start of a subscription: at an edge, at a time, or strictly after an event or a place."""
-
-TIME_PREFIX: Final = "OFFSET_TIME:"
-"""The beginning of an offset that is a time."""
-
-_HEIGHT = re.compile(r"[0-9]{1,18}", re.ASCII)
-_RFC_3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,18}))?"
-    r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
-    re.ASCII,
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LEAP_SECOND = 60
 
 
 def parseOffset(text: str) -> Offset:

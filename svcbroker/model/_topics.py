@@ -20,6 +20,13 @@ MAX_TOPIC_LENGTH = 256
 _ALLOWED = re.compile('[ -"$-*,-\x80]+')
 
 
+SEPARATOR = "/"
+
+ONE_LEVEL = "+"
+
+ALL_BELOW = "#"
+
+
 @lru_cache(maxsize=4096)
 def checkTopicName(name: str) -> None:
     """
@@ -69,11 +76,6 @@ class Topic(Struct, frozen=True, kw_only=True):
     sequence: int
     height: int
     authors: AuthorSet | None = None
-
-
-SEPARATOR = "/"
-ONE_LEVEL = "+"
-ALL_BELOW = "#"
 
 
 def isPattern(filter: str) -> bool:

@@ -6,8 +6,7 @@ of a block; every call is synchronous. Appends may come from one thread while re
 another: the two use connections of their own, and a read sees what was synced before it began.
 """
 
-from ._counted import LAST_SUFFIX, findLostWrites, readWrites, writeWrites
-from ._erasing import ErasableBlock, StrippedBlock
+from ._erasure import ErasableBlock, StrippedBlock
 from ._errors import (
     StorageDamaged,
     StorageError,
@@ -18,13 +17,21 @@ from ._errors import (
     StorageUnknown,
 )
 from ._files import CACHE_BYTES
-from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
-from ._keys import ScratchKeys, gapsIn
-from ._log import logProblem
-from ._metadata import METADATA_WRITES, MetadataFile, metadataChecksum
+from ._keyuses import ScratchKeys, gapsIn
+from ._metadata import (
+    LAST_SUFFIX,
+    METADATA_WRITES,
+    MetadataFile,
+    findLostWrites,
+    metadataChecksum,
+    readWrites,
+    writeWrites,
+)
 from ._reader import ChainReader
 from ._rows import (
     POSITION_SIZE,
+    PRINT_SIZE,
+    SEGMENT,
     Append,
     BlockHeadRow,
     BlockRow,
@@ -35,12 +42,13 @@ from ._rows import (
     TopicRow,
     TransactionPlace,
     ValidatorsRow,
+    findItem,
     packPositions,
 )
 from ._schema import compatibility, syncFile, writeFile
 from ._snapshot import Snapshot
 from ._store import Store
-from ._tip import TIP_SUFFIX, Tip, findLoss, readTip, suspectLoss, tipPath
+from ._tip import TIP_SUFFIX, Tip, findLoss, logProblem, readTip, suspectLoss, tipPath
 
 __all__ = [
     "CACHE_BYTES",

@@ -1,5 +1,5 @@
 """
-What can go wrong with a store, and how SQLite's errors are told apart.
+The errors of a store, and telling SQLite's errors apart.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class StorageFailed(StorageError):
 
 class StorageDamaged(StorageError):
     """
-    What was read cannot be what was written.
+    The file is damaged: what was read cannot be what was written.
     """
 
 
@@ -93,7 +93,7 @@ def isDamage(error: sqlite3.Error) -> bool:
 
 def translated(error: sqlite3.Error, path: Path) -> Exception:
     """
-    What to raise in place of an error of SQLite while a store is in use.
+    The error to raise in place of SQLite's while a store is in use.
 
     @return: C{error} itself where the caller is at fault, such as a call after close.
     """

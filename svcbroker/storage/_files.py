@@ -43,8 +43,11 @@ _BUSY_SECONDS: Final = 1.0
 # Measured with 1, 32 and 1000 events of 300 bytes a block. Pages of 8 and 16 KiB make the small
 # blocks 10 and 30 % slower and the large ones hardly faster.
 PAGE_SIZE: Final = 4096
-_CHECKPOINT_PAGES: Final = 2000
-"""How many pages of log SQLite leaves at a commit, which the checkpoint thread has not copied."""
+_FOLD_PAGES: Final = 2000
+"""
+The number of pages of log that SQLite leaves at a commit, which the folding thread has not
+copied.
+"""
 
 _WRITE_CACHE_KIB: Final = 16 * 1024
 _READ_CACHE_KIB: Final = 8 * 1024
@@ -158,7 +161,7 @@ def inspectFile(
 
 def foreign(path: Path) -> StorageRefused:
     """
-    Why a file of another program is not opened.
+    The refusal to open a file of another program.
     """
     return StorageRefused(
         f"{path} is a database of another program: move it away, or choose another data directory"
@@ -210,7 +213,7 @@ def openReading(path: Path, *, connect: Connect) -> sqlite3.Connection:
 
 def refusal(error: sqlite3.Error, path: Path) -> StorageRefused:
     """
-    Why a file could not be opened, from SQLite's error.
+    The refusal that says why a file could not be opened, from SQLite's error.
     """
     if isDamage(error):
         return StorageRefused(f"{path} is damaged ({error}): restore it from a backup")
@@ -258,7 +261,7 @@ def _prepareWriting(
         _apply(
             connection,
             f"PRAGMA cache_size = -{_WRITE_CACHE_KIB}",
-            f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+            f"PRAGMA wal_autocheckpoint = {_FOLD_PAGES}",
             f"PRAGMA journal_size_limit = {logLimit}",
         )
         version = versionOf(connection)

@@ -1,20 +1,36 @@
 """
-The file of the metadata store: positions of subscriptions, sessions, webhooks.
+The file of the metadata store: positions of subscriptions, sessions, webhooks; and beside it the
+file with the number of its writes, so that a loss is noticed.
+
+SQLite takes a damaged or missing write-ahead log for the end of what was written, and a missing
+file for a new one. The number is a row of the store, too. It is written beside it after each commit
+and never synced: it survives every death of the process. After a power failure it may be less than
+that of the store, which is harmless; it is never more.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
+from zlib import crc32
 
-from ._counted import WritesFile, findLostWrites, readWrites
+from ..files import readFile
 from ._errors import StorageDamaged, StorageRefused, StorageUnknown, isDamage, translated
 from ._files import refuseSpecial
-from ._schema import Contents, contentsOf, makePrivateFile, versionOf
+from ._schema import Contents, contentsOf, makePrivateFile, versionOf, writeFile
+
+LAST_SUFFIX: Final = "-last"
+"""The suffix of the file's name, after that of the metadata store."""
+
+# Within one sector, so that a power failure leaves the old one or the new one.
+_SIZE: Final = 96
+_TEXT: Final = re.compile(rb"svcbroker-writes/1 ([0-9]{1,20})(?: lost ([0-9]{1,20}))? ", re.ASCII)
+
 
 APPLICATION_ID: Final = 0x7376636E
 """The application id in the file's header, by which foreign SQLite files are refused: svcn."""
@@ -25,18 +41,21 @@ _TABLE: Final = (
     "CREATE TABLE note (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
     " checksum BLOB NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID"
 )
+
 _FIRST_TABLE: Final = (
     "CREATE TABLE note (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
     " PRIMARY KEY (kind, name)) WITHOUT ROWID"
 )
 """The table of version 1, which has no checksums."""
+
 _CHECKSUM_SIZE: Final = 8
+
 _SHOWN: Final = 5
 
 ADVICE: Final = (
     "restore it from a backup, or move it and its companions away and all subscriptions begin anew"
 )
-"""What to do about a file that cannot be used, where losing it loses no event."""
+"""The advice about a file that cannot be used, where losing it loses no event."""
 
 METADATA_WRITES: Final = ("", "writes")
 """The kind and name of the row with the number of writes, which is no entry."""
@@ -49,66 +68,11 @@ its own version.
 """
 
 _SINCE: Final = b"2 2 0.1.0"
+
 _SINCE_TEXT: Final = re.compile(rb"([0-9]{1,4}) ([0-9]{1,4}) ([0-9.]{3,19})", re.ASCII)
 
 Key = tuple[str, str]
 """The kind of an entry, and its name among those of its kind."""
-
-
-def metadataChecksum(kind: str, name: str, value: bytes) -> bytes:
-    """
-    The checksum of an entry, which is stored beside it.
-    """
-    parts = (kind.encode("utf-8", "surrogateescape"), name.encode("utf-8", "surrogateescape"))
-    head = b"".join(b"%d:%s" % (len(part), part) for part in parts)
-    return sha256(head + value).digest()[:_CHECKSUM_SIZE]
-
-
-def metadataContents(version: int = VERSION) -> Contents:
-    """
-    The schema of a file, as L{contentsOf} returns it.
-    """
-    connection = sqlite3.connect(":memory:")
-    try:
-        connection.execute(_TABLE if version == VERSION else _FIRST_TABLE)
-        return contentsOf(connection)
-    finally:
-        connection.close()
-
-
-def standInMetadata(connection: sqlite3.Connection) -> None:
-    """
-    Let queries read a file of version 1 as one of this version, which stays as it is: as if its
-    entries had checksums. See L{svcbroker.storage._schema.standIn}.
-    """
-    connection.create_function("checksum_of", 3, metadataChecksum, deterministic=True)
-    connection.execute(
-        "CREATE TEMP VIEW note AS SELECT *, checksum_of(kind, name, value) AS checksum "
-        "FROM main.note"
-    )
-
-
-def whatMetadataNeeds(connection: sqlite3.Connection, known: int) -> str:
-    """
-    The oldest release that may use a file of a newer version, for the words of a refusal; empty
-    where this one may.
-
-    @param known: the newest version that this software knows.
-    """
-    version = versionOf(connection)
-    try:
-        row = connection.execute(
-            "SELECT value, checksum FROM note WHERE kind = ? AND name = ?", _COMPATIBLE
-        ).fetchone()
-    except (sqlite3.Error, UnicodeDecodeError):
-        row = None
-    value, checksum = row or (b"", b"")
-    if not isinstance(value, bytes) or checksum != metadataChecksum(*_COMPATIBLE, value):
-        return "a newer svcbroker"
-    found = _SINCE_TEXT.fullmatch(value)
-    if found is None or int(found[1]) != version:
-        return "a newer svcbroker"
-    return "" if int(found[2]) <= known else f"svcbroker {found[3].decode()} or later"
 
 
 class MetadataFile:
@@ -181,7 +145,7 @@ class MetadataFile:
     @property
     def loss(self) -> str:
         """
-        What was lost before the file was opened, in one line; empty where nothing was, or where an
+        The loss before the file was opened, in one line; empty where nothing was, or where an
         operator has accepted it, by removing the file with the number of writes.
         """
         if self._loss and not self._writesFile.isThere():
@@ -294,6 +258,164 @@ class MetadataFile:
         """Close the file."""
         self._connection.close()
         self._writesFile.close()
+
+
+def metadataChecksum(kind: str, name: str, value: bytes) -> bytes:
+    """
+    The checksum of an entry, which is stored beside it.
+    """
+    parts = (kind.encode("utf-8", "surrogateescape"), name.encode("utf-8", "surrogateescape"))
+    head = b"".join(b"%d:%s" % (len(part), part) for part in parts)
+    return sha256(head + value).digest()[:_CHECKSUM_SIZE]
+
+
+def metadataContents(version: int = VERSION) -> Contents:
+    """
+    The schema of a file, as L{contentsOf} returns it.
+    """
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute(_TABLE if version == VERSION else _FIRST_TABLE)
+        return contentsOf(connection)
+    finally:
+        connection.close()
+
+
+def standInMetadata(connection: sqlite3.Connection) -> None:
+    """
+    Let queries read a file of version 1 as one of this version, which stays as it is: as if its
+    entries had checksums. See L{svcbroker.storage._schema.standIn}.
+    """
+    connection.create_function("checksum_of", 3, metadataChecksum, deterministic=True)
+    connection.execute(
+        "CREATE TEMP VIEW note AS SELECT *, checksum_of(kind, name, value) AS checksum "
+        "FROM main.note"
+    )
+
+
+def whatMetadataNeeds(connection: sqlite3.Connection, known: int) -> str:
+    """
+    The oldest release that may use a file of a newer version, for the words of a refusal; empty
+    where this one may.
+
+    @param known: the newest version that this software knows.
+    """
+    version = versionOf(connection)
+    try:
+        row = connection.execute(
+            "SELECT value, checksum FROM note WHERE kind = ? AND name = ?", _COMPATIBLE
+        ).fetchone()
+    except (sqlite3.Error, UnicodeDecodeError):
+        row = None
+    value, checksum = row or (b"", b"")
+    if not isinstance(value, bytes) or checksum != metadataChecksum(*_COMPATIBLE, value):
+        return "a newer svcbroker"
+    found = _SINCE_TEXT.fullmatch(value)
+    if found is None or int(found[1]) != version:
+        return "a newer svcbroker"
+    return "" if int(found[2]) <= known else f"svcbroker {found[3].decode()} or later"
+
+
+def lastPath(path: Path) -> Path:
+    """
+    The file with the number of writes of a metadata store.
+    """
+    return path.with_name(path.name + LAST_SUFFIX)
+
+
+def readWrites(path: Path) -> tuple[int, int | None] | None:
+    """
+    Read how many writes a metadata store had.
+
+    @param path: the store.
+    @return: the number, and where a loss was found before, how many of them were left then;
+        C{None} where nothing is known: there is no such file, or it is damaged.
+    """
+    try:
+        data = readFile(lastPath(path))
+    except OSError:
+        return None
+    found = _TEXT.match(data)
+    if found is None:
+        return None
+    writes, left = int(found[1]), None if found[2] is None else int(found[2])
+    return (writes, left) if data == _encode(writes, left) else None
+
+
+def writeWrites(path: Path, writes: int) -> None:
+    """
+    Write how many writes a metadata store had, and sync it. Nobody has the store open.
+
+    @raise OSError: it cannot be written.
+    """
+    writeFile(lastPath(path), _encode(writes, None), 0o600)
+
+
+def _encode(writes: int, left: int | None) -> bytes:
+    lost = "" if left is None else f" lost {left}"
+    text = f"svcbroker-writes/1 {writes}{lost} ".encode("ascii")
+    return (text + b"%08x" % crc32(text)).ljust(_SIZE - 1) + b"\n"
+
+
+def findLostWrites(path: Path, known: tuple[int, int | None] | None, writes: int) -> str:
+    """
+    Find the writes that a metadata store has lost.
+
+    @param known: what L{readWrites} gave, before the store was read.
+    @param writes: how many writes it says it had; 0 where it is missing.
+    @return: one line; empty where nothing is lost.
+    """
+    if known is None:
+        return ""
+    total, left = known
+    if left is None:
+        left = writes
+        if left >= total:
+            return ""
+    what = "is missing or was begun anew" if not left else "has lost its latest changes"
+    return (
+        f"{path} {what}: of {total} writes {left} were left, so webhooks, positions of "
+        "subscriptions and sessions are missing or old; restore it from a backup; to go on without "
+        f"them, remove {lastPath(path).name}"
+    )
+
+
+class WritesFile:
+    """
+    Writes the file. A failure is ignored: it then says less than the store.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """
+        @param path: the metadata store.
+        """
+        self._path = lastPath(path)
+        self._descriptor: int | None = None
+
+    def write(self, writes: int, left: int | None = None) -> None:
+        """
+        Replace the number. Called after each commit.
+
+        @param left: where writes were lost, how many are left. That stays until the file is
+            removed.
+        """
+        try:
+            if self._descriptor is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+                self._descriptor = os.open(self._path, flags, 0o600)
+            os.pwrite(self._descriptor, _encode(writes, left), 0)
+        except OSError:
+            return
+
+    def isThere(self) -> bool:
+        """Whether nobody has removed it."""
+        return self._path.exists()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def _after(advice: str) -> str:

@@ -1,21 +1,22 @@
 """
-What can be read of a store.
+The reader of a store: all queries, on a connection that only reads.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from ..chain import ErasedRange, KeyUse, Malformed, OwnedKey, decodeAuthors
 from ..model import AuthorSet, Topic, topicPrefix
-from ._errors import translated
-from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
-from ._keys import countUses, findErasures, findUses
-from ._reading import Reading
+from ._errors import StorageDamaged, translated
+from ._keyuses import countUses, findErasures, findUses
 from ._rows import (
     POSITION_SIZE,
+    PRINT_SIZE,
+    SEGMENT,
     BlockHeadRow,
     BlockRow,
     EventPlace,
@@ -24,16 +25,74 @@ from ._rows import (
     TopicRow,
     TransactionPlace,
     ValidatorsRow,
+    findItem,
 )
 
 _HEAD: Final = "height, hash, header, certificate, transaction_total"
+
 _LOAD_ROWS: Final = 4096
 
 _REMOVED: Final = 2**63 - 1
 """The height of ranges in the table C{erasing} whose contents are in no body any more."""
 
 
-class ChainReader(Reading):
+class ReadConnection:
+    """
+    Runs queries on the reading connection of a store.
+
+    No read leaves a cursor open when it returns or yields, so none keeps the write-ahead log from
+    being folded in.
+
+    @ivar path: the file.
+    """
+
+    def __init__(self, path: Path, reading: sqlite3.Connection) -> None:
+        self.path = path
+        self._reading = reading
+        self._moment = _Moment(self)
+
+    def moment(self) -> _Moment:
+        """
+        While the context lasts, all reads see the same state: an erasure that is done meanwhile
+        moves the entries of a body. Keep it short.
+        """
+        return self._moment
+
+    def _rows(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self._reading.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+        except UnicodeDecodeError as error:
+            raise self._damage("a TEXT column is not valid UTF-8") from error
+
+    def _damage(self, what: str) -> StorageDamaged:
+        return StorageDamaged(
+            f"{self.path} is damaged ({what}): stop the broker and restore it from a backup"
+        )
+
+
+class _Moment:
+    """
+    The context that L{ReadConnection.moment} gives. It is entered for each event that is read, and
+    C{contextlib} would
+    take 1 µs more.
+    """
+
+    def __init__(self, reading: ReadConnection) -> None:
+        self._reading = reading
+
+    def __enter__(self) -> None:
+        self._reading._rows("BEGIN")
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._reading._reading.execute("ROLLBACK")
+        except sqlite3.Error:
+            return  # What was read counts.
+
+
+class ChainReader(ReadConnection):
     """
     The reading half of a store. It has a connection of its own, so all of it may be called in
     one thread while another one appends.
@@ -153,7 +212,8 @@ class ChainReader(Reading):
 
     def eventPlaces(self, prefix: str, height: int, sequence: int) -> Sequence[EventPlace | None]:
         """
-        Where an event stands. Two topics may share a prefix; then there is an answer for each
+        The places where an event may stand. Two topics may share a prefix; then there is an answer
+        for each
         that has events in the block, in the order of creation, and the event is of one of them.
 
         @param prefix: 8 hex digits, L{topicPrefix<svcbroker.model.topicPrefix>} of a name.
@@ -212,7 +272,7 @@ class ChainReader(Reading):
 
     def locateTransaction(self, position: int) -> TransactionPlace | None:
         """
-        Where the chain's transaction of this number stands, counted from 0; C{None} where the
+        The place of the chain's transaction of this number, counted from 0; C{None} where the
         chain has no such transaction. Takes as many small reads as the number of blocks has
         binary digits.
         """

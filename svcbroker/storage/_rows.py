@@ -1,9 +1,11 @@
 """
-The rows that go into a store and come out of it.
+The rows of a store, and the SQL that inserts those of a block. Transactions are found by their
+fingerprints: the first bytes of their hashes.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -11,13 +13,24 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..chain import ErasedRange, KeyUse
-from ..model import Topic
+from ..chain import ErasedRange, KeyUse, encodeAuthors
+from ..model import Topic, topicPrefix
+from ._keyuses import insertErased, insertUses
 
 _PAIR: Final = struct.Struct(">II")
 
 POSITION_SIZE: Final = _PAIR.size
 """Bytes of one event's place in L{TopicBlockRow.positions}."""
+
+
+PRINT_SIZE: Final = 4
+"""Bytes of a transaction's hash that are kept as its fingerprint."""
+
+SEGMENT: Final = 512
+"""The number of fingerprints in a full row."""
+
+SEGMENT_SIZE: Final = SEGMENT * PRINT_SIZE
+"""Bytes of a full segment of fingerprints."""
 
 
 class BlockHeadRow(Struct, frozen=True, kw_only=True):
@@ -52,7 +65,7 @@ class BlockRow(BlockHeadRow, frozen=True, kw_only=True):
 
 class TopicRow(Struct, frozen=True, kw_only=True):
     """
-    What the chain knows of one topic.
+    One topic.
 
     @ivar index: the topic's number in the order of creation, from 0.
     @ivar topic: the topic. Its name, address, sender and creation time never change.
@@ -64,7 +77,7 @@ class TopicRow(Struct, frozen=True, kw_only=True):
 
 class SenderRow(Struct, frozen=True, kw_only=True):
     """
-    What the chain knows of one sender.
+    One sender.
 
     @ivar index: the account's number in the order of creation, from 0.
     @ivar address: its address: 20 bytes; it never changes.
@@ -78,7 +91,7 @@ class SenderRow(Struct, frozen=True, kw_only=True):
 
 class TopicBlockRow(Struct, frozen=True, kw_only=True):
     """
-    Where the events of one topic stand in one block.
+    The places of one topic's events in one block.
 
     @ivar topicIndex: the topic's index.
     @ivar height: the block's height.
@@ -93,7 +106,7 @@ class TopicBlockRow(Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many events there are."""
+        """The number of events."""
         return len(self.positions) // _PAIR.size
 
     def position(self, sequence: int) -> tuple[int, int] | None:
@@ -109,7 +122,7 @@ class TopicBlockRow(Struct, frozen=True, kw_only=True):
 
 class EventPlace(Struct, frozen=True):
     """
-    Where one event stands in its block.
+    The place of one event in its block.
 
     @ivar offset: where its transaction starts in the block's body.
     @ivar length: how many bytes it has there.
@@ -162,7 +175,7 @@ class ValidatorsRow(Struct, frozen=True, kw_only=True):
 
 class TransactionPlace(Struct, frozen=True, kw_only=True):
     """
-    Where a transaction stands.
+    The place of a transaction.
 
     @ivar height: the height of its block.
     @ivar index: its index in the block, from 0.
@@ -206,3 +219,121 @@ def packPositions(positions: Iterable[tuple[int, int]]) -> bytes:
     """
     numbers = tuple(chain.from_iterable(positions))
     return struct.pack(f">{len(numbers)}I", *numbers)
+
+
+def findItem(items: bytes, wanted: bytes) -> Sequence[int]:
+    """
+    The indexes at which C{wanted} is among items of its length.
+    """
+    found = []
+    at = items.find(wanted)
+    while at >= 0:
+        index, excess = divmod(at, len(wanted))
+        if excess == 0:
+            found.append(index)
+        at = items.find(wanted, at + 1)
+    return found
+
+
+def checkedPrints(append: Append, height: int, total: int, tail: bytes) -> bytes:
+    """
+    The fingerprints of a block's transactions, after those of the last segment.
+
+    @param height: the height of the block before it.
+    @param total: how many transactions there are up to that.
+    @param tail: the fingerprints of the last segment, where that is not full.
+    @raise ValueError: the block does not follow that one, or a hash is too short.
+    """
+    block, hashes = append.block, append.transactionHashes
+    if block.height != height + 1:
+        raise ValueError(f"block {block.height} does not follow block {height}")
+    if block.transactionTotal != total + len(hashes):
+        raise ValueError(f"block {block.height} makes {total + len(hashes)} transactions in total")
+    prints = tail + b"".join([hash[:PRINT_SIZE] for hash in hashes])
+    if len(prints) != len(tail) + PRINT_SIZE * len(hashes):
+        raise ValueError("a transaction's hash has at least 4 bytes")
+    return prints
+
+
+def insertBlock(writing: sqlite3.Connection, append: Append, first: int, prints: bytes) -> None:
+    """
+    Insert the rows of a block. Called in a transaction.
+
+    @param first: the number of the first segment of fingerprints that changes.
+    @param prints: the fingerprints from its beginning on.
+    """
+    block = append.block
+    writing.execute(
+        "INSERT INTO head (height, transaction_total, hash, header, certificate) "
+        "VALUES (?, ?, ?, ?, ?)",
+        (
+            block.height,
+            block.transactionTotal,
+            block.hash,
+            block.header,
+            block.certificate,
+        ),
+    )
+    writing.execute(
+        "INSERT INTO body (height, receipts, body) VALUES (?, ?, ?)",
+        (block.height, block.receipts, block.body),
+    )
+    writing.executemany(
+        "INSERT OR REPLACE INTO fingerprint (segment, prints) VALUES (?, ?)",
+        [
+            (first + number, prints[start : start + SEGMENT_SIZE])
+            for number, start in enumerate(range(0, len(prints), SEGMENT_SIZE))
+        ]
+        if append.transactionHashes
+        else (),
+    )
+    writing.executemany(
+        "INSERT INTO topic (idx, prefix, name, address, sender, created, is_open, sequence, "
+        "height, authors) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (idx) DO UPDATE SET "
+        "is_open = excluded.is_open, sequence = excluded.sequence, height = excluded.height, "
+        "authors = excluded.authors",
+        [_topicValues(row) for row in append.topics],
+    )
+    writing.executemany(
+        "INSERT INTO account (idx, address, state) VALUES (?, ?, ?) "
+        "ON CONFLICT (idx) DO UPDATE SET state = excluded.state",
+        [(row.index, row.address, row.state) for row in append.senders],
+    )
+    writing.executemany(
+        "INSERT INTO topic_block (topic, height, first_sequence, positions) VALUES (?, ?, ?, ?)",
+        [
+            (row.topicIndex, row.height, row.firstSequence, row.positions)
+            for row in append.topicBlocks
+        ],
+    )
+    if append.history:
+        writing.executemany(
+            "INSERT INTO history (level, position, hash) VALUES (?, ?, ?)",
+            [(row.level, row.position, row.hash) for row in append.history],
+        )
+    if append.validators is not None:
+        row = append.validators
+        writing.execute(
+            "INSERT INTO validator_set (generation, height, encoded) VALUES (?, ?, ?)",
+            (row.generation, row.height, row.encoded),
+        )
+    if append.uses:
+        insertUses(writing, append.uses)
+    if append.erased:
+        insertErased(writing, append.erased)
+
+
+def _topicValues(row: TopicRow) -> tuple[object, ...]:
+    topic = row.topic
+    return (
+        row.index,
+        int(topicPrefix(topic.name), 16),
+        topic.name,
+        topic.address,
+        topic.sender,
+        topic.created,
+        topic.isOpen,
+        topic.sequence,
+        topic.height,
+        None if topic.authors is None else encodeAuthors(topic.authors),
+    )

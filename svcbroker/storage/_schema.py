@@ -1,5 +1,9 @@
 """
-The numbered steps that make the tables, and what is done to a file of an older number.
+The numbered steps that make the tables, and the upgrade of a file of an older number.
+
+B{Frozen}: the SQL in C{schema/} of every number but the newest of an unreleased version. The data
+directories in C{tests/commands/samples}, which older commits wrote, pin it: each step reads and
+continues the files of those before.
 """
 
 from __future__ import annotations
@@ -19,10 +23,13 @@ APPLICATION_ID: Final = 0x73766362
 """Written into each file's header, so that a foreign SQLite database is known as such: svcb."""
 
 Contents: TypeAlias = Sequence[tuple[str, str, str, str | None]]
-"""What is in a file: type, name, table and SQL of each thing."""
+"""The contents of a file: type, name, table and SQL of each thing."""
 
 ALSO: Final = {4: ("compacted",)}
-"""What some files of a schema have besides, as the newest schema has it, by the schema's number."""
+"""
+Things that some files of a schema have besides, as the newest schema has it, by the schema's
+number.
+"""
 
 _VALUES: Final = {"again": "height || ':' || round"}
 """The SQL of what an upgrade puts into new columns, where that is not NULL."""
@@ -43,7 +50,7 @@ def schemaSteps() -> Sequence[str]:
 
 def madeBy(steps: Sequence[str]) -> Contents:
     """
-    What a file has in it that some steps made: type, name, table and SQL of each thing.
+    The contents of a file that some steps made: type, name, table and SQL of each thing.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         runSteps(connection, steps, 0)
@@ -52,7 +59,7 @@ def madeBy(steps: Sequence[str]) -> Contents:
 
 def contentsOf(connection: sqlite3.Connection) -> Contents:
     """
-    What a file has in it: type, name, table and SQL of each thing.
+    The contents of a file: type, name, table and SQL of each thing.
     """
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
     return sorted(rows.fetchall(), key=repr)
@@ -60,7 +67,7 @@ def contentsOf(connection: sqlite3.Connection) -> Contents:
 
 def versionOf(connection: sqlite3.Connection) -> int:
     """
-    How many steps made this file.
+    The number of steps that made this file.
     """
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version

@@ -25,7 +25,6 @@ from ._errors import (
     translated,
 )
 from ._files import companions, foreign, inspectFile, refusal, refuseSpecial
-from ._log import logProblem
 from ._metadata import APPLICATION_ID as METADATA
 from ._metadata import VERSION as METADATA_VERSION
 from ._metadata import metadataContents, standInMetadata, whatMetadataNeeds
@@ -43,6 +42,7 @@ from ._schema import (
     whatIsNeeded,
 )
 from ._schema import APPLICATION_ID as LEDGER
+from ._tip import logProblem
 
 _BUSY_SECONDS: Final = 5.0
 _CACHE_KIB: Final = 16 * 1024
@@ -188,7 +188,7 @@ class Snapshot:
 
     def problems(self, limit: int) -> Sequence[str]:
         """
-        What SQLite's integrity check reports.
+        The problems that SQLite's integrity check reports.
 
         @param limit: the most problems to report.
         @raise svcbroker.storage.StorageError: the check cannot be run.
@@ -198,7 +198,7 @@ class Snapshot:
 
     def logProblem(self) -> str:
         """
-        What is wrong with the write-ahead log; see L{svcbroker.storage._log.logProblem}.
+        The damage of the write-ahead log; see L{svcbroker.storage._tip.logProblem}.
 
         @raise OSError: it cannot be read.
         """
@@ -247,7 +247,7 @@ class Snapshot:
 @frozen
 class _Kind:
     """
-    What a file should be.
+    A kind of file that can be inspected.
 
     @ivar applicationId: what its header has.
     @ivar version: the number of the newest schema.

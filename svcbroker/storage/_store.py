@@ -1,18 +1,26 @@
 """
-The store: how it is made, opened, appended to and closed.
+The store: making, opening, appending, syncing and closing it; with the connection that writes, and
+the thread that folds the write-ahead log.
+
+SQLite folds its log as part of a commit, which then takes some 2 ms longer. Here a thread copies
+the pages of the log into the file, on a connection of its own. Where all of them are copied, the
+next commit begins the log again; where commits came in between, the thread copies their pages, too.
+Nothing depends on it: from a longer log, SQLite copies what is left as part of a commit.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self, TypeVar
+from threading import Thread
+from typing import Final, Self, TypeVar
 
 from ..chain import ErasedRange
-from ._checkpoints import CheckpointThread
-from ._erasing import (
+from ..probes import probe
+from ._erasure import (
     COMPACTED_AT_ONCE,
     MARGIN,
     PAGES_AT_ONCE,
@@ -29,6 +37,7 @@ from ._erasing import (
     hasErasable,
 )
 from ._errors import (
+    StorageDamaged,
     StorageError,
     StorageFailed,
     StorageLost,
@@ -36,15 +45,31 @@ from ._errors import (
     primaryCode,
     translated,
 )
-from ._files import LOG_LIMIT, Connect, companions, makeFile, openReading, openWriting, refusal
-from ._fingerprints import PRINT_SIZE, SEGMENT
-from ._inserting import SEGMENT_SIZE, checkedPrints, insertBlock
+from ._files import (
+    LOG_LIMIT,
+    PAGE_SIZE,
+    Connect,
+    companions,
+    makeFile,
+    openReading,
+    openWriting,
+    refusal,
+)
 from ._reader import ChainReader
-from ._rows import Append
+from ._rows import PRINT_SIZE, SEGMENT, SEGMENT_SIZE, Append, checkedPrints, insertBlock
 from ._schema import removeBackups, schemaSteps
 from ._snapshot import Snapshot
 from ._tip import Tip, TipFile, findLoss, logLoss, readTip, suspectedLoss
-from ._transactions import Transactions
+
+PAGES_BETWEEN: Final = 1000
+"""The number of pages of log after which it is folded."""
+
+BLOCK_PAGES: Final = 8
+"""About how many pages a block adds to the log, besides those of its body."""
+
+ATTEMPTS: Final = 5
+"""The number of times that pages are copied which came while others were copied."""
+
 
 T = TypeVar("T")
 
@@ -69,7 +94,7 @@ class Store(ChainReader):
         path: Path,
         writing: sqlite3.Connection,
         reading: sqlite3.Connection,
-        checkpoints: CheckpointThread,
+        folding: FoldThread,
         tip: Tip | None,
         loss: str,
     ) -> None:
@@ -79,8 +104,8 @@ class Store(ChainReader):
         super().__init__(path, reading)
         self.written = ChainReader(path, writing)
         self._writing = writing
-        self._checkpoints = checkpoints
-        self._transactions = Transactions(path, writing, checkpoints)
+        self._folding = folding
+        self._transactions = Transactions(path, writing, folding)
         self._height = 0
         self._hash = b""
         self._total = 0
@@ -166,8 +191,8 @@ class Store(ChainReader):
         try:
             reading = openReading(path, connect=connect)
             try:
-                checkpoints = CheckpointThread(lambda: openReading(path, connect=connect))
-                store = cls(path, writing, reading, checkpoints, tip, loss)
+                folding = FoldThread(lambda: openReading(path, connect=connect))
+                store = cls(path, writing, reading, folding, tip, loss)
                 if store.loss and not mayLose:
                     raise StorageLost(store.loss, store._height)
                 return store
@@ -221,9 +246,9 @@ class Store(ChainReader):
             for each in planned:
                 insertBlock(self._writing, *each)
 
-        self._checkpoints.beforeBlocks()
+        self._folding.beforeBlocks()
         self._transactions.run(insert)
-        self._checkpoints.afterBlocks(len(appends), sum([len(each.block.body) for each in appends]))
+        self._folding.afterBlocks(len(appends), sum([len(each.block.body) for each in appends]))
         self._height, self._total, self._tail = height, total, tail
         if appends:
             self._hash = appends[-1].block.hash
@@ -402,7 +427,7 @@ class Store(ChainReader):
         Folds the write-ahead log in, which leaves a single file. Where the disk does not let
         it, the log stays beside the file and the next L{open} folds it in.
         """
-        self._checkpoints.close()
+        self._folding.close()
         self._reading.close()
         self._writing.close()
         self._tipFile.close()
@@ -447,3 +472,197 @@ class Store(ChainReader):
             raise self._damage(f"{self._total} transactions do not have as many fingerprints")
         self._tail = prints if self._total % SEGMENT else b""
         self._hasErased = bool(self._rows("SELECT 1 FROM erased LIMIT 1"))
+
+
+class FoldThread:
+    """
+    Folds the write-ahead log of one store.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        """
+        @param connect: opens the connection. Called in the thread, at the first fold.
+        """
+        self._connect = connect
+        self._connection: sqlite3.Connection | None = None
+        self._thread: Thread | None = None
+        self._pages = 0
+
+    def beforeBlocks(self) -> None:
+        """
+        Wait where a fold takes so long that the next one is due, so that the log stays
+        bounded: SQLite copies what is left at the next commit. Called before blocks are stored,
+        in the thread that writes.
+        """
+        if self._pages >= PAGES_BETWEEN:
+            self.wait()
+
+    def afterBlocks(self, count: int, size: int) -> None:
+        """
+        Begin a fold where one is due. Called after blocks were stored, in the thread that
+        writes.
+
+        @param size: how many bytes their bodies have.
+        """
+        self._pages += BLOCK_PAGES * count + size // PAGE_SIZE
+        if self._pages >= PAGES_BETWEEN and (self._thread is None or not self._thread.is_alive()):
+            self._pages = 0
+            # A disk that hangs must not keep the process from ending.
+            self._thread = Thread(target=self._run, name="fold", daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the log is not being folded. Called in the thread that writes."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def close(self) -> None:
+        """Wait until the log is not being folded, and close the connection."""
+        self.wait()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _run(self) -> None:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            before = 0
+            for _ in range(ATTEMPTS):
+                # Of the log as it was when the fold began.
+                folded = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                _, pages, _ = folded.fetchone()
+                if pages == before:
+                    break
+                before = pages
+        except (sqlite3.Error, StorageError):
+            pass  # The disk is full or failing: what was not copied stays in the log.
+
+
+class Transactions:
+    """
+    Runs transactions on the writing connection of a store.
+
+    @ivar connection: the connection.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, folding: FoldThread) -> None:
+        """
+        @param path: the store's file.
+        """
+        self.connection = connection
+        self._path = path
+        self._folding = folding
+        # A string, since it is looked at before each transaction.
+        self._wal = str(companions(path)[0])
+        self._walInode = os.stat(self._wal).st_ino
+        self._isUncertain = False
+
+    def run(self, work: Callable[[], object]) -> None:
+        """
+        Do C{work} in a transaction that is synced when this returns.
+
+        @raise ValueError: rows contradict what is stored. Nothing was stored.
+        @raise StorageFailed: the disk is full or failed.
+        @raise StorageDamaged: the file cannot be written to any more.
+        """
+        self._checkLog()
+        if self._isUncertain:
+            probe("storage: transaction after an uncertain one")
+            self._removeTrace()
+        self._rollBack()
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+            work()
+        except sqlite3.IntegrityError as error:
+            self._rollBack()
+            raise ValueError(f"rows contradict what is stored: {error}") from error
+        except sqlite3.Error as error:
+            self._rollBack()
+            raise translated(error, self._path) from error
+        except BaseException:
+            self._rollBack()
+            raise
+        try:
+            self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._afterFailedCommit(error) from error
+
+    def _afterFailedCommit(self, error: sqlite3.Error) -> Exception:
+        """
+        Come to a clean state after a failed COMMIT.
+
+        Where there was no room, the log lacks at least the end of the transaction, so it never
+        happened. After any other failure, such as one of fsync, all of it may be in the log: SQLite
+        has forgotten it, but would take it up again when it recovers the log after a crash.
+        So the log is cut off behind what was synced before. If the disk does not do that
+        either, nothing more is appended until it does.
+        """
+        self._rollBack()
+        self._isUncertain = primaryCode(error) != sqlite3.SQLITE_FULL
+        if not self._isUncertain:
+            probe("storage: no room at a commit")
+        else:
+            probe("storage: uncertain commit")
+            with suppress(StorageError):  # it is told by isUncertain, and tried again
+                self._removeTrace()
+        failure = translated(error, self._path)
+        if isinstance(failure, StorageFailed):
+            failure.isUncertain = self._isUncertain
+        return failure
+
+    def foldLog(self) -> bool:
+        """
+        Fold the write-ahead log in, and truncate it.
+
+        @return: C{False} where another process is reading, so that it stays.
+        @raise sqlite3.Error: the disk is full or failed, or the file is damaged.
+        """
+        self._folding.wait()
+        row = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not row[0]
+
+    def _removeTrace(self) -> None:
+        """
+        Fold in what was stored and cut the log off.
+        """
+        self._rollBack()
+        try:
+            isBusy = not self.foldLog()
+        except sqlite3.Error as error:
+            probe("storage: trace of a commit not removed")
+            failure = translated(error, self._path)
+            if isinstance(failure, StorageFailed):
+                failure.isUncertain = True
+            raise failure from error
+        if isBusy:
+            raise StorageFailed(
+                f"{self._path} is held by another process: stop that one", isUncertain=True
+            )
+        probe("storage: trace of a commit removed")
+        self._isUncertain = False
+
+    def _rollBack(self) -> None:
+        # SQLite has often rolled back by itself. What it cannot do now is tried again before the
+        # next transaction.
+        if self.connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self.connection.execute("ROLLBACK")
+
+    def _checkLog(self) -> None:
+        """
+        See that the write-ahead log is still the file that SQLite appends to.
+        """
+        try:
+            inode = os.stat(self._wal).st_ino
+        except OSError as error:
+            raise self._vanished() from error
+        if inode != self._walInode:
+            raise self._vanished()
+
+    def _vanished(self) -> StorageDamaged:
+        # Appending would go on, into a file without a name, and be gone after a restart.
+        return StorageDamaged(
+            f"{self._wal} was removed while in use: stop the broker, copy what is left and "
+            "restore a backup"
+        )

@@ -1,36 +1,50 @@
 """
-The tip file beside a ledger: what the broker stored last, so that a loss is noticed at the next
-start.
+The tip file beside a ledger: the last block that the broker stored, so that a loss is noticed at
+the next start; and the check of a write-ahead log for damage that SQLite does not report.
 
 SQLite takes a damaged or missing write-ahead log for the end of what was written. The replicas
 would then decide heights again that they have signed before, with the same keys. The tip file is
 written after each commit and never synced: it survives every death of the process. After a power
 failure it may be older than the ledger, which is harmless; it is never newer, because the ledger is
 synced before it is written.
+
+To SQLite a log ends at the first frame whose checksum does not hold, whatever follows. That is
+right after a crash: the last commit may be torn, because it was never synced. Every commit of ours
+is synced before the next one begins, so only the last one can be torn. Where whole commits follow a
+frame that does not hold, the frame was damaged later, and blocks are lost.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from zlib import crc32
 
 from msgspec import Struct
 
-from ..files import readFile
+from ..files import openFile, readFile
 from ._errors import StorageFailed, StorageRefused
-from ._log import logProblem
 from ._reader import ChainReader
 from ._schema import syncFile
+
+_HEADER: Final = struct.Struct(">8I")
+_FRAME: Final = struct.Struct(">6I")
+_MAGIC: Final = (0x377F0682, 0x377F0683)
+_PAGE_SIZES: Final = frozenset(1 << bits for bits in range(9, 17))
+
 
 TIP_SUFFIX: Final = "-tip"
 """The suffix of the tip file's name, after that of the ledger."""
 
 # Within one sector, so that a power failure leaves the old one or the new one.
 _SIZE: Final = 192
+
 _UNKNOWN: Final = bytes(32)
+
 _TEXT: Final = re.compile(
     rb"svcbroker-tip/1 ([0-9]{1,20}) ((?:[0-9a-f]{2})*) ([0-9]{1,20}):([0-9]{1,20}) ", re.ASCII
 )
@@ -64,16 +78,6 @@ class Tip(Struct, frozen=True):
             *self.reservation,
         )
         return (text + b"%08x" % crc32(text)).ljust(_SIZE - 1) + b"\n"
-
-
-def suspectedLoss(height: int, reservation: tuple[int, int]) -> Tip:
-    """
-    The tip of a chain that may have lost blocks, of which nothing is known.
-
-    @param height: the height of the last block that is left.
-    @param reservation: the last reservation that is known.
-    """
-    return Tip(height + 1, _UNKNOWN, reservation)
 
 
 def readTip(path: Path) -> Tip | None:
@@ -111,18 +115,6 @@ def readTip(path: Path) -> Tip | None:
     )
 
 
-def logLoss(path: Path) -> str:
-    """
-    What the write-ahead log of a closed store shows to be missing.
-    """
-    log = path.with_name(path.name + "-wal")
-    try:
-        problem = logProblem(log)
-    except OSError as error:
-        raise StorageRefused(f"{log} cannot be read ({error.strerror}): check its disk") from error
-    return f"{log} is damaged: {problem}" if problem else ""
-
-
 def findLoss(reader: ChainReader, tip: Tip) -> str:
     """
     Compare a chain with its tip file.
@@ -150,6 +142,95 @@ def findLoss(reader: ChainReader, tip: Tip) -> str:
         block = tip.reservation[0]
         return f"{reader.path} has lost the rounds that had been reserved for block {block}"
     return ""
+
+
+def logProblem(path: Path) -> str:
+    """
+    Find damage in a write-ahead log.
+
+    @param path: the log. It may be absent.
+    @return: one line; empty where nothing is wrong, or where the log was written meanwhile.
+    """
+    try:
+        with openFile(path) as file:
+            before = path.stat()
+            problem = _findProblem(file)
+            after = path.stat()
+    except FileNotFoundError:
+        return ""
+    isSame = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+    return problem if isSame else ""
+
+
+def _findProblem(file: BinaryIO) -> str:
+    start = file.read(_HEADER.size)
+    if not start:
+        return ""
+    if len(start) < _HEADER.size:
+        return "it is cut short"
+    magic, _, size, _, salt1, salt2, *sums = _HEADER.unpack(start)
+    if magic not in _MAGIC or size not in _PAGE_SIZES:
+        return "its header is not one, so none of it is read"
+    order = ">" if magic & 1 else "<"
+    checksum = _checksum(start[:24], (0, 0), order)
+    if list(checksum) != sums:
+        return "its header does not hold, so none of it is read"
+    broken = commits = 0
+    for number, (frame, page) in enumerate(_frames(file, size), 1):
+        _, commit, *rest = _FRAME.unpack(frame)
+        if not broken:
+            checksum = _checksum(page, _checksum(frame[:8], checksum, order), order)
+            if rest == [salt1, salt2, *checksum]:
+                continue
+            broken = number
+        # Behind the end is what an earlier log has left, with other salts.
+        if commit and rest[:2] == [salt1, salt2]:
+            commits += 1
+    if commits > 1:
+        return (
+            f"frame {broken} does not hold, so {commits} commits from it on are not read: blocks "
+            "that were synced are lost"
+        )
+    return ""
+
+
+def _frames(file: BinaryIO, size: int) -> Iterator[tuple[bytes, bytes]]:
+    while True:
+        frame, page = file.read(_FRAME.size), file.read(size)
+        if len(page) < size:
+            return
+        yield frame, page
+
+
+def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
+    one, two = before
+    words = iter(struct.unpack(f"{order}{len(data) // 4}I", data))
+    for first in words:
+        one = (one + first + two) & 0xFFFFFFFF
+        two = (two + next(words) + one) & 0xFFFFFFFF
+    return one, two
+
+
+def suspectedLoss(height: int, reservation: tuple[int, int]) -> Tip:
+    """
+    The tip of a chain that may have lost blocks, of which nothing is known.
+
+    @param height: the height of the last block that is left.
+    @param reservation: the last reservation that is known.
+    """
+    return Tip(height + 1, _UNKNOWN, reservation)
+
+
+def logLoss(path: Path) -> str:
+    """
+    The loss that the write-ahead log of a closed store shows.
+    """
+    log = path.with_name(path.name + "-wal")
+    try:
+        problem = logProblem(log)
+    except OSError as error:
+        raise StorageRefused(f"{log} cannot be read ({error.strerror}): check its disk") from error
+    return f"{log} is damaged: {problem}" if problem else ""
 
 
 class TipFile:

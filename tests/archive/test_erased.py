@@ -30,7 +30,7 @@ from svcbroker.chain import encodeBody
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs import verifyProof
 from svcbroker.storage import ErasableBlock, Store
-from svcbroker.storage._erasing import replaceBody
+from svcbroker.storage._erasure import replaceBody
 from tests.archive.erasable import canary, eventsIn, filesWith, makeErasable, reopened
 from tests.archive.support import ArchiveTestCase, contents, lines
 

@@ -24,7 +24,7 @@ from svcbroker.storage import (
     StorageRefused,
     readWrites,
 )
-from svcbroker.storage._counted import lastPath
+from svcbroker.storage._metadata import lastPath
 
 
 class NoteStoreTests(SynchronousTestCase):

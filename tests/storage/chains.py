@@ -57,7 +57,7 @@ def makeFirst(path: Path) -> None:
 
 def headOf(block: BlockRow) -> BlockHeadRow:
     """
-    What is left of a block without its body.
+    A block without its body.
     """
     return BlockHeadRow(
         height=block.height,
@@ -98,7 +98,7 @@ class Chain:
 
     def place(self, position: int) -> TransactionPlace:
         """
-        Where the transaction of this number stands.
+        The place of the transaction of this number.
         """
         for append in self.appends:
             if position < len(append.transactionHashes):
@@ -192,7 +192,8 @@ def seededChain(seed: int, blocks: int, *, events: int = 4, size: int = 40) -> C
 
 def differences(store: Store, chain: Chain, height: int) -> list[str]:
     """
-    What a store with the first C{height} blocks of a chain answers otherwise than it should.
+    The answers of a store with the first C{height} blocks of a chain that are not as they should
+    be.
     """
     wrong = []
     tip = store.tip()

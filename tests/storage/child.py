@@ -1,5 +1,5 @@
 """
-What the tests run in a process of its own: C{python -m tests.storage.child TASK PATH}.
+The tasks that tests run in a process of their own: C{python -m tests.storage.child TASK PATH}.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class DamageTests(SynchronousTestCase):
 
     def refused(self) -> str:
         """
-        Why the file is refused, which leaves it as it is.
+        The reason for which the file is refused, which leaves it as it is.
         """
         before = self.path.read_bytes() if self.path.is_file() else None
         reason = str(self.assertRaises(StorageRefused, Store.open, self.path))
@@ -147,7 +147,7 @@ class DamageTests(SynchronousTestCase):
 
     def test_laterDamageIsFoundByReads(self) -> None:
         """
-        What opening does not look at is noticed when it is read.
+        Damage that opening does not look at is noticed when it is read.
         """
         self.execute("DELETE FROM body WHERE height = 7")
         self.execute("UPDATE body SET body = x'00' WHERE height = 8")
@@ -270,7 +270,7 @@ class DamageTests(SynchronousTestCase):
 
     def test_snapshotsRefuseOtherFiles(self) -> None:
         """
-        What is no ledger is refused with the reason.
+        A file that is no ledger is refused with the reason.
         """
         other = self.directory / "other"
         for data, reason in (

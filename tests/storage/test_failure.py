@@ -41,7 +41,7 @@ def startChild(
 
 class FailureTestCase(SynchronousTestCase):
     """
-    What these tests share.
+    A store in a directory, and a child process that fails.
     """
 
     def setUp(self) -> None:
@@ -209,7 +209,7 @@ class FailingSyncTests(FailureTestCase):
 
     def test_unsyncedBlockIsRemoved(self) -> None:
         """
-        What could not be synced is not there after a crash: its trace was removed.
+        A block that could not be synced is not there after a crash: its trace was removed.
         """
         height, isUncertain = self.runChild("oneSyncFails", self.environment)
         self.assertFalse(isUncertain)
@@ -217,7 +217,7 @@ class FailingSyncTests(FailureTestCase):
 
     def test_uncertainBlockStopsAppends(self) -> None:
         """
-        Where the trace cannot be removed, the store says so and takes nothing more until it
+        If the trace cannot be removed, the store says so and takes nothing more until it
         can. What is stored then replaces it.
         """
         height, isUncertain = self.runChild("allSyncsFail", self.environment)

@@ -101,7 +101,7 @@ class KeyTests(SynchronousTestCase):
     def test_oldUsesAreDeleted(self) -> None:
         """Each use beyond the window takes the place of the owner's oldest one; its key may then be
         used again."""
-        with patch("svcbroker.storage._keys.KEY_WINDOW", 3):
+        with patch("svcbroker.storage._keyuses.KEY_WINDOW", 3):
             for number in range(1, 6):
                 self.add(useOf(ONE, f"k{number}", number))
             self.add(useOf(TWO, "k1", 1))

@@ -22,7 +22,7 @@ blocks = st.lists(
 
 class PropertyTests(SynchronousTestCase):
     """
-    What a store answers is what a list in memory would answer.
+    A store answers as a list in memory would.
     """
 
     @settings(max_examples=40, deadline=None, derandomize=True, database=None)

@@ -116,7 +116,7 @@ class StoreTests(SynchronousTestCase):
 
     def test_certificatesAreAddedOnce(self) -> None:
         """
-        What makes blocks final may come later, and is never another one then.
+        A certificate may come later, and is never another one then.
         """
         blocks = [self.append(("a", b"x")).block, self.append().block]
         self.store.certify({})
@@ -164,7 +164,7 @@ class StoreTests(SynchronousTestCase):
 
     def test_appendOutOfOrder(self) -> None:
         """
-        What does not follow the tip, or miscounts, is refused and changes nothing.
+        A block that does not follow the tip, or miscounts, is refused and changes nothing.
         """
         self.append(("a", b"1"))
         append = self.chain.add([("a", b"2")])

@@ -14,8 +14,8 @@ from svcbroker.ledgers._views import blockOf, eventIdsOf
 from svcbroker.ledgers.pbft._producer import BlockProducer
 from svcbroker.model import Block
 from svcbroker.storage import Append, StorageFailed, Store
+from svcbroker.storage._store import Transactions
 from svcbroker.storage._tip import Tip
-from svcbroker.storage._transactions import Transactions
 
 
 class EarlyProducer(BlockProducer):

@@ -1,5 +1,5 @@
 """
-Tests of the checkpoints that are made while blocks are stored.
+Tests of folding the write-ahead log while blocks are stored.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.storage import Store
-from svcbroker.storage._checkpoints import BLOCK_PAGES, PAGES_BETWEEN, CheckpointThread
 from svcbroker.storage._files import PAGE_SIZE
+from svcbroker.storage._store import BLOCK_PAGES, PAGES_BETWEEN, FoldThread
 from tests.storage.chains import Chain, differences, newStore
 
 BLOCK = 200_000
 """Bytes of a block: 57 pages of log with what else it changes."""
 
 LOG = PAGES_BETWEEN * 4120
-"""Bytes of the log when a checkpoint is due."""
+"""Bytes of the log when a fold is due."""
 
 DUE = (PAGES_BETWEEN - BLOCK_PAGES) * PAGE_SIZE
-"""Bytes of the body of a block after which a checkpoint is due."""
+"""Bytes of the body of a block after which a fold is due."""
 
 
 class StoreTests(SynchronousTestCase):
     """
-    Checkpoints of a store.
+    Folds of a store.
     """
 
     def setUp(self) -> None:
@@ -53,12 +53,12 @@ class StoreTests(SynchronousTestCase):
         return self.connections[-1]
 
     def logSize(self) -> int:
-        """How many bytes of log there are on disk."""
+        """The number of bytes of log on disk."""
         return self.path.with_name("ledger.sqlite-wal").stat().st_size
 
     def store(self, store: Store, blocks: int) -> int:
         """
-        Store blocks, and wait for the checkpoint wherever one is made.
+        Store blocks, and wait for the fold wherever one is made.
 
         @return: the largest size of the log.
         """
@@ -66,13 +66,13 @@ class StoreTests(SynchronousTestCase):
         for _ in range(blocks):
             store.append(self.chain.add([("a", bytes(BLOCK))]))
             largest = max(largest, self.logSize())
-            store._checkpoints.wait()
+            store._folding.wait()
         return largest
 
-    def test_logIsOverwrittenAfterCheckpoint(self) -> None:
+    def test_logIsOverwrittenAfterFold(self) -> None:
         """
-        After a checkpoint the next block is stored at the beginning of the log, without a
-        checkpoint of SQLite's own.
+        After a fold the next block is stored at the beginning of the log, without a
+        fold of SQLite's own.
         """
         store = self.open()
         self.connections[0].execute("PRAGMA wal_autocheckpoint = 0")
@@ -84,9 +84,9 @@ class StoreTests(SynchronousTestCase):
         self.mayOpen = 5
         self.assertEqual(differences(self.open(), self.chain, 100), [])
 
-    def test_failedCheckpointLeavesTheLogToSqlite(self) -> None:
+    def test_failedFoldLeavesTheLogToSqlite(self) -> None:
         """
-        Where no checkpoint can be made, blocks are stored, and SQLite keeps the log small.
+        If the log cannot be folded, blocks are stored, and SQLite keeps the log small.
         """
         self.mayOpen = 2
         store = self.open()
@@ -96,14 +96,14 @@ class StoreTests(SynchronousTestCase):
 
 class ThreadTests(SynchronousTestCase):
     """
-    When a checkpoint is made.
+    The moments at which the log is folded.
     """
 
     def setUp(self) -> None:
         self.begun, self.mayGoOn = Event(), Event()
         self.count = 0
-        self.checkpoints = CheckpointThread(self.connect)
-        self.addCleanup(self.checkpoints.close)
+        self.folding = FoldThread(self.connect)
+        self.addCleanup(self.folding.close)
         self.addCleanup(self.mayGoOn.set)
 
     def connect(self) -> sqlite3.Connection:
@@ -113,35 +113,35 @@ class ThreadTests(SynchronousTestCase):
         self.mayGoOn.wait()
         raise sqlite3.OperationalError("disk I/O error")
 
-    def test_checkpointIsMadeOnceDue(self) -> None:
+    def test_logIsFoldedOnceDue(self) -> None:
         """
-        A checkpoint is made after so many pages, and one at a time.
+        A fold begins after so many pages, and one at a time.
         """
-        self.checkpoints.afterBlocks(1, DUE - PAGE_SIZE)
-        self.checkpoints.wait()
+        self.folding.afterBlocks(1, DUE - PAGE_SIZE)
+        self.folding.wait()
         self.assertEqual(self.count, 0)
-        self.checkpoints.afterBlocks(0, PAGE_SIZE)
+        self.folding.afterBlocks(0, PAGE_SIZE)
         self.begun.wait()
-        self.checkpoints.afterBlocks(1, DUE)
+        self.folding.afterBlocks(1, DUE)
         self.mayGoOn.set()
-        self.checkpoints.wait()
+        self.folding.wait()
         self.assertEqual(self.count, 1)
-        self.checkpoints.afterBlocks(0, 0)
-        self.checkpoints.wait()
+        self.folding.afterBlocks(0, 0)
+        self.folding.wait()
         self.assertEqual(self.count, 2)
 
-    def test_blocksWaitForSlowCheckpoint(self) -> None:
+    def test_blocksWaitForSlowFold(self) -> None:
         """
-        Blocks are stored during a checkpoint until the next one is due.
+        Blocks are stored during a fold until the next one is due.
         """
-        self.checkpoints.afterBlocks(1, DUE)
+        self.folding.afterBlocks(1, DUE)
         self.begun.wait()
-        thread = self.checkpoints._thread
+        thread = self.folding._thread
         assert thread is not None
-        self.checkpoints.afterBlocks(1, DUE - PAGE_SIZE)
-        self.checkpoints.beforeBlocks()
+        self.folding.afterBlocks(1, DUE - PAGE_SIZE)
+        self.folding.beforeBlocks()
         self.assertTrue(thread.is_alive())
-        self.checkpoints.afterBlocks(0, PAGE_SIZE)
+        self.folding.afterBlocks(0, PAGE_SIZE)
         self.mayGoOn.set()
-        self.checkpoints.beforeBlocks()
+        self.folding.beforeBlocks()
         self.assertFalse(thread.is_alive())

@@ -19,7 +19,7 @@ from ..chain import ErasedRange
 from ..model import topicPrefix
 from ._errors import StorageDamaged
 from ._files import PAGE_SIZE
-from ._keys import ERASED_COLUMNS, makeErased
+from ._keyuses import ERASED_COLUMNS, makeErased
 from ._rows import POSITION_SIZE
 
 BLOCKS_AT_ONCE: Final = 64
@@ -29,17 +29,18 @@ BYTES_AT_ONCE: Final = 256 * 1024
 """The size of bodies after which such a transaction ends."""
 
 LOCATED_AT_ONCE: Final = 256
-"""How many ranges are located in one step: each takes some 30 small reads."""
+"""The number of ranges that are located in one step: each takes some 30 small reads."""
 
 COMPACTED_AT_ONCE: Final = 256
-"""How many rows are written close together in one step."""
+"""The number of rows that are written close together in one step."""
 
 PAGES_AT_ONCE: Final = 256
-"""How many pages are given back to the file system in one transaction."""
+"""The number of pages that are given back to the file system in one transaction."""
 
 MARGIN: Final = 300
 """
-How many rows without contents have to follow one that is moved. SQLite moves rows of the page
+The number of rows without contents that have to follow one that is moved. SQLite moves rows of the
+page
 beside, too, and no page has more than 292.
 """
 
@@ -339,7 +340,7 @@ def findBare(
     writing: sqlite3.Connection, height: int, last: int, isBare: Callable[[bytes], bool]
 ) -> tuple[int, bool]:
     """
-    How far blocks have no contents.
+    The height up to which blocks have no contents.
 
     @param height: the height up to which that is known.
     @param last: the height up to which it is of interest.
@@ -381,7 +382,7 @@ def compactRows(writing: sqlite3.Connection, first: int, last: int) -> None:
 
 def countFreePages(writing: sqlite3.Connection) -> tuple[int, bool]:
     """
-    How many pages are free, and whether they can be given back.
+    The number of free pages, and whether they can be given back.
     """
     free = writing.execute("PRAGMA freelist_count").fetchone()[0]
     return free, bool(writing.execute("PRAGMA auto_vacuum").fetchone()[0])
@@ -407,7 +408,7 @@ def rowSize(receipts: int, body: int, padding: int) -> int:
 
 def paddingFor(before: int, after: int) -> int:
     """
-    How many bytes are to be added to a row that gets smaller, so that it takes no more of its leaf
+    The number of bytes to add to a row that gets smaller, so that it takes no more of its leaf
     than before: the shorter row may have less in overflow pages and more in the leaf.
 
     @param before: the row's size before.
@@ -422,7 +423,7 @@ def paddingFor(before: int, after: int) -> int:
 
 
 def _local(size: int) -> int:
-    """How many bytes of a row are in its leaf."""
+    """The number of a row's bytes that are in its leaf."""
     if size <= _MAX_LOCAL:
         return size
     local = _MIN_LOCAL + (size - _MIN_LOCAL) % _OVERFLOW

@@ -23,7 +23,7 @@ ERASED_COLUMNS: Final = "topic, first, last, height, position"
 
 
 _KEYS_AT_ONCE: Final = 512
-"""How many keys one query looks up. SQLite may take as few as 999 parameters."""
+"""The number of keys that one query looks up. SQLite may take as few as 999 parameters."""
 
 _FIND_USES: Final = (
     "WITH wanted (one) AS (VALUES (?)%s) "
