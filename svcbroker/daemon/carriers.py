@@ -165,7 +165,7 @@ def makeCarriers(
         Logger().error("{loss}", loss=store.loss)
     bindToChains(metadata, {group: each.chain for group, each in ledgers.items()}, ENTRY_GROUPS)
     budgets = dependencies.budgets
-    positions = KeptPositions(metadata)
+    positions = KeptPositions(metadata, dependencies.budgets.subscriptions)
     subscriptions = Subscriptions(
         ledgers,
         reactor,

@@ -24,12 +24,14 @@ from ..broker.subscriptions._follower import CACHED_BYTES
 from ..broker.subscriptions._heights import MAX_CALLS
 from ..broker.subscriptions._positions import MAX_POSITIONS
 from ..broker.subscriptions._reading import MAX_WAITING
+from ..broker.subscriptions._subscription import SUBSCRIPTION_BYTES
 from ..carriers.http import plain
 from ..carriers.http.origins import MAX_LOGGED
 from ..carriers.http.sessions import MAX_SESSIONS
 from ..carriers.http.site import largestBody
-from ..carriers.mqtt import MqttSettings, decoder, messages
-from ..carriers.stomp import StompSettings, frames
+from ..carriers.mqtt import MqttSettings, messages
+from ..carriers.mqtt.session import SESSION_BYTES
+from ..carriers.stomp import frames
 from ..carriers.webhook.posting import MAX_ANSWER
 from ..carriers.webhook.sending import MAX_BATCH
 from ..carriers.webhook.settings import MAX_REQUESTS
@@ -38,9 +40,12 @@ from ..interfaces import IBoundedLedgerFactory, InvalidDescription
 from ..ledgers import findLedgerFactories, readDescription
 from ..model import BoundRecord, _topics
 from ..net.budgets import (
+    ENTRY_BYTES,
     MAX_INPUT,
+    MAX_NAMES,
     MAX_OUTPUT,
     MAX_RETAINED,
+    MAX_SESSION_BYTES,
     MAX_STRANGERS,
     MAX_WINDOWS,
     STRANGER_BYTES,
@@ -64,12 +69,6 @@ PROCESS_BYTES: Final = 70 * 1024 * 1024
 
 CONNECTION_BYTES: Final = 10 * 1024
 """What a connection takes with what it usually has under way, in bytes."""
-
-ENTRY_BYTES: Final = 512
-"""What an entry of a cache takes, about: its key, its value, and their place."""
-
-SUBSCRIPTION_BYTES: Final = 4 * 1024
-"""What a live subscription takes beside its filters, about."""
 
 CHECK_BYTES: Final = 64 * 1024 * 1024
 """The memory that verifying a password takes where no account has one."""
@@ -142,6 +141,8 @@ class BudgetSizes:
     input: int
     windows: int
     retained: int
+    subscriptions: int
+    names: int
 
     @classmethod
     def of(cls, config: Config, memory: int) -> BudgetSizes:
@@ -156,6 +157,8 @@ class BudgetSizes:
             input=max(min(MAX_INPUT, share), LARGEST_BODIES * largestBody(config.maxContent)),
             windows=min(MAX_WINDOWS, share),
             retained=min(MAX_RETAINED, share),
+            subscriptions=min(MAX_SESSION_BYTES, share),
+            names=min(MAX_NAMES, share),
         )
 
 
@@ -246,9 +249,11 @@ def boundsOf(
     @param memory: what the process may use, in bytes.
     @param files: how many files it may have open.
     """
+    sizes = BudgetSizes.of(config, memory)
     return MemoryTable(
         bounds=(
-            *_budgetBounds(BudgetSizes.of(config, memory)),
+            *_budgetBounds(sizes),
+            *_keptBounds(sizes),
             *_connectionBounds(ports, costs, files),
             *_groupBounds(config),
             *_cacheBounds(),
@@ -302,6 +307,42 @@ def _budgetBounds(sizes: BudgetSizes) -> Iterator[Bound]:
             "svcbroker.broker.subscriptions._levels._Node.below",
             "svcbroker.broker.subscriptions._levels._Node.value",
             *_within("svcbroker.carriers.mqtt.retainers.Retainers", "_accounts", "_topics"),
+        ),
+    )
+
+
+def _keptBounds(sizes: BudgetSizes) -> Iterator[Bound]:
+    share = f"or 1/{SHARE} of the memory where that is less"
+    yield Bound(
+        name="sessions and subscriptions",
+        bytes=sizes.subscriptions,
+        how=f"live subscriptions of {amountText(SUBSCRIPTION_BYTES)}, MQTT sessions of "
+        f"{amountText(SESSION_BYTES)}, filters and wills: {amountText(MAX_SESSION_BYTES)}, {share}",
+        holders=(
+            *_within("svcbroker.broker.subscriptions._registry.Subscriptions", "_live", "_held"),
+            *_within("svcbroker.broker.subscriptions._backlog.Backlog", "_live", "_held"),
+            "svcbroker.broker.subscriptions._dispatcher.Dispatcher._audiences",
+            *_within("svcbroker.broker.subscriptions._dispatcher.Audience", "members", "mergers"),
+            "svcbroker.broker.subscriptions._trie.FilterTrie._plain",
+            "svcbroker.broker.subscriptions._trie.FilterSet.filters",
+            "svcbroker.broker.subscriptions._subscription.LogSubscription._outstanding",
+            *_within("svcbroker.carriers.stomp.deliveries.Deliveries", "_byKey", "_byNumber"),
+            *_within(
+                "svcbroker.carriers.mqtt.sessions.Sessions",
+                *("_sessions", "_counts", "_expiring", "_shares"),
+            ),
+            *_within("svcbroker.carriers.mqtt.wills.Wills", "_counted", "_publishing", "_waiting"),
+        ),
+    )
+    yield Bound(
+        name="names that connections remember",
+        bytes=sizes.names,
+        how=f"topics, topic aliases, headers with credentials: {amountText(MAX_NAMES)}, {share}",
+        holders=(
+            "svcbroker.carriers.http.fastpath.FastChannel._blocks",
+            "svcbroker.carriers.mqtt.decoder.Decoder._topics",
+            "svcbroker.carriers.mqtt.delivery.Delivery._aliases",
+            "svcbroker.carriers.mqtt.messages.TopicAliases._topics",
         ),
     )
 
@@ -458,43 +499,11 @@ def _requestBounds(config: Config) -> Iterator[Bound]:
 
 
 def _clientUnits() -> Iterator[Bound]:
-    mqtt, stomp, frame = MqttSettings(), StompSettings(), frames.FrameLimits()
     yield Bound(
         name="a connection of HTTP",
-        bytes=plain.MAX_OWN * plain.MAX_REMEMBERED + plain.MAX_HEAD,
-        how="at most, beside the above: heads of requests",
+        bytes=plain.MAX_HEAD,
+        how="at most, beside the above: the head of a request while it arrives",
         each="each",
-    )
-    yield Bound(
-        name="a connection of MQTT",
-        bytes=decoder._REMEMBERED_TOPICS * ENTRY_BYTES
-        + mqtt.topicAliasMaximum * 2 * _topics.MAX_TOPIC_LENGTH,
-        how=f"at most, beside the above: {decoder._REMEMBERED_TOPICS:,} names of topics, "
-        f"{mqtt.topicAliasMaximum} aliases",
-        each="each",
-    )
-    yield Bound(
-        name="a connection of STOMP",
-        bytes=stomp.maxFilterBytes + stomp.maxSubscriptions * SUBSCRIPTION_BYTES + frame.maxHead,
-        how=f"at most, beside the above: {stomp.maxSubscriptions:,} subscriptions and "
-        f"{amountText(stomp.maxFilterBytes)} of filters",
-        each="each",
-        holders=_within("svcbroker.carriers.stomp.deliveries.Deliveries", "_byKey", "_byNumber"),
-    )
-    yield Bound(
-        name="a live subscription",
-        bytes=SUBSCRIPTION_BYTES,
-        how="about, and its filters",
-        each="each",
-        holders=(
-            *_within("svcbroker.broker.subscriptions._registry.Subscriptions", "_live", "_held"),
-            *_within("svcbroker.broker.subscriptions._backlog.Backlog", "_live", "_held"),
-            "svcbroker.broker.subscriptions._dispatcher.Dispatcher._audiences",
-            *_within("svcbroker.broker.subscriptions._dispatcher.Audience", "members", "mergers"),
-            "svcbroker.broker.subscriptions._trie.FilterTrie._plain",
-            "svcbroker.broker.subscriptions._trie.FilterSet.filters",
-            "svcbroker.broker.subscriptions._subscription.LogSubscription._outstanding",
-        ),
     )
     yield Bound(
         name="an account whose clients are connected",
@@ -511,7 +520,6 @@ def _clientUnits() -> Iterator[Bound]:
 
 
 def _storedUnits(config: Config) -> Iterator[Bound]:
-    mqtt = MqttSettings()
     yield Bound(
         name="a topic",
         bytes=_TOPIC_BYTES,
@@ -524,23 +532,17 @@ def _storedUnits(config: Config) -> Iterator[Bound]:
         ),
     )
     yield Bound(
-        name="a durable subscription or MQTT session",
-        bytes=_KEPT_BYTES,
-        how=f"about, with one filter; at most {mqtt.maxFilterBytes // _KIB} KiB of filters, and a "
-        f"will of 64 KiB. {config.maxPositions:,} of one account or address (max-positions), "
-        f"{MAX_POSITIONS:,} subscriptions and {mqtt.maxSessions:,} sessions in all",
-        each="each",
+        name="what is kept of durable subscriptions",
+        bytes=(MAX_POSITIONS + MqttSettings().maxSessions) * _KEPT_BYTES,
+        how=f"{amountText(_KEPT_BYTES)} of each of {MAX_POSITIONS:,} subscriptions, "
+        f"{config.maxPositions:,} of one account or address (max-positions), and of as many "
+        "sessions; their filters are counted with live ones",
         holders=(
             "svcbroker.broker._metadata.MetadataStore._kinds",
             "svcbroker.broker._metadata.MetadataStore._changes",
             *_within(
                 "svcbroker.broker.subscriptions._positions.KeptPositions", "_index", "_counts"
             ),
-            *_within(
-                "svcbroker.carriers.mqtt.sessions.Sessions",
-                *("_sessions", "_counts", "_expiring", "_shares"),
-            ),
-            *_within("svcbroker.carriers.mqtt.wills.Wills", "_waiting", "_publishing"),
         ),
     )
     yield Bound(
@@ -561,7 +563,7 @@ def _within(owner: str, *names: str) -> Sequence[str]:
 
 
 _TOPIC_BYTES: Final = 700
-_KEPT_BYTES: Final = 400
+_KEPT_BYTES: Final = 512
 
 _CACHED: Final[Sequence[Any]] = (
     _topics.checkTopicName,

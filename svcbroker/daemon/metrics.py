@@ -129,10 +129,12 @@ class DaemonMetrics:
             "output": budgets.output,
             "input": budgets.input,
             "windows": budgets.windows,
+            "subscriptions": budgets.subscriptions,
+            "names": budgets.names,
         }
         yield gauge(
             "svcbroker_budget_used_bytes",
-            "Bytes that wait to be sent, for their rest, or for an acknowledgement.",
+            "Bytes that all connections and sessions together have of each kind.",
             ["budget"],
             [((name,), each.used) for name, each in kinds.items()],
         )

@@ -46,7 +46,16 @@ def ownerKey(account: str, peer: str) -> str:
     @param account: the account's name; empty where there is none.
     @param peer: the client's address, as L{peerText} gives it.
     """
-    return f"account {account}" if account else f"address {ownerOf(peer)}"
+    return storedKey(account, "" if account else ownerOf(peer))
+
+
+def storedKey(account: str, address: str) -> str:
+    """
+    The owner as L{ownerKey} gives it, of what is stored.
+
+    @param address: the client's address, as L{ownerOf} gives it.
+    """
+    return f"account {account}" if account else f"address {address}"
 
 
 def networkOf(host: str) -> str:

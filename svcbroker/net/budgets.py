@@ -59,6 +59,18 @@ MAX_WINDOWS: Final = 256 * 1024 * 1024
 MAX_RETAINED: Final = 512 * 1024 * 1024
 """The bytes of the indexes of retained messages, likewise."""
 
+MAX_SESSION_BYTES: Final = 1024 * 1024 * 1024
+"""The bytes of sessions, live subscriptions, filters and wills, likewise."""
+
+MAX_NAMES: Final = 64 * 1024 * 1024
+"""The bytes of names of topics and of credentials that connections remember, likewise."""
+
+NAME_BYTES: Final = 160
+"""What a remembered name of a topic takes beside its letters, about."""
+
+ENTRY_BYTES: Final = 512
+"""What an entry of a cache takes, about: its key, its value, and their place."""
+
 STRANGER_BYTES: Final = 16 * 1024
 """The bytes of memory of a connection whose client is not known yet."""
 
@@ -102,6 +114,8 @@ class Budgets:
     @ivar input: the bytes of requests, frames, packets and transactions that are not whole yet, or
         not answered.
     @ivar windows: the bytes of deliveries that are not acknowledged yet.
+    @ivar subscriptions: the bytes of sessions, live subscriptions, kept filters and wills.
+    @ivar names: the bytes of what connections remember: names and aliases of topics, credentials.
     @ivar strangers: the connections whose clients are not known yet.
     @ivar retained: the most bytes of the indexes of retained messages, of all groups.
     """
@@ -110,6 +124,8 @@ class Budgets:
     output: OutputBudget
     input: ByteBudget
     windows: ByteBudget
+    subscriptions: ByteBudget
+    names: ByteBudget
     strangers: Strangers
     retained: int = MAX_RETAINED
 
@@ -121,6 +137,8 @@ class Budgets:
         input: int = MAX_INPUT,
         windows: int = MAX_WINDOWS,
         retained: int = MAX_RETAINED,
+        subscriptions: int = MAX_SESSION_BYTES,
+        names: int = MAX_NAMES,
     ) -> Budgets:
         """
         The budgets of a reactor.
@@ -129,12 +147,16 @@ class Budgets:
         @param input: how many bytes may wait for their rest.
         @param windows: how many bytes may wait for an acknowledgement.
         @param retained: how many bytes the indexes of retained messages may have.
+        @param subscriptions: how many bytes sessions, subscriptions and wills may have.
+        @param names: how many bytes connections may remember.
         """
         return cls(
             WorkBudget(clock),
             OutputBudget(clock, output),
             ByteBudget(input),
             ByteBudget(windows, grain=GRAIN),
+            ByteBudget(subscriptions),
+            ByteBudget(names),
             Strangers(clock),
             retained,
         )
@@ -749,6 +771,16 @@ class ByteCount:
         if grown:
             self.add(grown)
         isRoom = grown <= 0 or self._budget.room(self._owner) >= 0
+        self._budget.refused += not isRoom
+        return isRoom
+
+    def hasRoom(self, size: int) -> bool:
+        """Whether there is room for so many more."""
+        return self._budget.room(self._owner) >= size
+
+    def fits(self, size: int) -> bool:
+        """Whether there is room for so many more. Where there is none, that is a refusal."""
+        isRoom = self.hasRoom(size)
         self._budget.refused += not isRoom
         return isRoom
 

@@ -22,7 +22,14 @@ from svcbroker.carriers.http.site import largestBody
 from svcbroker.daemon import memory
 from svcbroker.daemon.config import Config, makeConfig
 from svcbroker.daemon.memory import BudgetSizes, MemoryTable, boundsOf
-from svcbroker.net.budgets import MAX_INPUT, MAX_OUTPUT, MAX_RETAINED, MAX_WINDOWS
+from svcbroker.net.budgets import (
+    MAX_INPUT,
+    MAX_NAMES,
+    MAX_OUTPUT,
+    MAX_RETAINED,
+    MAX_SESSION_BYTES,
+    MAX_WINDOWS,
+)
 
 GIB: Final = 1 << 30
 FILES: Final = 65_536
@@ -31,11 +38,9 @@ CHILD_SECONDS: Final = 300.0
 
 OF_ONE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "of one connection, which is bounded itself": {
-        "svcbroker.carriers.http.fastpath.FastChannel": ("_blocks", "requests"),
+        "svcbroker.carriers.http.fastpath.FastChannel": ("requests",),
         "svcbroker.carriers.mqtt.connection.Connection": ("_handlers", "_backlog"),
-        "svcbroker.carriers.mqtt.decoder.Decoder": ("_topics",),
-        "svcbroker.carriers.mqtt.delivery.Delivery": ("_aliases", "_pending"),
-        "svcbroker.carriers.mqtt.messages.TopicAliases": ("_topics",),
+        "svcbroker.carriers.mqtt.delivery.Delivery": ("_pending",),
         "svcbroker.carriers.mqtt.publishing.Receiving": ("_open", "_order"),
         "svcbroker.carriers.stomp.connection.StompProtocol": ("_subscriptions",),
         "svcbroker.carriers.stomp.requests.PublicationReader": ("_headers",),
@@ -177,7 +182,12 @@ class BudgetTests(SynchronousTestCase):
     def test_largeMachineHasWholeBudgets(self) -> None:
         sizes = BudgetSizes.of(Config(), 64 * GIB)
         expected = BudgetSizes(
-            output=MAX_OUTPUT, input=MAX_INPUT, windows=MAX_WINDOWS, retained=MAX_RETAINED
+            output=MAX_OUTPUT,
+            input=MAX_INPUT,
+            windows=MAX_WINDOWS,
+            retained=MAX_RETAINED,
+            subscriptions=MAX_SESSION_BYTES,
+            names=MAX_NAMES,
         )
         self.assertEqual(sizes, expected)
 
@@ -185,7 +195,14 @@ class BudgetTests(SynchronousTestCase):
         """An eighth of the memory each; C{max-unsent} wins."""
         sizes = BudgetSizes.of(Config(), GIB // 2)
         share = GIB // 16
-        expected = BudgetSizes(output=share, input=share, windows=share, retained=share)
+        expected = BudgetSizes(
+            output=share,
+            input=share,
+            windows=share,
+            retained=share,
+            subscriptions=share,
+            names=share,
+        )
         self.assertEqual(sizes, expected)
         self.assertEqual(BudgetSizes.of(Config(maxUnsent=7), GIB).output, 7)
 

@@ -193,7 +193,8 @@ class PageTests(DaemonTestCase):
             ["-c", script],
             # Neither a proxy nor somebody's curlrc may have a say.
             env={
-                "PATH": os.environ["PATH"],
+                # PYTHONPATH may have the library of this Python, which no other one can use.
+                "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
                 "LC_ALL": "C.UTF-8",
                 "PYTHONPATH": OURS,
                 "SVCBROKER_URL": self.brokerUrl,

@@ -15,6 +15,8 @@ from twisted.internet.defer import Deferred, succeed
 
 from ...errors import Overloaded
 from ...model import DurableRecord, InterfaceType, Owner, Position
+from ...net.addresses import storedKey
+from ...net.budgets import ENTRY_BYTES, MAX_SESSION_BYTES, ByteBudget
 
 POSITIONS: Final = "position"
 """The kind of these entries in the metadata store."""
@@ -138,8 +140,13 @@ class KeptPositions:
     <svcbroker.broker.subscriptions.Subscriptions>} in the reactor thread.
     """
 
-    def __init__(self, entries: IEntries) -> None:
+    def __init__(self, entries: IEntries, budget: ByteBudget | None = None) -> None:
+        """
+        @param budget: counts the bytes of filters with those of live subscriptions, which are
+            refused where there is no room; C{None} makes one of its own.
+        """
         self._entries = entries
+        self._budget = ByteBudget(MAX_SESSION_BYTES) if budget is None else budget
         self._index: dict[str, _Index] = {}
         # An account may be named as an address is.
         self._counts: Counter[Owner] = Counter()
@@ -151,6 +158,8 @@ class KeptPositions:
             # The position was removed while the broker was stopped.
             if subscriptionId not in self._index:
                 entries.remove(_FILTERS, subscriptionId)
+            else:
+                self._countFilters(subscriptionId, 1)
 
     def find(self, subscriptionId: str, owner: Owner | None = None) -> KeptPosition | None:
         """
@@ -217,8 +226,10 @@ class KeptPositions:
 
     def remove(self, subscriptionId: str) -> None:
         """Forget a position. Removing one that is not kept changes nothing."""
-        index = self._index.pop(subscriptionId, None)
+        index = self._index.get(subscriptionId)
         if index is not None:
+            self._countFilters(subscriptionId, -1)
+            del self._index[subscriptionId]
             owner = Owner(index.owner, index.account)
             self._counts[owner] -= 1
             if not self._counts[owner]:
@@ -230,7 +241,15 @@ class KeptPositions:
         """Keep what a subscription subscribes to, until its position is removed."""
         value = msgspec.json.encode(KeptFilters(group, tuple(filters)))
         if value != self._entries.get(_FILTERS, subscriptionId):
+            self._countFilters(subscriptionId, -1)
             self._entries.put(_FILTERS, subscriptionId, value)
+            self._countFilters(subscriptionId, 1)
+
+    def _countFilters(self, subscriptionId: str, sign: int) -> None:
+        index, value = self._index.get(subscriptionId), self._entries.get(_FILTERS, subscriptionId)
+        if index is not None and value is not None:
+            owner = storedKey(index.account, index.owner)
+            self._budget.add(owner, sign * (ENTRY_BYTES + len(value)))
 
     def filtersOf(self, subscriptionId: str) -> Sequence[str]:
         """What L{keepFilters} has kept; empty where it has kept nothing."""

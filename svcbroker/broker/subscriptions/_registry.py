@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from heapq import nsmallest
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from zope.interface import implementer
 from ...access import ANYBODY, Principal
 from ...errors import (
     HeightUnknown,
+    Overloaded,
     PatternInvalid,
     SubscriptionExists,
     SubscriptionNotFound,
@@ -27,6 +29,7 @@ from ...interfaces import Action, ILedger, ISubscriber, ISubscription
 from ...model import (
     DurablePage,
     EventId,
+    InterfaceType,
     Offset,
     Owner,
     Position,
@@ -35,8 +38,8 @@ from ...model import (
     checkFilter,
     isPattern,
 )
-from ...net.addresses import ownerOf
-from ...net.budgets import Budgets
+from ...net.addresses import ownerKey, ownerOf
+from ...net.budgets import Budgets, ByteCount
 from ...net.deferreds import asDeferred
 from .._dependencies import IDurableSubscriptions, ISubscriptionDirectory
 from .._groups import Groups
@@ -55,7 +58,7 @@ from ._positions import (
 )
 from ._reading import EventReading
 from ._requests import canonicalId, checkLogIn, kindOf
-from ._subscription import LogSubscription
+from ._subscription import SUBSCRIPTION_BYTES, LogSubscription
 from ._walks import HistoryTurns
 
 GATHER = 0.025
@@ -113,6 +116,7 @@ class Subscriptions:
         }
         self._reactor = reactor
         self._work = budgets.work
+        self._bytes = budgets.subscriptions
         self._now = now
         self._entropy = entropy
         self._positions = MemoryPositions() if positions is None else positions
@@ -189,7 +193,7 @@ class Subscriptions:
         @raise SubscriptionIdInvalid: the id is no UUID.
         @raise SubscriptionExists: the id is in use, or another account's.
         @raise Overloaded: too many positions of durable subscriptions are kept already, or too
-            many of this owner.
+            many of this owner, or subscriptions and sessions take too much memory.
         """
         # What is kept is resumed though nothing is granted at the moment.
         group = self._groups.resolve(ANYBODY if request.isResumed else principal, request.group)
@@ -198,9 +202,12 @@ class Subscriptions:
             self._checkFilter(principal, request.group, filter, isResumed=request.isResumed)
         subscriptionId = self._idFor(request.subscriptionId)
         principal.usage.take("subscriptions")
+        counted = self._bytes.count(ownerKey(principal.name, request.remote))
         try:
-            return await self._subscribe(principal, request, subscriber, subscriptionId)
+            self._take(counted, request)
+            return await self._subscribe(principal, request, subscriber, subscriptionId, counted)
         except BaseException:
+            counted.close()
             principal.usage.free("subscriptions")
             raise
 
@@ -210,6 +217,7 @@ class Subscriptions:
         request: SubscribeRequest,
         subscriber: ISubscriber,
         subscriptionId: str,
+        counted: ByteCount,
     ) -> ISubscription:
         follower = self._followers[request.group]
         self._reserved.add(subscriptionId)
@@ -252,7 +260,7 @@ class Subscriptions:
             follower=follower,
             now=self._now,
             start=start,
-            closed=self._closed,
+            closed=partial(self._closed, counted),
             moved=self._moved,
             store=self._keep,
             checkFilter=self._checkFilter,
@@ -260,6 +268,20 @@ class Subscriptions:
         self._live[subscriptionId] = subscription
         self.counts[kindOf(request)] += 1
         return subscription
+
+    def _take(self, counted: ByteCount, request: SubscribeRequest) -> None:
+        """
+        Count a subscription that is made.
+
+        @raise Overloaded: there is no room for it. Webhooks had room when they were made.
+        """
+        size = SUBSCRIPTION_BYTES + sum(map(len, request.filters))
+        isKept = request.isResumed and request.interfaceType is not InterfaceType.MQTT
+        if not counted.set(size) and not isKept:
+            raise Overloaded(
+                "all subscriptions and sessions together, or those of one client, take as much "
+                "memory as they may: end some"
+            )
 
     def _resumed(
         self,
@@ -462,9 +484,10 @@ class Subscriptions:
     def _keep(self, subscription: LogSubscription) -> None:
         self._positions.move(subscription.subscriptionId, subscription.stored, day=self._today)
 
-    def _closed(self, subscription: LogSubscription, forget: bool) -> None:
+    def _closed(self, counted: ByteCount, subscription: LogSubscription, forget: bool) -> None:
         if self._live.pop(subscription.subscriptionId, None) is not None:
             self.counts[kindOf(subscription.request)] -= 1
+        counted.close()
         subscription.principal.usage.free("subscriptions")
         self._advanced.pop(subscription, None)
         if not subscription.request.isDurable:

@@ -27,6 +27,9 @@ from ._walks import Walk
 STEPS_A_TURN = 16
 """The most steps through history in one turn. Each gives the events of one block at the most."""
 
+SUBSCRIPTION_BYTES = 4 * 1024
+"""What a live subscription takes beside its filters, about."""
+
 
 @implementer(ISubscription)
 class LogSubscription:

@@ -22,7 +22,7 @@ from ...net.timers import NEVER, LazyTimer
 from ...net.turns import EndOfTurn
 from .batches import BatchedCall, CallBatches
 from .bodies import IncompleteBody
-from .plain import MAX_REMEMBERED, PARTIAL, Answers, Fields, FieldsCache, Head, readHead
+from .plain import MAX_REMEMBERED, PARTIAL, Answers, Fields, Head, OwnFields, readHead
 from .request import BrokerRequest
 from .routes import Answer, Endpoint, Refusal, checkOutput, refused
 from .server import BrokerChannel
@@ -89,7 +89,7 @@ class FastChannel(BrokerChannel):
         self._last: Head | None = None
         self._accepted: Fields | None = None
         # The header blocks with credentials that were read.
-        self._blocks: FieldsCache = {}
+        self._blocks: OwnFields
         # The credentials of the last request, its principal, and until when that is known.
         self._authorization: bytes | None = None
         self._principal: Principal | None = None
@@ -116,6 +116,7 @@ class FastChannel(BrokerChannel):
         self._isDirect = isDirect(self.transport)
         super().connectionMade()
         self._output = self.site.budgets.output
+        self._blocks = OwnFields(self.site.budgets.names.count(self.owner))
         self._send = sender(self.transport, self.unsent.written)
 
     def dataReceived(self, data: bytes) -> None:
@@ -155,6 +156,7 @@ class FastChannel(BrokerChannel):
 
     def release(self) -> None:
         self._timer.close()
+        self._blocks.counted.close()
         self.endBody()
         super().release()
 

@@ -8,14 +8,15 @@ anything unusual is never refused here: it is passed on to twisted.web.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
 
 from attrs import define, field, frozen
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from twisted.web.http import OK, RESPONSES, datetimeToString
 from twisted.web.server import version
 
+from ...net.budgets import ENTRY_BYTES, ByteCount
 from .headers import PublishHeaders, publishHeaders
 from .origins import isHost
 from .routes import CONTENT_TYPE, NO_SNIFFING, Answer, Endpoint, Refusal
@@ -144,34 +145,56 @@ def readFields(block: bytes) -> Fields | None:
     )
 
 
-FieldsCache: TypeAlias = MutableMapping[bytes, Fields]
-"""Header blocks that were read, and what is in them."""
-
-_common: FieldsCache = {}
+_common: dict[bytes, Fields] = {}
+"""Header blocks without credentials that were read, and what is in them."""
 
 
-def _readCached(block: bytes, own: FieldsCache) -> Fields | None:
+class OwnFields(dict[bytes, Fields]):
+    """
+    The header blocks with credentials that were read on one connection, and what is in them. They
+    are kept no longer than it.
+
+    @ivar counted: counts their bytes with those of all connections.
+    """
+
+    def __init__(self, counted: ByteCount) -> None:
+        super().__init__()
+        self.counted = counted
+
+    def remember(self, block: bytes, fields: Fields) -> None:
+        """Keep a block, where there is room."""
+        if len(self) >= MAX_OWN:
+            self.clear()
+            self.counted.set(0)
+        size = ENTRY_BYTES + len(block)
+        if self.counted.hasRoom(size):
+            self.counted.add(size)
+            self[block] = fields
+
+
+def _readCached(block: bytes, own: OwnFields) -> Fields | None:
     """
     Read header lines as L{readFields} does. A client sends the same ones again and again.
 
-    @param own: the blocks with credentials of one connection: they are kept no longer than it.
+    @param own: the blocks with credentials of one connection.
     """
     fields = _common.get(block) or own.get(block)
     if fields is None:
         fields = readFields(block)
         # A block with an idempotency key or a trace does not come again.
         if fields is not None and fields.headers is None and len(block) <= MAX_REMEMBERED:
-            isCommon = fields.authorization is None
-            cache, maximum = (_common, MAX_REMEMBERED) if isCommon else (own, MAX_OWN)
-            if len(cache) >= maximum:
+            if fields.authorization is not None:
+                own.remember(block, fields)
+                return fields
+            if len(_common) >= MAX_REMEMBERED:
                 # The oldest.
-                del cache[next(iter(cache))]
-            cache[block] = fields
+                del _common[next(iter(_common))]
+            _common[block] = fields
     return fields
 
 
 def readHead(
-    endpoints: Mapping[bytes, Endpoint], data: bytes, start: int, own: FieldsCache
+    endpoints: Mapping[bytes, Endpoint], data: bytes, start: int, own: OwnFields
 ) -> Head | Literal["partial"] | None:
     """
     Read the head of a request. Hot path.

@@ -89,7 +89,10 @@ class Connection:
         self._output = output
         self._wire = wire
         self._remote = remote
-        self._decoder = Decoder(context.settings.maximumPacketSize)
+        # Of the decoder, and of the aliases of both directions.
+        names = context.broker.budgets.names
+        self._names = names.count(ownerKey("", remote)), names.count(ownerKey("", remote))
+        self._decoder = Decoder(context.settings.maximumPacketSize, names=self._names[0])
         self._partial = context.broker.budgets.input.count(ownerKey("", remote))
         self._version = MQTT_311
         # The most bytes of a packet that the client accepts.
@@ -274,12 +277,14 @@ class Connection:
         """Open the session of a client that has logged in, and accept its connection."""
         context, sessions = self._context, self._sessions
         if packet.will is not None:
-            sessions.wills.check(principal, handshake.group, packet.will)
+            owner = ownerKey(principal.name, self._remote)
+            sessions.wills.check(principal, handshake.group, packet.will, owner)
         # [MQTT-3.1.4-3] [MQTT5-3.1.4-4]
         opened = sessions.connect(packet, handshake, principal, self._remote)
         session = self.session = opened.session
         owner = ownerKey(principal.name, self._remote)
-        self._partial.belongTo(owner)
+        for each in (self._partial, *self._names):
+            each.belongTo(owner)
         self._handshake = handshake
         self._delivery = Delivery(
             session,
@@ -288,6 +293,7 @@ class Connection:
             window=handshake.window,
             maxBytes=context.settings.maxInFlightBytes,
             counted=context.broker.budgets.windows.count(owner),
+            names=self._names[1],
             maximumPacketSize=handshake.maximumPacketSize,
             topicAliasMaximum=handshake.topicAliasMaximum,
             now=context.now,
@@ -303,6 +309,7 @@ class Connection:
             refuse=self._violated,
             overQuota=self._overQuota,
             counted=context.broker.budgets.input.count(owner),
+            names=self._names[1],
         )
         self._subscriber = Subscriber(
             context,
@@ -501,7 +508,8 @@ class Connection:
         self._hasEnded = True
         self._silence.close()
         self._backlog.clear()
-        self._partial.close()
+        for each in (self._partial, *self._names):
+            each.close()
         if self._receiving is not None:
             self._receiving.end()
         if self.session is not None:

@@ -8,6 +8,7 @@ from struct import iter_unpack, unpack_from
 from sys import maxsize
 from typing import Final
 
+from ...net.budgets import NAME_BYTES, ByteCount
 from .codec import PROTOCOL_NAME, PUBACK, PUBREL, READERS
 from .fields import NO_PROPERTIES, Place, Properties, Reader, decodeProperties, decodeText
 from .packets import (
@@ -112,9 +113,13 @@ class Decoder:
         after it.
     """
 
-    def __init__(self, maximumPacketSize: int, version: int = 0) -> None:
+    def __init__(
+        self, maximumPacketSize: int, version: int = 0, names: ByteCount | None = None
+    ) -> None:
         """
         @param maximumPacketSize: the most bytes of a packet, all of it.
+        @param names: counts the names of topics that are remembered; C{None} for one that reads a
+            single packet.
         """
         self.version = version
         self.error: MqttError | None = None
@@ -126,6 +131,7 @@ class Decoder:
         self._parts: list[bytes] = []
         self._missing = 0
         self._topics: dict[bytes, str] = {}
+        self._names = names
 
     @property
     def isIncomplete(self) -> bool:
@@ -384,7 +390,13 @@ class Decoder:
             raise MalformedPacket("a topic name is empty")
         if len(self._topics) >= _REMEMBERED_TOPICS:
             self._topics.clear()
-        self._topics[name] = topic
+            if self._names is not None:
+                self._names.set(0)
+        size = NAME_BYTES + 2 * len(name)
+        # Where there is no room, a name is read each time.
+        if self._names is not None and self._names.hasRoom(size):
+            self._names.add(size)
+            self._topics[name] = topic
         return topic
 
     def _properties(self, reader: Reader, place: Place) -> Properties:

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from ...interfaces import Action, Batch
 from ...model import Event
-from ...net.budgets import ByteCount
+from ...net.budgets import NAME_BYTES, ByteCount
 from .codec import DUP, PUBREL, encode, encodeSuccess
 from .fields import NO_PROPERTIES, Properties
 from .frames import (
@@ -66,6 +66,7 @@ class Delivery:
         window: int,
         maxBytes: int,
         counted: ByteCount,
+        names: ByteCount,
         maximumPacketSize: int,
         topicAliasMaximum: int,
         now: Callable[[], float],
@@ -75,6 +76,7 @@ class Delivery:
         @param window: the most unacknowledged messages.
         @param maxBytes: the most bytes of those, unless it is a single one.
         @param counted: counts them with those of all clients.
+        @param names: counts the topics of aliases.
         @param maximumPacketSize: the most bytes of a packet that the client accepts.
         @param topicAliasMaximum: the most topic aliases that may be set.
         """
@@ -87,6 +89,7 @@ class Delivery:
         self._now = now
         self._pending: deque[_Waiting] = deque()
         self._aliases: dict[bytes, int] = {}
+        self._names = names
         self._acknowledged: dict[Source, list[Event]] = {}
         self._waiters: list[Deferred[None]] = []
         self._isPaused = False
@@ -264,6 +267,7 @@ class Delivery:
         if encoded is None:
             return False  # [MQTT5-3.1.2-27]
         if isNew:
+            self._names.add(NAME_BYTES + len(message.topic))
             self._aliases[message.topic] = alias
         self._send(encoded)
         return True
@@ -275,7 +279,7 @@ class Delivery:
             return _NO_TOPIC, alias, False
         alias = len(self._aliases) + 1
         # [MQTT5-3.1.2-29] [MQTT5-3.1.2-30] [MQTT5-3.3.2-8] [MQTT5-3.3.2-11]
-        if alias > self._topicAliasMaximum:
+        if alias > self._topicAliasMaximum or not self._names.hasRoom(NAME_BYTES + len(topic)):
             return topic, 0, False
         return topic, alias, True
 

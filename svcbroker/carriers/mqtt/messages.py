@@ -18,6 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ...broker import Publication
 from ...model import EXTENSION_PREFIX, RESERVED_NAMES, Event
+from ...net.budgets import NAME_BYTES, ByteCount
 from ...operations import (
     CLOUD_EVENT_EXTENSION,
     eventHeaders,
@@ -238,10 +239,12 @@ class TopicAliases:
     The topic aliases that a client has set on a connection. Section 3.3.2.3.4.
     """
 
-    def __init__(self, maximum: int) -> None:
+    def __init__(self, maximum: int, names: ByteCount) -> None:
         """
         @param maximum: the highest alias.
+        @param names: counts what the topics take.
         """
+        self._names = names
         self._maximum = maximum
         self._topics: dict[int, str] = {}
 
@@ -263,13 +266,24 @@ class TopicAliases:
             # [MQTT5-3.3.2-8] [MQTT5-3.3.2-9] [MQTT5-3.3.2-12]
             raise MqttError(ReasonCode.TOPIC_ALIAS_INVALID, "the topic alias is out of range")
         if packet.topic:
-            self._topics[alias] = packet.topic
+            self._remember(alias, packet.topic)
             return packet
         topic = self._topics.get(alias)
         if topic is None:
             # [MQTT5-3.3.2-7]
             raise ProtocolError("the topic alias is not known")
         return msgspec.structs.replace(packet, topic=topic)
+
+    def _remember(self, alias: int, topic: str) -> None:
+        old = self._topics.get(alias)
+        more = NAME_BYTES + len(topic) if old is None else len(topic) - len(old)
+        if more > 0 and not self._names.fits(more):
+            raise MqttError(
+                ReasonCode.QUOTA_EXCEEDED,
+                "the topic aliases of all clients together take as much memory as they may",
+            )
+        self._names.add(more)
+        self._topics[alias] = topic
 
 
 def _expiryOf(interval: int | None, now: Callable[[], float], signedAt: int | None) -> int | None:

@@ -76,6 +76,7 @@ class Receiving:
         refuse: Callable[[MqttError], None],
         overQuota: Callable[[], None],
         counted: ByteCount,
+        names: ByteCount,
     ) -> None:
         """
         @param send: sends an encoded packet.
@@ -83,6 +84,7 @@ class Receiving:
         @param overQuota: has the client wait, since its account is over a quota.
         @param counted: counts what is not submitted with that of all connections. What is
             submitted is bounded by the ledger.
+        @param names: counts the topics of aliases.
         """
         self.unanswered = 0
         self._broker = context.broker
@@ -100,7 +102,7 @@ class Receiving:
         self._wire = wire
         self._refuse = refuse
         self._overQuota = overQuota
-        self._aliases = TopicAliases(settings.topicAliasMaximum)
+        self._aliases = TopicAliases(settings.topicAliasMaximum, names)
         self._bytes = 0
         self._quota = settings.receiveMaximum
         # Exchanges with QoS 2 that were begun on this connection.

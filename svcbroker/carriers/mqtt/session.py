@@ -14,6 +14,7 @@ from ...access import Principal
 from ...broker import MetadataStore
 from ...errors import BrokerError
 from ...model import Owner, Position
+from ...net.budgets import ByteCount
 from .context import NEVER
 from .incoming import Incoming
 from .kept import NO_EXCHANGES, QOS_2, SESSION, SUBSCRIPTION, KeptExchanges, KeptSession
@@ -25,6 +26,12 @@ from .subscription import KeptSubscription, Key, SessionSubscription
 if TYPE_CHECKING:
     from .delivery import Delivery
     from .frames import InFlight
+
+SESSION_BYTES = 5 * 1024
+"""What a session takes in memory beside its filters, about."""
+
+FILTER_BYTES = 2 * 1024
+"""What a subscription of a session takes beside its filter, at most, about."""
 
 
 class IClient(Protocol):
@@ -57,6 +64,7 @@ class Session:
     @ivar subscriptions: by topic filter, as the client wrote it.
     @ivar readers: what reads the log for them, by the id of their subscription of the log.
     @ivar filterBytes: the bytes of all topic filters.
+    @ivar counted: counts the bytes of the session and its subscriptions with those of all.
     @ivar client: its connection; C{None} while the client is absent.
     @ivar delivery: sends to the client; C{None} while it is absent.
     @ivar incoming: exchanges with QoS 2 in which the client publishes.
@@ -64,7 +72,14 @@ class Session:
     """
 
     def __init__(
-        self, group: str, clientId: str, expiry: int, store: MetadataStore, owner: str = ""
+        self,
+        group: str,
+        clientId: str,
+        expiry: int,
+        store: MetadataStore,
+        *,
+        owner: str,
+        counted: ByteCount,
     ) -> None:
         self.group = group
         self.owner = owner
@@ -80,6 +95,7 @@ class Session:
         # Readers, and subscriptions that are shared.
         self._sources: dict[Source, None] = {}
         self.filterBytes = 0
+        self.counted = counted
         self.client: IClient | None = None
         self.delivery: Delivery | None = None
         self.absentSince: float | None = None
@@ -146,6 +162,7 @@ class Session:
             reader.add(subscription)
         self._changed.add(topicFilter)
         self.filterBytes += len(topicFilter)
+        self.counted.add(FILTER_BYTES + len(topicFilter))
 
     def change(self, subscription: SessionSubscription, kept: KeptSubscription) -> None:
         """Replace the options of a subscription [MQTT-3.8.4-3] [MQTT5-3.8.4-3]."""
@@ -158,6 +175,7 @@ class Session:
         del self.subscriptions[topicFilter]
         self._changed.add(topicFilter)
         self.filterBytes -= len(topicFilter)
+        self.counted.add(-FILTER_BYTES - len(topicFilter))
         subscription.isRemoved = True
         reader = subscription.reader
         isOver = True

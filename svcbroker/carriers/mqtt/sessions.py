@@ -20,7 +20,7 @@ from ...access import Principal
 from ...broker import IDurableSubscriptions
 from ...errors import QuotaExceeded, SubscriptionExists, SubscriptionNotFound
 from ...model import DurablePage, DurableRecord, InterfaceType, Offset, Owner
-from ...net.addresses import ownerOf
+from ...net.addresses import ownerOf, storedKey
 from ...net.deferreds import asDeferred
 from .context import Context
 from .delivery import Delivery
@@ -33,9 +33,9 @@ from .reader import Reader
 from .reasons import MqttError, ReasonCode
 from .retained import FOLLOWED, RETAINED
 from .retainers import RETAINERS
-from .session import IClient, Session
+from .session import SESSION_BYTES, IClient, Session
 from .subscription import KeptSubscription, SessionSubscription, ShareGroup, parseShare, shareKeyOf
-from .wills import Wills
+from .wills import FULL, Wills
 
 _SIZE_OF_ID = 16
 _LOOKS_A_PAGE = 5000
@@ -111,8 +111,7 @@ class Sessions:
                 continue
             # The bound may be lower than when the session began.
             expiry = min(kept.expiry, self._context.settings.maxSessionExpiry)
-            session = Session(kept.group, kept.clientId, expiry, store, kept.owner)
-            session.account = kept.account
+            session = self._make(kept.group, kept.clientId, expiry, kept.owner, kept.account)
             session.absentSince = now if kept.absentSince is None else kept.absentSince
             for each in (*kept.subscriptions, *subscriptions.get((kept.group, kept.clientId), ())):
                 self.addSubscription(session, each)
@@ -174,8 +173,7 @@ class Sessions:
         if session is None:
             # [MQTT5-3.1.2-6]
             owner = account or ownerOf(remote)
-            session = Session(group, clientId, expiry, self._context.store, owner)
-            session.account = account
+            session = self._make(group, clientId, expiry, owner, account)
             self._checkRoom(session, principal)
             self._add(session)
         else:
@@ -193,6 +191,13 @@ class Sessions:
             self.wills.clientConnected(session, packet.will)
         return Opened(session, isPresent)
 
+    def _make(self, group: str, clientId: str, expiry: int, owner: str, account: str) -> Session:
+        counted = self._context.broker.budgets.subscriptions.count(storedKey(account, owner))
+        store = self._context.store
+        session = Session(group, clientId, expiry, store, owner=owner, counted=counted)
+        session.account = account
+        return session
+
     def _checkRoom(self, session: Session, principal: Principal) -> None:
         """
         @raise MqttError: a further session cannot be made.
@@ -200,6 +205,8 @@ class Sessions:
         settings = self._context.settings
         if len(self._sessions) >= settings.maxSessions:
             raise MqttError(ReasonCode.QUOTA_EXCEEDED, "there are too many sessions")
+        if not session.counted.fits(SESSION_BYTES):
+            raise MqttError(ReasonCode.QUOTA_EXCEEDED, FULL)
         if not session.isPersistent:
             return
         count = self._counts[Owner(session.owner, session.account)]
@@ -217,11 +224,13 @@ class Sessions:
 
     def _add(self, session: Session) -> None:
         self._sessions[session.group, session.clientId] = session
+        session.counted.add(SESSION_BYTES)
         if session.isPersistent:
             self._counts[Owner(session.owner, session.account)] += 1
 
     def _remove(self, session: Session) -> None:
         del self._sessions[session.group, session.clientId]
+        session.counted.add(-SESSION_BYTES)
         if session.isPersistent:
             owner = Owner(session.owner, session.account)
             self._counts[owner] -= 1
@@ -235,6 +244,7 @@ class Sessions:
             self.removeSubscription(session, subscription)
         self._remove(session)
         session.owner = session.account = account
+        session.counted.belongTo(storedKey(account, account))
         self._add(session)
         for subscription in shared:
             # Those of other accounts are other groups.

@@ -24,6 +24,7 @@ from ...errors import (
     LedgerUnavailable,
     NodeBehind,
     NotAuthorized,
+    Overloaded,
     ParameterInvalid,
     PatternInvalid,
     QuotaExceeded,
@@ -41,9 +42,10 @@ from .handshake import Handshake
 from .output import IWire
 from .packets import MQTT_5, Suback, Subscribe, TopicSubscription, Unsubscribe
 from .reasons import SUBSCRIBE_FAILURE, MalformedPacket, ProtocolError, ReasonCode
-from .session import Session
+from .session import FILTER_BYTES, Session
 from .sessions import Sessions
 from .subscription import KeptSubscription, SessionSubscription, parseShare
+from .wills import FULL
 
 OFFSET: Final = "svc-offset"
 FORMAT: Final = "svc-format"
@@ -70,6 +72,7 @@ _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     NodeBehind: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     NotAuthorized: ReasonCode.NOT_AUTHORIZED,
     QuotaExceeded: ReasonCode.QUOTA_EXCEEDED,
+    Overloaded: ReasonCode.QUOTA_EXCEEDED,
 }
 
 
@@ -229,6 +232,8 @@ class Subscriber:
             or session.filterBytes + len(asked.topicFilter) > settings.maxFilterBytes
         ):
             raise _QuotaExceeded
+        if isNew and not session.counted.fits(FILTER_BYTES + len(asked.topicFilter)):
+            raise Overloaded(FULL)
         if old is not None and (
             common.offset is not None
             or (common.tag, common.format) != (old.kept.tag, old.kept.format)

@@ -19,17 +19,22 @@ from ...access import Principal
 from ...errors import BrokerError, ContentTooLarge
 from ...interfaces import Action
 from ...model import checkExtensions, checkTopicName
+from ...net.addresses import storedKey
+from ...net.budgets import ENTRY_BYTES, ByteCount
 from ...net.deferreds import asDeferred
 from .codec import encode
 from .context import Context, policyOf
 from .decoder import Decoder
 from .messages import publicationOf
 from .packets import MQTT_5, Publish, Will
-from .reasons import MqttError, publishReason
+from .reasons import MqttError, ReasonCode, publishReason
 from .session import Session
 
 WILL: Final = "mqtt-will"
 """The kind of L{KeptWill} on disk."""
+FULL: Final = "sessions, subscriptions and wills take as much memory as they may: end some"
+_COPIES: Final = 3
+"""A will that waits for its delay is in memory as it is and in Base64."""
 _MAX_FRAME: Final = 2**28 + 5
 """The largest packet of the protocol. The will was bounded when the client sent it."""
 
@@ -79,11 +84,13 @@ class Wills:
         self._context = context
         self._waiting: dict[str, _Waiting] = {}
         self._publishing: dict[Deferred[None], None] = {}
+        self._counted: dict[str, ByteCount] = {}
 
-    def check(self, principal: Principal, group: str, will: Will) -> None:
+    def check(self, principal: Principal, group: str, will: Will, owner: str) -> None:
         """
-        Check that a will can be published, and that the account may do so.
+        Check that a will can be published, that the account may do so, and that there is room.
 
+        @param owner: whose bytes it counts as; see L{ownerKey<svcbroker.net.addresses.ownerKey>}.
         @raise MqttError: it cannot, for a reason that is known by now.
         """
         context = self._context
@@ -96,6 +103,9 @@ class Wills:
         except BrokerError as error:
             text = f"the will cannot be published: {error}"
             raise MqttError(publishReason(error), text) from None
+        counted = context.broker.budgets.subscriptions.count(owner)
+        if not counted.fits(ENTRY_BYTES + _COPIES * len(will.payload)):
+            raise MqttError(ReasonCode.QUOTA_EXCEEDED, FULL)
 
     def start(self, expiries: Mapping[str, int]) -> None:
         """
@@ -108,6 +118,7 @@ class Wills:
             try:
                 kept = msgspec.json.decode(value, type=KeptWill)
                 if kept.group in self._context.retained:
+                    self._count(name, len(kept.frame), storedKey(kept.account, ""))
                     self._wait(name, kept, None, atMost=expiries.get(name, 0))
             except ValueError:
                 # A damaged will must not keep the broker from starting.
@@ -127,12 +138,14 @@ class Wills:
             frame=encode(message, MQTT_5),
             account=session.account,
         )
+        self._forget(session.name)
         self._context.store.put(WILL, session.name, msgspec.json.encode(kept))
+        self._count(session.name, len(kept.frame), storedKey(session.account, session.owner))
         session.awaitDisk()
 
     def clientLeft(self, session: Session) -> None:
         """Discard the will of a client that disconnects."""
-        self._context.store.remove(WILL, session.name)
+        self._forget(session.name)
 
     def clientGone(self, session: Session) -> None:
         """
@@ -166,7 +179,7 @@ class Wills:
         waiting = self._waiting.pop(session.name, None)
         if waiting is not None:
             waiting.call.cancel()
-            self._context.store.remove(WILL, session.name)
+            self._forget(session.name)
 
     def sessionEnded(self, session: Session) -> None:
         """Publish the delayed will of a session that ends."""
@@ -181,7 +194,7 @@ class Wills:
     def _publish(self, name: str, kept: KeptWill, principal: Principal | None) -> None:
         # [MQTT-3.1.2-16] [MQTT-3.1.2-17] [MQTT5-3.1.2-16] [MQTT5-3.1.2-17]: its RETAIN flag is
         # that of any publish. [MQTT-3.1.2-10] [MQTT5-3.1.2-10]: it is published once.
-        self._context.store.remove(WILL, name)
+        self._forget(name)
         if principal is None or principal.isRevoked:
             principal = self._principalOf(name, kept)
         if principal is None:
@@ -200,6 +213,17 @@ class Wills:
             published.callback(None)
 
         publishOne(self._context, principal, kept.group, message, kept.mark).addBoth(done)
+
+    def _count(self, name: str, size: int, owner: str) -> None:
+        counted = self._context.broker.budgets.subscriptions.count(owner)
+        counted.add(ENTRY_BYTES + _COPIES * size)
+        self._counted[name] = counted
+
+    def _forget(self, name: str) -> None:
+        self._context.store.remove(WILL, name)
+        counted = self._counted.pop(name, None)
+        if counted is not None:
+            counted.close()
 
     def _principalOf(self, name: str, kept: KeptWill) -> Principal | None:
         access = self._context.access

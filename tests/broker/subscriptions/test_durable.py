@@ -11,7 +11,9 @@ from zope.interface.verify import verifyObject
 from svcbroker import errors
 from svcbroker.broker import IDurableSubscriptions
 from svcbroker.broker.subscriptions import StoredPosition
+from svcbroker.broker.subscriptions._subscription import SUBSCRIPTION_BYTES
 from svcbroker.model import DurableRecord, Edge, EventId, InterfaceType, Owner, Position
+from svcbroker.net.budgets import ENTRY_BYTES
 
 from .test_expiry import DAY, DaysFixture
 from .test_subscriptions import ABSENT, HOLDER, UUID, result
@@ -40,6 +42,22 @@ class DurableTests(SynchronousTestCase):
 
     def test_interfaceIsProvided(self) -> None:
         verifyObject(IDurableSubscriptions, self.durable)
+
+    def test_keptFiltersCountInBudget(self) -> None:
+        """Of a subscription that is not live too, and after a restart."""
+        fixture = self.fixture
+        reader = fixture.durable()
+        live = fixture.budgets.subscriptions.used
+        reader.subscription.close()
+        kept = fixture.budgets.subscriptions.used
+        self.assertEqual(kept, live - SUBSCRIPTION_BYTES - 1)
+        self.assertGreater(kept, ENTRY_BYTES)
+        fixture.kill()
+        self.assertEqual(fixture.budgets.subscriptions.used, kept)
+        fixture.durable().subscription.close()
+        self.assertEqual(fixture.budgets.subscriptions.used, kept)
+        self.assertEqual(result(self.fixture.subscriptions.deleteDurable("1", [UUID], None)), 1)
+        self.assertEqual(fixture.budgets.subscriptions.used, 0)
 
     def test_listTellsUseAndPosition(self) -> None:
         fixture = self.fixture

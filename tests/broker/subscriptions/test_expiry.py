@@ -22,6 +22,7 @@ from svcbroker.broker.subscriptions import (
 )
 from svcbroker.interfaces import Identity, Quotas
 from svcbroker.model import InterfaceType, Owner, Position, SubscribeRequest
+from svcbroker.net.budgets import Budgets
 from tests.access.support import principalOf
 from tests.carriers.mqtt.support import MetadataFile
 
@@ -49,7 +50,8 @@ class DaysFixture(Fixture):
     def restart(self) -> None:
         """Other subscriptions, on what is on the disk."""
         self.metadata = MetadataStore(self.file, self.clock, maybeDeferred)
-        self.positions = KeptPositions(self.metadata)
+        self.budgets = Budgets.of(self.clock)
+        self.positions = KeptPositions(self.metadata, self.budgets.subscriptions)
         # The write is due a little later, which is of no concern here.
         self.positions.flush = lambda: succeed(None)  # type: ignore[method-assign]
         self.subscriptions = Subscriptions(
@@ -60,6 +62,7 @@ class DaysFixture(Fixture):
             self.positions,
             maxOwnPositions=self.most,
             positionExpiry=self.days,
+            budgets=self.budgets,
         )
         result(self.subscriptions.start())
 

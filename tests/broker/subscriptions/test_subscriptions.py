@@ -32,6 +32,7 @@ from svcbroker.broker.subscriptions import (
     _positions,
     _registry,
 )
+from svcbroker.broker.subscriptions._subscription import SUBSCRIPTION_BYTES
 from svcbroker.interfaces import (
     Batch,
     Identity,
@@ -61,6 +62,7 @@ from svcbroker.model import (
     filterMatches,
     parseOffset,
 )
+from svcbroker.net.budgets import Budgets
 from tests.access.support import principalOf
 
 UUID = "0b7b1e0c-5b7a-4c7a-9b0e-0123456789ab"
@@ -124,8 +126,14 @@ class Fixture:
 
     def restart(self) -> None:
         """Other subscriptions on the same ledger and positions, as after a restart."""
+        self.budgets = Budgets.of(self.clock)
         self.subscriptions = Subscriptions(
-            {"1": self.ledger}, self.clock, self.clock.seconds, self.entropy, self.positions
+            {"1": self.ledger},
+            self.clock,
+            self.clock.seconds,
+            self.entropy,
+            self.positions,
+            budgets=self.budgets,
         )
         result(self.subscriptions.start())
 
@@ -193,6 +201,29 @@ class SubscriptionTests(SynchronousTestCase):
     def test_interfacesAreProvided(self) -> None:
         verifyObject(ISubscriptionDirectory, self.fixture.subscriptions)
         verifyObject(ISubscription, self.fixture.subscribe("a").subscription)
+
+    def test_liveSubscriptionsCountInBudget(self) -> None:
+        """With their filters. A further one is refused, and room that one leaves is used."""
+        fixture, budget = self.fixture, self.fixture.budgets.subscriptions
+        first = fixture.subscribe("a", "c/#")
+        self.assertEqual(budget.used, SUBSCRIPTION_BYTES + 4)
+        budget.total = budget.used + 4
+        self.assertRaises(errors.Overloaded, fixture.subscribe, "a", id=UUID, isDurable=True)
+        self.assertEqual((fixture.positions.count(), budget.refused), (0, 1))
+        self.assertEqual(budget.used, SUBSCRIPTION_BYTES + 4)
+        first.subscription.close()
+        self.assertEqual(budget.used, 0)
+        fixture.subscribe("a")
+
+    def test_resumedWebhooksAreNeverRefused(self) -> None:
+        """They had room when they were made, and their operator does not ask again."""
+        fixture, budget = self.fixture, self.fixture.budgets.subscriptions
+        budget.total = 0
+        request = SubscribeRequest(
+            interfaceType=InterfaceType.RESTFUL, group="1", filters=("a",), isResumed=True
+        )
+        result(fixture.subscriptions.subscribe(ANYBODY, request, Reader()))
+        self.assertEqual(budget.used, SUBSCRIPTION_BYTES + 1)
 
     def test_liveEventsComeInATurnOfTheirOwn(self) -> None:
         """From now on, what matches, in a turn of its own."""

@@ -17,17 +17,19 @@ from svcbroker.carriers.http.fastpath import MAX_UNREAD, MAX_UNSENT, FastChannel
 from svcbroker.carriers.http.plain import (
     MAX_FIELDS,
     MAX_HEAD,
+    MAX_OWN,
     PARTIAL,
     Answers,
     Fields,
     Head,
+    OwnFields,
     readFields,
     readHead,
 )
 from svcbroker.carriers.http.routes import Area, Endpoint, Routes
 from svcbroker.carriers.http.server import BrokerChannel, BrokerSite
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.net.budgets import Budgets
+from svcbroker.net.budgets import ENTRY_BYTES, Budgets, ByteBudget
 from svcbroker.net.turns import EndOfTurn
 from svcbroker.operations import OPERATIONS, QUERIES, Incidents
 from tests.access.support import openAccess
@@ -314,7 +316,34 @@ class HeadTests(SynchronousTestCase):
         )
 
     def read(self, data: bytes, start: int = 0) -> Any:
-        return readHead({b"POST /call": self.endpoint}, data, start, {})
+        return readHead(
+            {b"POST /call": self.endpoint}, data, start, OwnFields(ByteBudget(0).count(""))
+        )
+
+    def test_blocksWithCredentialsCount(self) -> None:
+        """They count as long as the connection keeps them; without room they are read each time."""
+        budget = ByteBudget(20 * 1024, own=20 * 1024)
+        own = OwnFields(budget.count(""))
+
+        def read(name: int) -> object:
+            fields = b"Authorization: Basic %08d" % name + b"\r\nHost: b\r\n"
+            data = b"POST /call HTTP/1.1\r\n" + fields + b"\r\n"
+            found = readHead({b"POST /call": self.endpoint}, data, 0, own)
+            assert isinstance(found, Head)
+            return found.fields
+
+        first = read(0)
+        self.assertIs(read(0), first)
+        size = budget.used
+        self.assertGreater(size, ENTRY_BYTES)
+        for name in range(MAX_OWN):
+            read(name)
+        self.assertEqual(budget.used, MAX_OWN * size)
+        read(MAX_OWN)
+        self.assertEqual((len(own), budget.used), (1, size))
+        budget.own = budget.total = size
+        self.assertIsNot(read(0), read(0))
+        self.assertEqual((budget.used, budget.refused), (size, 0))
 
     def test_wholeHead(self) -> None:
         fields = b"Content-Length: 3 \r\ncontent-type: a\r\nHost: b\r\n"

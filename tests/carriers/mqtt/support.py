@@ -42,6 +42,7 @@ from svcbroker.carriers.mqtt.packets import (
 from svcbroker.errors import NoSuchCall
 from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import OpenTopic, PublishEvent
+from svcbroker.net.budgets import Budgets
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 from svcbroker.version import VersionRecord
 from tests.broker.support import FailingWebhooks
@@ -268,6 +269,7 @@ class Server:
     A broker with two groups.
 
     @ivar ledger: the ledger of group 1.
+    @ivar budgets: what all connections share.
     """
 
     def __init__(
@@ -289,8 +291,14 @@ class Server:
         self.ledger = ledgers["1"]
         entropy = lambda size: shake_256(b"%d" % next(self.file.numbers)).digest(size)  # noqa: E731
         self.store = MetadataStore(self.file, clock, maybeDeferred)
+        self.budgets = Budgets.of(clock)
         self.subscriptions = Subscriptions(
-            ledgers, clock, clock.seconds, entropy, KeptPositions(self.store)
+            ledgers,
+            clock,
+            clock.seconds,
+            entropy,
+            KeptPositions(self.store, self.budgets.subscriptions),
+            budgets=self.budgets,
         )
         self.subscriptions.start()
         settings = MqttSettings() if settings is None else settings
@@ -302,6 +310,7 @@ class Server:
             version=VersionRecord(version="1"),
             subscriptions=self.subscriptions,
             webhooks=FailingWebhooks(NoSuchCall()),
+            budgets=self.budgets,
         )
         self.access = Access(authenticators, clock, clock.seconds)
         context = makeContext(
