@@ -35,5 +35,6 @@ svc_search_finds = {
     "docker": "packages",
     "errors": "errors",
     "kafka": "ways-in",
+    "kubernetes": "kubernetes",
     "comparison": "compare",
 }
