@@ -57,7 +57,7 @@ PLACES: Sequence[Place] = (
     Place(f"{_PBFT}._application.ROUNDS_RESERVED", (1, 2)),
     Place(f"{_PBFT}._producer.RETRY", (0.01, 5.0)),
     Place(f"{_PBFT}._producer.STOP_TIMEOUT", (0.01, 0.2)),
-    Place("svcbroker.storage._files._CHECKPOINT_PAGES", (1, 10)),
+    Place("svcbroker.storage._files._FOLD_PAGES", (1, 10)),
     # Readers.
     Place("svcbroker.broker.subscriptions._follower.CACHED_BYTES", (0, 2000)),
     Place("svcbroker.broker.subscriptions._walks.BLOCKS_A_TURN", (1, 2)),
