@@ -9,16 +9,21 @@ To check a data directory takes three lines::
         print(finding)
 """
 
-from ._audit import Audited, audit, auditGroup
+from ._audit import Audited, audit, auditDataDirectoryFiles, auditGroup, auditGroupFiles
+from ._auditchain import AuditedChain, auditChain
 from ._backup import BackedUp, BackupRefused, backUp
-from ._chain import AuditedChain, auditChain
-from ._erasing import ERASURE_BYTES, Eraser, Erasing, ErasureVerifier
-from ._export import MAX_PART, RangeUnknown, exportChain, exportPart
-from ._exported import ExportedHeaders
-from ._files import auditDataDirectoryFiles, auditGroupFiles
+from ._eraser import ERASURE_BYTES, Eraser, Erasing, ErasureVerifier
+from ._export import MAX_PART, ExportedHeaders, RangeUnknown, exportChain, exportPart
 from ._findings import Finding, Findings, Report
-from ._import import Imported, ImportRefused, importChain
-from ._keys import StoredKeys
+from ._importer import (
+    BlockVerifier,
+    Imported,
+    ImportRefused,
+    VerifiedBlock,
+    importChain,
+    isSameBody,
+    transferChain,
+)
 from ._layout import (
     BROKER_FILES,
     COPY_NAME,
@@ -32,20 +37,19 @@ from ._layout import (
     refusedName,
 )
 from ._logfiles import LogRefused, LogSource, LogUnreadable, exportLog, storedLog
-from ._promoting import Copy, PromotionRefused, promote, readCopy, takeOver
+from ._promotion import Copy, PromotionRefused, promote, readCopy, takeOver
 from ._prover import TREE_BYTES, Certificates, NotCertified, Prover, readChain
 from ._replay import (
     ROUNDS_ASIDE,
     Replay,
     StoredChain,
+    StoredKeys,
     appendOf,
     checkEnd,
     loadChain,
     storedHistory,
 )
 from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
-from ._transfer import transferChain
-from ._verifying import BlockVerifier, VerifiedBlock, isSameBody
 
 __all__ = [
     "BROKER_FILES",

@@ -25,7 +25,7 @@ from ..storage import (
     syncFile,
     writeWrites,
 )
-from ._files import auditMetadata
+from ._audit import auditMetadata
 from ._findings import Findings, Report, noReport
 from ._layout import (
     BROKER_FILES,

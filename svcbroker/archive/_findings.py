@@ -11,7 +11,7 @@ from typing import Final
 from attrs import field, frozen
 
 LIMIT: Final = 100
-"""How many findings are kept by default."""
+"""The number of findings that are kept by default."""
 
 _SHOWN: Final = 8
 _TEXT: Final = 80
@@ -128,12 +128,12 @@ class Findings:
 
     @property
     def damageCount(self) -> int:
-        """How many findings are damage, kept or not."""
+        """The number of findings that are damage, kept or not."""
         return self._counts[FindingKind.DAMAGE]
 
     @property
     def noteCount(self) -> int:
-        """How many findings are notes, kept or not."""
+        """The number of findings that are notes, kept or not."""
         return self._counts[FindingKind.NOTE]
 
     @property

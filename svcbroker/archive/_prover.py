@@ -54,7 +54,7 @@ from ..proofs import (
     verifyTopic,
 )
 from ..storage import BlockHeadRow, BlockRow, ChainReader, Snapshot, StorageDamaged
-from ._erasing import ErasureVerifier
+from ._eraser import ErasureVerifier
 from ._layout import STORE_NAME
 from ._replay import checkFormat, decidedByEngine, historyHashes, storedHistory
 
@@ -62,7 +62,8 @@ Certificates: TypeAlias = Mapping[int, AnyCertificate | None]
 """Certificates that a store does not have, by height; C{None} for one that cannot be had."""
 
 CACHED_LEAVES: Final = 64 * 1024
-"""How many transactions the blocks have whose trees are kept: some 400 bytes for each. The trees of
+"""The number of transactions of the blocks whose trees are kept: some 400 bytes for each. The
+trees of
 one block are kept in any case."""
 
 TREE_BYTES: Final = 400 * CACHED_LEAVES

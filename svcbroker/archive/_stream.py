@@ -1,7 +1,5 @@
 """
-The form in which a chain travels: bytes one after the other, of which the end is known.
-
-C{docs/backup.rst} is the specification.
+The export format: framed records with a terminator. Specified in C{docs/backup.rst}.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class StreamBroken(Exception):
 @frozen(kw_only=True)
 class Begin:
     """
-    What a stream begins with.
+    The first record of a stream.
 
     @ivar first: the height of its first block.
     @ivar last: the height of its last block, one below C{first} where there is none.
@@ -70,7 +68,7 @@ class StreamedBlock:
 @frozen
 class End:
     """
-    What a stream ends with.
+    The last record of a stream.
 
     @ivar height: the height of its last block.
     @ivar hash: that block's hash.
@@ -130,7 +128,7 @@ class StreamReader:
 
     def begin(self) -> Begin:
         """
-        What it begins with.
+        The first record.
 
         @raise StreamBroken: it is no such stream.
         """

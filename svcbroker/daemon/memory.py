@@ -588,9 +588,9 @@ _LEDGER_HOLDERS: Final[Mapping[str, Sequence[str]]] = {
     "trees that proofs are made of": (
         "svcbroker.archive._prover.Prover._trees",
         "svcbroker.archive._prover.BlockTrees.hashes",
-        "svcbroker.archive._keys.StoredKeys._counts",
+        "svcbroker.archive._replay.StoredKeys._counts",
     ),
-    "erasures that were verified": ("svcbroker.archive._erasing.ErasureVerifier._verified",),
+    "erasures that were verified": ("svcbroker.archive._eraser.ErasureVerifier._verified",),
     "votes that were verified": (
         *_within("svcbroker.ledgers.pbft._keys.Verifier", "verified", "_signatures"),
         "svcbroker.ledgers.pbft._replica.Replica._verified",

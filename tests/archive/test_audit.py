@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 
-from svcbroker.archive import _chain, audit, auditGroup
+from svcbroker.archive import _auditchain, audit, auditGroup
 from svcbroker.proofs import Checkpoint
 from svcbroker.storage import StorageFailed, Store
 from tests.archive.support import ArchiveTestCase, contents, lines
@@ -23,7 +23,7 @@ def flipped(column: str, offset: int, byte: str = "aa") -> str:
 
 class GoodTests(ArchiveTestCase):
     """
-    What is good.
+    Directories in which nothing is wrong.
     """
 
     def test_wholeDirectoryIsGood(self) -> None:
@@ -99,7 +99,7 @@ class GoodTests(ArchiveTestCase):
         self.good()
 
     def test_logAfterCrashIsGood(self) -> None:
-        """What a crash left, with and without the index of the log."""
+        """A log that a crash left is good, with and without its index."""
         chain = self.makeChain()
         tip = Checkpoint.of(chain.head)
         crashed = self.dataDir.with_name("crashed")
@@ -315,7 +315,7 @@ class DamageTests(ArchiveTestCase):
         self.assertEqual(len(found), 4)
 
     def test_rowsBeforeTheDamageAreCompared(self) -> None:
-        """Where execution ends early, the rows of the blocks before are compared all the same."""
+        """If execution ends early, the rows of the blocks before are compared all the same."""
         self.change("UPDATE body SET body = x'00' WHERE height = 4")
         before = lines(self.audit())
         self.change(f"UPDATE fingerprint SET prints = {flipped('prints', 9)}")
@@ -329,7 +329,7 @@ class DamageTests(ArchiveTestCase):
 
     def test_noTransactionLastsThroughAPause(self) -> None:
         """Between two batches a running broker can begin its write-ahead log anew."""
-        self.patch(_chain, "BATCH_BLOCKS", 3)
+        self.patch(_auditchain, "BATCH_BLOCKS", 3)
         store = Store.open(self.path)
         self.addCleanup(store.close)
         store.reserve(store.reservation()[0], 99)

@@ -129,7 +129,7 @@ class BackupTests(ArchiveTestCase):
         chain.close()
 
     def test_fullDiskNamesTheCopy(self) -> None:
-        """Where there is no room for the copy, it is the copy that is named."""
+        """If there is no room for the copy, it is the copy that is named."""
         self.makeDirectory()
         if shutil.which("mount") is None or os.geteuid() != 0:
             raise SkipTest("only root can mount a small file system")
@@ -146,7 +146,7 @@ class BackupTests(ArchiveTestCase):
         self.assertEqual(list(self.target.parent.iterdir()), [])
 
     def test_rowsCanBeAbandonedAfterClose(self) -> None:
-        """What is read row by row may be given up after the file was closed, as by Ctrl-C."""
+        """Rows that are read one by one may be given up after the file was closed, as by Ctrl-C."""
         self.makeDirectory()
         with Snapshot.ofLedger(self.path) as snapshot:
             rows = snapshot.rows("SELECT height FROM head")

@@ -83,7 +83,7 @@ class ByteTests(ArchiveTestCase):
         self.assertGreater(nothing, found)
 
     def test_everyByteOfMetadata(self) -> None:
-        """What subscriptions keep."""
+        """Each byte of the metadata store counts."""
         self.makeDirectory(blocks=0)
         found, _ = self.check(self.dataDir / METADATA_NAME, min(STRIDE, 11))
         self.assertGreater(found, 10)

@@ -118,7 +118,7 @@ class EngineTests(ArchiveTestCase):
             self.assertEqual((target / "1" / name).read_bytes(), b"x")
 
     def test_engineChainIsNotImported(self) -> None:
-        """What an engine decided comes from the engine, and is not imported."""
+        """A chain that an engine decided comes from the engine, and is not imported."""
         self.makeEngineChain()
         stream = BytesIO()
         exportChain(self.directory, stream)

@@ -25,7 +25,7 @@ from svcbroker.archive import (
     exportChain,
     importChain,
 )
-from svcbroker.archive._erasing import stripBlock
+from svcbroker.archive._eraser import stripBlock
 from svcbroker.chain import encodeBody
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs import verifyProof
@@ -60,7 +60,7 @@ class ErasedTestCase(ArchiveTestCase):
         self.makeMetadata()
 
     def tables(self, path: Path) -> object:
-        """What a file has of keys and erased events."""
+        """The tables of keys and erased events of a file."""
         with closing(sqlite3.connect(path)) as connection:
             return [
                 connection.execute(f"SELECT * FROM {name}").fetchall()
@@ -162,7 +162,7 @@ class AuditTests(ErasedTestCase):
         self.bad("the contents of events 1 to 1 of topic 1 are missing, and nothing has erased")
 
     def test_contentsThatNothingRemovesAreDamage(self) -> None:
-        """Where an erased event has its content and none is to be removed, rows were lost."""
+        """If an erased event has its content and none is to be removed, rows were lost."""
         directory = self.dataDir.with_name("other") / "1"
         chain = makeErasable(directory, isRemoved=False)
         self.finish(chain, directory)

@@ -51,7 +51,7 @@ class FileTests(ArchiveTestCase):
         )
 
     def test_oddKeysAreNoted(self) -> None:
-        """What is odd about keys, and does no harm."""
+        """Oddities of keys that do no harm are noted."""
         (self.keys / "more.key").write_text("ab" * 32)
         self.noted("keys/more.key: it is the key of no replica that decides the next block")
         (self.keys / "more.key").write_bytes((self.keys / "node2.key").read_bytes())

@@ -99,6 +99,6 @@ class StoredKeysTests(SynchronousTestCase):
 
     def test_countsOfManyOwnersAreRight(self) -> None:
         """More owners than those whose counts are in memory."""
-        with patch("svcbroker.archive._keys._MAX_COUNTS", 2):
+        with patch("svcbroker.archive._replay._MAX_COUNTS", 2):
             self.test_blocksAreFoundBeforeTheyAreStored()
             self.assertLessEqual(len(self.keys._counts), 2)

@@ -38,7 +38,7 @@ class Slow(io.BytesIO):
 
 class StreamTestCase(ArchiveTestCase):
     """
-    What these tests share.
+    An exported chain, and another data directory.
 
     @ivar other: another data directory.
     """
@@ -84,7 +84,7 @@ class StreamTestCase(ArchiveTestCase):
 
 class RoundTripTests(StreamTestCase):
     """
-    What comes out is what went in.
+    Chains are imported as they were exported.
     """
 
     def test_importedChainEqualsExported(self) -> None:
@@ -194,7 +194,7 @@ class RoundTripTests(StreamTestCase):
         self.assertIn("block 3 of the stream is not the one that is here", str(error))
 
     def test_damagedChainIsNotExported(self) -> None:
-        """What cannot be read is not exported."""
+        """A damaged chain is not exported."""
         self.chain.close()
         self.change("DELETE FROM head WHERE height = 4")
         error = self.assertRaises(StorageDamaged, self.export)
@@ -218,7 +218,7 @@ class BrokenTests(StreamTestCase):
         return str(error)
 
     def height(self) -> int:
-        """How many blocks were kept."""
+        """The number of blocks that were kept."""
         return audit(self.other).chains[0].tip.height  # type: ignore[union-attr]
 
     def test_cutStreamKeepsWholeBlocks(self) -> None:
@@ -232,7 +232,7 @@ class BrokenTests(StreamTestCase):
         self.assertEqual(kept, {0, 1, 2, 3})
 
     def test_interruptedImportContinues(self) -> None:
-        """What was cut off is gone on with."""
+        """An import that was cut off is continued."""
         data = self.export()
         self.broken(data[: len(data) // 2], "what came before is kept, the chain here ends at")
         before = self.height()

@@ -37,7 +37,7 @@ from .erasable import canary, eventsIn, makeErasable
 FLIPS = int(os.environ.get("SVCBROKER_SWEEP_FLIPS", "60"))
 
 DAMAGE = (StorageError, Malformed, CertificateInvalid, ValueError, OverflowError, StructError)
-"""What a ledger that starts takes for damage; see svcbroker.ledgers.copy._opening."""
+"""The errors that a ledger that starts takes for damage; see svcbroker.ledgers.copy._opening."""
 
 LOG = MemoryLog(30, "log.example", b"l" * 32)
 

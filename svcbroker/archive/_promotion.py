@@ -1,5 +1,5 @@
 """
-Making a copy of a chain one that its replicas go on with.
+The promotion of a copy of a chain, with which its replicas go on.
 """
 
 from __future__ import annotations
@@ -14,16 +14,9 @@ from ..chain import CertificateInvalid, Malformed
 from ..files import readFile
 from ..proofs import Checkpoint
 from ..storage import Snapshot, Store, readTip, suspectLoss, syncFile
-from ._layout import (
-    COPY_NAME,
-    KEYS_NAME,
-    STORE_NAME,
-    KeyFile,
-    readKeyFiles,
-    writeKeyFiles,
-)
+from ._importer import transferChain
+from ._layout import COPY_NAME, KEYS_NAME, STORE_NAME, KeyFile, readKeyFiles, writeKeyFiles
 from ._replay import StoredChain, checkEnd, decidedByEngine, loadChain
-from ._transfer import transferChain
 
 Reservation: TypeAlias = tuple[int, int]
 """A height, and a round of it."""

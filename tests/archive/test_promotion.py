@@ -50,7 +50,7 @@ class TransferTests(ArchiveTestCase):
         self.assertEqual(audit(target).chains[0].tip, Checkpoint.of(chain.head))
 
     def test_damagedSourceIsNotTransferred(self) -> None:
-        """Where the source cannot be read its error is raised, rather than that of the import."""
+        """If the source cannot be read its error is raised, rather than that of the import."""
         self.makeChain().close()
         target = self.dataDir.parent / "restored"
         (target / "1").mkdir(parents=True)
@@ -59,7 +59,7 @@ class TransferTests(ArchiveTestCase):
             transferChain(self.directory, target, group="1")
 
     def test_refusedImportEndsTheExport(self) -> None:
-        """Where the import is refused its error is raised, and the exporting thread has none."""
+        """If the import is refused its error is raised, and the exporting thread has none."""
         failed: list[object] = []
         self.patch(threading, "excepthook", failed.append)
         chain = self.makeChain()
@@ -200,7 +200,7 @@ class PromotionTests(ArchiveTestCase):
             readCopy(self.directory)
 
     def test_unwritableTipIsReported(self) -> None:
-        """Where the mark against old keys cannot be written no key is."""
+        """If the mark against old keys cannot be written no key is."""
         self.patch(TipFile, "write", lambda file, tip: None)
         with self.assertRaises(StorageFailed):
             promote(self.directory, self.original / "keys")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import Eraser, Erasing, loadChain
-from svcbroker.archive._erasing import stripBlock
+from svcbroker.archive._eraser import stripBlock
 from svcbroker.chain import Kind, Transaction
 from svcbroker.storage import ErasableBlock, StorageDamaged, Store
 from tests.archive.erasable import (
@@ -315,7 +315,7 @@ class DamagedTableTests(ErasingTestCase):
                     writing.executemany("INSERT INTO erasing VALUES (?, ?, ?, ?)", rows)
 
     def test_rangesThatNoBlockHasErasedAreRefused(self) -> None:
-        """Where both tables say the same, but the erasure in the chain does not."""
+        """Ranges on which both tables agree are refused if the chain has no such erasure."""
         for statements in (
             (
                 "UPDATE erased SET last = 7 WHERE first = 3",

@@ -1,5 +1,5 @@
 """
-Removing the contents of erased events from a stored chain.
+The eraser: removes the contents of erased events from a stored chain.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _checkReceipts(header: Header, hashes: Sequence[bytes], receipts: bytes) -> 
 
 
 class Erasing(Enum):
-    """How far an L{Eraser} is."""
+    """The progress of an L{Eraser}."""
 
     MORE = "more"
     """There is more to do now."""
@@ -318,7 +318,7 @@ def _positions(
     offsets: Sequence[int],
 ) -> Mapping[str, bytes]:
     """
-    Where the events of each topic stand in a body.
+    The places of each topic's events in a body.
     """
     places: dict[str, list[tuple[int, int]]] = {}
     for number, (transaction, receipt) in enumerate(zip(transactions, receipts, strict=True)):

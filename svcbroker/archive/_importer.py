@@ -1,25 +1,43 @@
 """
-Importing a chain from a stream, with every block checked.
+The importer: brings a chain from a stream, or from another data directory, into a store, with
+every block verified.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import BinaryIO, Final
 
 from attrs import frozen
 
-from ..chain import CertificateInvalid, Genesis, Header, InvalidBlock, Malformed
-from ..proofs import Checkpoint, isEngineCertificate
+from ..chain import (
+    CertificateInvalid,
+    Genesis,
+    Header,
+    InvalidBlock,
+    Malformed,
+    Transaction,
+    decodeBody,
+)
+from ..proofs import (
+    Checkpoint,
+    CometCertificate,
+    checkFinal,
+    isEngineCertificate,
+    storedCertificate,
+)
 from ..storage import Append, StorageError, Store, syncFile
-from ._erasing import Eraser
+from ._eraser import Eraser
+from ._export import RangeUnknown, exportChain
 from ._findings import Report, noReport
 from ._layout import STORE_NAME
 from ._replay import BATCH_BLOCKS, BATCH_BYTES, Replay, loadChain, setRoundsAside
 from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader
-from ._verifying import BlockVerifier, isSameBody
 
 _GROUP: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
@@ -210,3 +228,121 @@ class _Import:
         if pending:
             self._store.extend(pending)
             self._pending, self._size = [], 0
+
+
+def transferChain(
+    source: Path,
+    dataDir: Path,
+    *,
+    group: str,
+    first: int = 1,
+    last: int | None = None,
+    report: Report = noReport,
+) -> Imported:
+    """
+    Export a chain and import it at the same time. Each block is checked.
+
+    @param source: the group's directory to export from; a broker may be running on it.
+    @param dataDir: the data directory to import into; the caller holds its lock.
+    @param first: the first height.
+    @param last: the last height; C{None} for that of the latest block.
+    @param report: as for L{importChain<svcbroker.archive.importChain>}.
+    @raise RangeUnknown: the source does not have these blocks.
+    @raise StreamBroken, ImportRefused, StorageError: as for export and import.
+    """
+    reading, writing = os.pipe()
+    failures: list[Exception] = []
+
+    def export() -> None:
+        # The import may have failed before all was written, and says why.
+        with suppress(BrokenPipeError), os.fdopen(writing, "wb") as file:
+            try:
+                exportChain(source, file, first=first, last=last)
+            except (RangeUnknown, StorageError) as error:
+                failures.append(error)
+
+    exporting = Thread(target=export, name="export")
+    exporting.start()
+    try:
+        with os.fdopen(reading, "rb") as file:
+            return importChain(file, dataDir, group=group, report=report)
+    except StreamBroken:
+        exporting.join()
+        for failure in failures:
+            raise failure from None
+        raise
+    finally:
+        exporting.join()
+
+
+@frozen(kw_only=True)
+class VerifiedBlock:
+    """
+    A block that was verified.
+
+    @ivar transactions: its transactions; contents of publishes may be missing.
+    @ivar append: the rows to store for it.
+    @ivar isFinal: whether it has a certificate of its own.
+    """
+
+    header: Header
+    transactions: Sequence[Transaction]
+    append: Append
+    isFinal: bool
+
+
+class BlockVerifier:
+    """
+    Verifies the next blocks of a chain as its validators do: the certificate, the link to the block
+    before, the execution. An import and a copy take only what it has verified.
+
+    On an engine's chain only blocks with transactions need a certificate. It makes the blocks
+    before it final, too.
+
+    @ivar replay: the state after the last block.
+    @ivar isFinal: whether the last block is final. A block that is not must not be stored before a
+        later one is.
+    """
+
+    def __init__(self, replay: Replay, group: str) -> None:
+        """
+        @param group: the id of the group, as the genesis has it.
+        """
+        self.replay = replay
+        self.isFinal = True
+        self._group = group
+
+    def verify(self, header: Header, block: StreamedBlock) -> VerifiedBlock:
+        """
+        Verify the next block.
+
+        @param header: its header, decoded.
+        @raise Malformed, CertificateInvalid, InvalidBlock: it does not hold. Nothing has changed.
+        """
+        certificate = storedCertificate(block.certificate)
+        validators = self.replay.state.validators
+        if certificate is not None:
+            if not (self.isFinal or isinstance(certificate, CometCertificate)):
+                raise CertificateInvalid("the block before it has no certificate")
+            checkFinal(certificate, header, validators, self._group)
+        elif header.nextValidators != validators.hash:
+            raise CertificateInvalid("it changes the validators and has no certificate")
+        transactions = decodeBody(block.body, mayBeErased=True)
+        append = self.replay.execute(header, transactions, block.certificate, block.receipts)
+        self.isFinal = certificate is not None
+        return VerifiedBlock(
+            header=header, transactions=transactions, append=append, isFinal=self.isFinal
+        )
+
+
+def isSameBody(one: bytes, other: bytes) -> bool:
+    """Whether two bodies have the same transactions; contents may be missing in either."""
+    if one == other:
+        return True
+    try:
+        heads = [
+            [each.head for each in decodeBody(body, mayBeErased=True)] for body in (one, other)
+        ]
+    except Malformed:
+        return False
+    return heads[0] == heads[1]
