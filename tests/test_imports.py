@@ -44,9 +44,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 CLIENTS = {
     "svcbroker.ledgers.cometbft._rpc",
     "svcbroker.ledgers.copy._original",
-    "svcbroker.net.agent",
-    "svcbroker.net.endpoints",
     "svcbroker.net.http",
+    "svcbroker.net.endpoints",
 }
 # Packages and modules that name each other's classes in annotations only.
 MUTUAL_TYPES = (

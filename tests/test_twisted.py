@@ -24,8 +24,8 @@ from twisted.web.http_headers import Headers
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
-from svcbroker.net.sending import unsentOf
 from svcbroker.net.tls import TLSConnection
+from svcbroker.net.transports import unsentOf
 
 from .test_imports import modules
 
@@ -37,14 +37,14 @@ USERS = {
     "_adapterCache": "svcbroker.carriers.http.request",
     "_tlsShutdownFinished": "svcbroker.net.tls",
     "_dataBuffer": "svcbroker.carriers.http.server",
-    "_newConnection": "svcbroker.net.agent",
-    "_parser": "svcbroker.net.agent",
-    "_putConnection": "svcbroker.net.agent",
+    "_newConnection": "svcbroker.net.http",
+    "_parser": "svcbroker.net.http",
+    "_putConnection": "svcbroker.net.http",
     "_networkProducer": "svcbroker.carriers.http.server",
     "_protocolUpgradeForWebsockets": "svcbroker.carriers.http.server",
-    "_tempDataBuffer": "svcbroker.net.sending",
-    "_tempDataLen": "svcbroker.net.sending",
-    "dataBuffer": "svcbroker.net.sending",
+    "_tempDataBuffer": "svcbroker.net.transports",
+    "_tempDataLen": "svcbroker.net.transports",
+    "dataBuffer": "svcbroker.net.transports",
 }
 """Each attribute, and the module that may use it."""
 
@@ -212,7 +212,7 @@ class EndpointTests(SynchronousTestCase):
         self.assertEqual(_parse("ssl:1:a\\:b=c:d=e"), (["ssl", "1"], {"a:b": "c", "d": "e"}))
 
     def test_trustRootIsAddedToContexts(self) -> None:
-        """L{svcbroker.net.certificates} has a trust root of its own."""
+        """L{svcbroker.net.pem} has a trust root of its own."""
         contexts: list[Any] = []
 
         class Root:

@@ -20,8 +20,7 @@ from zope.interface import implementer
 from ..errors import Overloaded
 from ..interfaces import IAuthenticator
 from ..net.addresses import networkOf
-from ..net.slots import Slots
-from ..net.turns import FairTurns
+from ..net.turns import FairTurns, Slots
 
 T = TypeVar("T")
 

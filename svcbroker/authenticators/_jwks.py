@@ -21,9 +21,8 @@ from .. import files
 from ..chain import isUsableKey
 from ..interfaces import InvalidDescription
 from ..net.addresses import isLoopback
-from ..net.agent import HttpError
 from ..net.deferreds import asDeferred
-from ..net.http import HttpClient, discardBody, readBody
+from ..net.http import HttpClient, HttpError, discardBody, readBody
 
 MAX_SIZE: Final = 256 * 1024
 """The most bytes that a key set may have."""

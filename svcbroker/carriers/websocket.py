@@ -35,7 +35,7 @@ from zope.interface import implementer
 
 from ..errors import BrokerError, NoSuchCall, ParameterInvalid
 from ..net.budgets import Lane
-from ..net.sending import endSending
+from ..net.transports import endSending
 from .http.authentication import Credentials
 from .http.request import BrokerRequest
 from .http.routes import Route, encodeError, respond

@@ -10,9 +10,8 @@ from twisted.internet.defer import Deferred
 from twisted.web.http_headers import Headers
 
 from ..broker.transparency import WitnessFailed
-from ..net.agent import HttpError
 from ..net.deferreds import asDeferred
-from ..net.http import HttpClient, makeClient, readBody
+from ..net.http import HttpClient, HttpError, makeClient, readBody
 from ..tlog import MAX_NOTE_SIZE
 
 TIMEOUT: Final = 30.0

@@ -40,7 +40,7 @@ from twisted.web.iweb import IAgent, IPolicyForHTTPS
 from zope.interface import implementer
 
 from ..files import readFile
-from ..net.agent import ConnectionPool
+from ..net.http import ConnectionPool
 from . import _errors
 from ._core import Core
 from ._driving import Events, iterate, run

@@ -167,8 +167,7 @@ def _stamped(
     from twisted.web.http_headers import Headers
 
     from ..bundle import MAX_STAMP, REQUEST_TYPE, StampRefused, requestStamp, stampName
-    from ..net.agent import HttpError
-    from ..net.http import makeClient, readBody
+    from ..net.http import HttpError, makeClient, readBody
     from ..tlog import LogProof
 
     where, authorization = splitCredentials(url)

@@ -48,7 +48,7 @@ from ..files import openFile
 from ..interfaces import ILedger
 from ..metrics import AuditMetrics, BrokerMetrics, WitnessMetrics
 from ..model import InterfaceType
-from ..net.policy import AddressPolicy
+from ..net.endpoints import AddressPolicy
 from ..operations import WEEVENT, WEEVENT_INTERFACE
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion

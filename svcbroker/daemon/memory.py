@@ -363,7 +363,7 @@ def _connectionBounds(
             "svcbroker.carriers.stomp.carrier.StompFactory.protocols",
             "svcbroker.carriers.http.follow.Following._streams",
             "svcbroker.net.budgets.WorkBudget._queues",
-            *_within("svcbroker.net.slots.Slots", "_busy", "_queues", "_ready"),
+            *_within("svcbroker.net.turns.Slots", "_busy", "_queues", "_ready"),
             "svcbroker.broker._copies.Copies._waiting",
         ),
     )

@@ -35,9 +35,8 @@ from zope.interface import directlyProvides, implementer, providedBy
 
 from ..net.addresses import addressText, isLoopback, networkOf
 from ..net.budgets import TLS_WEIGHT, Budgets, Strangers
-from ..net.inherited import InheritedEndpoint, inheritedEndpoint
+from ..net.listeners import InheritedEndpoint, ProxiedEndpoint, inheritedEndpoint
 from ..net.pem import CertificateError
-from ..net.proxied import ProxiedEndpoint
 from ..net.tls import ServerCertificates, TLSServerEndpoint, sslEndpoint, tlsEndpoint
 
 _log = Logger()

@@ -20,7 +20,7 @@ from ..chain import Malformed
 from ..errors import BrokerError
 from ..interfaces import Action
 from ..model import checkFilter, checkTopicName
-from ..net.policy import parseAllowed
+from ..net.endpoints import parseAllowed
 from ..operations import WEEVENT
 from ..tlog import checkName
 from .periods import UNITS, secondsOf

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from ..errors import Overloaded
-from .sending import unsentOf
+from .transports import unsentOf
 
 WRITES_A_TURN: Final = 0.008
 """The time that publishes take of a turn of the reactor before further ones wait, in seconds."""

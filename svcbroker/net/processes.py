@@ -22,7 +22,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-_ALONE: Final = Path(__file__).with_name("_alone.py")
+_WRAPPER: Final = Path(__file__).with_name("_childwrapper.py")
 _MAX_DOUBLINGS: Final = 30
 
 _log = Logger()
@@ -110,7 +110,7 @@ class Supervisor:
         self.ends = 0
         self.lastEnd: ProcessEnd | None = None
         self._name = name
-        self._arguments = [sys.executable, "-I", "-S", str(_ALONE), *command]
+        self._arguments = [sys.executable, "-I", "-S", str(_WRAPPER), *command]
         self._clock = clock
         self._limits = limits
         self._launch = launch

@@ -39,14 +39,15 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from .budgets import Lane, WorkBudget
-from .certificates import (
+from .deferreds import asDeferred
+from .pem import (
+    UNREADABLE,
     CertificateDirectory,
+    CertificateError,
     CertificateFiles,
     CertificateSource,
     ClientAuthorities,
 )
-from .deferreds import asDeferred
-from .pem import UNREADABLE, CertificateError
 from .turns import ReadsInTurn
 
 INTERVAL: Final = 20.0

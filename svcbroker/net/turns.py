@@ -1,9 +1,12 @@
 """
-Work that is put off: to the end of a turn of the reactor, or to the turn of a lane.
+Bounds on the work of a turn of the reactor: work under way that is shared fairly (L{Slots}), work
+that is put off to the end of a turn or to the turn of a lane, and timers that are moved far more
+often than they fire.
 """
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -12,7 +15,116 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from .slots import Slots
+
+class Slots:
+    """
+    Slots for work: a total, and a smaller number for each lane (a host, an address), so that one
+    which is slow or greedy cannot have all of them. Lanes that wait take turns; within a
+    lane, the first to wait is the first to go.
+    """
+
+    def __init__(self, total: int, perLane: int) -> None:
+        self._free = total
+        self._perLane = perLane
+        self._busy: Counter[str] = Counter()
+        self._queues: dict[str, OrderedDict[Deferred[None], None]] = {}
+        # Lanes with waiters that may have one more slot, in the order of their turns.
+        self._ready: OrderedDict[str, None] = OrderedDict()
+        self._isHandingOut = False
+
+    @property
+    def busy(self) -> int:
+        """How many are taken."""
+        return self._busy.total()
+
+    def isWanted(self, lane: str) -> bool:
+        """Whether a waiter could have a slot of this lane when it is released."""
+        return bool(self._ready) or lane in self._queues
+
+    def take(self, lane: str) -> bool:
+        """
+        Take a slot if one is free.
+
+        @return: whether it was taken. Then L{release} must be called.
+        """
+        if not self._free or self._busy[lane] >= self._perLane or lane in self._queues:
+            return False
+        self._occupy(lane)
+        return True
+
+    def wait(self, lane: str) -> Deferred[None]:
+        """
+        Wait for a slot. Cancelling leaves the queue.
+
+        @return: fires when the slot is taken. Then L{release} must be called.
+        """
+        waiter: Deferred[None] = Deferred(lambda waiter: self._leave(lane, waiter))
+        self._queues.setdefault(lane, OrderedDict())[waiter] = None
+        if self._busy[lane] < self._perLane:
+            self._ready.setdefault(lane)
+        self._handOut()
+        return waiter
+
+    def release(self, lane: str) -> None:
+        """Give a slot back."""
+        self._free += 1
+        self._busy[lane] -= 1
+        if not self._busy[lane]:
+            del self._busy[lane]
+        if lane in self._queues:
+            self._ready.setdefault(lane)
+        self._handOut()
+
+    def _occupy(self, lane: str) -> None:
+        self._free -= 1
+        self._busy[lane] += 1
+
+    def _handOut(self) -> None:
+        # Work that ends at once releases its slot in here: the loop below goes on with it, so that
+        # a long queue of such work is no deep recursion.
+        if self._isHandingOut:
+            return
+        self._isHandingOut = True
+        try:
+            while self._free and self._ready:
+                lane, _ = self._ready.popitem(last=False)
+                queue = self._queues[lane]
+                waiter, _ = queue.popitem(last=False)
+                self._occupy(lane)
+                if not queue:
+                    del self._queues[lane]
+                elif self._busy[lane] < self._perLane:
+                    self._ready[lane] = None
+                waiter.callback(None)
+        finally:
+            self._isHandingOut = False
+
+    def _leave(self, lane: str, waiter: Deferred[None]) -> None:
+        queue = self._queues[lane]
+        del queue[waiter]
+        if not queue:
+            del self._queues[lane]
+            self._ready.pop(lane, None)
+
+
+class Lock:
+    """
+    A lock for coroutines: C{async with}. The first to wait is the first to have it.
+
+    Thousands may wait whose work ends at once when it is their turn: with C{DeferredLock}, each of
+    them would go on within the one before it, to a recursion error.
+    """
+
+    def __init__(self) -> None:
+        self._slots = Slots(1, 1)
+
+    async def __aenter__(self) -> None:
+        if not self._slots.take(""):
+            await self._slots.wait("")
+
+    async def __aexit__(self, *_: object) -> None:
+        self._slots.release("")
+
 
 TRY_EVERY: Final = 32
 """How many calls are made at once, after a turn in which there was only one."""
@@ -216,3 +328,82 @@ class ReadsInTurn:
 
 def _left(failure: Failure) -> None:
     failure.trap(CancelledError)
+
+
+NEVER: Final = float("inf")
+
+
+class LazyTimer:
+    """
+    A timer whose deadline is moved with every packet, request or block, and seldom reached.
+
+    Moving it to a later time is an assignment to L{deadline}, and stopping it, too: when the
+    reactor's call comes, it looks at the deadline, and waits for the rest.
+
+    @ivar deadline: when it fires, by the clock; L{NEVER} where it does not. While it is running it
+        may be set to a later time, or to L{NEVER}; to an earlier one only by L{start} or
+        L{startAt}.
+    """
+
+    def __init__(self, clock: IReactorTime, fire: Callable[[], object]) -> None:
+        """
+        @param fire: called when the deadline is reached. The timer does not run any more by then,
+            and may be started again.
+        """
+        self.deadline = NEVER
+        self._clock = clock
+        self._fire: Callable[[], object] | None = fire
+        self._call: IDelayedCall | None = None
+        # When the reactor's call comes.
+        self._due = NEVER
+
+    def start(self, delay: float) -> None:
+        """Fire after C{delay} seconds, and not when it was to fire before."""
+        if self._fire is None:
+            return
+        deadline = self.deadline = self._clock.seconds() + delay
+        if self._due > deadline:
+            self._schedule(delay)
+
+    def startAt(self, deadline: float) -> None:
+        """Fire at a time by the clock, and not when it was to fire before."""
+        if self._fire is None:
+            return
+        self.deadline = deadline
+        if self._due > deadline:
+            self._schedule(max(0.0, deadline - self._clock.seconds()))
+
+    def stop(self) -> None:
+        """Do not fire."""
+        self.deadline = NEVER
+
+    def close(self) -> None:
+        """
+        Do not fire, leave nothing with the reactor, and ignore later starts. What would have been
+        called is dropped, so that no cycle with its owner is left for the garbage collector.
+        """
+        self.deadline = self._due = NEVER
+        self._fire = None
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _schedule(self, delay: float) -> None:
+        # Twisted's reset searches all delayed calls for one that is moved to an earlier time: with
+        # ten thousand connections that takes 2 ms.
+        if self._call is not None:
+            self._call.cancel()
+        self._due = self.deadline
+        self._call = self._clock.callLater(delay, self._look)
+
+    def _look(self) -> None:
+        self._call = None
+        self._due = NEVER
+        if self.deadline == NEVER or self._fire is None:
+            return
+        left = self.deadline - self._clock.seconds()
+        if left > 0:
+            self._schedule(left)
+        else:
+            self.deadline = NEVER
+            self._fire()

@@ -31,7 +31,7 @@ from svcbroker.carriers.webhook import Webhooks
 from svcbroker.carriers.webhook.sending import DeliveryContext
 from svcbroker.interfaces import Identity, submit
 from svcbroker.model import CloseTopic, InterfaceType, OpenTopic, PublishEvent
-from svcbroker.net.slots import Slots
+from svcbroker.net.turns import Slots
 from svcbroker.operations import Incidents
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import VersionRecord

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import Interface, implementer
 
 from svcbroker.daemon.ports import BACKLOG, GatedFactory, PortPlan, serverEndpoint
-from svcbroker.net.inherited import InheritedEndpoint
+from svcbroker.net.listeners import InheritedEndpoint
 from tests.certificates import makeCertificate
 
 

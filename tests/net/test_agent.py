@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.net.agent}: the connections that are kept, and what becomes of requests on
+Tests of L{svcbroker.net.http}: the connections that are kept, and what becomes of requests on
 them.
 """
 
@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.iweb import IAgent, IResponse
 from zope.interface.verify import verifyObject
 
-from svcbroker.net.agent import (
+from svcbroker.net.http import (
     IDLE,
     BoundedAgent,
     BoundedResponse,
@@ -24,8 +24,9 @@ from svcbroker.net.agent import (
     HttpError,
     Problem,
     makeAgent,
+    makeClient,
+    readBody,
 )
-from svcbroker.net.http import makeClient, readBody
 from tests.carriers.webhook.support import PUBLIC, SETTINGS, FakeResolver
 
 TIMEOUT = 10.0

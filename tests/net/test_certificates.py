@@ -37,13 +37,14 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.commands.certificates import certificatePem, keyPem
-from svcbroker.net.certificates import (
+from svcbroker.net.pem import (
+    MAX_PEM,
     CertificateDirectory,
+    CertificateError,
     CertificateFiles,
     CertificateSource,
     ClientAuthorities,
 )
-from svcbroker.net.pem import MAX_PEM, CertificateError
 from svcbroker.net.tls import ServerCertificates
 from tests.certificates import MemoryClient, makeAuthority, writeAuthority, writeIdentity
 

@@ -22,13 +22,14 @@ from zope.interface.verify import verifyObject
 from svcbroker.net.endpoints import (
     LINGER,
     MAX_INTERIM,
+    AddressPolicy,
     AddressRefused,
     BoundedEndpoints,
     FilteringResolver,
     TooMuchReceived,
     hasPermittedAddress,
+    parseAddress,
 )
-from svcbroker.net.policy import AddressPolicy, parseAddress
 from tests.carriers.webhook.support import PUBLIC, SETTINGS, FakeResolver, address
 
 MAX_RECEIVED = 64 * 1024

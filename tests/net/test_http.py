@@ -30,9 +30,16 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
-from svcbroker.net.agent import HttpError, Problem
 from svcbroker.net.endpoints import AddressRefused
-from svcbroker.net.http import HttpClient, discardBody, headerOf, makeClient, readBody
+from svcbroker.net.http import (
+    HttpClient,
+    HttpError,
+    Problem,
+    discardBody,
+    headerOf,
+    makeClient,
+    readBody,
+)
 
 URL = "http://a.example/x?y=%20"
 TIMEOUT = 10.0

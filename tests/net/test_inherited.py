@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.net.inherited}: sockets that systemd has opened.
+Tests for L{svcbroker.net.listeners}: sockets that systemd has opened.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.net.inherited import InheritedEndpoint, inheritedEndpoint
+from svcbroker.net.listeners import InheritedEndpoint, inheritedEndpoint
 
 
 @define

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.net.policy}: where events may be sent.
+Tests for L{svcbroker.net.endpoints}: where events may be sent.
 """
 
 from __future__ import annotations
@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.net.policy import (
-    AddressPolicy,
-    isHostName,
-    isPublic,
-    parseAddress,
-    parseAllowed,
-)
+from svcbroker.net.endpoints import AddressPolicy, isHostName, isPublic, parseAddress, parseAllowed
 
 # From the registries of IANA, written down anew. Not the tables of the module under test.
 SPECIAL_4 = [

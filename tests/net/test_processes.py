@@ -47,7 +47,7 @@ class SupervisorTests(SynchronousTestCase):
         self.supervisor.start()
         program, *flags, alone, command, argument = self.process.arguments
         self.assertEqual((program, flags), (sys.executable, ["-I", "-S"]))
-        self.assertTrue(alone.endswith("_alone.py"))
+        self.assertTrue(alone.endswith("_childwrapper.py"))
         self.assertEqual([command, argument], ["/bin/child", "argument"])
 
     def test_outputIsPassedOn(self) -> None:

@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.net.proxied}.
+Tests of L{svcbroker.net.listeners}.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.daemon.ports import GatedFactory
 from svcbroker.net.budgets import LOGIN_TIMEOUT, Stranger, Strangers
-from svcbroker.net.proxied import ProxiedFactory
+from svcbroker.net.listeners import ProxiedFactory
 
 PROXY = IPv4Address("TCP", "10.0.0.1", 5)
 CLIENT = IPv4Address("TCP", "192.0.2.7", 7)

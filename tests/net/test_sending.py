@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.net.sending}.
+Tests of L{svcbroker.net.transports}.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.net import sending
-from svcbroker.net.sending import CLOSE_AT_STOP, ClosingAtStop, hasEnded, isLost
+from svcbroker.net import transports
+from svcbroker.net.transports import CLOSE_AT_STOP, ClosingAtStop, hasEnded, isLost
 
 
 class ClosingAtStopTests(SynchronousTestCase):
@@ -22,7 +22,7 @@ class ClosingAtStopTests(SynchronousTestCase):
         self.clock = Clock()
         self.unsent = 0
         self.aborted = 0
-        self.patch(sending, "unsentOf", lambda transport: self.unsent)
+        self.patch(transports, "unsentOf", lambda transport: self.unsent)
         self.transport = StringTransport()
         self.patch(self.transport, "abortConnection", self.abort)
 

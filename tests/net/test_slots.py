@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.net.slots}.
+Tests for L{svcbroker.net.turns}.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.net.slots import Slots
+from svcbroker.net.turns import Slots
 
 
 class SlotsTests(SynchronousTestCase):

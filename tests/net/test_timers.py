@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.net.timers}.
+Tests of L{svcbroker.net.turns}.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.net.timers import LazyTimer
+from svcbroker.net.turns import LazyTimer
 
 
 class TimerTests(SynchronousTestCase):

@@ -9,7 +9,7 @@ from typing import Final
 from ...access import Principal
 from ...errors import QuotaExceeded
 from ...net.addresses import ownerKey
-from ...net.slots import Slots
+from ...net.turns import Slots
 
 SHARE: Final = 4
 """One account, or one address of clients without one, may have one place in so many."""

@@ -15,7 +15,7 @@ from ...errors import BrokerError, EventErased, EventNotFound, HeightUnknown, Le
 from ...interfaces import IProvableLedger
 from ...model import EventId, Execution, OpenTopic, PublishEvent, Receipt, Request
 from ...net.deferreds import asDeferred
-from ...net.slots import Lock
+from ...net.turns import Lock
 from ...tlog import LogKey
 from .._metadata import MetadataStore
 

@@ -17,9 +17,8 @@ from twisted.web.http import NO_CONTENT, OK
 from ...access import Principal
 from ...errors import Overloaded, QuotaExceeded
 from ...net.deferreds import withoutTraceback
-from ...net.sending import isDirect, sender
-from ...net.timers import NEVER, LazyTimer
-from ...net.turns import EndOfTurn
+from ...net.transports import isDirect, sender
+from ...net.turns import NEVER, EndOfTurn, LazyTimer
 from .batches import BatchedCall, CallBatches
 from .bodies import IncompleteBody
 from .plain import MAX_REMEMBERED, PARTIAL, Answers, Fields, Head, OwnFields, readHead

@@ -21,8 +21,8 @@ from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import EventFormat, SubscribeRequest
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
-from ...net.sending import sender
-from ...net.timers import LazyTimer
+from ...net.transports import sender
+from ...net.turns import LazyTimer
 from ...operations import FOLLOW, EventWriter, bindText, eventWriter
 from .headers import publishHeadersOf
 from .request import BrokerRequest

@@ -29,7 +29,7 @@ from ...access import Access
 from ...errors import ParameterInvalid, QueryTooLong
 from ...net.addresses import isLoopback, networkOf, ownerKey, peerText
 from ...net.budgets import Budgets, Lane, Stranger, Unsent
-from ...net.sending import ClosingAtStop, hasEnded, isLost
+from ...net.transports import ClosingAtStop, hasEnded, isLost
 from .authentication import ClientAuthenticator
 from .bodies import IncompleteBodies
 from .operator import Authorizer

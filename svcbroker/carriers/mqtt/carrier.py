@@ -25,7 +25,7 @@ from ...access import Admission, credentialsOf
 from ...net.addresses import networkOf, ownerKey, peerText
 from ...net.budgets import Stranger
 from ...net.deferreds import asDeferred
-from ...net.sending import ClosingAtStop, endSending, isDirect, sender
+from ...net.transports import ClosingAtStop, endSending, isDirect, sender
 from ...net.turns import EndOfTurn, ReadsInTurn
 from ..websocket import MESSAGE_BYTES, Route, WebSocketResource, WebSocketTransport, routeTo
 from .codec import grouped

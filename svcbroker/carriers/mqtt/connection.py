@@ -19,7 +19,7 @@ from ...broker import REFUSAL_DELAY
 from ...errors import BrokerError
 from ...net.addresses import ownerKey
 from ...net.budgets import FEW
-from ...net.timers import NEVER, LazyTimer
+from ...net.turns import NEVER, LazyTimer
 from .codec import encode
 from .context import Context
 from .decoder import Decoder

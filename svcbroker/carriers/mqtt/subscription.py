@@ -17,7 +17,7 @@ from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequest
 from ...net.deferreds import asDeferred
-from ...net.slots import Lock
+from ...net.turns import Lock
 from ...operations import sourceOf
 from .cloudevents import CloudEventForm, formOf
 from .frames import Options

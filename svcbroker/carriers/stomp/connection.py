@@ -23,9 +23,8 @@ from ...interfaces import Batch, ISubscriber, ISubscription
 from ...net.addresses import networkOf, ownerKey, peerText
 from ...net.budgets import Stranger
 from ...net.deferreds import asDeferred
-from ...net.sending import ClosingAtStop, endSending, sender
-from ...net.timers import LazyTimer
-from ...net.turns import ReadsInTurn
+from ...net.transports import ClosingAtStop, endSending, sender
+from ...net.turns import LazyTimer, ReadsInTurn
 from ..websocket import WebSocketTransport
 from .answers import Answer
 from .effects import (

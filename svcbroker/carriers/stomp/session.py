@@ -17,7 +17,7 @@ from ...errors import BrokerError, Overloaded, ParameterInvalid
 from ...interfaces import Batch, ISubscription
 from ...net.addresses import ownerKey
 from ...net.budgets import Budgets
-from ...net.timers import NEVER
+from ...net.turns import NEVER
 from ..websocket import MESSAGE_BYTES
 from .answers import Answer, Answers, encodeConnected, errorOf
 from .deliveries import Deliveries

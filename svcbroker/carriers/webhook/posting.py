@@ -12,10 +12,9 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.web.http_headers import Headers
 
 from ...model import Event
-from ...net.agent import HttpError, Problem
-from ...net.certificates import ClientCertificate
 from ...net.deferreds import asDeferred
-from ...net.http import HttpClient, discardBody, headerOf, readBody
+from ...net.http import HttpClient, HttpError, Problem, discardBody, headerOf, readBody
+from ...net.pem import ClientIdentity
 from ...net.tracing import Tracer
 from ...operations import traceOf
 from .messages import USER_AGENT, NotAcknowledged, Payload, RequestForm, checkAnswer, checkStatus
@@ -65,7 +64,7 @@ class Poster:
 
     def __init__(
         self,
-        makeClient: Callable[[ClientCertificate | None], HttpClient],
+        makeClient: Callable[[ClientIdentity | None], HttpClient],
         now: Callable[[], float],
         settings: WebhookSettings,
         tracer: Tracer | None = None,
@@ -77,7 +76,7 @@ class Poster:
         @param tracer: is told of each request; C{None} for no spans.
         """
         self._makeClient = makeClient
-        self._clients: dict[str, tuple[ClientCertificate | None, HttpClient]] = {}
+        self._clients: dict[str, tuple[ClientIdentity | None, HttpClient]] = {}
         self._now = now
         self._settings = settings
         self._tracer = tracer

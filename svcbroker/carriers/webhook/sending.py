@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Event, EventId, Position, SubscribeRequest
-from ...net.slots import Slots
+from ...net.turns import Slots
 from .messages import NotAcknowledged, Payload
 from .posting import IPoster, Receiver
 from .records import WebhookRecord

@@ -10,7 +10,7 @@ from typing import Final
 from attrs import field, frozen
 from attrs.validators import ge, gt
 
-from ...net.policy import AddressPolicy
+from ...net.endpoints import AddressPolicy
 from .signing import Signer
 
 _MOST_DOUBLINGS: Final = 30

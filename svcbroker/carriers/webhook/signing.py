@@ -16,8 +16,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from ...net.certificates import ClientCertificate
-from ...net.pem import CertificateError
+from ...net.pem import CertificateError, ClientIdentity
 
 MIN_SECRET: Final = 16
 """The shortest secret, in bytes."""
@@ -59,7 +58,7 @@ class Secrets:
 
     shared: Sequence[Secret] = ()
     named: Mapping[str, Sequence[Secret]] = field(factory=dict)
-    certificates: Mapping[str, ClientCertificate] = field(factory=dict)
+    certificates: Mapping[str, ClientIdentity] = field(factory=dict)
 
     def mayUse(self, name: str, account: str) -> bool:
         """Whether there is a secret of this name that an account may use."""
@@ -137,7 +136,7 @@ def parseSecrets(data: bytes, directory: Path = Path()) -> Secrets:
     """
     shared: list[Secret] = []
     named: dict[str, list[Secret]] = {}
-    certificates: dict[str, ClientCertificate] = {}
+    certificates: dict[str, ClientIdentity] = {}
     for line in filter(None, map(bytes.strip, data.splitlines())):
         # Without white space behind it, it may be the beginning of a secret.
         if line.split(maxsplit=1)[0] == b"#":
@@ -165,9 +164,9 @@ def parseSecrets(data: bytes, directory: Path = Path()) -> Secrets:
     return Secrets(shared=shared, named=named, certificates=certificates)
 
 
-def _readCertificate(path: Path) -> ClientCertificate:
+def _readCertificate(path: Path) -> ClientIdentity:
     try:
-        return ClientCertificate.load(path)
+        return ClientIdentity.load(path)
     except CertificateError as error:
         raise ValueError(f"names a certificate that cannot be used: {error}") from None
     except OSError as error:

@@ -11,7 +11,7 @@ from typing import Final
 from attrs import frozen
 
 from ...errors import UrlInvalid
-from ...net.policy import isHostName, normaliseHost, parseAddress
+from ...net.endpoints import isHostName, normaliseHost, parseAddress
 
 MAX_URL: Final = 2048
 """The longest URL, in characters."""

@@ -38,12 +38,11 @@ from ...model import (
     WebhookPage,
     filterMatches,
 )
-from ...net.agent import CertificatePolicy
-from ...net.certificates import ClientCertificate
 from ...net.deferreds import asDeferred
-from ...net.http import HttpClient, makeClient
-from ...net.slots import Slots
+from ...net.http import CertificatePolicy, HttpClient, makeClient
+from ...net.pem import ClientIdentity
 from ...net.tracing import Tracer
+from ...net.turns import Slots
 from .checking import TargetChecker, checkOptions
 from .headers import checkHeaders
 from .posting import MAX_ANSWER, Poster
@@ -419,7 +418,7 @@ def makeWebhooks(
     @param tracer: is told of each request; C{None} for no spans.
     """
 
-    def makeHttpClient(certificate: ClientCertificate | None) -> HttpClient:
+    def makeHttpClient(certificate: ClientIdentity | None) -> HttpClient:
         return makeClient(
             reactor,
             maxBody=MAX_ANSWER,

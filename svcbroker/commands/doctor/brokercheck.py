@@ -29,7 +29,7 @@ from ...daemon.plan import endpointsOf, planGroup, planPort
 from ...daemon.ports import HTTP, PortPlan
 from ...daemon.process import WANTED_FILES
 from ...daemon.transparency import readWitnessPolicy
-from ...net.inherited import InheritedEndpoint
+from ...net.listeners import InheritedEndpoint
 from ...net.pem import CertificateError
 from ...tlog import Policy
 from .accountchecks import (

@@ -31,7 +31,7 @@ from cryptography.x509 import (
 )
 
 from ...files import openFile
-from ...net.proxied import ProxiedEndpoint
+from ...net.listeners import ProxiedEndpoint
 from ...net.tls import TLSServerEndpoint
 from .findings import DAY, Finding, date, good, listed, problem, span, warning
 

@@ -14,9 +14,8 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.task import deferLater, react
 from twisted.python.failure import Failure
 
-from ...net.agent import HttpError
 from ...net.deferreds import asDeferred
-from ...net.http import makeClient, readBody
+from ...net.http import HttpError, makeClient, readBody
 from .._command import CommandError, Console, Exit
 from .._progress import progressBar
 from .._tables import showRecord

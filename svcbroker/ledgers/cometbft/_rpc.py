@@ -11,9 +11,8 @@ from typing import Any, Final, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.web.http_headers import Headers
 
-from ...net.agent import HttpError, Problem
 from ...net.deferreds import asDeferred
-from ...net.http import HttpClient, makeClient, readBody
+from ...net.http import HttpClient, HttpError, Problem, makeClient, readBody
 from ...proofs.cometbft import (
     MAX_MEMBERS,
     LightBlock,

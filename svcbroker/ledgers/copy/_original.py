@@ -16,9 +16,16 @@ from twisted.web.http_headers import Headers
 
 from ...archive import MAX_PART
 from ...files import readFile
-from ...net.agent import CertificatePolicy, HttpError
 from ...net.deferreds import asDeferred
-from ...net.http import HttpClient, basicAuthorization, headerOf, makeClient, readBody
+from ...net.http import (
+    CertificatePolicy,
+    HttpClient,
+    HttpError,
+    basicAuthorization,
+    headerOf,
+    makeClient,
+    readBody,
+)
 from ._settings import CopySettings
 
 WAIT: Final = 20

@@ -18,7 +18,7 @@ from ...chain import Candidate, Certificate, ChainState, Header, Transaction
 from ...errors import LedgerUnavailable
 from ...histogram import Histogram
 from ...interfaces import Submission
-from ...net.timers import LazyTimer
+from ...net.turns import LazyTimer
 from ...probes import probe
 from ...storage import StorageError, StorageFailed, Store
 from .._erasing import ErasingJob

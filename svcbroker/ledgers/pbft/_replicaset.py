@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ...chain import Candidate, Certificate, Header
-from ...net.timers import LazyTimer
+from ...net.turns import LazyTimer
 from ...probes import probe
 from ._effects import Decide, Effect, Evidence, Send, StartTimer, Timer
 from ._keys import Signer

@@ -17,7 +17,7 @@ from twisted.web.websocket import WebSocketResource, WebSocketTransport
 
 from svcbroker.carriers.http import HttpSettings, Route
 from svcbroker.carriers.http.server import LINGER
-from svcbroker.net.sending import CLOSE_AT_STOP
+from svcbroker.net.transports import CLOSE_AT_STOP
 
 from .support import BASE, FORM, Client, requestBytes
 

@@ -20,7 +20,7 @@ from svcbroker.carriers.mqtt.packets import (
     Publish,
 )
 from svcbroker.carriers.mqtt.reasons import ReasonCode
-from svcbroker.net.sending import CLOSE_AT_STOP
+from svcbroker.net.transports import CLOSE_AT_STOP
 
 from .support import Server
 

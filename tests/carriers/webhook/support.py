@@ -34,8 +34,8 @@ from svcbroker.model import (
     OpenTopic,
     PublishEvent,
 )
-from svcbroker.net.policy import AddressPolicy
-from svcbroker.net.slots import Slots
+from svcbroker.net.endpoints import AddressPolicy
+from svcbroker.net.turns import Slots
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import VersionRecord
 

@@ -15,7 +15,7 @@ from svcbroker.access import ANYBODY
 from svcbroker.carriers.webhook import Signer, parseSecrets
 from svcbroker.carriers.webhook.records import KIND
 from svcbroker.model import EventFormat
-from svcbroker.net.certificates import ClientCertificate
+from svcbroker.net.pem import ClientIdentity
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
 from tests.broker.support import connected
 
@@ -24,7 +24,7 @@ from .support import SETTINGS, URL, Harness
 ID = "00000000-0000-4000-8000-00000000000a"
 SECRETS = evolve(
     parseSecrets(b"mine = whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
-    certificates={name: ClientCertificate({}) for name in ("shop", "bank", "alice/own")},
+    certificates={name: ClientIdentity({}) for name in ("shop", "bank", "alice/own")},
 )
 EARLIER = (
     b'{"interfaceType":"RESTful","group":"1","filters":["a"],"tag":null,'

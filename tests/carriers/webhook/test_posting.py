@@ -39,9 +39,9 @@ from svcbroker.carriers.webhook.signing import Secrets, Signer, parseSecrets
 from svcbroker.carriers.webhook.targets import parseUrl
 from svcbroker.interfaces import Batch
 from svcbroker.model import Event, EventFormat, EventId, InterfaceType
-from svcbroker.net.certificates import ClientCertificate
 from svcbroker.net.endpoints import AddressRefused
 from svcbroker.net.http import HttpClient
+from svcbroker.net.pem import ClientIdentity
 
 from .support import SECRET, SETTINGS
 
@@ -252,10 +252,10 @@ class PosterTests(SynchronousTestCase):
     def test_eachCertificateHasItsOwnConnections(self) -> None:
         """Those of one that was replaced are closed."""
         signer = Signer()
-        made: list[ClientCertificate | None] = []
-        closed: list[ClientCertificate | None] = []
+        made: list[ClientIdentity | None] = []
+        closed: list[ClientIdentity | None] = []
 
-        def makeClient(certificate: ClientCertificate | None) -> HttpClient:
+        def makeClient(certificate: ClientIdentity | None) -> HttpClient:
             def close() -> Deferred[None]:
                 closed.append(certificate)
                 return succeed(None)
@@ -263,7 +263,7 @@ class PosterTests(SynchronousTestCase):
             made.append(certificate)
             return HttpClient(self.agent, self.clock, close)
 
-        one, two = ClientCertificate({}), ClientCertificate({})
+        one, two = ClientIdentity({}), ClientIdentity({})
         poster = Poster(makeClient, self.clock.seconds, evolve(SETTINGS, signer=signer))
         message = Payload(b"", {})
         for name, certificate in (("", one), ("a", one), ("b", one), ("a", one), ("b", two)):

@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ....net.deferreds import asDeferred
-from ....net.sending import sender
+from ....net.transports import sender
 from ....proofs.cometbft.wire import Malformed
 from . import messages
 from .application import Application

@@ -1,5 +1,5 @@
 """
-Writing to a transport without waiting for a turn of the reactor, ending that at once, and finding
+Writing to transports without waiting for a turn of the reactor, ending that at once, and finding
 out that the other side has ended.
 """
 

@@ -1,7 +1,9 @@
 """
-Runs a program in a session of its own, and ends it when the process that started it is gone.
+The wrapper of a child process: it gives the program a session of its own, and ends it when the
+process that started it is gone.
 
-Not imported: it is run by its path, and becomes the program that its arguments name.
+Not imported, and so a module of its own: it is run by its path, and becomes the program that its
+arguments name.
 """
 
 import os
