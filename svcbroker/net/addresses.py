@@ -60,7 +60,7 @@ def storedKey(account: str, address: str) -> str:
 
 def networkOf(host: str) -> str:
     """
-    What one client may have of addresses: an IPv4 address, or the network of an IPv6 address. What
+    The addresses that one client may have: an IPv4 address, or the network of an IPv6 address. What
     is no address stays as it is.
     """
     if ":" not in host:
@@ -75,7 +75,7 @@ def networkOf(host: str) -> str:
 
 
 def isLoopback(host: str) -> bool:
-    """Whether an address, or a name that never means another machine, is this machine."""
+    """True if an address, or a name that never means another machine, is this machine."""
     if host == "localhost":
         return True
     try:

@@ -21,7 +21,7 @@ MAX_DESCRIPTION_LENGTH = 4096
 
 Readers: TypeAlias = Mapping[str, tuple[Callable[[str], Any], str]]
 """
-What reads the text of each setting, or raises C{ValueError}; and what is expected of it, in words.
+For each setting, a reader of its text that raises C{ValueError}, and its form in words.
 """
 
 
@@ -138,7 +138,7 @@ class ModuleFactory:
 
     @property
     def summary(self) -> str:
-        """What it is, in a line."""
+        """One line about it."""
         summary: str = self._load().SUMMARY
         return summary
 
@@ -173,7 +173,7 @@ def findFactories(
 
 def configureDescribed(what: str, text: str, factories: Iterable[Any]) -> Any:
     """
-    What a description describes: what the factory of its name makes of its settings.
+    The object of a description: the factory of its name makes it of the settings.
 
     @param what: what the factories make, for the operator.
     @param factories: the kinds to choose from. They have C{configure}.

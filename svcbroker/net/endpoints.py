@@ -83,7 +83,7 @@ _REFUSED_6: Final = tuple(
 
 _MAPPED: Final = IPv6Network("::ffff:0:0/96")
 NAT64: Final = IPv6Network("64:ff9b::/96")
-"""Where there is only IPv6, every IPv4 address looks like this one. It leads to the IPv4 address
+"""The form of every IPv4 address where there is only IPv6. It leads to the IPv4 address
 in it, which is the one to judge."""
 
 _WEB_PORTS: Final = frozenset({80, 443})
@@ -159,7 +159,7 @@ def _holds(network: Network, address: Address) -> bool:
 @frozen
 class AddressPolicy:
     """
-    Which targets are permitted: the web's ports and those that need no privileges of public
+    The permitted targets: the web's ports and those that need no privileges of public
     addresses, and what the operator allows beside them. Services on other privileged ports (mail,
     SSH) do not expect requests that a stranger has composed.
 
@@ -206,8 +206,8 @@ class AddressPolicy:
 
 def parseAllowed(text: str) -> Network | str:
     """
-    What an operator allows: a network, an address as the smallest network, or a host's name in
-    its normal form.
+    A target that an operator allows: a network, an address as the smallest network, or a host's
+    name in its normal form.
 
     @raise ValueError: it is none of the three. The text goes after its name.
     """
@@ -221,7 +221,7 @@ def parseAllowed(text: str) -> Network | str:
 
 
 LINGER: Final = 5.0
-"""How long the other side may take to close a connection, in seconds."""
+"""Seconds that the other side may take to close a connection."""
 
 
 MAX_INTERIM: Final = 8
@@ -282,7 +282,7 @@ class _BoundedProtocol(ProtocolWrapper):
             super().dataReceived(data)
 
     def _discardInterim(self, data: bytes) -> bytes:
-        """What follows the interim responses; empty while that is not known."""
+        """The bytes after the interim responses; empty while that is not known."""
         while True:
             line, end, _ = data.partition(b"\n")
             if not end:

@@ -58,14 +58,16 @@ from .endpoints import AddressPolicy, AddressRefused, BoundedEndpoints, TooMuchR
 from .pem import ClientIdentity, readCertificates
 
 IDLE: Final = 4
-"""How long a connection is kept for the next request, in seconds. Widely used servers close theirs
+"""Seconds that a connection is kept for the next request. Widely used servers close theirs
 after five, and a request that meets the closing is lost."""
 
 CONNECT_TIMEOUT: Final = 30.0
-"""How long connecting may take by default, in seconds."""
+"""Seconds that connecting may take by default."""
 
 _MARGIN: Final = 128 * 1024
-"""What is received beside a body: headers, and the rest of the piece that was too much."""
+"""
+The bytes that are received beside a body: headers, and the rest of the piece that was too much.
+"""
 _BROKEN: Final = (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived)
 _UNANSWERED: Final = (RequestTransmissionFailed, ResponseNeverReceived)
 
@@ -108,7 +110,9 @@ class CertificatePolicy:
 
 
 class Problem(Enum):
-    """Why there is no answer; the value is the end of a sentence that begins with the server."""
+    """
+    A reason for having no answer; the value is the end of a sentence that begins with the server.
+    """
 
     BAD_HOST = "cannot be found: its URL has no host that there can be"
     NO_ADDRESS = "cannot be found: its name has no address"

@@ -47,7 +47,7 @@ UNREADABLE: Final = (
     *(ValueError, TypeError, UnsupportedAlgorithm, CryptoError, SSLError),
     *(InvalidVersion, DuplicateExtension, UnsupportedGeneralNameType),
 )
-"""What parsers of certificates and keys raise."""
+"""The errors that parsers of certificates and keys raise."""
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
 _BEGIN: Final = b"-----BEGIN "

@@ -54,7 +54,7 @@ class ProcessLimits:
 @frozen
 class ProcessEnd:
     """
-    How a process has ended.
+    The end of a process.
 
     @ivar status: its exit status; C{None} where a signal ended it, or it was not started.
     @ivar signal: the signal that ended it.
@@ -230,7 +230,7 @@ class Supervisor:
             waiting.callback(None)
 
     def _delay(self) -> float:
-        """How long to wait before it is started again. Counts its end."""
+        """The time to wait before it is started again. Counts its end."""
         limits = self._limits
         if self._clock.seconds() - self._startedAt >= limits.steady:
             self.ends = 0

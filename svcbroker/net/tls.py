@@ -51,7 +51,7 @@ from .pem import (
 from .turns import ReadsInTurn
 
 INTERVAL: Final = 20.0
-"""How often the files of certificates are looked at, in seconds."""
+"""Seconds from one look at the files of certificates to the next."""
 
 Stamp = tuple[tuple[str, int, int, int], ...]
 """Each file's path, modification time in nanoseconds, inode and size; zeros where there is none."""
@@ -114,7 +114,7 @@ def peerCertificate(transport: Any) -> PeerCertificate | None:
 @frozen
 class Reading:
     """
-    What files of certificates have held.
+    The contents that files of certificates have had.
 
     @ivar stamp: the state of the files, as it was before they were read.
     @ivar options: what they hold; C{None} where they cannot be used.
@@ -181,7 +181,7 @@ class ServerCertificates:
 
 def _validUntil(source: CertificateSource) -> float:
     """
-    When the first of an endpoint's certificates expires, in seconds since the epoch.
+    The time at which the first of an endpoint's certificates expires, in seconds since the epoch.
 
     @raise CertificateError, OSError: they cannot be read.
     """

@@ -19,8 +19,8 @@ CLOSE_AT_STOP: Final = 2.0
 
 
 _ENDED: Final = getattr(select, "POLLRDHUP", 0)
-"""What the kernel tells of a connection whose other side sends no more. That it is lost is told
-anyway."""
+"""The events of a connection whose other side sends no more, as the kernel tells them. That it is
+lost is told anyway."""
 
 
 def isDirect(transport: Any) -> bool:
@@ -30,8 +30,8 @@ def isDirect(transport: Any) -> bool:
 
 def unsentOf(transport: Any) -> int:
     """
-    How many bytes a transport keeps in memory because its client has not read them: TCP, a UNIX
-    socket, TLS or a WebSocket over one of them. A transport of another kind says nothing: 0.
+    The number of bytes that a transport keeps in memory because its client has not read them: TCP,
+    a UNIX socket, TLS or a WebSocket over one of them. A transport of another kind says nothing: 0.
     """
     size = 0
     while transport is not None and not isinstance(transport, FileDescriptor):

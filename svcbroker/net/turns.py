@@ -34,7 +34,7 @@ class Slots:
 
     @property
     def busy(self) -> int:
-        """How many are taken."""
+        """The number of slots that are taken."""
         return self._busy.total()
 
     def isWanted(self, lane: str) -> bool:
@@ -127,7 +127,7 @@ class Lock:
 
 
 TRY_EVERY: Final = 32
-"""How many calls are made at once, after a turn in which there was only one."""
+"""The number of calls that are made at once, after a turn in which there was only one."""
 
 _log = Logger()
 

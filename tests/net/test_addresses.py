@@ -12,7 +12,7 @@ from svcbroker.net.addresses import ownerOf, peerText
 
 class OwnerTests(SynchronousTestCase):
     """
-    Whose is what a client makes.
+    The owner of a client's connections.
     """
 
     def test_ownerIsTheHostOfTheClient(self) -> None:

@@ -77,7 +77,7 @@ class WorkTestCase(SynchronousTestCase):
         lane.wait(work, isWrite)
 
     def turn(self) -> list[str]:
-        """What is done in the next turn of the reactor."""
+        """The work of the next turn of the reactor."""
         self.done.clear()
         self.clock.turn()
         return list(self.done)
@@ -122,7 +122,7 @@ class WorkTests(WorkTestCase):
         self.assertAlmostEqual(other.used, 0.002)
 
     def test_aUnitEndsWithItsTurn(self) -> None:
-        """Where nothing ends it. The time until the next turn is nobody's."""
+        """A turn that nothing ends. The time until the next turn is nobody's."""
         for isWaiting in (False, True):
             lane = self.work.lane()
             lane.begin(isWrite=False)

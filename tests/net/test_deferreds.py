@@ -62,12 +62,12 @@ class AsDeferredTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(adding), 7)
 
     def test_errorFailsDeferred(self) -> None:
-        """What the coroutine raises is the Deferred's failure."""
+        """An error of the coroutine is the Deferred's failure."""
         self.adder.waiting.errback(ZeroDivisionError())
         self.failureResultOf(self.adder.add(1), ZeroDivisionError)
 
     def test_cancellingReachesCoroutine(self) -> None:
-        """What the coroutine waits for is cancelled."""
+        """The Deferred that the coroutine waits for is cancelled."""
         adding = self.adder.add(1)
         adding.cancel()
         self.failureResultOf(adding, CancelledError)

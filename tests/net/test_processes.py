@@ -75,7 +75,7 @@ class SupervisorTests(SynchronousTestCase):
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_settledProcessIsRestartedAfterFirstDelay(self) -> None:
-        """What it ended before does not count any more."""
+        """Earlier ends do not count any more."""
         self.supervisor.start()
         for _ in range(3):
             self.process.end()

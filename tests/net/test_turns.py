@@ -4,14 +4,17 @@ Tests of L{svcbroker.net.turns}.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.net.turns import TRY_EVERY, EndOfTurn, FairTurns, ReadsInTurn
+from svcbroker.net.turns import TRY_EVERY, EndOfTurn, FairTurns, LazyTimer, ReadsInTurn, Slots
 
 
 class TurnTestCase(SynchronousTestCase):
@@ -104,7 +107,7 @@ class AddOrCallTests(TurnTestCase):
     """
 
     def add(self, *names: str) -> list[str]:
-        """What was done at once."""
+        """The work that was done at once."""
         before = len(self.done)
         for name in names:
             self.turn.addOrCall(partial(self.done.append, name))
@@ -121,7 +124,7 @@ class AddOrCallTests(TurnTestCase):
             self.assertEqual(self.done[-1], "later")
 
     def test_manyCallsWaitForEndOfTurn(self) -> None:
-        """Where there are many in a turn they wait for its end, in their order."""
+        """Many calls in a turn wait for its end, in their order."""
         self.add(*["now"] * TRY_EVERY)
         for _ in range(3):
             self.assertEqual(self.add("a", "b", "c"), [])
@@ -130,7 +133,7 @@ class AddOrCallTests(TurnTestCase):
             self.assertEqual(self.done[-3:], ["a", "b", "c"])
 
     def test_callAddedDuringCallsWaitsForNextTurn(self) -> None:
-        """What comes while the end is at work waits for the next one."""
+        """A call that comes while the end is at work waits for the next one."""
         self.add(*["now"] * TRY_EVERY)
         self.turn.add(lambda: self.add("next", "after"))
         self.add("last")
@@ -174,13 +177,13 @@ class FairTurnsTests(SynchronousTestCase):
         self.done.append(lane)
 
     def nextTurn(self) -> list[str]:
-        """What is done in the next turn of the reactor."""
+        """The work of the next turn of the reactor."""
         self.done.clear()
         self.clock.advance(1)
         return list(self.done)
 
     def test_aTurnHasABound(self) -> None:
-        """What is above it is done in later turns, in order."""
+        """Work above the bound is done in later turns, in order."""
         self.work("a", "a", "a", "a", "a")
         self.assertEqual(self.done, ["a", "a"])
         self.assertEqual(self.nextTurn(), ["a", "a"])
@@ -200,7 +203,7 @@ class FairTurnsTests(SynchronousTestCase):
         self.assertEqual(self.done, ["a", "a"])
 
     def test_workInsideOfWorkDoesNotWait(self) -> None:
-        """What has waited for its turn does not wait again in the middle of it."""
+        """Work that has waited for its turn does not wait again in the middle of it."""
         self.work("a", "a")
         inner: list[bool] = []
         self.turns.wait("b").addCallback(
@@ -268,3 +271,199 @@ class ReadsInTurnTests(SynchronousTestCase):
         self.reads.stop()
         self.clock.advance(0)
         self.assertEqual((self.handled, self.reading), ([], [False]))
+
+
+class TimerTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.fired: list[float] = []
+        self.timer = LazyTimer(self.clock, lambda: self.fired.append(self.clock.seconds()))
+
+    def test_firesOnceAtDeadline(self) -> None:
+        """It fires once, when its time has passed."""
+        self.timer.start(2)
+        self.clock.advance(1.9)
+        self.assertEqual(self.fired, [])
+        self.clock.advance(0.2)
+        self.clock.advance(10)
+        self.assertEqual(len(self.fired), 1)
+        self.timer.start(1)
+        self.clock.advance(1)
+        self.assertEqual(len(self.fired), 2)
+
+    def test_lastStartCounts(self) -> None:
+        """The last start counts, be it for later or sooner; the reactor has one call."""
+        self.timer.start(2)
+        self.clock.advance(1)
+        self.timer.start(2)
+        self.clock.advance(1.5)
+        self.assertEqual(self.fired, [])
+        self.clock.advance(0.5)
+        self.assertEqual(self.fired, [3.0])
+        self.timer.start(10)
+        self.timer.start(1)
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        self.clock.advance(1)
+        self.assertEqual(self.fired, [3.0, 4.0])
+
+    def test_stoppedTimerCanBeStartedAgain(self) -> None:
+        """A stopped one does not fire, but may be started again."""
+        self.timer.start(1)
+        self.timer.stop()
+        self.clock.advance(2)
+        self.timer.start(1)
+        self.clock.advance(1)
+        self.assertEqual(self.fired, [3.0])
+
+    def test_closedTimerIgnoresStarts(self) -> None:
+        """A closed one leaves nothing with the reactor, ever."""
+        for _ in range(2):
+            self.timer.start(1)
+            self.timer.close()
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.timer.start(1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_laterDeadlineIsAnAssignment(self) -> None:
+        """The reactor's call looks at it, and waits for the rest."""
+        self.timer.start(2)
+        (call,) = self.clock.getDelayedCalls()
+        self.clock.advance(1)
+        self.timer.deadline = 5.0
+        self.assertEqual(self.clock.getDelayedCalls(), [call])
+        self.assertEqual(call.getTime(), 2.0)
+        self.clock.advance(3.5)
+        self.assertEqual(self.fired, [])
+        self.clock.advance(0.5)
+        self.assertEqual(self.fired, [5.0])
+
+    def test_startAtMovesDeadlineBothWays(self) -> None:
+        """A deadline in the past fires in the next turn."""
+        self.timer.startAt(5.0)
+        self.timer.startAt(7.0)
+        (call,) = self.clock.getDelayedCalls()
+        self.assertEqual(call.getTime(), 5.0)
+        self.timer.startAt(2.0)
+        self.clock.advance(2)
+        self.assertEqual(self.fired, [2.0])
+        self.timer.startAt(1.0)
+        self.clock.advance(0)
+        self.assertEqual(self.fired, [2.0, 2.0])
+        self.timer.close()
+        self.timer.startAt(3.0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_canBeStartedWhenItFires(self) -> None:
+        """The next deadline counts from then."""
+        again = LazyTimer(self.clock, lambda: again.start(1))
+        again.start(1)
+        self.clock.advance(1)
+        self.assertEqual(again.deadline, 2.0)
+        again.close()
+
+
+class SlotsTests(SynchronousTestCase):
+    """
+    Sharing.
+    """
+
+    def test_freeSlotIsTakenAtOnce(self) -> None:
+        slots = Slots(2, 2)
+        self.assertTrue(slots.take("a"))
+        self.assertTrue(slots.take("b"))
+        self.assertFalse(slots.take("c"))
+        slots.release("a")
+        self.assertTrue(slots.take("c"))
+
+    def test_laneHasOnlyItsPart(self) -> None:
+        """Though others are free."""
+        slots = Slots(4, 2)
+        self.assertTrue(slots.take("a") and slots.take("a"))
+        self.assertFalse(slots.take("a"))
+        waiting = slots.wait("a")
+        self.assertNoResult(waiting)
+        self.assertTrue(slots.take("b"))
+        slots.release("b")
+        self.assertNoResult(waiting)
+        slots.release("a")
+        self.successResultOf(waiting)
+
+    def test_lanesTakeTurns(self) -> None:
+        """Within a lane, the first to wait is the first to go."""
+        slots = Slots(1, 1)
+        slots.take("x")
+        order: list[str] = []
+
+        def went(_: None, name: str) -> None:
+            order.append(name)
+
+        for name in ("a1", "a2", "a3", "b1", "b2", "c1"):
+            slots.wait(name[0]).addCallback(went, name)
+        for _ in range(6):
+            slots.release("x" if not order else order[-1][0])
+        self.assertEqual(order, ["a1", "b1", "c1", "a2", "b2", "a3"])
+
+    def test_takeDoesNotOvertakeWaiters(self) -> None:
+        slots = Slots(2, 1)
+        slots.take("a")
+        waiting = slots.wait("a")
+        self.assertTrue(slots.isWanted("a"))
+        self.assertFalse(slots.isWanted("b"))
+        self.assertFalse(slots.take("a"))
+        slots.release("a")
+        self.successResultOf(waiting)
+
+    def test_longQueueOfWorkThatEndsAtOnceIsServed(self) -> None:
+        slots = Slots(1, 1)
+        slots.take("a")
+        waiting = [slots.wait("a").addCallback(lambda _: slots.release("a")) for _ in range(2000)]
+        slots.release("a")
+        for waiter in waiting:
+            self.successResultOf(waiter)
+        self.assertTrue(slots.take("a"))
+
+    @given(
+        total=st.integers(1, 4),
+        perLane=st.integers(1, 4),
+        steps=st.lists(st.tuples(st.sampled_from("twrc"), st.sampled_from("abc")), max_size=60),
+    )
+    def test_anyUseKeepsTheBounds(
+        self, total: int, perLane: int, steps: list[tuple[str, str]]
+    ) -> None:
+        """No waiter is left that could go."""
+        slots = Slots(total, perLane)
+        held: Counter[str] = Counter()
+        waiting: dict[str, list[Deferred[None]]] = {"a": [], "b": [], "c": []}
+
+        def got(_: None, lane: str, waiter: Deferred[None]) -> None:
+            held[lane] += 1
+            if waiter in waiting[lane]:
+                self.assertIs(waiting[lane].pop(0), waiter)
+
+        def release(lane: str) -> None:
+            held[lane] -= 1
+            slots.release(lane)
+
+        for what, lane in steps:
+            if what == "t":
+                if slots.take(lane):
+                    held[lane] += 1
+            elif what == "w":
+                waiter = slots.wait(lane)
+                if not waiter.called:
+                    waiting[lane].append(waiter)
+                waiter.addCallback(got, lane, waiter)
+                waiter.addErrback(lambda failure: failure.trap(CancelledError) and None)
+            elif what == "r" and held[lane]:
+                release(lane)
+            elif what == "c" and waiting[lane]:
+                waiting[lane].pop().cancel()
+            self.assertEqual(slots.busy, held.total())
+            self.assertLessEqual(held.total(), total)
+            self.assertLessEqual(max(held.values(), default=0), perLane)
+            for each, queue in waiting.items():
+                self.assertTrue(not queue or held.total() == total or held[each] == perLane)
+        while held.total():
+            release(next(lane for lane in held if held[lane]))
+        self.assertEqual([queue for queue in waiting.values() if queue], [])
+        self.assertEqual(slots.busy, 0)

@@ -84,7 +84,7 @@ class EndpointTestCase(SynchronousTestCase):
         return MemoryClient(self.listen(text)[1], self.trusted, "a.example", **options)
 
     def answer(self, client: MemoryClient) -> str:
-        """What the server says of the client's certificate."""
+        """The certificate of the client as the server sees it."""
         client.send(b"?")
         # Twisted writes at the end of the turn.
         self.reactor.advance(0)

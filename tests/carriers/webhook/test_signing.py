@@ -57,7 +57,7 @@ class SecretTests(SynchronousTestCase):
         self.assertEqual(secrets.certificatesOf("alice"), ["one", "alice/two"])
         self.assertFalse(secrets.shared or secrets.named)
         for certificate in secrets.certificates.values():
-            self.assertEqual(repr(certificate), "ClientCertificate()")
+            self.assertEqual(repr(certificate), "ClientIdentity()")
 
     def test_unusableCertificateIsRefused(self) -> None:
         root = Path(self.mktemp())

@@ -78,7 +78,7 @@ class SourceTestCase(SynchronousTestCase):
         self.trusted = writeAuthority(self.root / "ca.pem", self.authority)
 
     def source(self) -> CertificateSource:
-        """What reads the files."""
+        """The reader of the files."""
         return CertificateDirectory(path=self.certs)
 
     def served(self, host: str | None) -> int:
