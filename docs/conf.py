@@ -34,6 +34,7 @@ svc_search_finds = {
     "exactly once": "subscriptions",
     "docker": "packages",
     "errors": "errors",
+    "gdpr": "duties",
     "kafka": "ways-in",
     "kubernetes": "kubernetes",
     "comparison": "compare",
