@@ -180,6 +180,11 @@ class Broker:
             self.groups, self._timeouts, self.proving, logs, witnessings
         )
 
+    @property
+    def hasNetworks(self) -> bool:
+        """Whether a group has a ledger that other nodes have, too."""
+        return any(INetworkLedger.providedBy(ledger) for _, ledger in self.groups.items())
+
     def stop(self) -> None:
         """Let go of the clock. Called once, after the ledgers have stopped."""
         self.budgets.stop()

@@ -149,6 +149,7 @@ class Publishing:
         return PublishBatch([*batch.answers, *refused], hasRefused=True, done=batch.done)
 
     def _answerOne(self, submission: Submission, publication: Publication) -> PublishOutcome:
+        self._work.settled(1)
         [outcome] = submission.outcomes
         if isinstance(outcome, Receipt) and outcome.execution is Execution.DONE:
             self.meter.successes["http"] += 1
@@ -160,6 +161,7 @@ class Publishing:
         return answer
 
     def _failOne(self, failure: Failure, publication: Publication) -> PublishOutcome:
+        self._work.settled(1)
         carrier = DEFAULT_POLICY.carrier
         if not failure.check(TransactionTimeout):
             self.meter.fail(carrier, failure.value)
@@ -325,23 +327,22 @@ class Publishing:
     def _submit(
         self, ledger: ILedger, requests: Sequence[Request], policy: PublishPolicy
     ) -> Submission:
+        """
+        Give a ledger what is to be published.
+
+        @return: its outcomes. Whoever handles them calls C{settled} of the budget of time.
+        """
         try:
             submission = ledger.submitMany(requests)
         except Exception:
             self._log.failure("A ledger raised an error, which its contract does not allow")
             error = LedgerUnavailable("the ledger failed")
             submission = Submission.refused(len(requests), error)
-        if not submission.done.called:
-            count = len(requests)
-            self._work.submitted(count)
-            submission.done.addBoth(self._settled, count)
+        # Hot path: whoever handles the outcomes counts them, without a callback of its own.
+        self._work.submitted(len(requests))
         if policy.hasTimeout:
             self._timeouts[ledger].limit(submission.done)
         return submission
-
-    def _settled(self, result: Any, count: int) -> Any:
-        self._work.settled(count)
-        return result
 
     def _publishPart(
         self, part: Part, answers: list[Answer | None], policy: PublishPolicy
@@ -354,6 +355,7 @@ class Publishing:
         submission = self._submit(part.ledger, part.requests, policy)
 
         def answer(result: Any) -> Any:
+            self._work.settled(len(part.requests))
             # Outcomes that are unknown at the time-out are answered with TIMEOUT.
             if isinstance(result, Failure):
                 result.trap(TransactionTimeout)

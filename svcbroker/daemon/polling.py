@@ -15,10 +15,10 @@ _PRIVATE: Final = ("_selectables", "_poller", "_doReadOrWrite")
 
 _log = Logger()
 
-EVENTS_AT_ONCE: Final = 16
+EVENTS_AT_ONCE: Final = 64
 """The number of connections that are read from and written to between two looks at the time."""
 
-READING: Final = 0.008
+READING: Final = 0.016
 """After the first of them, for how long others are in one turn of the reactor, in seconds."""
 
 

@@ -23,6 +23,10 @@ from .transports import unsentOf
 WRITES_A_TURN: Final = 0.008
 """The time that publishes take of a turn of the reactor before further ones wait, in seconds."""
 
+FIRST_WRITES_A_TURN: Final = 0.02
+"""The same before the first small publish of a connection in that turn waits: where many clients
+have one under way each, one turn has them all, and so has one block."""
+
 READS_A_TURN: Final = 0.016
 """The same for all other requests, where no events are published."""
 
@@ -183,34 +187,41 @@ class WorkBudget:
     single ones of others are in one of the next blocks.
 
     @ivar pending: how many events are with the ledgers.
+    @ivar clock: the reactor, or what counts no turns (C{turns}).
+    @ivar seconds: what tells the time.
+    @ivar turn: the turn that is counted.
+    @ivar used: the time that reads, and that publishes have used of it.
+    @ivar queues: what waits, by its kind: how much its lane had used, a number, and the rest.
+    @ivar publishedAt: when something was published last.
+    @ivar current: the lane whose unit is under way.
+    @ivar isWrite: the kind of its work.
+    @ivar since: since when it is.
+    @ivar sinceTurn: since which turn.
     """
 
     _log = Logger()
+    turns = 0
 
     def __init__(self, clock: IReactorTime) -> None:
         """
         @param clock: the reactor. The daemon's counts its turns (C{turns}); for any other one, a
             turn with work takes a delayed call.
         """
-        self._clock: Any = clock
-        self._seconds = clock.seconds
-        self._countsTurns = hasattr(clock, "turns")
+        self._reactor = clock
+        self.clock: Any = clock if hasattr(clock, "turns") else self
+        self.seconds = clock.seconds
         self.pending = self._many = 0
-        # The turn that is counted, and the time that each kind of work has used of it.
-        self._turn = 0
-        self._used = {True: 0.0, False: 0.0}
-        # What waits, by its kind: how much its lane had used, a number, and the rest.
-        self._queues: list[list[tuple[float, int, Waiter]]] = [[], [], []]
+        self.turn = 0
+        self.used = [0.0, 0.0]
+        self.queues: list[list[tuple[float, int, Waiter]]] = [[], [], []]
         self._sequence = 0
         # The least that any of the lanes had used that were served last.
         self._floor = 0.0
-        self._publishedAt = self._fewAt = float("-inf")
-        # The lane whose unit is under way, the kind of its work, and since when: the time, and the
-        # number of the turn.
-        self._lane: Lane | None = None
-        self._isWrite = False
-        self._since = 0.0
-        self._sinceTurn = 0
+        self.publishedAt = self._fewAt = float("-inf")
+        self.current: Lane | None = None
+        self.isWrite = False
+        self.since = 0.0
+        self.sinceTurn = 0
         self._call: IDelayedCall | None = None
 
     def lane(self) -> Lane:
@@ -219,7 +230,7 @@ class WorkBudget:
 
     def stop(self) -> None:
         """Let nothing that waits go on."""
-        for queue in self._queues:
+        for queue in self.queues:
             queue.clear()
         if self._call is not None:
             self._call.cancel()
@@ -229,7 +240,7 @@ class WorkBudget:
         """Count events that a ledger has been given together."""
         self.pending += count
         if count <= FEW:
-            self._fewAt = self._seconds()
+            self._fewAt = self.seconds()
         else:
             self._many += count
 
@@ -238,36 +249,36 @@ class WorkBudget:
         self.pending -= count
         if count > FEW:
             self._many -= count
-        if self._mayServe(_MANY):
-            self._schedule()
+        if self.queues[_MANY] and self._mayServe(_MANY):
+            self.schedule()
 
-    def begin(self, lane: Lane, isWrite: bool, events: int = 1) -> bool:
-        """See L{Lane.begin}. Hot path."""
-        now = self._seconds()
-        if self._countsTurns and self._clock.turns > self._turn:
-            self._turn = self._clock.turns
-            self._used = {True: 0.0, False: 0.0}
-            self._lane = None
-        elif self._lane is not None:
-            self._charge(now)
-        if isWrite:
-            self._publishedAt = now
+    def mayBegin(self, lane: Lane, isWrite: bool, events: int, now: float) -> bool:
+        """
+        Whether a unit may begin where others wait, or much time of the turn is used. Called by
+        L{Lane.begin}.
+        """
         if events > FEW and not self._hasRoom(events):
             return False
-        queue = self._queues[_READ if not isWrite else _WRITE if events <= FEW else _MANY]
-        if self._used[isWrite] >= self._limit(isWrite, now) or (
-            queue and lane.used > queue[0][0] + QUANTUM
-        ):
-            return False
-        self._lane, self._isWrite, self._since = lane, isWrite, now
-        if self._countsTurns:
-            self._sinceTurn = self._clock.turns
-        return True
+        limit = self._limit(isWrite, now)
+        if isWrite and events <= FEW and lane.lastTurn != self.clock.turns:
+            limit = FIRST_WRITES_A_TURN
+        queue = self.queues[_kindOf(isWrite, events)]
+        return self.used[isWrite] < limit and not (queue and lane.used > queue[0][0] + QUANTUM)
 
-    def end(self) -> None:
-        """See L{Lane.end}."""
-        if self._lane is not None:
-            self._charge(self._seconds())
+    def charge(self, now: float) -> None:
+        """Count the time of the unit that has ended. Called by L{Lane}."""
+        lane, self.current = self.current, None
+        # Where nothing has ended it, it has ended with its turn. The reactor may have been idle
+        # since.
+        if lane is None or self.clock.turns != self.sinceTurn:
+            return
+        # A clock that was set back gives no time back.
+        spent = now - self.since
+        if spent > 0:
+            lane.used += spent
+            self.used[self.isWrite] += spent
+            if self.clock is self:
+                self.schedule()
 
     def wait(self, waiter: Waiter, isWrite: bool, size: int = 0, events: int = 1) -> None:
         """Add what waits for a turn."""
@@ -277,74 +288,66 @@ class WorkBudget:
         self._sequence += 1
         waiter.events = events
         entry = (lane.used + size * BYTE, self._sequence, waiter)
-        kind = _READ if not isWrite else _WRITE if events <= FEW else _MANY
-        heappush(self._queues[kind], entry)
+        kind = _kindOf(isWrite, events)
+        heappush(self.queues[kind], entry)
         if self._mayServe(kind):
-            self._schedule()
+            self.schedule()
 
     def _hasRoom(self, events: int) -> bool:
         """Whether many events may be given to the ledgers."""
-        if self._many and self._seconds() - self._fewAt < PUBLISHING:
+        if self._many and self.seconds() - self._fewAt < PUBLISHING:
             return self._many + events <= CROWD_BESIDE_FEW
         return self.pending < CROWD
 
     def _mayServe(self, kind: int) -> bool:
         """Whether something of a kind waits, and the ledgers have room for it."""
-        queue = self._queues[kind]
+        queue = self.queues[kind]
         return bool(queue) and (kind != _MANY or self._hasRoom(queue[0][2].events))
 
     def _limit(self, isWrite: bool, now: float) -> float:
         if isWrite:
             return WRITES_A_TURN
-        return READS_BESIDE_WRITES if now - self._publishedAt < PUBLISHING else READS_A_TURN
+        return READS_BESIDE_WRITES if now - self.publishedAt < PUBLISHING else READS_A_TURN
 
-    def _charge(self, now: float) -> None:
-        """Count the time of the unit that has ended."""
-        lane, self._lane = self._lane, None
-        # Where nothing has ended it, it has ended with its turn. The reactor may have been idle
-        # since.
-        if self._countsTurns and self._clock.turns != self._sinceTurn:
-            return
-        # A clock that was set back gives no time back.
-        spent = now - self._since
-        if lane is not None and spent > 0:
-            lane.used += spent
-            self._used[self._isWrite] += spent
-            if not self._countsTurns:
-                self._schedule()
-
-    def _schedule(self) -> None:
+    def schedule(self) -> None:
+        """Have a turn begin. Called by L{Lane}, too, where the reactor counts none."""
         if self._call is None:
-            self._call = self._clock.callLater(0, self._run)
+            self._call = self._reactor.callLater(0, self._run)
 
     def _run(self) -> None:
         """Begin a turn with what waits. The reads of the turn share what is left of its time."""
         self._call = None
-        self._used = {True: 0.0, False: 0.0}
-        if self._countsTurns:
-            self._turn = self._clock.turns + 1
-        for kind, queue in enumerate(self._queues):
+        self.used = [0.0, 0.0]
+        if self.clock is not self:
+            self.turn = self.clock.turns + 1
+        for kind, queue in enumerate(self.queues):
             isWrite = kind != _READ
             while self._mayServe(kind) and (
-                self._used[isWrite] < self._limit(isWrite, self._seconds())
+                self.used[isWrite] < self._limit(isWrite, self.seconds())
             ):
                 used, _, waiter = heappop(queue)
                 if not waiter.isCancelled:
                     self._floor = max(self._floor, used)
                     self._serve(waiter, isWrite)
             if self._mayServe(kind):
-                self._schedule()
+                self.schedule()
 
     def _serve(self, waiter: Waiter, isWrite: bool) -> None:
-        self.end()
-        self._lane, self._isWrite, self._since = waiter.lane, isWrite, self._seconds()
-        if self._countsTurns:
-            self._sinceTurn = self._clock.turns
+        now = self.seconds()
+        self.charge(now)
+        self.current, self.isWrite, self.since = waiter.lane, isWrite, now
+        self.sinceTurn = waiter.lane.lastTurn = self.clock.turns
         try:
             waiter.call()
         except Exception:
             self._log.failure("Work that has waited for its turn failed")
-        self.end()
+        self.charge(self.seconds())
+
+
+def _kindOf(isWrite: bool, events: int) -> int:
+    if not isWrite:
+        return _READ
+    return _WRITE if events <= FEW else _MANY
 
 
 class Lane:
@@ -352,29 +355,61 @@ class Lane:
     The share that a connection has in a L{WorkBudget}.
 
     @ivar used: how much time it has used, in seconds, as the budget counts.
+    @ivar lastTurn: the turn in which it has begun its last unit.
     """
 
-    __slots__ = ("_budget", "_waiter", "used")
+    __slots__ = ("_budget", "_waiter", "lastTurn", "used")
 
     def __init__(self, budget: WorkBudget) -> None:
         self._budget = budget
         self._waiter: Waiter | None = None
         self.used = 0.0
+        self.lastTurn = -1
 
     def begin(self, isWrite: bool, events: int = 1) -> bool:
         """
         Begin a unit of work, which ends where the next one begins, with L{end}, or with the turn.
+        Hot path: each request, packet and frame asks for it.
 
         @param isWrite: whether it publishes.
         @param events: how many events are published, those of this connection included that are
             not answered yet.
         @return: C{False} where this turn has no time left for it: it has to L{wait}.
         """
-        return self._budget.begin(self, isWrite, events)
+        budget = self._budget
+        now, turns = budget.seconds(), budget.clock.turns
+        if turns > budget.turn:
+            budget.turn, budget.used, budget.current = turns, [0.0, 0.0], None
+        elif budget.current is not None:
+            budget.charge(now)
+        if isWrite:
+            budget.publishedAt = now
+            isFree = events <= FEW and not budget.queues[_WRITE] and budget.used[1] < WRITES_A_TURN
+        else:
+            # So much there is beside publishes, too.
+            isFree = not budget.queues[_READ] and budget.used[0] < READS_BESIDE_WRITES
+        if not isFree and not budget.mayBegin(self, isWrite, events, now):
+            return False
+        budget.current, budget.isWrite, budget.since = self, isWrite, now
+        budget.sinceTurn = self.lastTurn = turns
+        return True
 
     def end(self) -> None:
-        """There is nothing more to do now."""
-        self._budget.end()
+        """There is nothing more to do now. Hot path."""
+        budget = self._budget
+        if budget.current is not self:
+            if budget.current is not None:
+                budget.charge(budget.seconds())
+            return
+        # As C{charge} does, for which there is no call.
+        budget.current = None
+        if budget.clock.turns == budget.sinceTurn:
+            spent = budget.seconds() - budget.since
+            if spent > 0:
+                self.used += spent
+                budget.used[budget.isWrite] += spent
+                if budget.clock is budget:
+                    budget.schedule()
 
     def wait(
         self, call: Callable[[], object], isWrite: bool, size: int = 0, events: int = 1

@@ -253,7 +253,9 @@ def _bind(
     operation: Operation, broker: Broker, form: _Form, read: _Reader
 ) -> Callable[[Principal, Any, Connection], Deferred[Any]]:
     method, isByAddress = _method(operation, broker, form), operation.isByAddress
-    mayWait, namesEvent = operation.hasAfter, operation.namesEvent
+    mayWait = operation.hasAfter
+    # Only in a network another node may have told of an event that is not here yet.
+    mayBeBehind = operation.namesEvent and broker.hasNetworks
 
     def call(principal: Principal, given: Any, connection: Connection) -> Deferred[Any]:
         arguments = read(principal, given)
@@ -263,7 +265,7 @@ def _bind(
             seen = arguments.pop(AFTER)
             return reach(principal, arguments, seen, connection)
         made = method(principal, **arguments)
-        return made.addErrback(again, principal, arguments, connection) if namesEvent else made
+        return made.addErrback(again, principal, arguments, connection) if mayBeBehind else made
 
     def reach(
         principal: Principal, arguments: dict[str, Any], eventId: EventId, connection: Connection

@@ -18,6 +18,7 @@ from svcbroker.net import budgets
 from svcbroker.net.budgets import (
     CROWD_BESIDE_FEW,
     FEW,
+    FIRST_WRITES_A_TURN,
     LOGIN_TIMEOUT,
     LOOK_EVERY,
     QUANTUM,
@@ -103,8 +104,20 @@ class WorkTests(WorkTestCase):
 
     def test_publishesHaveABoundOfTheirOwn(self) -> None:
         self.unit(self.work.lane(), READS_A_TURN)
-        self.assertTrue(self.unit(self.work.lane(), WRITES_A_TURN, isWrite=True))
+        lane = self.work.lane()
+        self.assertTrue(self.unit(lane, WRITES_A_TURN, isWrite=True))
+        self.assertFalse(lane.begin(isWrite=True))
+
+    def test_firstSmallPublishOfEachLaneHasMoreTime(self) -> None:
+        """A turn has those of many clients that have one under way each, but not any number."""
+        lane = self.work.lane()
+        self.assertTrue(self.unit(lane, WRITES_A_TURN, isWrite=True))
+        self.assertFalse(self.work.lane().begin(isWrite=True, events=FEW + 1))
+        rest = FIRST_WRITES_A_TURN - WRITES_A_TURN
+        self.assertTrue(self.unit(self.work.lane(), rest, isWrite=True))
         self.assertFalse(self.work.lane().begin(isWrite=True))
+        self.clock.turns += 1
+        self.assertTrue(self.unit(lane, WRITES_A_TURN, isWrite=True))
 
     def test_readsHaveLessWhileThereArePublishes(self) -> None:
         self.unit(self.work.lane(), 0, isWrite=True)
@@ -132,7 +145,7 @@ class WorkTests(WorkTestCase):
             self.clock.rightNow += 60
             if isWaiting:
                 self.assertEqual(self.turn(), ["other"])
-            self.work.end()
+            lane.end()
             self.assertEqual(lane.used, 0)
             self.assertTrue(self.unit(lane, 0))
 

@@ -400,7 +400,8 @@ class FastChannel(BrokerChannel):
 
     def _answer(self, head: Head, body: Answer) -> None:
         self._answering = None
-        self._bodyAnswered()
+        if self._body is not None:
+            self._bodyAnswered()
         answer = self._fastPath.answers.make(body, head.fields.origin, isLast=not self.persistent)
         self._unsent.append(answer)
         self._unsentSize += len(answer)

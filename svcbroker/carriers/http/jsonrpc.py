@@ -418,9 +418,10 @@ def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _encoded(answer: Any) -> bytes | None:
-    if answer is None:
-        return None
-    return bytes(answer) if isinstance(answer, Raw) else encode(answer)
+    # Hot path: most answers are neither.
+    if type(answer) is Raw:
+        return bytes(answer)
+    return None if answer is None else encode(answer)
 
 
 def rpcEndpoint(path: str, broker: Broker, incidents: Incidents, interface: Interface) -> Endpoint:

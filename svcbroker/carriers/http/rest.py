@@ -273,7 +273,7 @@ def restEndpoints(
             addHeaders = _addHeaders
         call, callMany = bindText(operation, broker), bindTextBatch(operation, broker)
         encode: _Encode = resultEncoder(operation)
-        if operation.hasAfter and callMany is None:
+        if operation.hasAfter and callMany is None and broker.hasNetworks:
             call, encode = _dated(call, encode, broker)
         for method, parse in zip(("GET", "POST"), _parsers(operation, interface), strict=True):
             yield Endpoint(

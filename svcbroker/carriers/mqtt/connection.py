@@ -200,12 +200,14 @@ class Connection:
         if self._isClosed:
             return
         # What is not read yet is no more than one read of the transport.
-        if not (self._decoder.hasMore or self._partial.set(self._decoder.kept)):
+        decoder, partial = self._decoder, self._partial
+        mayBeKept = not decoder.hasMore and (partial.size or decoder.isIncomplete)
+        if mayBeKept and not partial.set(decoder.kept):
             busy = "too many bytes of packets wait for their rest"
             self._violated(MqttError(ReasonCode.QUOTA_EXCEEDED, busy))
             return
-        if self._decoder.error is not None and not self._isWaiting and not self._backlog:
-            self._violated(self._decoder.error)
+        if decoder.error is not None and not self._isWaiting and not self._backlog:
+            self._violated(decoder.error)
             return
         if self._delivery is not None:
             self._delivery.settle()

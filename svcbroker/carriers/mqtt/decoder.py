@@ -109,6 +109,7 @@ class Decoder:
     Reads the packets of one connection, however its bytes are cut.
 
     @ivar version: the protocol level of the connection, 0 until a CONNECT has set it.
+    @ivar hasMore: whether there may be packets that L{arrivals} has not returned yet.
     @ivar error: the error of the packet after the last one that was returned. Nothing is read
         after it.
     """
@@ -124,6 +125,7 @@ class Decoder:
         self.version = version
         self.error: MqttError | None = None
         self._maximumPacketSize = maximumPacketSize
+        self.hasMore = False
         # What was not looked at yet, and where it begins.
         self._data = b""
         self._position = 0
@@ -137,11 +139,6 @@ class Decoder:
     def isIncomplete(self) -> bool:
         """Whether a packet has arrived in part."""
         return bool(self._parts)
-
-    @property
-    def hasMore(self) -> bool:
-        """Whether there may be packets that L{arrivals} has not returned yet."""
-        return self._position < len(self._data)
 
     @property
     def kept(self) -> int:
@@ -177,7 +174,7 @@ class Decoder:
                 return
             data = b"".join(self._parts)
             self._parts.clear()
-        self._data, self._position = data, 0
+        self._data, self._position, self.hasMore = data, 0, bool(data)
 
     def arrivals(self, limit: int = maxsize) -> list[Arrival]:
         """
@@ -195,12 +192,12 @@ class Decoder:
             except MqttError as error:
                 # Its frames have this as a local.
                 self.error = error.with_traceback(None)
-                self._data, self._position = b"", 0
+                self._data, self._position, self.hasMore = b"", 0, False
             else:
                 if not isWhole:
                     self._parts.append(data[self._position :] if self._position else data)
                 if not isWhole or self._position == len(data):
-                    self._data, self._position = b"", 0
+                    self._data, self._position, self.hasMore = b"", 0, False
         return packets
 
     def _readAll(

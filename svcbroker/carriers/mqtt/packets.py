@@ -234,7 +234,10 @@ class Publishes(Struct, frozen=True):
     @property
     def count(self) -> int:
         """How many packets they are."""
-        return sum([len(run.packetIds) for run in self.runs])
+        runs = self.runs
+        return (
+            len(runs[0].packetIds) if len(runs) == 1 else sum(len(each.packetIds) for each in runs)
+        )
 
     def split(self, count: int) -> tuple[Publishes, Publishes]:
         """The first so many packets, and the others."""

@@ -253,6 +253,8 @@ class Deliveries:
 
         @return: whether there is more to send, which would take too long now.
         """
+        if not self._byNumber:
+            return False
         due, self._due = self._due, {}
         left = MESSAGES_AT_ONCE
         for subscription in due.values():

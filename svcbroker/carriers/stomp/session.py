@@ -134,7 +134,8 @@ class Session:
         if self.state in _TAKES_FRAMES:
             self._parser.feed(data)
         effects = self._go(now)
-        if not self._waiting.set(self._parser.buffered + self._transactions.weight):
+        kept = self._parser.buffered + self._transactions.weight
+        if kept != self._waiting.size and not self._waiting.set(kept):
             self._refuse(Overloaded("too many bytes of frames and transactions wait for the rest"))
             effects += self._go(now)
         return effects

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from svcbroker.broker import Broker
 from svcbroker.broker.subscriptions._heights import WAIT
 from svcbroker.interfaces import submit
 from svcbroker.model import EventId, LedgerMeasures, OpenTopic, topicPrefix
@@ -24,6 +25,7 @@ class AfterTestCase(FollowTestCase):
     """
 
     def setUp(self) -> None:
+        self.patch(Broker, "hasNetworks", True)
         super().setUp()
         self.subscriptions._followers["1"].isOfNetwork = True
         height = self.subscriptions.end("1").height

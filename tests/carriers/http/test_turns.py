@@ -47,7 +47,7 @@ class TurnTests(SynchronousTestCase):
         self.clock: Any = self.client.fixture.clock
         self.client.rest("open?topic=t")
         self.clock.advance(1)
-        self.client.fixture.broker.budgets.work._seconds = self.tick
+        self.client.fixture.broker.budgets.work.seconds = self.tick
         self.now = 0.0
         self.connection = self.client.connect()
 
@@ -138,7 +138,7 @@ class TurnTests(SynchronousTestCase):
     def test_theBeginningOfARequestTakesNoTime(self) -> None:
         """Not while its rest is waited for, behind an answer that was waited for, too."""
         work, ledger = self.client.fixture.broker.budgets.work, self.client.fixture.ledger
-        work._seconds = self.clock.seconds
+        work.seconds = self.clock.seconds
         for request in (PUBLISH, PUBLISH.replace(b"Host", b"Expect: x\r\nHost")):
             connection = self.client.connect()
             ledger.isHolding = True

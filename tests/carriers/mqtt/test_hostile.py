@@ -98,7 +98,7 @@ class HostileTests(SynchronousTestCase):
             server.event("t", b"")
             looks = count(server.clock.seconds(), WRITES_A_TURN / 2)
             work = server.broker.budgets.work
-            work._seconds = looks.__next__
+            work.seconds = looks.__next__
             client.protocol.dataReceived(encode(packet, MQTT_311) * 5000)
             client.look()
             self.assertLess(len(client.packets) + work.pending, 2000)
