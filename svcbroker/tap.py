@@ -16,20 +16,20 @@ from twisted.application.service import IService
 from twisted.logger import Logger
 from twisted.python import usage
 
-from .daemon.carriers import makeCarriers, makeWebhookSettings
-from .daemon.config import Config, ConfigError
+from .daemon.config import Config
 from .daemon.dependencies import Dependencies
 from .daemon.inforce import ConfigurationInForce
-from .daemon.lifecycles import Carriers
 from .daemon.logs import LogFilter, observerMaker
 from .daemon.memory import BudgetSizes, planMemory, usableMemory
 from .daemon.notify import findServiceManager
 from .daemon.options import ConfigOptions
 from .daemon.plan import makePlan
 from .daemon.process import TwistdProcess, raiseFileLimit
+from .daemon.running import Reload, RunningFeatures, Start
 from .daemon.service import BrokerService
 from .interfaces import ILedger
 from .net.budgets import Budgets
+from .net.settings import ConfigError
 
 
 def _theReactor() -> Any:
@@ -41,8 +41,8 @@ def _theReactor() -> Any:
 
 class Options(ConfigOptions):
     """
-    The command line. After parsing, C{self["config"]} is the whole configuration, C{self["plan"]}
-    what the service is to do, and C{self["webhooks"]} the settings of webhooks.
+    The command line. After parsing, C{self["config"]} is the whole configuration, and
+    C{self["plan"]} what the service is to do.
     """
 
     def postOptions(self) -> None:
@@ -53,7 +53,6 @@ class Options(ConfigOptions):
         super().postOptions()
         try:
             self["plan"] = makePlan(self["config"], _theReactor())
-            self["webhooks"] = makeWebhookSettings(self["config"])
         except ConfigError as error:
             raise usage.UsageError(str(error)) from None
 
@@ -91,26 +90,27 @@ def makeService(options: Options) -> IService:
 
         return read, useSettings
 
-    def carriers(ledgers: Mapping[str, ILedger], address: str) -> Carriers:
+    start = Start(
+        config=config,
+        plan=plan,
+        dependencies=dependencies,
+        inForce=inForce,
+        readSettings=readSettings,
+    )
+
+    def makeFeatures(
+        ledgers: Mapping[str, ILedger], address: str, reload: Reload
+    ) -> RunningFeatures:
         bounds.announce()
         for line in config.outdated:
             Logger().warn("{line}", line=line)
-        return makeCarriers(
-            config,
-            plan,
-            options["webhooks"],
-            dependencies,
-            ledgers,
-            address,
-            inForce,
-            readSettings,
-        )
+        return start.makeFeatures(ledgers, address, reload)
 
     twistd = getattr(options, "parent", None) or {}
     service: IService = BrokerService(
         plan,
         dependencies,
-        carriers,
+        makeFeatures,
         observerMaker(config, twistd, filter, reactor),
     )
     return service

@@ -15,12 +15,10 @@ from twisted.trial.unittest import SynchronousTestCase
 import svcbroker
 from svcbroker.broker import Broker, Limits
 from svcbroker.carriers.http import HttpSettings, makeSite
-from svcbroker.errors import NoSuchCall
 from svcbroker.ledgers import pbft
 from svcbroker.testing import ClockFixture
-from svcbroker.version import readVersion
 from tests.access.support import openAccess
-from tests.broker.support import FailingWebhooks, FakeDirectory
+from tests.broker.support import FakeDirectory, makeCalls
 from tests.carriers.http.support import BASE, FORM, Connection, requestBytes
 from tests.test_imports import FLOORS, KIT
 
@@ -87,12 +85,10 @@ class PublishTests(SynchronousTestCase):
             {"1": ledger},
             fixture.clock,
             Limits(),
-            nodeAddress="127.0.0.1:8080",
-            version=readVersion(),
-            subscriptions=FakeDirectory(),
-            webhooks=FailingWebhooks(NoSuchCall()),
+            FakeDirectory(),
         )
-        connection = Connection(makeSite(broker, HttpSettings(), openAccess(fixture.clock)))
+        site = makeSite(makeCalls(broker), HttpSettings(), openAccess(fixture.clock))
+        connection = Connection(site)
 
         def ask(call: str, body: bytes) -> None:
             connection.transport.clear()

@@ -30,6 +30,7 @@ from svcbroker.model import PublishEvent
 from svcbroker.operations import OPERATIONS, OPERATOR_CALLS, QUERIES
 from svcbroker.tap import Options
 from svcbroker.testing import ClockFixture, LedgerFixture, makeLedgerTests
+from tests.broker.witnesses import KEYS
 from tests.certificates import makeCertificate
 from tests.directories import shortDirectory
 from tests.needed import neededProgram
@@ -213,12 +214,15 @@ class PageTests(SynchronousTestCase):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(here)
         Path("accounts.toml").touch()
+        witness = f"witness a {KEYS['a'].verifier.text} https://a.example"
+        Path("witnesses").write_text(f"{witness}\nquorum a\n")
         Path("tls/server").mkdir(parents=True)
         makeCertificate(Path("tls/server"))
         seen = 0
         for name, text in pages():
             for found in _RUN.finditer(re.sub(r"\\\n\s*", "", text)):
-                arguments = shlex.split(found[1].split("`")[0], comments=True)
+                line = found[1].split("`")[0].replace("/etc/svcbroker/witnesses", "witnesses")
+                arguments = shlex.split(line, comments=True)
                 if any(
                     word in arguments
                     for word in ("--help", "--help-ledger", "--help-auth", "--config")

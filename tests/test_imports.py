@@ -35,13 +35,14 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("broker",),
     ("operations",),
     ("carriers",),
-    ("console", "client", "metrics", "bundle"),
+    ("console", "client", "bundle"),
     ("daemon",),
     ("tap", "witness"),
     ("commands",),
 )
 # What makes requests of other programs over HTTP, and answers none.
 CLIENTS = {
+    "svcbroker.broker.transparency._client",
     "svcbroker.ledgers.cometbft._rpc",
     "svcbroker.ledgers.copy._original",
     "svcbroker.net.http",
@@ -248,10 +249,9 @@ LONG = {
     "svcbroker.carriers.http.descriptions.asyncapi._http.webhookPart",
     "svcbroker.carriers.http.descriptions.asyncapi._mqtt.mqttPart",
     "svcbroker.commands.verify.command",
-    "svcbroker.daemon.carriers.makeCarriers",
     "svcbroker.ledgers.cometbft.provisioning._config.encodeConfig",
     "svcbroker.ledgers.pbft._ledger._open",
-    "svcbroker.metrics._ledgers._measured",
+    "svcbroker.ledgers.metrics._measured",
 }
 """The functions that are longer."""
 

@@ -44,7 +44,7 @@ class ReadingTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.broker = makeFixture().broker
+        self.calls = makeFixture().calls
 
     def spied(self, name: str) -> tuple[Operation, list[Mapping[str, Any]]]:
         declared = DECLARED[name]
@@ -66,12 +66,12 @@ class ReadingTests(SynchronousTestCase):
 
     def text(self, name: str, fields: Mapping[bytes, bytes]) -> Mapping[str, Any]:
         operation, calls = self.spied(name)
-        connected(bindText(operation, self.broker))(ANYBODY, fields)
+        connected(bindText(operation, self.calls))(ANYBODY, fields)
         return calls[0]
 
     def json(self, name: str, members: Mapping[str, object]) -> Mapping[str, Any]:
         operation, calls = self.spied(name)
-        connected(bindJSON(operation, self.broker))(ANYBODY, members)
+        connected(bindJSON(operation, self.calls))(ANYBODY, members)
         return calls[0]
 
     def outcome(self, call: Callable[[], object], calls: list[Mapping[str, Any]]) -> object:
@@ -88,8 +88,8 @@ class ReadingTests(SynchronousTestCase):
         """Whatever the members are."""
         name = data.draw(st.sampled_from(sorted(each.name for each in OPERATIONS)))
         operation, calls = self.spied(name)
-        params = connected(bindParams(operation, self.broker))
-        members = connected(bindJSON(operation, self.broker))
+        params = connected(bindParams(operation, self.calls))
+        members = connected(bindJSON(operation, self.calls))
         some = st.one_of(
             st.none(),
             st.booleans(),
@@ -111,7 +111,7 @@ class ReadingTests(SynchronousTestCase):
     def test_paramsMayBeAbsentOrPositional(self) -> None:
         """Or C{null}; there may not be too many."""
         operation, calls = self.spied("list")
-        params = connected(bindParams(operation, self.broker))
+        params = connected(bindParams(operation, self.calls))
         for text in (b"", b"null", b"{}", b"[]"):
             params(ANYBODY, Raw(text))
             self.assertEqual(calls[-1], {"pageIndex": 0, "pageSize": 10, "groupId": "1"})

@@ -9,11 +9,13 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Application, IService, IServiceMaker, MultiService
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.task import Clock
@@ -28,22 +30,28 @@ from wsproto.events import TextMessage
 
 from svcbroker import tap
 from svcbroker.access import ANYBODY
+from svcbroker.carriers.http.feature import HttpOptions
 from svcbroker.carriers.http.site import largestBody
-from svcbroker.daemon.carriers import METADATA
-from svcbroker.daemon.config import SETTINGS, ConfigError
+from svcbroker.daemon.config import SETTINGS, GroupSetting
 from svcbroker.daemon.dependencies import StartError
+from svcbroker.daemon.directory import METADATA
 from svcbroker.daemon.journal import JournalObserver
 from svcbroker.daemon.operating import OPERATOR_NAME, OperatorFileError, readOperatorFile
 from svcbroker.daemon.process import TwistdProcess
 from svcbroker.daemon.service import BrokerService
-from svcbroker.daemon.settings import GroupSetting
 from svcbroker.errors import NotAuthorized, ParameterInvalid
 from svcbroker.interfaces import Action, ILedger
+from svcbroker.net.settings import ConfigError
 from svcbroker.tap import Options, makeService
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import readVersion
 from tests.carriers.http.support import Connection, requestBytes
 from tests.carriers.test_websocket import UPGRADE
+
+
+def noReload() -> Deferred[Sequence[str]]:
+    """Read nothing again."""
+    return succeed([])
 
 
 def parse(*arguments: str) -> Options:
@@ -92,8 +100,8 @@ class OptionsTests(SynchronousTestCase):
             config.groups, (GroupSetting(id="1"), GroupSetting(id="2", ledger="memory"))
         )
         self.assertEqual((config.maxContent, config.chainTimeout), (7, 0.5))
-        self.assertEqual(config.corsOrigins, ("https://a.example", "*"))
-        self.assertEqual((config.accessLog, config.dataDir), (True, Path("/x")))
+        self.assertEqual(config.of(HttpOptions).corsOrigins, ("https://a.example", "*"))
+        self.assertEqual((config.of(HttpOptions).accessLog, config.dataDir), (True, Path("/x")))
 
     def test_emptyEndpointSwitchesPortOff(self) -> None:
         """An empty endpoint switches a port off."""
@@ -135,9 +143,9 @@ class OptionsTests(SynchronousTestCase):
         path = Path(self.mktemp())
         path.write_text('max-content = 5\naccess-log = true\ngroup = ["a"]\nledger = "memory"\n')
         config = parse("--max-content=6", f"--config={path}")["config"]
-        self.assertEqual((config.maxContent, config.accessLog), (6, True))
+        self.assertEqual((config.maxContent, config.of(HttpOptions).accessLog), (6, True))
         config = parse(f"--config={path}", "--no-access-log", "--group=b", "--group=c")["config"]
-        self.assertEqual((config.maxContent, config.accessLog), (5, False))
+        self.assertEqual((config.maxContent, config.of(HttpOptions).accessLog), (5, False))
         self.assertEqual([group.id for group in config.groups], ["b", "c"])
 
     def test_helpLedgerAndVersionPrintAndExit(self) -> None:
@@ -254,7 +262,7 @@ class MakerTests(SynchronousTestCase):
             return bool(printed.getvalue())
 
         self.assertEqual((shows(LogLevel.info), shows(LogLevel.warn)), (False, True))
-        carriers = service._makeCarriers({}, "127.0.0.1:1")
+        carriers = service._makeFeatures({}, "127.0.0.1:1", noReload)
         file.write_text('log-level = "loud"')
         self.failureResultOf(carriers.reload(), ConfigError)
         self.assertTrue(shows(LogLevel.warn))
@@ -274,7 +282,9 @@ class MakerTests(SynchronousTestCase):
             dataDir = Path(self.mktemp())
             dataDir.mkdir()
             file.write_text(f"anonymous = {before}")
-            carriers = self.make(f"--config={file}", f"--data-dir={dataDir}")._makeCarriers({}, "")
+            carriers = self.make(f"--config={file}", f"--data-dir={dataDir}")._makeFeatures(
+                {}, "", noReload
+            )
             anonymous = carriers.access.anonymous
             for after, isUsed in changes.items():
                 file.write_text(f"anonymous = {[after] if after else []}")
@@ -307,8 +317,8 @@ class MakerTests(SynchronousTestCase):
             "--base-path=/there", "--max-content=9", "--access-log", f"--data-dir={dataDir}"
         )
         ledgers: dict[str, ILedger] = {}
-        carrier = service._makeCarriers(ledgers, "127.0.0.1:1")
-        self.assertEqual(carrier.broker.limits.maxContent, 9)
+        carrier = service._makeFeatures(ledgers, "127.0.0.1:1", noReload)
+        self.assertEqual(carrier.calls.broker.limits.maxContent, 9)
         self.assertIsNone(self.successResultOf(carrier.start()))
         self.assertIsNone(self.successResultOf(carrier.drain()))
         carrier.stop()
@@ -321,7 +331,7 @@ class MakerTests(SynchronousTestCase):
             service = self.make(
                 "--dialect=weevent-1.1", f"--base-path={basePath}", f"--data-dir={dataDir}"
             )
-            carrier = service._makeCarriers({"1": memoryLedger(Clock())}, "127.0.0.1:1")
+            carrier = service._makeFeatures({"1": memoryLedger(Clock())}, "127.0.0.1:1", noReload)
             self.successResultOf(carrier.start())
             site = carrier.factories["http"]
             self.assertIn(b"GET /weevent/rest/listGroup", site.routes.endpoints)
@@ -344,10 +354,10 @@ class MakerTests(SynchronousTestCase):
             dataDir.mkdir()
             service = self.make(f"--data-dir={dataDir}", *arguments)
             self.assertEqual(service._plan.hasFaults, bool(arguments))
-            carrier = service._makeCarriers({"1": memoryLedger(Clock())}, "127.0.0.1:1")
+            carrier = service._makeFeatures({"1": memoryLedger(Clock())}, "127.0.0.1:1", noReload)
             self.successResultOf(carrier.start())
             self.assertEqual(readOperatorFile(dataDir).url, "http://127.0.0.1:1/svcbroker")
-            error = self.failureResultOf(carrier.broker.operator.showFaults(ANYBODY, "1")).value
+            error = self.failureResultOf(carrier.calls.operator.showFaults(ANYBODY, "1")).value
             self.assertIsInstance(error, ParameterInvalid if arguments else NotAuthorized)
             self.successResultOf(carrier.drain())
             self.assertFalse((dataDir / OPERATOR_NAME).exists())
@@ -357,7 +367,7 @@ class MakerTests(SynchronousTestCase):
         """Where operators cannot be told, the start fails with a line for them."""
         dataDir = Path(self.mktemp())
         (dataDir / OPERATOR_NAME).mkdir(parents=True)
-        carrier = self.make(f"--data-dir={dataDir}")._makeCarriers({}, "127.0.0.1:1")
+        carrier = self.make(f"--data-dir={dataDir}")._makeFeatures({}, "127.0.0.1:1", noReload)
         error = self.failureResultOf(carrier.start(), OperatorFileError).value
         self.assertTrue(str(error).startswith("data-dir: cannot write "))
 
@@ -367,7 +377,7 @@ class MakerTests(SynchronousTestCase):
         dataDir.mkdir()
         (dataDir / METADATA).write_bytes(b"no database" * 100)
         service = self.make(f"--data-dir={dataDir}")
-        error = self.assertRaises(StartError, service._makeCarriers, {}, "")
+        error = self.assertRaises(StartError, service._makeFeatures, {}, "", noReload)
         self.assertIn(METADATA, str(error))
 
     def test_outdatedSettingsAreToldAtStart(self) -> None:
@@ -376,7 +386,7 @@ class MakerTests(SynchronousTestCase):
         dataDir.mkdir()
         service = self.make(f"--data-dir={dataDir}", "--peer=b:1=http://b", "--max-levels=7")
         with capturedLogs() as events:
-            service._makeCarriers({}, "").stop()
+            service._makeFeatures({}, "", noReload).stop()
         told = [formatEvent(each) for each in events if each["log_level"] is LogLevel.warn]
         self.assertEqual(
             [each.partition(" is no setting any more")[0] for each in told], ["peer", "max-levels"]
@@ -386,16 +396,19 @@ class MakerTests(SynchronousTestCase):
         """Web hooks have the operator's settings, and the secrets of the file."""
         path = Path(self.mktemp())
         path.write_text("first secret of ours\nsecond secret of ours\n")
-        settings = parse(
+        plan = parse(
             *("--webhook-allow=10.0.0.0/8", "--webhook-allow=h", "--webhook-timeout=2"),
             *("--webhook-max-delay=3", f"--webhook-secret-file={path}"),
-        )["webhooks"]
+        )["plan"]
+        settings = plan.read["webhooks"].settings
         self.assertTrue(settings.policy.permits("x", "10.1.1.1", 443))
         self.assertTrue(settings.policy.permits("h", "127.0.0.1", 443))
         self.assertEqual((settings.timeout, settings.maxDelay), (2, 3))
         [(name, value), _] = settings.signer.sign("", b"id", b"1", b"")
         self.assertEqual((name, value.count(b"v1,")), (b"webhook-signature", 2))
-        self.assertEqual(parse()["webhooks"].signer.sign("", b"id", b"1", b""), ())
+        self.assertEqual(
+            parse()["plan"].read["webhooks"].settings.signer.sign("", b"id", b"1", b""), ()
+        )
         path.write_text("short")
         text = str(self.assertRaises(UsageError, parse, f"--webhook-secret-file={path}"))
         self.assertIn("has a secret of less than 16 bytes", text)

@@ -25,11 +25,11 @@ from svcbroker.commands._connection import SECTION
 from svcbroker.commands._tree import commandOptions, commands
 from svcbroker.daemon import config, memory
 from svcbroker.daemon.process import WANTED_FILES
-from svcbroker.daemon.settings import Flag
 from svcbroker.interfaces import IAuthenticatorFactory
 from svcbroker.ledgers import findLedgerFactories
 from svcbroker.model import Edge
 from svcbroker.net.descriptions import findFactories
+from svcbroker.net.settings import Flag, Setting
 from svcbroker.operations import (
     COMMON_ERRORS,
     OMITTED,
@@ -263,7 +263,7 @@ def errorsByNameText() -> str:
     return "\n".join(line for error in table for line in _errorSection(error))
 
 
-def _optionText(setting: config.Setting) -> str:
+def _optionText(setting: Setting) -> str:
     if isinstance(setting.kind, Flag):
         return f"``--{setting.name}``, ``--no-{setting.name}``"
     return f"``--{setting.name} {setting.kind.metavar}``"

@@ -8,6 +8,7 @@ L{BrokerError<svcbroker.errors.BrokerError>}s.
 from ._accounts import MAX_ACCOUNTS, AccessAnswer, AccountPage, AccountQueries
 from ._admin import Administration
 from ._broker import Broker
+from ._calls import Answers, Calls
 from ._chainentries import GroupOf, bindToChains
 from ._copies import MAX_COPY_WAIT, Copies
 from ._dependencies import (
@@ -21,7 +22,6 @@ from ._operator import Operator
 from ._proving import CheckpointAnswer, Proving
 from ._publication import Publication, PublishBatch, PublishPolicy, authorshipOf
 from ._publishing import REFUSAL_DELAY
-from ._retention import RETENTION, Retention, RetentionRule, retentionGroup
 from ._timeouts import TimeoutQueue
 from ._values import (
     DEFAULT_PAGE_SIZE,
@@ -49,13 +49,14 @@ __all__ = [
     "MAX_READ",
     "MAX_WAIT",
     "REFUSAL_DELAY",
-    "RETENTION",
     "AccessAnswer",
     "AccountPage",
     "AccountQueries",
     "Administration",
     "Answer",
+    "Answers",
     "Broker",
+    "Calls",
     "CheckpointAnswer",
     "Copies",
     "GroupOf",
@@ -74,11 +75,8 @@ __all__ = [
     "PublishPolicy",
     "ReadPage",
     "ReadRequest",
-    "Retention",
-    "RetentionRule",
     "SendStatus",
     "TimeoutQueue",
     "authorshipOf",
     "bindToChains",
-    "retentionGroup",
 ]

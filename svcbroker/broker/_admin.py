@@ -51,19 +51,23 @@ class Administration:
         version: VersionRecord,
         nodeAddress: str,
         subscriptions: ISubscriptionDirectory,
+        metadataLoss: Callable[[], str] = lambda: "",
+        measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
     ) -> None:
         """
         @param version: what L{getVersion} tells.
         @param nodeAddress: this broker's address, C{host:port}.
         @param subscriptions: those of this broker.
+        @param metadataLoss: tells what the metadata store has lost, in one line.
+        @param measureDisk: measures the disk of the data directory.
         """
         self._groups = groups
         self._timeouts = timeouts
         self._version = version
         self._address = nodeAddress
         self._subscriptions = subscriptions
-        self._measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None)
-        self._metadataLost: Callable[[], str] = lambda: ""
+        self._measureDisk = measureDisk
+        self._metadataLoss = metadataLoss
 
     @asDeferred
     async def listGroups(self, principal: Principal) -> Sequence[str]:
@@ -109,17 +113,6 @@ class Administration:
     async def getStatistics(self, principal: Principal, groupId: str | None) -> Statistics:
         """A group's ledger in numbers."""
         return await self._timeouts.wait(self._ledger(principal, groupId).getStatistics())
-
-    def handleDisk(self, measure: Callable[[], Deferred[Disk | None]]) -> None:
-        """Have L{getMeasures} tell of the disk what this tells. Called once, before any call."""
-        self._measureDisk = measure
-
-    def handleMetadataLoss(self, lost: Callable[[], str]) -> None:
-        """
-        Have L{getHealth} tell what the metadata store has lost, in one line. Called once, before
-        any call.
-        """
-        self._metadataLost = lost
 
     @asDeferred
     async def getMeasures(self, principal: Principal, groupId: str | None) -> GroupMeasures:
@@ -203,7 +196,7 @@ class Administration:
             for group, ledger in self._groups.items()
         ]
         found = {group: await _orNot(answer) for group, answer in asked}
-        lost = self._metadataLost()
+        lost = self._metadataLoss()
         if not lost:
             return found
         return {

@@ -5,12 +5,11 @@ The use cases: topics, publishing, reading events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
-from ..access import Access, AuditTrail, Principal
+from ..access import Principal
 from ..errors import (
     AuthorRefused,
     BrokerError,
@@ -41,16 +40,10 @@ from ..model import (
 from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
 from ..net.tracing import Tracer
-from ..version import VersionRecord
-from ._accounts import AccountQueries
-from ._admin import Administration
-from ._authors import TopicAuthors, authorSetOf
-from ._dependencies import ISubscriptionDirectory, IWebhooks
-from ._erasing import Erasing
+from ._authors import authorSetOf
+from ._dependencies import ISubscriptionDirectory
 from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._listing import listVisible
-from ._operator import Operator
-from ._proving import Proving
 from ._publication import (
     DEFAULT_POLICY,
     Publication,
@@ -71,7 +64,6 @@ from ._values import (
     pageOffset,
     readable,
 )
-from .transparency import Transparency, TransparencyLog, Witnessing
 
 
 class Broker:
@@ -94,17 +86,10 @@ class Broker:
     @ivar limits: what it takes.
     @ivar clock: how it measures time.
     @ivar budgets: what all connections share.
-    @ivar accounts: what tells of accounts and their grants.
-    @ivar admin: what operators may ask.
-    @ivar operator: what operators may change.
-    @ivar erasing: what erases events, for operators.
-    @ivar proving: what proves something.
-    @ivar authors: what changes the authors of topics.
-    @ivar transparency: what serves the transparency logs.
     @ivar isTraced: whether a tracer is told of each publish.
-    @ivar webhooks: who sends events to URLs.
     @ivar meter: counts publishes.
-    @ivar audit: what carriers record operator calls in; C{None} where nothing is recorded.
+    @ivar subscriptions: the live subscriptions.
+    @ivar timeouts: bound how long calls wait for the chain.
     """
 
     def __init__(
@@ -112,32 +97,16 @@ class Broker:
         ledgers: Mapping[str, ILedger],
         clock: IReactorTime,
         limits: Limits,
-        *,
-        nodeAddress: str,
-        version: VersionRecord,
         subscriptions: ISubscriptionDirectory,
-        webhooks: IWebhooks,
-        hasFaults: bool = False,
-        access: Access | None = None,
-        audit: AuditTrail | None = None,
+        *,
         source: str = "/svcbroker",
-        logs: Mapping[str, TransparencyLog] = MappingProxyType({}),
-        witnessings: Mapping[str, Witnessing] = MappingProxyType({}),
         tracer: Tracer | None = None,
         budgets: Budgets | None = None,
     ) -> None:
         """
         @param ledgers: the ledger of each group, by the group's id, in the operator's order.
-        @param nodeAddress: what this node is called, C{host:port}.
-        @param version: what C{getVersion} tells.
-        @param subscriptions: what C{listSubscription} tells, and what C{events} reads.
-        @param webhooks: what C{subscribe} and C{unSubscribe} ask.
-        @param hasFaults: whether operators may make faults.
-        @param access: knows the accounts; C{None} where there are none.
-        @param audit: records the operator calls.
+        @param subscriptions: what C{events} reads.
         @param source: what the C{source} of CloudEvents begins with: the base path.
-        @param logs: the transparency logs by the id of their group.
-        @param witnessings: what has witnesses cosign them.
         @param tracer: is told of publishes; C{None} for no spans.
         @param budgets: what all connections share; C{None} makes them.
         """
@@ -150,35 +119,16 @@ class Broker:
         self.limits = limits
         self.clock = clock
         self.budgets = Budgets.of(clock) if budgets is None else budgets
-        self.webhooks = webhooks
-        self._subscriptions = subscriptions
-        self.audit = audit
+        self.subscriptions = subscriptions
         self.source = source
         self.isTraced = tracer is not None
-        self._timeouts = TimeoutQueue(clock, limits.chainTimeout)
+        self.timeouts = TimeoutQueue(clock, limits.chainTimeout)
         self._publishing = (
             Publishing(self.groups, limits, clock, self.budgets.work)
             if tracer is None
             else TracedPublishing(self.groups, limits, clock, self.budgets.work, tracer)
         )
         self.meter = self._publishing.meter
-        self.admin = Administration(
-            self.groups,
-            self._timeouts,
-            version=version,
-            nodeAddress=nodeAddress,
-            subscriptions=subscriptions,
-        )
-        self.accounts = AccountQueries(self.groups, access, limits.reservedTopics)
-        self.operator = Operator(self.groups, self._timeouts, hasFaults=hasFaults)
-        self.erasing = Erasing(
-            self.groups, self._timeouts, clock, subscriptions, limits.reservedTopics
-        )
-        self.proving = Proving(self.groups, self._timeouts)
-        self.authors = TopicAuthors(self.groups, self._timeouts)
-        self.transparency = Transparency(
-            self.groups, self._timeouts, self.proving, logs, witnessings
-        )
 
     @property
     def hasNetworks(self) -> bool:
@@ -189,7 +139,7 @@ class Broker:
         """Let go of the clock. Called once, after the ledgers have stopped."""
         self.budgets.stop()
         self._publishing.stop()
-        self._timeouts.stop()
+        self.timeouts.stop()
 
     @asDeferred
     async def open(
@@ -219,7 +169,7 @@ class Broker:
         wanted = authorSetOf(known, authors, admins)
         if known is None or not known.isOpen:
             request = OpenTopic(topic=topic, authors=wanted)
-            receipt = await self._timeouts.wait(submit(ledger, request))
+            receipt = await self.timeouts.wait(submit(ledger, request))
             if receipt.execution is Execution.REFUSED and wanted is not None:
                 raise AuthorRefused("topic exists and has other authors")
             if receipt.execution is not Execution.DONE:
@@ -240,7 +190,7 @@ class Broker:
         self.require(principal, Action.CLOSE, group, topic)
         if not isDecidedByChain(ledger):
             _openTopic(ledger, topic)
-        receipt = await self._timeouts.wait(submit(ledger, CloseTopic(topic=topic)))
+        receipt = await self.timeouts.wait(submit(ledger, CloseTopic(topic=topic)))
         if receipt.execution is Execution.TOPIC_NOT_FOUND:
             raise TopicNotFound()
         if receipt.execution is not Execution.DONE:
@@ -383,7 +333,7 @@ class Broker:
         @raise NodeBehind: this node does not have it in time.
         @raise QuotaExceeded: too many calls wait, in all or of this client.
         """
-        return self._subscriptions.reach(principal, groupId, eventId, remote)
+        return self.subscriptions.reach(principal, groupId, eventId, remote)
 
     def getEvent(
         self, principal: Principal, groupId: str | None, eventId: EventId
@@ -399,7 +349,7 @@ class Broker:
             group, ledger = self.groups.find(principal, groupId)
         except BrokerError as error:
             return fail(error)
-        event = self._timeouts.wait(ledger.getEvent(eventId))
+        event = self.timeouts.wait(ledger.getEvent(eventId))
         return event if principal.isEverything else readable(event, principal, group)
 
     @asDeferred
@@ -444,7 +394,7 @@ class Broker:
             remote=remote,
             hasTombstones=hasTombstones,
         )
-        return await self._subscriptions.readEvents(principal, request)
+        return await self.subscriptions.readEvents(principal, request)
 
     @asDeferred
     async def list(
@@ -461,9 +411,9 @@ class Broker:
         offset = pageOffset(pageIndex, 0, size)
         _, ledger = self.groups.find(principal, groupId)
         if principal.isEverything:
-            page = await self._timeouts.wait(ledger.listTopics(offset, size))
+            page = await self.timeouts.wait(ledger.listTopics(offset, size))
         else:
-            given = (offset, size, self._timeouts, self.budgets.work)
+            given = (offset, size, self.timeouts, self.budgets.work)
             page = await listVisible(principal, ledger, *given)
         return NumberedPage(page=page, index=pageIndex, size=size)
 

@@ -35,9 +35,6 @@ _OF_RESULTS: Final = {
     SendStatus.TIMEOUT: "timeout",
     SendStatus.ERROR: "refused",
 }
-CARRIERS: Final = ("http", "mqtt", "stomp", "webhook")
-"""The carriers of L{PublishPolicy<svcbroker.broker.PublishPolicy>}."""
-
 STATUSES: Final = tuple(dict.fromkeys((*_OF_RESULTS.values(), *_STATUSES.values(), "failed")))
 """What may become of a publish."""
 
@@ -52,16 +49,19 @@ class PublishMeter:
     """
 
     def __init__(self) -> None:
-        self.successes = dict.fromkeys(CARRIERS, 0)
+        self.successes: Counter[str] = Counter()
         self.others: Counter[tuple[str, str]] = Counter()
 
-    def counts(self) -> Iterator[tuple[tuple[str, str], int]]:
-        """All counts, those of 0 included: by carrier and one of L{STATUSES}."""
-        for carrier in CARRIERS:
-            for status in STATUSES:
-                isSuccess = status == _OF_RESULTS[SendStatus.SUCCESS]
-                key = (carrier, status)
-                yield key, self.successes[carrier] if isSuccess else self.others[key]
+    def counts(self, carrier: str) -> Iterator[tuple[tuple[str, str], int]]:
+        """
+        All counts of a carrier, those of 0 included: by it and one of L{STATUSES}.
+
+        @param carrier: that of L{PublishPolicy<svcbroker.broker.PublishPolicy>}.
+        """
+        for status in STATUSES:
+            isSuccess = status == _OF_RESULTS[SendStatus.SUCCESS]
+            key = (carrier, status)
+            yield key, self.successes[carrier] if isSuccess else self.others[key]
 
     def fail(self, carrier: str, error: BaseException | None, count: int = 1) -> None:
         """Count events that are not in the log, as far as is known."""

@@ -4,10 +4,10 @@ What an operator may change, not only ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import permutations, product
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 
 from ..access import Principal
 from ..chain import ValidatorChange, ValidatorSet
@@ -31,20 +31,28 @@ class Operator:
     no L{IFaultyLedger<svcbroker.interfaces.IFaultyLedger>}.
     """
 
-    def __init__(self, groups: Groups, timeouts: TimeoutQueue, *, hasFaults: bool) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        timeouts: TimeoutQueue,
+        *,
+        hasFaults: bool,
+        durable: Mapping[InterfaceType, IDurableSubscriptions],
+        reload: Callable[[], Deferred[Sequence[str]]],
+        configuration: Callable[[], ConfigurationReport] | None,
+    ) -> None:
         """
         @param hasFaults: whether faults may be made.
+        @param durable: the durable subscriptions of each protocol.
+        @param reload: reads accounts, secrets and certificates again.
+        @param configuration: tells all settings that are in force.
         """
         self._groups = groups
         self._timeouts = timeouts
         self._hasFaults = hasFaults
-        self._durable: dict[InterfaceType, IDurableSubscriptions] = {}
-        self._reload: Callable[[], Deferred[Sequence[str]]] = lambda: succeed(())
-        self._describeConfiguration: Callable[[], ConfigurationReport] | None = None
-
-    def handleReload(self, reload: Callable[[], Deferred[Sequence[str]]]) -> None:
-        """Have L{reload} call this. Called once, before any call."""
+        self._durable = durable
         self._reload = reload
+        self._describeConfiguration = configuration
 
     @asDeferred
     async def reload(self, principal: Principal) -> Sequence[str]:
@@ -55,10 +63,6 @@ class Operator:
         """
         principal.requireAny(Action.OPERATE, None)
         return await self._timeouts.wait(self._reload())
-
-    def handleConfiguration(self, describe: Callable[[], ConfigurationReport]) -> None:
-        """Have L{showConfiguration} answer what this tells. Called once, before any call."""
-        self._describeConfiguration = describe
 
     @asDeferred
     async def showConfiguration(self, principal: Principal) -> ConfigurationReport:
@@ -71,13 +75,6 @@ class Operator:
         if self._describeConfiguration is None:
             raise NoSuchCall("this broker is not configured by settings")
         return self._describeConfiguration()
-
-    def manage(self, interfaceType: InterfaceType, durable: IDurableSubscriptions) -> None:
-        """
-        Have the durable subscriptions of a protocol listed, reset and deleted. Called once for
-        each, before any call.
-        """
-        self._durable[interfaceType] = durable
 
     @asDeferred
     async def listDurable(

@@ -13,7 +13,7 @@ from twisted.python import usage
 
 from ..daemon.config import OUTDATED, SETTINGS
 from ..daemon.options import ConfigOptions
-from ..daemon.settings import List
+from ..net.settings import List
 from ._arguments import makeCommand
 from ._command import CommandError, Console, Exit
 

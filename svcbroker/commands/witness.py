@@ -22,12 +22,12 @@ from ..archive import COPY_NAME
 from ..chain import Malformed
 from ..daemon.directory import DataDirectoryError, lockDataDirectory
 from ..daemon.ports import serverEndpoint
-from ..daemon.settings import Endpoint
 from ..daemon.threads import LedgerThread
 from ..errors import BrokerError
 from ..files import readFile
 from ..ledgers.copy import CopyLedger, CopySettings
 from ..net.deferreds import asDeferred
+from ..net.settings import Endpoint
 from ..storage import StorageError
 from ..tlog import EXECUTED, KeyType, Note, Policy, VerifierKey
 from ..witness import (

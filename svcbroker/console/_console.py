@@ -5,7 +5,7 @@ The routes of the console: its files, and the sessions of its users.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,8 @@ from twisted.web import http
 from twisted.web.server import Request
 
 from ..access import ANYBODY, Access, Principal
+from ..broker import Calls
+from ..broker.features import Feature, RunningFeature, Services
 from ..carriers.http import Route, Sessions
 from ..carriers.http.authentication import Credentials
 from ..carriers.http.operator import Authorizer, callerOf
@@ -28,6 +30,7 @@ from ..errors import (
 )
 from ..interfaces import BearerToken
 from ..net.deferreds import asDeferred
+from ..net.settings import NoSettings
 from ._files import INDEX, readFiles
 
 _JSON = b"application/json"
@@ -212,3 +215,22 @@ def _withoutSlash(request: Request) -> bytes:
     request.setHeader("Location", "../console")
     request.setHeader("Content-Length", "0")
     return b""
+
+
+class ConsoleFeature(RunningFeature):
+    """The console on the site of HTTP."""
+
+    def __init__(self, options: NoSettings, services: Services) -> None:
+        self._services = services
+
+    def routes(self, calls: Calls) -> Iterable[Any]:
+        """See L{RunningFeature}."""
+        services = self._services
+        console = Console(
+            *(services.basePath, services.access, calls.answers[Sessions]),
+            *(services.broker.groups, services.operatorToken),
+        )
+        return console.routes()
+
+
+FEATURE: Final = Feature(name="console", make=ConsoleFeature)

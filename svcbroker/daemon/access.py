@@ -31,7 +31,8 @@ from ..interfaces import (
     Quotas,
 )
 from ..net.descriptions import configureDescribed, describeFactories, findFactories
-from .config import Config, ConfigError
+from ..net.settings import ConfigError
+from .config import Config
 from .ports import PortPlan
 from .threads import LedgerThread
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from attrs import frozen
+from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import ProcessProtocol
@@ -19,8 +21,10 @@ from twisted.logger import Logger
 
 from ..archive import groupsIn
 from ..broker import MetadataStore
-from ..metrics import LastAudit
+from ..broker.features import Feature, RunningFeature, Services
+from ..net.metrics import gauge
 from ..net.processes import IProcessReactor, ProcessEnd, ProcessLimits, Supervisor
+from ..net.settings import Period, Text, declareSetting, period
 
 AUDIT: Final = "audit"
 """The kind of the results in the metadata store. Their name is the group's id."""
@@ -34,6 +38,26 @@ _MAX_OUTPUT: Final = 1024 * 1024
 _MAX_ERRORS: Final = 4096
 _RESULTS: Final = (0, 1)
 """The exit codes of an audit that has come to its end: good, and not good."""
+
+
+@frozen(kw_only=True)
+class LastAudit:
+    """
+    What the last audit of a group's chain has found.
+
+    @ivar isGood: whether the whole chain is as it must be.
+    @ivar endedAt: when it ended, in seconds since the epoch.
+    @ivar seconds: how long it took.
+    @ivar height: the height of the last block that it has checked.
+    @ivar problem: the first damage that it has found; empty where there is none.
+    """
+
+    isGood: bool
+    endedAt: float
+    seconds: float
+    height: int
+    problem: str = ""
+
 
 readAudit: Final = msgspec.json.Decoder(LastAudit).decode
 """Read a result in the metadata store. Raises C{msgspec.MsgspecError}."""
@@ -191,3 +215,79 @@ class AuditSchedule:
                 problem=audit.problem,
                 dataDir=str(self._dataDir),
             )
+
+
+@frozen(kw_only=True)
+class AuditOptions:
+    """The settings of the scheduled audit."""
+
+    every: Period = declareSetting(
+        "audit-every",
+        Text(metavar="TIME", normalise=period, type=Period),
+        Period(0),
+        "how often all chains are audited beside their work, such as 24h; see svcbroker audit",
+        shown="never",
+    )
+
+
+class AuditFeature(RunningFeature):
+    """The scheduled audit as a feature of the daemon."""
+
+    def __init__(self, options: AuditOptions, services: Services) -> None:
+        self._schedule = AuditSchedule(
+            services.dataDir,
+            options.every.seconds,
+            services.metadata,
+            services.reactor,
+            services.now,
+        )
+
+    def metrics(self) -> Iterator[Metric]:
+        """See L{RunningFeature}: nothing for a group that was not audited yet."""
+        return auditMetrics(self._schedule.lastAudit)
+
+    def start(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return self._schedule.start()
+
+    def drain(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return self._schedule.stop()
+
+
+def auditMetrics(lastAudit: Mapping[str, LastAudit]) -> Iterator[Metric]:
+    """
+    The metrics of the last audit of each group.
+
+    @param lastAudit: the audits, by the ids of the groups.
+    """
+    audits = [((group,), audit) for group, audit in lastAudit.items()]
+    yield gauge(
+        "svcbroker_audit_good",
+        "Whether the last audit of the chain has found nothing wrong.",
+        ["group"],
+        [(group, audit.isGood) for group, audit in audits],
+    )
+    yield gauge(
+        "svcbroker_audit_timestamp_seconds",
+        "When the last audit of the chain ended, since the epoch.",
+        ["group"],
+        [(group, audit.endedAt) for group, audit in audits],
+    )
+    yield gauge(
+        "svcbroker_audit_duration_seconds",
+        "How long the last audit of the chain took.",
+        ["group"],
+        [(group, audit.seconds) for group, audit in audits],
+    )
+    yield gauge(
+        "svcbroker_audit_height",
+        "The height of the last block that the last audit has checked.",
+        ["group"],
+        [(group, audit.height) for group, audit in audits],
+    )
+
+
+FEATURE: Final = Feature(
+    name="audit", settings=AuditOptions, make=AuditFeature, entries={AUDIT: auditGroup}
+)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..files import openFile
-from .config import ConfigError, makeConfig
+from ..net.settings import ConfigError
+from .config import makeConfig
 
 MAX_FILE_SIZE: Final = 1024 * 1024
 """The largest configuration file, in bytes."""

@@ -15,6 +15,9 @@ from ..model import Disk
 
 LOCK_NAME = "lock"
 
+METADATA = "notes.sqlite"
+"""The file of the metadata store in the data directory."""
+
 
 class DataDirectoryError(Exception):
     """

@@ -9,13 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import evolve
-
-from ..broker import RetentionRule
 from ..model import BoundRecord, ConfigurationReport, SettingRecord, SettingSource
-from .config import SETTINGS, Config, Setting
-from .periods import Period
-from .settings import GroupSetting
+from ..net.settings import Setting
+from .config import SETTINGS, Config
 
 _RELOADED: Final = ("anonymous", "log-level")
 """The settings of the file that a reload changes."""
@@ -66,8 +62,7 @@ class ConfigurationInForce:
         self._reloadedAt = self._now()
         for setting in SETTINGS:
             if setting.name in _RELOADED:
-                value = getattr(config, setting.attribute)
-                self._config = evolve(self._config, **{setting.attribute: value})
+                self._config = self._config.change({setting: config.value(setting)})
                 self._sources[setting.name] = sources.get(setting.name, SettingSource.DEFAULT)
 
     def describe(self) -> ConfigurationReport:
@@ -82,7 +77,7 @@ class ConfigurationInForce:
         )
 
     def _record(self, setting: Setting) -> SettingRecord:
-        value = getattr(self._config, setting.attribute)
+        value = self._config.value(setting)
         values = value if isinstance(value, tuple) else (value,)
         return SettingRecord(
             name=setting.name,
@@ -90,7 +85,7 @@ class ConfigurationInForce:
             default=setting.default,
             source=self._sources.get(setting.name, SettingSource.DEFAULT),
             help=setting.help,
-            needsRestart=value != getattr(self._read, setting.attribute),
+            needsRestart=value != self._read.value(setting),
         )
 
 
@@ -101,12 +96,6 @@ def _text(value: Any) -> str:
             return "on" if value else "off"
         case float():
             return f"{value:g}"
-        case GroupSetting():
-            return value.id if value.ledger is None else f"{value.id}={value.ledger}"
-        case Period():
-            return f"{value.seconds}s" if value.seconds else ""
-        case RetentionRule():
-            return f"{value.pattern}={value.age}s"
     return str(value)
 
 

@@ -25,8 +25,10 @@ from ..broker.subscriptions._heights import MAX_CALLS
 from ..broker.subscriptions._positions import MAX_POSITIONS
 from ..broker.subscriptions._reading import MAX_WAITING
 from ..broker.subscriptions._subscription import SUBSCRIPTION_BYTES
+from ..broker.subscriptions.feature import SubscriptionOptions
 from ..carriers.http import plain
 from ..carriers.http.origins import MAX_LOGGED
+from ..carriers.http.replication import COPY_THREADS
 from ..carriers.http.sessions import MAX_SESSIONS
 from ..carriers.http.site import largestBody
 from ..carriers.mqtt import MqttSettings, messages
@@ -51,7 +53,6 @@ from ..net.budgets import (
     STRANGER_BYTES,
     TLS_WEIGHT,
 )
-from .carriers import COPY_THREADS
 from .config import Config
 from .plan import Plan
 from .ports import PortPlan
@@ -520,6 +521,7 @@ def _clientUnits() -> Iterator[Bound]:
 
 
 def _storedUnits(config: Config) -> Iterator[Bound]:
+    kept = config.of(SubscriptionOptions)
     yield Bound(
         name="a topic",
         bytes=_TOPIC_BYTES,
@@ -535,7 +537,7 @@ def _storedUnits(config: Config) -> Iterator[Bound]:
         name="what is kept of durable subscriptions",
         bytes=(MAX_POSITIONS + MqttSettings().maxSessions) * _KEPT_BYTES,
         how=f"{amountText(_KEPT_BYTES)} of each of {MAX_POSITIONS:,} subscriptions, "
-        f"{config.maxPositions:,} of one account or address (max-positions), and of as many "
+        f"{kept.maxPositions:,} of one account or address (max-positions), and of as many "
         "sessions; their filters are counted with live ones",
         holders=(
             "svcbroker.broker._metadata.MetadataStore._kinds",

@@ -1,166 +1,160 @@
 """
-The metrics of the daemon: where they are served, and what they are collected from.
+The metrics as a feature of the daemon: where they are served, and those of the process, the disk,
+the ledgers, the access control and the budgets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from attrs import fields, frozen
 from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
+from twisted.web.server import Request
 
-from ..access import Access
+from ..access import Access, Principal
 from ..archive import STORE_NAME
-from ..carriers.http import BrokerSite, HttpSettings, Route
-from ..carriers.http.routes import Routes
-from ..interfaces import ILedger
-from ..metrics import (
-    BacklogMetrics,
-    BrokerMetrics,
-    DiskMetrics,
-    LedgerMetrics,
-    Metrics,
-    MetricsRoute,
-    ProcessMetrics,
-    ReactorLag,
-    counter,
-    gauge,
-    only,
-)
+from ..broker import Calls
+from ..broker.features import Feature, RunningFeature, Services
+from ..carriers.http import BrokerSite, Route
+from ..carriers.http.authentication import Credentials
+from ..carriers.http.feature import HttpOptions, settingsOf
+from ..carriers.http.routes import Routes, encodeError, explain, principalOf, respond
+from ..errors import NotAuthorized
+from ..interfaces import Action, Quotas
+from ..ledgers.metrics import LedgerMetrics
 from ..net.budgets import Budgets, ByteBudget, OutputBudget
 from ..net.deferreds import asDeferred
+from ..net.metrics import CONTENT_TYPE, counter, gauge, only
+from ..net.settings import Endpoint, declareSetting
 from ..operations import Incidents
-from ..version import readVersion
-from .config import Config
-from .dependencies import Dependencies
-from .ports import METRICS, PortPlan
-from .settings import ON_HTTP
+from .directory import METADATA
+from .processmetrics import DiskMetrics, ProcessMetrics, ReactorLag
 
-MAX_BODY = 1024
+PATH: Final = "/metrics"
+
+PORT: Final = "metrics"
+"""The name of the port of metrics, where they have one of their own, and of its setting."""
+
+ON_HTTP: Final = "http"
+"""The place of metrics that are served on the port of HTTP, in the place of an endpoint."""
+
+MAX_BODY: Final = 1024
 """The largest body of a request at the port of metrics, in bytes. None has one."""
 
 
-class DaemonMetrics:
-    """
-    The metrics, and the site of their own port.
+@frozen(kw_only=True)
+class MetricsOptions:
+    """The settings of metrics."""
 
-    @ivar metrics: what is collected.
-    @ivar routes: the routes for the site of HTTP.
-    @ivar factories: what makes the protocols of connections to the port of metrics, by its name.
+    endpoint: str = declareSetting(
+        PORT,
+        Endpoint(metavar="http|PORT|ENDPOINT", others=(ON_HTTP,)),
+        ON_HTTP,
+        "where /metrics is served for Prometheus: http, on the port of HTTP, to accounts with the "
+        "grant metrics for all groups; an endpoint of its own, on loopback without a log-in; empty "
+        "for nowhere",
+    )
+
+
+class MetricsRoute:
+    """
+    Serves the metrics at C{/metrics}: to principals that may read those of all groups, or to
+    everybody.
     """
 
     def __init__(
-        self,
-        config: Config,
-        ports: Sequence[PortPlan],
-        access: Access,
-        settings: HttpSettings,
-        ledgers: Mapping[str, ILedger],
-        reactor: Any,
-        budgets: Budgets,
+        self, render: Callable[[], Deferred[bytes]], groups: Sequence[str], *, isOpen: bool
     ) -> None:
         """
-        @param ports: the ports of the daemon. The one of metrics needs no log-in on loopback.
-        @param settings: those of the site of HTTP.
-        @param budgets: what all connections share.
+        @param render: see L{Metrics.render<svcbroker.net.metrics.Metrics.render>}.
+        @param groups: the ids of all groups.
+        @param isOpen: whether requests need no credentials.
         """
-        self.metrics = Metrics(reactor)
-        self.routes: Sequence[Route] = ()
-        self.factories: Mapping[str, BrokerSite] = {}
-        self._config = config
-        self._ledgers = ledgers
-        self._budgets = budgets
-        self._certificates = {
-            port.name: port.certificates for port in ports if port.certificates is not None
-        }
-        self._lag = ReactorLag(reactor)
-        self._ofLedgers: LedgerMetrics | None = None
-        groups = tuple(ledgers)
-        if config.metrics == ON_HTTP:
-            self.routes = (MetricsRoute(self.metrics.render, groups, isOpen=False).route(),)
-        elif config.metrics:
-            isOpen = any(port.name == METRICS and port.isLocal for port in ports)
-            route = MetricsRoute(self.metrics.render, groups, isOpen=isOpen).route()
-            table = Routes(endpoints=(), others=(route,), areas=(), incidents=Incidents())
-            self.factories = {
-                METRICS: BrokerSite(table, settings, access, reactor, budgets, MAX_BODY)
-            }
+        self._render = render
+        self._groups = groups
+        self._isOpen = isOpen
 
-    def collectFrom(
-        self,
-        clients: BrokerMetrics,
-        dependencies: Dependencies,
-        runInThread: Callable[..., Deferred[Iterable[Metric]]],
-        metadata: str,
-    ) -> None:
-        """
-        Collect metrics of all parts. Called once, when they are made.
+    def route(self) -> Route:
+        """The route, for the table of a site."""
+        credentials = Credentials.IGNORED if self._isOpen else Credentials.REQUIRED
+        return Route(path=PATH, methods=("GET",), handler=self._handle, credentials=credentials)
 
-        @param runInThread: runs blocking disk work, one call after the other.
-        @param metadata: the file name of the metadata store.
-        """
-        self._ofLedgers = LedgerMetrics(self._ledgers, dependencies.reactor)
-        directory = self._config.dataDir
-        files = {("", name): directory / name for name in (metadata, f"{metadata}-wal")}
-        for group in self._ledgers:
+    @asDeferred
+    async def _handle(self, request: Request) -> bytes:
+        if not self._isOpen:
+            principal: Principal = principalOf(request)
+            try:
+                for group in self._groups:
+                    principal.require(Action.METRICS, group)
+            except NotAuthorized as error:
+                return respond(request, explain(error, principal, encodeError))
+        text = await self._render()
+        headers: Any = request.responseHeaders
+        headers.setRawHeaders(b"Content-Type", [CONTENT_TYPE])
+        headers.setRawHeaders(b"Content-Length", [b"%d" % len(text)])
+        headers.setRawHeaders(b"Cache-Control", [b"no-store"])
+        return text
+
+
+class MetricsFeature(RunningFeature):
+    """
+    The metrics on HTTP's port or on their own. Those of other features are theirs.
+    """
+
+    def __init__(self, options: MetricsOptions, services: Services) -> None:
+        self._place = options.endpoint
+        self._services = services
+        self._lag = ReactorLag(services.reactor)
+        self._ofLedgers = LedgerMetrics(services.ledgers, services.reactor)
+        self._site: BrokerSite | None = None
+        metrics = services.metrics
+        metrics.add("ledgers", self._ofLedgers.collect)
+        metrics.add("disk", self._diskSource(services))
+        metrics.add("reactor", self._lag.collect)
+        metrics.add("process", ProcessMetrics(services.version, services.now).collect)
+
+    def _diskSource(self, services: Services) -> Callable[[], Deferred[Iterable[Metric]]]:
+        directory = services.dataDir
+        files = {("", name): directory / name for name in (METADATA, f"{METADATA}-wal")}
+        for group in services.ledgers:
             for name in (STORE_NAME, f"{STORE_NAME}-wal"):
                 files[group, name] = directory / group / name
         disk = DiskMetrics(directory, files)
-        process = ProcessMetrics(readVersion(), dependencies.now)
-        self.metrics.add("broker", clients.collect)
-        backlog = BacklogMetrics(clients.subscriptions.backlog, dependencies.now)
-        self.metrics.add("backlog", backlog.collect)
-        self.metrics.add("ledgers", self._ofLedgers.collect)
-        self.metrics.add("disk", lambda: runInThread(disk.collect))
-        self.metrics.add("reactor", self._lag.collect)
-        self.metrics.add("process", process.collect)
-        self.metrics.add("certificates", self._collectCertificates)
-        self.metrics.add("budgets", self._collectBudgets)
+        return lambda: services.runInThread(disk.collect)
 
-    def _collectCertificates(self) -> Iterable[Metric]:
-        ends = [((name,), each.validUntil) for name, each in self._certificates.items()]
-        name = "svcbroker_certificate_expiry_timestamp_seconds"
-        return [gauge(name, "When the certificate of a port expires.", ["port"], ends)]
+    def routes(self, calls: Calls) -> Iterable[Any]:
+        """See L{RunningFeature}."""
+        return [self._route(isOpen=False)] if self._place == ON_HTTP else []
 
-    def _collectBudgets(self) -> Iterable[Metric]:
-        budgets, strangers = self._budgets, self._budgets.strangers
-        kinds: Mapping[str, OutputBudget | ByteBudget] = {
-            "output": budgets.output,
-            "input": budgets.input,
-            "windows": budgets.windows,
-            "subscriptions": budgets.subscriptions,
-            "names": budgets.names,
-        }
-        yield gauge(
-            "svcbroker_budget_used_bytes",
-            "Bytes that all connections and sessions together have of each kind.",
-            ["budget"],
-            [((name,), each.used) for name, each in kinds.items()],
+    def factories(self, calls: Calls, routes: Sequence[Any]) -> Mapping[str, Any]:
+        """See L{RunningFeature}."""
+        if self._place in ("", ON_HTTP):
+            return {}
+        services = self._services
+        route = self._route(isOpen=PORT in services.localPorts)
+        self._site = BrokerSite(
+            Routes(endpoints=(), others=(route,), areas=(), incidents=Incidents()),
+            settingsOf(services.settingsOf(HttpOptions), services.basePath),
+            *(services.access, services.reactor, services.budgets, MAX_BODY),
         )
-        yield gauge(
-            "svcbroker_budget_bytes",
-            "How many there may be, over all connections.",
-            ["budget"],
-            [((name,), each.total) for name, each in kinds.items()],
-        )
-        refused = [((name,), float(each.refused)) for name, each in kinds.items()]
-        yield counter(
-            "svcbroker_budget_refused",
-            "What was refused because there was no room, and connections before their log-in.",
-            ["budget"],
-            [*refused, (("strangers",), strangers.refused)],
-        )
-        yield gauge(
-            "svcbroker_strangers",
-            "Connections whose clients have not shaken hands or logged in.",
-            values=only(len(strangers)),
-        )
+        return {PORT: self._site}
+
+    def _route(self, isOpen: bool) -> Route:
+        services = self._services
+        groups = tuple(services.ledgers)
+        return MetricsRoute(services.metrics.render, groups, isOpen=isOpen).route()
+
+    def metrics(self) -> Iterator[Metric]:
+        """See L{RunningFeature}."""
+        yield from accessMetrics(self._services.access)
+        yield from budgetMetrics(self._services.budgets)
 
     @asDeferred
     async def start(self) -> None:
         """Begin to measure. The ledgers have started."""
-        if self._config.metrics and self._ofLedgers is not None:
+        if self._place:
             self._lag.start()
             await self._ofLedgers.start()
 
@@ -168,9 +162,64 @@ class DaemonMetrics:
     async def drain(self) -> None:
         """Answer the scrapes that have arrived, and measure no more."""
         try:
-            for site in self.factories.values():
-                await site.drain()
+            if self._site is not None:
+                await self._site.drain()
         finally:
             self._lag.stop()
-            if self._ofLedgers is not None:
-                self._ofLedgers.stop()
+            self._ofLedgers.stop()
+
+
+def accessMetrics(access: Access) -> Iterator[Metric]:
+    """What was refused to accounts."""
+    refusals = access.refusals
+    yield counter(
+        "svcbroker_access_refusals",
+        "Calls that were not granted to the account.",
+        ["action"],
+        [((name,), refusals[name]) for name in ("any", *(each.value for each in Action))],
+    )
+    yield counter(
+        "svcbroker_quota_refusals",
+        "Calls that were refused because a quota of the account was used up.",
+        ["quota"],
+        [((each.name,), access.exceeded[each.name]) for each in fields(Quotas)],
+    )
+
+
+def budgetMetrics(budgets: Budgets) -> Iterator[Metric]:
+    """What all connections share."""
+    strangers = budgets.strangers
+    kinds: Mapping[str, OutputBudget | ByteBudget] = {
+        "output": budgets.output,
+        "input": budgets.input,
+        "windows": budgets.windows,
+        "subscriptions": budgets.subscriptions,
+        "names": budgets.names,
+    }
+    yield gauge(
+        "svcbroker_budget_used_bytes",
+        "Bytes that all connections and sessions together have of each kind.",
+        ["budget"],
+        [((name,), each.used) for name, each in kinds.items()],
+    )
+    yield gauge(
+        "svcbroker_budget_bytes",
+        "How many there may be, over all connections.",
+        ["budget"],
+        [((name,), each.total) for name, each in kinds.items()],
+    )
+    refused = [((name,), float(each.refused)) for name, each in kinds.items()]
+    yield counter(
+        "svcbroker_budget_refused",
+        "What was refused because there was no room, and connections before their log-in.",
+        ["budget"],
+        [*refused, (("strangers",), strangers.refused)],
+    )
+    yield gauge(
+        "svcbroker_strangers",
+        "Connections whose clients have not shaken hands or logged in.",
+        values=only(len(strangers)),
+    )
+
+
+FEATURE: Final = Feature(name="metrics", settings=MetricsOptions, make=MetricsFeature)

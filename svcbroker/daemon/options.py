@@ -13,11 +13,11 @@ from twisted.python import usage
 
 from ..ledgers import describeLedgers, findLedgerFactories
 from ..model import SettingSource
+from ..net.settings import ConfigError, Flag, List, Setting
 from ..version import readVersion
 from .access import describeAuthenticators
-from .config import OUTDATED, SETTINGS, Config, ConfigError, Setting, makeConfig
+from .config import OUTDATED, SETTINGS, Config, makeConfig
 from .configfile import readFile
-from .settings import Flag, List
 
 
 class ConfigOptions(usage.Options):

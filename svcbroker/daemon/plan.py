@@ -12,11 +12,12 @@ from attrs import frozen
 
 from ..interfaces import ILedger, InvalidDescription, LedgerContext
 from ..ledgers import parseDescription, readDescription
+from ..net.settings import ConfigError, Endpoint
 from ..version import readVersion
 from .access import AccessPlan, makeAccessPlan
-from .config import Config, ConfigError
-from .ports import HTTP, METRICS, MQTT, STOMP, PortPlan, serverEndpoint
-from .settings import ON_HTTP, GroupSetting
+from .config import SETTINGS, Config, GroupSetting
+from .features import FEATURES
+from .ports import PortPlan, serverEndpoint
 
 
 @frozen(kw_only=True)
@@ -48,6 +49,7 @@ class Plan:
     @ivar version: the version, for the log.
     @ivar hasFaults: whether operators may make faults, for the log.
     @ivar access: who may use the broker.
+    @ivar read: by the names of features, what they have read of the files of their settings.
     """
 
     dataDir: Path
@@ -59,13 +61,15 @@ class Plan:
     version: str
     hasFaults: bool = False
     access: AccessPlan = AccessPlan()
+    read: Mapping[str, Any] = {}
 
 
 def makePlan(config: Config, reactor: Any) -> Plan:
     """
     Plan the service. Nothing is listened on or opened yet.
 
-    @raise ConfigError: an endpoint, a ledger's description or the accounts cannot be used.
+    @raise ConfigError: an endpoint, a ledger's description, the accounts or another file cannot be
+        used.
     """
     ports = [planPort(reactor, name, text) for name, text in endpointsOf(config).items()]
     _refuseSharedSockets(ports)
@@ -79,17 +83,21 @@ def makePlan(config: Config, reactor: Any) -> Plan:
         version=readVersion().version,
         hasFaults=config.faults,
         access=makeAccessPlan(config, ports),
+        read={each.name: each.read(config.of(each.settings)) for each in FEATURES},
     )
 
 
 def endpointsOf(config: Config) -> Mapping[str, str]:
     """
-    The endpoints that are listened on, by the names of what they serve, C{http} being the first.
+    The endpoints that are listened on, by the names of their settings, C{http} being the first.
     """
-    endpoints = {HTTP: config.http, STOMP: config.stomp, MQTT: config.mqtt}
-    if config.metrics != ON_HTTP:
-        endpoints[METRICS] = config.metrics
-    return {name: text for name, text in endpoints.items() if text}
+    endpoints = {}
+    for setting in SETTINGS:
+        if isinstance(setting.kind, Endpoint):
+            text = config.value(setting)
+            if text and text not in setting.kind.others:
+                endpoints[setting.name] = text
+    return endpoints
 
 
 def planGroup(config: Config, group: GroupSetting) -> GroupPlan:

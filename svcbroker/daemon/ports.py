@@ -44,15 +44,6 @@ _log = Logger()
 HTTP: Final = "http"
 """The name of the port of HTTP."""
 
-STOMP: Final = "stomp"
-"""The name of the port of STOMP."""
-
-MQTT: Final = "mqtt"
-"""The name of the port of MQTT."""
-
-METRICS: Final = "metrics"
-"""The name of the port of metrics, where they have one of their own."""
-
 BACKLOG: Final = 1024
 """
 How many connections the kernel holds until they are accepted. Twisted's 50 are used up at once

@@ -1,7 +1,7 @@
 """
 The daemon's service: starts everything in order, and stops it in the reverse order.
 
-The start binds the ports, locks the data directory, starts the ledgers and then the carriers. The
+The start binds the ports, locks the data directory, starts the ledgers and then the features. The
 stop closes the ports, answers what was accepted, stops the ledgers, and unlocks.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import (
@@ -28,8 +28,8 @@ from twisted.python.failure import Failure
 from ..errors import BrokerError
 from ..interfaces import ILedger, InvalidDescription, LedgerContext
 from ..net.deferreds import asDeferred
+from ..net.settings import ConfigError
 from ..net.tls import CertificateReloader
-from .config import ConfigError
 from .dependencies import Dependencies, StartError
 from .directory import DataDirectoryError, lockDataDirectory
 from .operating import OperatorFileError
@@ -38,6 +38,8 @@ from .ports import HTTP, Port, PortPlan
 from .threads import LedgerThread
 
 T = TypeVar("T")
+
+Reload: TypeAlias = Callable[[], Deferred[Sequence[str]]]
 
 _log = Logger()
 
@@ -48,18 +50,15 @@ DRAIN_SHARE = 0.5
 """The part of the time for a stop that clients have to take their answers."""
 
 
-class ICarriers(Protocol):
+class IFeatures(Protocol):
     """
-    Everything that serves clients, once the ledgers have started.
+    All features, once the ledgers have started.
 
     @ivar factories: the protocol factory of each port, by the port's name.
     """
 
     @property
     def factories(self) -> Mapping[str, Any]: ...
-
-    def handleReload(self, reload: Callable[[], Deferred[Sequence[str]]]) -> None:
-        """Have operators call C{reload}. Called once, before the start."""
 
     def reload(self) -> Deferred[Any]:
         """
@@ -90,24 +89,24 @@ class BrokerService(Service):
         self,
         plan: Plan,
         dependencies: Dependencies,
-        makeCarriers: Callable[[Mapping[str, ILedger], str], ICarriers],
+        makeFeatures: Callable[[Mapping[str, ILedger], str, Reload], IFeatures],
         makeObserver: Callable[[], ILogObserver] | None = None,
     ) -> None:
         """
-        @param makeCarriers: given the started ledgers and L{address}, makes what serves clients.
+        @param makeFeatures: makes all features of the started ledgers, L{address}, and L{reload}.
         @param makeObserver: makes the application's log observer, over which C{twistd --logger}
             wins; C{None} leaves it to twistd.
         """
         self.address = ""
         self._plan = plan
         self._dependencies = dependencies
-        self._makeCarriers = makeCarriers
+        self._makeFeatures = makeFeatures
         self._makeObserver = makeObserver
         self._ports = [Port(each, dependencies.budgets) for each in plan.ports]
         self._starting: Deferred[None] | None = None
         self._ledgers: dict[str, ILedger] = {}
         self._threads: list[LedgerThread] = []
-        self._carriers: ICarriers | None = None
+        self._features: IFeatures | None = None
         self._reloader: CertificateReloader | None = None
         self._reloading = DeferredLock()
         self._standing = AsyncExitStack()
@@ -136,7 +135,7 @@ class BrokerService(Service):
 
     def startService(self) -> None:
         """
-        Start the ledgers and the carriers. A failure before the reactor runs is raised; a later
+        Start the ledgers and the features. A failure before the reactor runs is raised; a later
         one ends the process.
 
         @raise StartError: the daemon cannot start.
@@ -165,13 +164,12 @@ class BrokerService(Service):
                 if port.plan.name == HTTP:
                     self.address = port.address
             self._dependencies.manager.starting("restoring subscriptions")
-            carriers = self._makeCarriers(self._ledgers, self.address)
-            carriers.handleReload(self.reload)
-            await carriers.start()
-            self._carriers = carriers
-            stack.push_async_callback(self._drain, carriers)
+            features = self._makeFeatures(self._ledgers, self.address, self.reload)
+            await features.start()
+            self._features = features
+            stack.push_async_callback(self._drain, features)
             for port in self._ports:
-                port.factory.open(carriers.factories[port.plan.name])
+                port.factory.open(features.factories[port.plan.name])
             stack.push_async_callback(self._stopListening)
             self._startReloader(stack)
             for port in self._ports:
@@ -230,17 +228,17 @@ class BrokerService(Service):
 
     @asDeferred
     async def _reload(self) -> Sequence[str]:
-        if not self.running or self._carriers is None:
+        if not self.running or self._features is None:
             return []
         self._dependencies.manager.reloading()
-        lines = await self._readAgain(self._carriers)
+        lines = await self._readAgain(self._features)
         self._dependencies.manager.reloaded("; ".join(lines))
         return lines
 
-    async def _readAgain(self, carriers: ICarriers) -> Sequence[str]:
+    async def _readAgain(self, features: IFeatures) -> Sequence[str]:
         lines: list[str] = []
         try:
-            await carriers.reload()
+            await features.reload()
             _log.info("Accounts and settings were read again")
         except (ConfigError, InvalidDescription) as error:
             lines.append(f"Accounts and settings stay as they were: {error}")
@@ -365,9 +363,9 @@ class BrokerService(Service):
         else:
             thread.stop()
 
-    async def _drain(self, carriers: ICarriers) -> None:
+    async def _drain(self, features: IFeatures) -> None:
         try:
-            await self._within(carriers.drain(), DRAIN_SHARE)
+            await self._within(features.drain(), DRAIN_SHARE)
         except TimeoutError:
             _log.warn("Some clients did not take their answers in time")
 
@@ -388,10 +386,10 @@ class BrokerService(Service):
             # A ledger that hangs would hang the end of its thread too.
             for thread in self._threads:
                 thread.stop()
-        if self._carriers is not None:
+        if self._features is not None:
             for port in self._ports:
                 port.factory.close()
-            self._carriers.stop()
+            self._features.stop()
 
     async def _within(self, pending: Deferred[T], share: float) -> T:
         """

@@ -21,7 +21,13 @@ from ._access import (
     IGroupGrants,
     Quotas,
 )
-from ._factory import IBoundedLedgerFactory, ILedgerFactory, InvalidDescription, LedgerContext
+from ._factory import (
+    IBoundedLedgerFactory,
+    IFeaturePlugin,
+    ILedgerFactory,
+    InvalidDescription,
+    LedgerContext,
+)
 from ._ledger import (
     IBlockObserver,
     IExportableLedger,
@@ -57,6 +63,7 @@ __all__ = [
     "IClientCertificate",
     "IExportableLedger",
     "IFaultyLedger",
+    "IFeaturePlugin",
     "IGrants",
     "IGroupGrants",
     "ILedger",

@@ -113,3 +113,13 @@ class IBoundedLedgerFactory(Interface):
         @return: C{None} where that is not known.
         @raise InvalidDescription: a setting is unknown or has a bad value.
         """
+
+
+class IFeaturePlugin(IPlugin):
+    """
+    A feature of the daemon that another distribution brings, such as a carrier. The daemon loads
+    all of them when it reads its settings.
+    """
+
+    def load() -> Any:
+        """Import it: a C{svcbroker.broker.features.Feature}. Called once."""

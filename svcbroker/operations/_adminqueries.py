@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from .. import broker, model
 from ..access import Principal
-from ..broker import Broker
+from ..broker import Calls
 from ..errors import (
     PageIndexInvalid,
     PageSizeInvalid,
@@ -292,13 +292,13 @@ LISTED_AT_ONCE: Final = 200
 """The number of subscriptions that are encoded between two looks at the time: a millisecond."""
 
 
-def _listing(broker: Broker) -> Callable[..., Deferred[Raw]]:
+def _listing(calls: Calls) -> Callable[..., Deferred[Raw]]:
     """Listing live subscriptions, encoded a few at a time: there may be hundred thousands."""
 
     @asDeferred
     async def list(principal: Principal, **given: Any) -> Raw:
-        nodes = await broker.admin.listSubscriptions(principal, **given)
-        lane = broker.budgets.work.lane()
+        nodes = await calls.admin.listSubscriptions(principal, **given)
+        lane = calls.broker.budgets.work.lane()
         listed = []
         for address, live in nodes.items():
             pieces = []
@@ -318,13 +318,13 @@ QUERIES: Final = (
         name="listGroup",
         summary="List the groups.",
         result=_STRINGS,
-        method=lambda broker: broker.admin.listGroups,
+        method=lambda calls: calls.admin.listGroups,
     ),
     Operation(
         name="listNodes",
         summary="List the address of this broker.",
         result=_STRINGS,
-        method=lambda broker: broker.admin.listAddresses,
+        method=lambda calls: calls.admin.listAddresses,
     ),
     Operation(
         name="listSubscription",
@@ -337,14 +337,14 @@ QUERIES: Final = (
         name="getVersion",
         summary="Tell which broker this is.",
         result=_VERSION,
-        method=lambda broker: broker.admin.getVersion,
+        method=lambda calls: calls.admin.getVersion,
     ),
     Operation(
         name="group/general",
         summary="Tell a group's chain in numbers.",
         parameters=(GROUP,),
         result=_STATISTICS,
-        method=lambda broker: broker.admin.getStatistics,
+        method=lambda calls: calls.admin.getStatistics,
     ),
     Operation(
         name="group/measures",
@@ -352,7 +352,7 @@ QUERIES: Final = (
         "disk.",
         parameters=(GROUP,),
         result=_MEASURES,
-        method=lambda broker: broker.admin.getMeasures,
+        method=lambda calls: calls.admin.getMeasures,
     ),
     Operation(
         name="transaction/transList",
@@ -360,7 +360,7 @@ QUERIES: Final = (
         parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _TRANSACTION_HASH, _BLOCK_NUMBER),
         result=_TRANSACTIONS,
         errors=_PAGE_ERRORS,
-        method=lambda broker: broker.admin.listTransactions,
+        method=lambda calls: calls.admin.listTransactions,
     ),
     Operation(
         name="block/blockList",
@@ -368,7 +368,7 @@ QUERIES: Final = (
         parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _BLOCK_HASH, _BLOCK_NUMBER),
         result=_BLOCKS,
         errors=_PAGE_ERRORS,
-        method=lambda broker: broker.admin.listBlocks,
+        method=lambda calls: calls.admin.listBlocks,
     ),
     Operation(
         name="node/nodeList",
@@ -376,6 +376,6 @@ QUERIES: Final = (
         parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _NODE_NAME),
         result=_NODES,
         errors=_PAGE_ERRORS,
-        method=lambda broker: broker.admin.listNodes,
+        method=lambda calls: calls.admin.listNodes,
     ),
 )

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IAddress
 from twisted.python.failure import Failure
 
 from ..access import Principal
-from ..broker import Broker
+from ..broker import Calls
 from ..errors import (
     BrokerError,
     GroupUnknown,
@@ -138,14 +138,14 @@ _JSON = _Form(InterfaceType.JSON_RPC, _jsonStep, (None,), _valueColumns)
 _TYPED = _Form(InterfaceType.JSON_RPC, _typedStep, (None,), _memberColumns)
 
 
-def _method(operation: Operation, broker: Broker, form: _Form) -> Callable[..., Deferred[Any]]:
-    method = operation.method(broker)
+def _method(operation: Operation, calls: Calls, form: _Form) -> Callable[..., Deferred[Any]]:
+    method = operation.method(calls)
     if operation.isByInterface:
         return partial(method, interfaceType=form.interfaceType)
     return method
 
 
-def _reader(operation: Operation, broker: Broker, form: _Form) -> _Reader:
+def _reader(operation: Operation, calls: Calls, form: _Form) -> _Reader:
     """Make what reads the arguments of a call, by their names, from a form of input."""
     every, usual, omitted = [], [], set()
     for parameter in operation.checkOrder:
@@ -155,7 +155,7 @@ def _reader(operation: Operation, broker: Broker, form: _Form) -> _Reader:
             omitted.add(step.key)
         else:
             usual.append(every[-1])
-    absent, resolve = form.absent, broker.groups.resolve
+    absent, resolve = form.absent, calls.broker.groups.resolve
     private = {each.name for each in operation.parameters if each.type.isPrivate}
 
     def read(principal: Principal, given: Any) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _show(value: Any) -> str:
     return f": {value}" if isShort else ""
 
 
-def _paramsReader(operation: Operation, broker: Broker) -> _Reader:
+def _paramsReader(operation: Operation, calls: Calls) -> _Reader:
     """
     Make what reads the arguments of a call from the C{params} of JSON-RPC, as JSON text.
 
@@ -206,8 +206,8 @@ def _paramsReader(operation: Operation, broker: Broker) -> _Reader:
     types = {each.name: each.type.jsonType | None for each in operation.parameters}
     decoder = Decoder(TypedDict("Params", types, total=False))  # type: ignore[operator]
     names = tuple(types)
-    typed = _reader(operation, broker, _TYPED)
-    untyped = _reader(operation, broker, _JSON)
+    typed = _reader(operation, calls, _TYPED)
+    untyped = _reader(operation, calls, _JSON)
 
     def read(principal: Principal, params: Raw) -> dict[str, Any]:
         try:
@@ -250,12 +250,12 @@ def _members(params: Raw, names: Sequence[str]) -> Mapping[str, object]:
 
 
 def _bind(
-    operation: Operation, broker: Broker, form: _Form, read: _Reader
+    operation: Operation, calls: Calls, form: _Form, read: _Reader
 ) -> Callable[[Principal, Any, Connection], Deferred[Any]]:
-    method, isByAddress = _method(operation, broker, form), operation.isByAddress
+    method, isByAddress = _method(operation, calls, form), operation.isByAddress
     mayWait = operation.hasAfter
     # Only in a network another node may have told of an event that is not here yet.
-    mayBeBehind = operation.namesEvent and broker.hasNetworks
+    mayBeBehind = operation.namesEvent and calls.broker.hasNetworks
 
     def call(principal: Principal, given: Any, connection: Connection) -> Deferred[Any]:
         arguments = read(principal, given)
@@ -271,7 +271,7 @@ def _bind(
         principal: Principal, arguments: dict[str, Any], eventId: EventId, connection: Connection
     ) -> Deferred[Any]:
         remote = peerText(connection.getPeer())
-        reached = broker.reach(principal, arguments["groupId"], eventId, remote)
+        reached = calls.broker.reach(principal, arguments["groupId"], eventId, remote)
         return reached.addCallback(lambda _: method(principal, **arguments))
 
     def again(
@@ -283,27 +283,27 @@ def _bind(
     return call
 
 
-def bindText(operation: Operation, broker: Broker) -> TextCall:
+def bindText(operation: Operation, calls: Calls) -> TextCall:
     """
     Make an operation of REST callable with a principal, the fields of a URL or a form (names and
     values as bytes) and the connection that they came by. Fields that it does not know are ignored.
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
-    return _bind(operation, broker, _TEXT, _reader(operation, broker, _TEXT))
+    return _bind(operation, calls, _TEXT, _reader(operation, calls, _TEXT))
 
 
-def bindJSON(operation: Operation, broker: Broker) -> JSONCall:
+def bindJSON(operation: Operation, calls: Calls) -> JSONCall:
     """
     Make an operation callable with a principal, the members of a JSON object and the connection
     that they came by. Members that it does not know are ignored.
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
-    return _bind(operation, broker, _JSON, _reader(operation, broker, _JSON))
+    return _bind(operation, calls, _JSON, _reader(operation, calls, _JSON))
 
 
-def bindParams(operation: Operation, broker: Broker) -> ParamsCall:
+def bindParams(operation: Operation, calls: Calls) -> ParamsCall:
     """
     Make an operation callable with a principal, the C{params} of JSON-RPC (the JSON text of an
     object or an array, C{null}, or nothing) and the connection that they came by. Members that it
@@ -311,10 +311,10 @@ def bindParams(operation: Operation, broker: Broker) -> ParamsCall:
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
-    return _bind(operation, broker, _TYPED, _paramsReader(operation, broker))
+    return _bind(operation, calls, _TYPED, _paramsReader(operation, calls))
 
 
-def bindTextBatch(operation: Operation, broker: Broker) -> ManyCall | None:
+def bindTextBatch(operation: Operation, calls: Calls) -> ManyCall | None:
     """
     Make an operation of REST callable with a principal and the fields of many calls. Its Deferred
     fires with the outcome of each: the result, or the C{BrokerError} that the callable of
@@ -325,8 +325,8 @@ def bindTextBatch(operation: Operation, broker: Broker) -> ManyCall | None:
     batch = operation.batch
     if batch is None:
         return None
-    item, read, perform = batch.item, _reader(operation, broker, _TEXT), batch.method(broker)
-    readColumns = _columnsReader(operation, broker, _TEXT)
+    item, read, perform = batch.item, _reader(operation, calls, _TEXT), batch.method(calls)
+    readColumns = _columnsReader(operation, calls, _TEXT)
 
     def call(
         principal: Principal, calls: Sequence[Mapping[bytes, bytes]]
@@ -383,7 +383,7 @@ class BatchCalls:
     perform: ManyCall
 
 
-def bindBatch(operation: Operation, broker: Broker) -> BatchCalls | None:
+def bindBatch(operation: Operation, calls: Calls) -> BatchCalls | None:
     """
     Make an operation callable with many calls of JSON-RPC at once.
 
@@ -392,8 +392,8 @@ def bindBatch(operation: Operation, broker: Broker) -> BatchCalls | None:
     batch = operation.batch
     if batch is None:
         return None
-    item, read = batch.item, _paramsReader(operation, broker)
-    readColumns = _columnsReader(operation, broker, _TYPED)
+    item, read = batch.item, _paramsReader(operation, calls)
+    readColumns = _columnsReader(operation, calls, _TYPED)
     fields = [(each.name, each.type.jsonType | None, None) for each in operation.parameters]
     plainParams = defstruct("PlainParams", fields)
     decoder: Decoder[Any] = Decoder(list[plainParams])  # type: ignore[valid-type]
@@ -421,12 +421,12 @@ def bindBatch(operation: Operation, broker: Broker) -> BatchCalls | None:
         readOne,
         readPlain,
         readMany,
-        batch.method(broker),
+        batch.method(calls),
     )
 
 
 def _columnsReader(
-    operation: Operation, broker: Broker, form: _Form
+    operation: Operation, calls: Calls, form: _Form
 ) -> Callable[[Principal, Sequence[Any]], Iterable[Sequence[Any]]]:
     """
     Make what reads the arguments of many calls from a form of input: parameter by parameter, in
@@ -436,7 +436,7 @@ def _columnsReader(
     steps = [form.makeStep(each) for each in operation.parameters]
     columns = form.columns([step.key for step in steps])
     readers = [
-        _columnReader(step, parameter, broker, form.absent)
+        _columnReader(step, parameter, calls, form.absent)
         for step, parameter in zip(steps, operation.parameters, strict=True)
         if parameter.name != AFTER
     ]
@@ -455,14 +455,14 @@ def _inBatch() -> ParameterInvalid:
 
 
 def _columnReader(
-    step: _Step, parameter: Parameter, broker: Broker, absent: tuple[Any, ...]
+    step: _Step, parameter: Parameter, calls: Calls, absent: tuple[Any, ...]
 ) -> Callable[[Principal, Sequence[Any]], Sequence[Any]]:
     """
     Make what reads the values of a parameter in many calls, as L{_reader} reads each.
 
     @param absent: values that stand for an absent parameter.
     """
-    isOmitted, resolve = parameter.default is OMITTED, broker.groups.resolve
+    isOmitted, resolve = parameter.default is OMITTED, calls.broker.groups.resolve
     readValue, fallback = step.read, (lambda: None) if isOmitted else step.fallback
 
     def readEach(principal: Principal, values: Sequence[Any]) -> Sequence[Any]:

@@ -19,7 +19,7 @@ from ..broker import (
     DEFAULT_READ,
     MAX_READ,
     MAX_WAIT,
-    Broker,
+    Calls,
     PublishOutcome,
     PublishPolicy,
     ReadPage,
@@ -283,7 +283,7 @@ _LOG_OPERATIONS: Final = (
         summary="List the witnesses of the transparency log, and what they have cosigned of it.",
         parameters=(GROUP,),
         result=Result(type=WitnessesResult, render=_witnesses),
-        method=lambda broker: broker.transparency.witnesses,
+        method=lambda calls: calls.transparency.witnesses,
     ),
 )
 """Those that are served as all calls are."""
@@ -398,19 +398,19 @@ _PUBLISH: Final = Operation(
         TopicNotFound,
         *_WRITE_ERRORS,
     ),
-    method=lambda broker: broker.publishOne,
-    batch=BatchMethod(item=makePublication, method=lambda broker: broker.publish),
+    method=lambda calls: calls.broker.publishOne,
+    batch=BatchMethod(item=makePublication, method=lambda calls: calls.broker.publish),
 )
 
 
-def _reading(broker: Broker) -> Callable[..., Deferred[tuple[ReadPage, EventWriter]]]:
+def _reading(calls: Calls) -> Callable[..., Deferred[tuple[ReadPage, EventWriter]]]:
     """Reading a page of events, with what writes them in the format that was asked for."""
 
     def read(
         principal: Principal, format: EventFormat, groupId: str, **given: Any
     ) -> Deferred[tuple[ReadPage, EventWriter]]:
-        write = eventWriter(format, broker.source, groupId)
-        reading = broker.readEvents(principal, groupId=groupId, **given)
+        write = eventWriter(format, calls.broker.source, groupId)
+        reading = calls.broker.readEvents(principal, groupId=groupId, **given)
         answer: Deferred[tuple[ReadPage, EventWriter]]
         answer = reading.addCallback(lambda page: (page, write))
         return answer
@@ -437,7 +437,7 @@ OPERATIONS: Final = (
         ),
         result=BOOLEAN,
         errors=(*_TOPIC_ERRORS, SignatureInvalid, AuthorRefused, *_WRITE_ERRORS),
-        method=lambda broker: broker.open,
+        method=lambda calls: calls.broker.open,
     ),
     Operation(
         name="close",
@@ -445,7 +445,7 @@ OPERATIONS: Final = (
         parameters=(TOPIC, GROUP, SEEN),
         result=BOOLEAN,
         errors=(*_TOPIC_ERRORS, TopicNotFound, *_WRITE_ERRORS),
-        method=lambda broker: broker.close,
+        method=lambda calls: calls.broker.close,
     ),
     Operation(
         name="exist",
@@ -453,7 +453,7 @@ OPERATIONS: Final = (
         parameters=(TOPIC, GROUP, SEEN),
         result=BOOLEAN,
         errors=_TOPIC_ERRORS,
-        method=lambda broker: broker.exist,
+        method=lambda calls: calls.broker.exist,
     ),
     _PUBLISH,
     Operation(
@@ -462,7 +462,7 @@ OPERATIONS: Final = (
         parameters=(_EVENT_ID, GROUP, SEEN),
         result=EVENT,
         errors=(*_EVENT_ID_ERRORS, EventErased),
-        method=lambda broker: broker.getEvent,
+        method=lambda calls: calls.broker.getEvent,
     ),
     Operation(
         name="events",
@@ -490,7 +490,7 @@ OPERATIONS: Final = (
         parameters=(_PAGE_INDEX, PAGE_SIZE, GROUP, SEEN),
         result=_TOPIC_PAGE,
         errors=(PageIndexInvalid, PageSizeInvalid),
-        method=lambda broker: broker.list,
+        method=lambda calls: calls.broker.list,
         isGroupFirst=False,
     ),
     Operation(
@@ -499,7 +499,7 @@ OPERATIONS: Final = (
         parameters=(TOPIC, GROUP, SEEN),
         result=_TOPIC_STATE,
         errors=(*_TOPIC_ERRORS, TopicNotFound),
-        method=lambda broker: broker.state,
+        method=lambda calls: calls.broker.state,
     ),
     Operation(
         name="authors",
@@ -536,7 +536,7 @@ OPERATIONS: Final = (
             TopicNotFound,
             *_WRITE_ERRORS,
         ),
-        method=lambda broker: broker.authors.change,
+        method=lambda calls: calls.authors.change,
     ),
     Operation(
         name="subscribe",
@@ -558,7 +558,7 @@ OPERATIONS: Final = (
             TopicNotFound,
             Overloaded,
         ),
-        method=lambda broker: broker.webhooks.subscribe,
+        method=lambda calls: calls.webhooks.subscribe,
         isByInterface=True,
     ),
     Operation(
@@ -567,7 +567,7 @@ OPERATIONS: Final = (
         parameters=(SUBSCRIPTION_ID,),
         result=BOOLEAN,
         errors=(SubscriptionIdBlank, SubscriptionIdInvalid, SubscriptionNotFound),
-        method=lambda broker: broker.webhooks.unSubscribe,
+        method=lambda calls: calls.webhooks.unSubscribe,
     ),
     *WEBHOOK_OPERATIONS,
     *DURABLE_OPERATIONS,
@@ -594,7 +594,7 @@ OPERATIONS: Final = (
         ),
         result=_EVENT_PROOF,
         errors=_EVENT_ID_ERRORS,
-        method=lambda broker: broker.proving.prove,
+        method=lambda calls: calls.proving.prove,
     ),
     Operation(
         name="topicProof",
@@ -602,7 +602,7 @@ OPERATIONS: Final = (
         parameters=(TOPIC, GROUP, SEEN),
         result=_TOPIC_PROOF,
         errors=(*_TOPIC_ERRORS, TopicNotFound),
-        method=lambda broker: broker.proving.proveTopic,
+        method=lambda calls: calls.proving.proveTopic,
     ),
     Operation(
         name="checkpoint",
@@ -614,7 +614,7 @@ OPERATIONS: Final = (
         ),
         result=_CHECKPOINT,
         errors=(HeightUnknown,),
-        method=lambda broker: broker.proving.getCheckpoint,
+        method=lambda calls: calls.proving.getCheckpoint,
     ),
     Operation(
         name="consistency",
@@ -627,14 +627,14 @@ OPERATIONS: Final = (
         ),
         result=_CONSISTENCY_PROOF,
         errors=(HeightUnknown,),
-        method=lambda broker: broker.proving.proveConsistency,
+        method=lambda calls: calls.proving.proveConsistency,
     ),
     Operation(
         name="genesis",
         summary="Tell the beginning of the chain, from which every proof starts.",
         parameters=(GROUP,),
         result=_GENESIS,
-        method=lambda broker: broker.proving.getGenesis,
+        method=lambda calls: calls.proving.getGenesis,
     ),
 )
 """All operations."""
@@ -698,15 +698,15 @@ FOLLOW: Final = Operation(
         TopicNotFound,
         Overloaded,
     ),
-    method=lambda broker: _followRequest,
+    method=lambda calls: _followRequest,
 )
 """Its answer is a stream."""
 
 
-def _publishing(broker: Broker) -> Callable[..., Deferred[PublishOutcome]]:
+def _publishing(calls: Calls) -> Callable[..., Deferred[PublishOutcome]]:
     @asDeferred
     async def publish(principal: Principal, **given: Any) -> PublishOutcome:
-        [answer] = await broker.publish(principal, (makePublication(**given),), _MAY_BE_EMPTY)
+        [answer] = await calls.broker.publish(principal, (makePublication(**given),), _MAY_BE_EMPTY)
         if isinstance(answer, BrokerError):
             raise answer
         assert answer is not None
@@ -738,6 +738,6 @@ LOG_PROOF: Final = Operation(
     parameters=(_EVENT_ID, GROUP, SEEN),
     result=STRING,
     errors=(EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown),
-    method=lambda broker: broker.transparency.prove,
+    method=lambda calls: calls.transparency.prove,
 )
 """Its answer is a file of C{c2sp.org/tlog-proof}."""

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from .. import broker, model
 from ..access import AccountStatus, Principal
-from ..broker import Broker
+from ..broker import Calls
 from ..errors import (
     EventIdInvalid,
     EventIdTooLong,
@@ -176,7 +176,7 @@ ACCOUNT_OPERATIONS: Final = (
             ),
         ),
         result=Result(type=AccountsResult, render=_accountsOf),
-        method=lambda broker: broker.accounts.listAccounts,
+        method=lambda calls: calls.accounts.listAccounts,
     ),
     Operation(
         name="explainAccess",
@@ -210,7 +210,7 @@ ACCOUNT_OPERATIONS: Final = (
         ),
         result=Result(type=AccessExplanation, render=_explanationOf),
         errors=(TopicBlank, TopicTooLong, TopicInvalid),
-        method=lambda broker: broker.accounts.explainAccess,
+        method=lambda calls: calls.accounts.explainAccess,
     ),
 )
 """See L{OPERATIONS<svcbroker.operations.OPERATIONS>}."""
@@ -324,7 +324,7 @@ _LIST = Operation(
         ),
     ),
     result=envelope(DurableSubscriptions, _durableOf),
-    method=lambda broker: broker.operator.listDurable,
+    method=lambda calls: calls.operator.listDurable,
 )
 _ID = Parameter(
     name="id",
@@ -354,7 +354,7 @@ _RESET = Operation(
         EventNotFound,
         HeightUnknown,
     ),
-    method=lambda broker: broker.operator.resetDurable,
+    method=lambda calls: calls.operator.resetDurable,
 )
 
 DURABLE_CALLS: Final = (
@@ -376,15 +376,15 @@ DURABLE_CALLS: Final = (
         ),
         result=envelope(int, same),
         errors=_GONE_ERRORS,
-        method=lambda broker: broker.operator.deleteDurable,
+        method=lambda calls: calls.operator.deleteDurable,
     ),
 )
 """Those of operators; see L{OPERATOR_CALLS<svcbroker.operations.OPERATOR_CALLS>}."""
 
 
-def _deletingOne(broker: Broker) -> Callable[..., Deferred[bool]]:
+def _deletingOne(calls: Calls) -> Callable[..., Deferred[bool]]:
     def delete(principal: Principal, id: str, **given: Any) -> Deferred[bool]:
-        deleting = broker.operator.deleteDurable(principal, ids=(id,), **given)
+        deleting = calls.operator.deleteDurable(principal, ids=(id,), **given)
         answer: Deferred[bool] = deleting.addCallback(bool)
         return answer
 

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred
 
 from ..access import Principal
-from ..broker import DEFAULT_PAGE_SIZE, Broker
+from ..broker import DEFAULT_PAGE_SIZE, Calls
 from ..errors import (
     BrokerError,
     ContentBlank,
@@ -116,7 +116,7 @@ class BatchMethod:
     """
 
     item: Callable[..., Any]
-    method: Callable[[Broker], Callable[[Principal, Sequence[Any]], Deferred[Sequence[Any]]]]
+    method: Callable[[Calls], Callable[[Principal, Sequence[Any]], Deferred[Sequence[Any]]]]
 
 
 @frozen(kw_only=True)
@@ -147,7 +147,7 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     result: Result
     errors: tuple[type[BrokerError], ...] = ()
-    method: Callable[[Broker], Callable[..., Deferred[Any]]]
+    method: Callable[[Calls], Callable[..., Deferred[Any]]]
     batch: BatchMethod | None = None
     isGroupFirst: bool = True
     isByAddress: bool = False

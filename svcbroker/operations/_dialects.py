@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 
 from ..access import Principal
-from ..broker import Broker
+from ..broker import Calls
 from ..errors import ContentTooLarge, TopicNotFound, TopicTooLong
 from ..model import EXTENSION_PREFIX, WEEVENT_PREFIX
 from ..net.deferreds import asDeferred
@@ -192,12 +192,12 @@ def _version(version: VersionRecord) -> WeEventVersion:
     )
 
 
-def _closing(broker: Broker) -> Callable[..., Deferred[bool]]:
+def _closing(calls: Calls) -> Callable[..., Deferred[bool]]:
     """Closing a topic there only tells whether it exists, and may be done twice."""
 
     @asDeferred
     async def close(principal: Principal, groupId: str | None, topic: str) -> bool:
-        if not await broker.exist(principal, groupId, topic):
+        if not await calls.broker.exist(principal, groupId, topic):
             raise TopicNotFound()
         return True
 
@@ -251,7 +251,7 @@ WEEVENT_INTERFACE: Final = Interface(
             name="listGroup",
             summary="List the groups.",
             result=Result(type=list[str], render=same),
-            method=lambda broker: broker.admin.listGroups,
+            method=lambda calls: calls.admin.listGroups,
         ),
     ),
     queries=tuple(map(_adapted, QUERIES)),

@@ -130,7 +130,7 @@ ERASE: Final = Operation(
         NotAuthorized,
         TransactionFailed,
     ),
-    method=lambda broker: broker.erasing.erase,
+    method=lambda calls: calls.erasing.erase,
 )
 """See L{OPERATOR_CALLS<svcbroker.operations.OPERATOR_CALLS>}."""
 
@@ -449,7 +449,7 @@ OPERATOR_CALLS: Final = (
             ),
         ),
         result=_VALIDATORS,
-        method=lambda broker: broker.operator.changeNodes,
+        method=lambda calls: calls.operator.changeNodes,
     ),
     Operation(
         name="validators/submit",
@@ -463,7 +463,7 @@ OPERATOR_CALLS: Final = (
             ),
         ),
         result=_VALIDATORS,
-        method=lambda broker: broker.operator.submitChange,
+        method=lambda calls: calls.operator.submitChange,
     ),
     Operation(
         name="faults/show",
@@ -471,7 +471,7 @@ OPERATOR_CALLS: Final = (
         parameters=(GROUP,),
         result=_FAULTS,
         errors=(NotAuthorized,),
-        method=lambda broker: broker.operator.showFaults,
+        method=lambda calls: calls.operator.showFaults,
     ),
     Operation(
         name="faults/stop",
@@ -479,7 +479,7 @@ OPERATOR_CALLS: Final = (
         parameters=(GROUP, _NODE),
         result=_FAULTS,
         errors=(NotAuthorized,),
-        method=lambda broker: broker.operator.stopNode,
+        method=lambda calls: calls.operator.stopNode,
     ),
     Operation(
         name="faults/start",
@@ -487,7 +487,7 @@ OPERATOR_CALLS: Final = (
         parameters=(GROUP, _NODE),
         result=_FAULTS,
         errors=(NotAuthorized,),
-        method=lambda broker: broker.operator.startNode,
+        method=lambda calls: calls.operator.startNode,
     ),
     Operation(
         name="faults/network",
@@ -495,7 +495,7 @@ OPERATOR_CALLS: Final = (
         parameters=(GROUP, *_NETWORK),
         result=_FAULTS,
         errors=(NotAuthorized,),
-        method=lambda broker: broker.operator.setNetwork,
+        method=lambda calls: calls.operator.setNetwork,
     ),
     Operation(
         name="faults/heal",
@@ -503,21 +503,21 @@ OPERATOR_CALLS: Final = (
         parameters=(GROUP,),
         result=_FAULTS,
         errors=(NotAuthorized,),
-        method=lambda broker: broker.operator.heal,
+        method=lambda calls: calls.operator.heal,
     ),
     Operation(
         name="reload",
         summary="Read accounts, secrets and certificates again.",
         parameters=(),
         result=envelope(Reloaded, _reloadedOf),
-        method=lambda broker: broker.operator.reload,
+        method=lambda calls: calls.operator.reload,
     ),
     Operation(
         name="configuration",
         summary="Tell the settings as they are in force, and when files were last read again.",
         parameters=(),
         result=envelope(Configuration, _configurationOf),
-        method=lambda broker: broker.operator.showConfiguration,
+        method=lambda calls: calls.operator.showConfiguration,
     ),
     ERASE,
     *DURABLE_CALLS,

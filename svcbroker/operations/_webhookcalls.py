@@ -255,26 +255,26 @@ _MANAGING = (
         "pauseWebhook",
         "pause",
         "Send nothing to a webhook, also after restarts, until it is resumed.",
-        method=lambda broker: broker.webhooks.pauseWebhook,
+        method=lambda calls: calls.webhooks.pauseWebhook,
     ),
     _both(
         "resumeWebhook",
         "resume",
         "Send to a paused webhook again.",
-        method=lambda broker: broker.webhooks.resumeWebhook,
+        method=lambda calls: calls.webhooks.resumeWebhook,
     ),
     _both(
         "retryWebhook",
         "retry",
         "Make a webhook's next attempt now, rather than when it is due.",
-        method=lambda broker: broker.webhooks.retryWebhook,
+        method=lambda calls: calls.webhooks.retryWebhook,
     ),
     _both(
         "skipEvent",
         "skip",
         "Have a webhook go on after the oldest event that waits, as if it were acknowledged.",
         _EVENT_ID,
-        method=lambda broker: broker.webhooks.skipEvent,
+        method=lambda calls: calls.webhooks.skipEvent,
     ),
 )
 
@@ -285,7 +285,7 @@ WEBHOOK_OPERATIONS: Final = (
         parameters=_PAGE,
         result=Result(type=WebhooksResult, render=_webhooksOf),
         errors=(SubscriptionIdInvalid,),
-        method=lambda broker: broker.webhooks.listWebhooks,
+        method=lambda calls: calls.webhooks.listWebhooks,
     ),
     *(operation for operation, _ in _MANAGING),
 )
@@ -299,7 +299,7 @@ WEBHOOK_CALLS: Final = (
         parameters=_PAGE,
         result=envelope(WebhooksResult, _webhooksOf),
         errors=(SubscriptionIdInvalid,),
-        method=lambda broker: broker.webhooks.listWebhooks,
+        method=lambda calls: calls.webhooks.listWebhooks,
     ),
     *(call for _, call in _MANAGING),
     Operation(
@@ -308,7 +308,7 @@ WEBHOOK_CALLS: Final = (
         parameters=(SUBSCRIPTION_ID,),
         result=_DONE,
         errors=_ID_ERRORS,
-        method=lambda broker: broker.webhooks.unSubscribe,
+        method=lambda calls: calls.webhooks.unSubscribe,
     ),
 )
 """The operator calls; see L{OPERATOR_CALLS<svcbroker.operations.OPERATOR_CALLS>}."""

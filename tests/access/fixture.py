@@ -19,7 +19,7 @@ from twisted.internet.task import Clock
 
 from svcbroker.access import Access
 from svcbroker.access._logins import LoginLimits
-from svcbroker.broker import Broker, Limits, MetadataStore
+from svcbroker.broker import Broker, IWebhooks, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.carriers.mqtt.carrier import MqttCarrier, MqttFactory
@@ -34,7 +34,7 @@ from svcbroker.model import CloseTopic, InterfaceType, OpenTopic, PublishEvent
 from svcbroker.net.turns import Slots
 from svcbroker.operations import Incidents
 from svcbroker.testing.doubles import memoryLedger
-from svcbroker.version import VersionRecord
+from tests.broker.support import makeCalls
 from tests.carriers.http.support import BASE, Connection, requestBytes
 from tests.carriers.mqtt.support import Client as MqttClient
 from tests.carriers.mqtt.support import MetadataFile
@@ -106,23 +106,17 @@ class CarriersFixture:
             slots=Slots(SETTINGS.connections, SETTINGS.connectionsPerHost),
             settings=SETTINGS,
         )
-        self.webhooks = Webhooks(
-            self.subscriptions, self.store, self.access, FakeResolver(), context, entropy
-        )
         self.broker = Broker(
             self.ledgers,
             self.clock,
             Limits(),
-            nodeAddress="127.0.0.1:8080",
-            version=VersionRecord(version="1"),
-            subscriptions=self.subscriptions,
-            webhooks=self.webhooks,
+            self.subscriptions,
         )
-        self.webhooks.publishBy(self.broker)
+        self.webhooks = Webhooks(
+            *(self.subscriptions, self.store, self.access, FakeResolver(), context, entropy),
+            self.broker,
+        )
         self.webhooks.start()
-        self.site = makeSite(
-            self.broker, HttpSettings(), self.access, incidents=Incidents(lambda: "incident")
-        )
         self.stomp = StompFactory(
             self.broker,
             self.subscriptions,
@@ -145,8 +139,15 @@ class CarriersFixture:
             )
         )
         self.carrier.start()
-        self.broker.operator.manage(InterfaceType.STOMP, self.subscriptions)
-        self.broker.operator.manage(InterfaceType.MQTT, self.carrier.sessions)
+        answers = {
+            IWebhooks: self.webhooks,
+            InterfaceType.STOMP: self.subscriptions,
+            InterfaceType.MQTT: self.carrier.sessions,
+        }
+        self.calls = makeCalls(self.broker, answers)
+        self.site = makeSite(
+            self.calls, HttpSettings(), self.access, incidents=Incidents(lambda: "incident")
+        )
         # What clients of MQTT ask of their server.
         self.factory = MqttFactory(self.carrier)
         self.pump()

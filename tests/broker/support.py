@@ -15,14 +15,17 @@ from zope.interface import implementer
 
 from svcbroker.access import Access, Principal
 from svcbroker.broker import (
+    Answers,
     Broker,
+    Calls,
     ISubscriptionDirectory,
     IWebhooks,
     Limits,
+    Proving,
     ReadPage,
     ReadRequest,
 )
-from svcbroker.broker.transparency import TransparencyLog, Witnessing
+from svcbroker.broker.transparency import Transparency, TransparencyLog, Witnessing
 from svcbroker.errors import BrokerError, NoSuchCall
 from svcbroker.model import EventId, SubscriptionRecord, WebhookPage
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
@@ -94,6 +97,25 @@ class Fixture:
     ledger: ScriptedLedger
     second: ScriptedLedger
     broker: Broker
+    calls: Calls
+
+
+def makeCalls(
+    broker: Broker, answers: Answers | None = None, nodeAddress: str = NODE, **given: Any
+) -> Calls:
+    """
+    The calls of a broker.
+
+    @param answers: what features answer; webhooks fail unless they are among it.
+    @param given: further arguments of L{Calls}.
+    """
+    return Calls(
+        broker,
+        {IWebhooks: FailingWebhooks(NoSuchCall()), **(answers or {})},
+        nodeAddress=nodeAddress,
+        version=VersionRecord(version="9.8.7"),
+        **given,
+    )
 
 
 def makeFixture(
@@ -105,6 +127,8 @@ def makeFixture(
     access: Callable[[Clock], Access] | None = None,
     logs: Mapping[str, TransparencyLog] | None = None,
     witnessings: Mapping[str, Witnessing] | None = None,
+    answers: Answers | None = None,
+    **given: Any,
 ) -> Fixture:
     """
     A broker of two groups.
@@ -112,6 +136,8 @@ def makeFixture(
     @param ledgers: what stands in the place of these groups' ledgers.
     @param reservedTopics: see L{Limits}.
     @param access: makes what knows the accounts.
+    @param answers: what features answer.
+    @param given: further arguments of L{Calls}.
     """
     clock = Clock()
     clock.advance(1_700_000_000)
@@ -126,13 +152,17 @@ def makeFixture(
             chainTimeout=TIMEOUT,
             reservedTopics=frozenset(reservedTopics),
         ),
-        nodeAddress=NODE,
-        version=VersionRecord(version="9.8.7"),
-        subscriptions=FakeDirectory() if subscriptions is None else subscriptions,
-        webhooks=FailingWebhooks(NoSuchCall()),
+        FakeDirectory() if subscriptions is None else subscriptions,
+    )
+    groups, timeouts = broker.groups, broker.timeouts
+    serving = Transparency(
+        *(groups, timeouts, Proving(groups, timeouts), logs or {}, witnessings or {})
+    )
+    calls = makeCalls(
+        broker,
+        {Transparency: serving, **(answers or {})},
         hasFaults=hasFaults,
         access=None if access is None else access(clock),
-        logs=logs or {},
-        witnessings=witnessings or {},
+        **given,
     )
-    return Fixture(clock, ledger, second, broker)
+    return Fixture(clock, ledger, second, broker, calls)

@@ -46,7 +46,7 @@ class AccountQueryTests(SynchronousTestCase):
 
         fixture = makeFixture(access=makeAccess, reservedTopics=["$svc/audit"])
         self.addCleanup(self.access.stop)
-        self.queries = fixture.broker.accounts
+        self.queries = fixture.calls.accounts
 
     def principal(self, name: str) -> Principal:
         found = self.access.find(name)
@@ -170,7 +170,7 @@ class OpenTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.queries = makeFixture().broker.accounts
+        self.queries = makeFixture().calls.accounts
 
     def test_listHasNoAccounts(self) -> None:
         self.assertEqual(self.successResultOf(self.queries.listAccounts(ANYBODY, None)).items, [])

@@ -54,7 +54,7 @@ class MeasuredLedger:
 class AdministrationTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.fixture = makeFixture(FakeDirectory(LIVE))
-        self.admin = self.fixture.broker.admin
+        self.admin = self.fixture.calls.admin
 
     def test_subscriptionDirectoriesProvideTheInterface(self) -> None:
         verifyObject(ISubscriptionDirectory, FakeDirectory())
@@ -79,17 +79,17 @@ class AdministrationTests(SynchronousTestCase):
         known = GroupMeasures(ledger=None, disk=None)
         self.assertEqual(self.successResultOf(self.admin.getMeasures(ANYBODY, None)), known)
         measures, disk = LedgerMeasures(waiting=1, waitingBytes=2, oldest=3.0), Disk(free=4, size=5)
-        admin = makeFixture(ledgers={"3": MeasuredLedger(measures)}).broker.admin
-        admin.handleDisk(lambda: succeed(disk))
+        ledgers = {"3": MeasuredLedger(measures)}
+        admin = makeFixture(ledgers=ledgers, measureDisk=lambda: succeed(disk)).calls.admin
         known = GroupMeasures(ledger=measures, disk=disk)
         self.assertEqual(self.successResultOf(admin.getMeasures(ANYBODY, "3")), known)
 
     def test_lostMetadataMakesNoGroupReady(self) -> None:
         """The reason is that of every group, beside one of its own, until it is accepted."""
         lost = ["notes.sqlite is missing", ""]
-        self.admin.handleMetadataLoss(lambda: lost[0])
+        admin = makeFixture(metadataLoss=lambda: lost[0]).calls.admin
         for isReady in (False, True):
-            found = self.successResultOf(self.admin.getHealth())
+            found = self.successResultOf(admin.getHealth())
             self.assertEqual(list(found), ["1", "2"])
             for health in found.values():
                 self.assertEqual((health.isReady, health.reason), (isReady, lost[0]))

@@ -30,7 +30,7 @@ def keys(*authors: Author) -> tuple[bytes, ...]:
 
 class AuthorsTests(SynchronousTestCase):
     def setUp(self) -> None:
-        fixture = makeFixture()
+        self.fixture = fixture = makeFixture()
         self.ledger, self.broker = fixture.ledger, fixture.broker
         self.chain = tellChain(self.ledger)
 
@@ -75,7 +75,7 @@ class AuthorsTests(SynchronousTestCase):
     ) -> Deferred[bool]:
         following = AuthorSet(generation=generation, authors=keys(*authors), admins=keys(*admins))
         text = authorsStatement(self.chain, "t", signed or following)
-        return self.broker.authors.change(
+        return self.fixture.calls.authors.change(
             principal,
             None,
             topic,
@@ -193,7 +193,7 @@ class ChangingTests(AuthorsTests):
         for topic, isGood in (("t", False), ("u", True)):
             following = AuthorSet(generation=1, authors=(weak, ANN.key), admins=(BOB.key,))
             text = authorsStatement(self.chain, topic, following)
-            changing = self.broker.authors.change(
+            changing = self.fixture.calls.authors.change(
                 ANYBODY,
                 None,
                 topic,

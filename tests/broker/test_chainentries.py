@@ -13,7 +13,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import MetadataStore, bindToChains
-from svcbroker.daemon.carriers import ENTRY_GROUPS
+from svcbroker.daemon.features import ENTRY_GROUPS
 from svcbroker.storage import MetadataFile
 
 REAL, OTHER, UNKEPT = b"\1" * 32, b"\2" * 32, b""

@@ -45,7 +45,7 @@ class ErasingTests(FollowTestCase):
         self.ledger.submitted.clear()
 
     def erase(self, principal: Principal = ANYBODY, **given: Any) -> Deferred[int]:
-        return self.broker.erasing.erase(principal, None, "asked for", **given)
+        return self.fixture.calls.erasing.erase(principal, None, "asked for", **given)
 
     def erased(self, **given: Any) -> int:
         erasing = self.erase(**given)

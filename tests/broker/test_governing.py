@@ -14,13 +14,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svcbroker.access import ANYBODY
-from svcbroker.broker._groups import Groups
+from svcbroker.broker import Broker, Limits
 from svcbroker.broker._operator import Operator
-from svcbroker.broker._timeouts import TimeoutQueue
 from svcbroker.chain import ValidatorChange, ValidatorSet
 from svcbroker.errors import ParameterInvalid
 from svcbroker.interfaces import IValidatorSetLedger
 from svcbroker.operations._operatorcalls import ChangeType
+from tests.broker.support import FakeDirectory, makeCalls
 
 NODES = ValidatorSet(1, (bytes(32),))
 CHANGE = ValidatorChange(following=NODES, approvals=[(0, bytes(64))], acceptances=[bytes(64)])
@@ -52,7 +52,8 @@ class SubmitTests(SynchronousTestCase):
     """
 
     def operator(self, ledger: Any) -> Operator:
-        return Operator(Groups({"1": ledger}), TimeoutQueue(Clock(), 10.0), hasFaults=False)
+        broker = Broker({"1": ledger}, Clock(), Limits(), FakeDirectory())
+        return makeCalls(broker).operator
 
     def test_signedChangesReachTheLedger(self) -> None:
         """The ledger gets the change; the nodes can be asked, but not changed otherwise."""

@@ -22,11 +22,10 @@ from svcbroker.broker import (
 )
 from svcbroker.interfaces import submit
 from svcbroker.model import CloseTopic, Execution, PublishEvent, Receipt
-from svcbroker.version import VersionRecord
 from tests.ledgers.pbft.rig import LedgerRig
 
 from ..access.support import principalOf
-from .support import MAX_CONTENT, TIMEOUT, FailingWebhooks, FakeDirectory, makeFixture
+from .support import MAX_CONTENT, TIMEOUT, FakeDirectory, makeFixture
 
 WISHES: Sequence[dict[str, Any]] = (
     {},
@@ -287,10 +286,7 @@ class TurnTests(SynchronousTestCase):
             {"1": self.rig.ledger},
             self.rig.clock,
             Limits(maxContent=MAX_CONTENT, chainTimeout=TIMEOUT),
-            nodeAddress="a:1",
-            version=VersionRecord(version="1"),
-            subscriptions=FakeDirectory(),
-            webhooks=FailingWebhooks(errors.NoSuchCall()),
+            FakeDirectory(),
         )
         self.addCleanup(self.broker.stop)
 

@@ -203,18 +203,18 @@ class ReloadTests(SynchronousTestCase):
     """
 
     def test_operatorsOfAnyGroupMayReload(self) -> None:
-        broker = makeFixture().broker
-        self.addCleanup(broker.stop)
         calls: list[str] = []
 
         def reload() -> Deferred[Sequence[str]]:
             calls.append("reload")
             return succeed(["a problem"])
 
-        broker.operator.handleReload(reload)
+        fixture = makeFixture(reload=reload)
+        self.addCleanup(fixture.broker.stop)
+        operator = fixture.calls.operator
         for lines in ([], ["admin 1", "publish * #"]):
-            answer = broker.operator.reload(principal(Grants.parse(lines)))
+            answer = operator.reload(principal(Grants.parse(lines)))
             self.failureResultOf(answer, NotAuthorized)
         self.assertEqual(calls, [])
-        answer = broker.operator.reload(principal(Grants.parse(["operate 2"])))
+        answer = operator.reload(principal(Grants.parse(["operate 2"])))
         self.assertEqual(self.successResultOf(answer), ["a problem"])

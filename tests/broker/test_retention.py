@@ -13,9 +13,15 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker import MetadataStore, Retention, RetentionRule, retentionGroup
+from svcbroker.broker import MetadataStore
 from svcbroker.broker._erasing import erasuresOf
-from svcbroker.broker._retention import LONGEST_PERIOD, RETRY
+from svcbroker.broker.retention import (
+    LONGEST_PERIOD,
+    RETRY,
+    Retention,
+    RetentionRule,
+    retentionGroup,
+)
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext, Submission
 from svcbroker.ledgers.memory import MemoryLedger
@@ -138,7 +144,7 @@ class RetentionTests(SynchronousTestCase):
         """An erasure names no more events and ranges than it may, and a search ends there."""
         self.submit(OpenTopic(topic="a"))
         self.publish("a", *(b"%d" % number for number in range(10)))
-        with patch("svcbroker.broker._retention.MAX_ERASED", 4):
+        with patch("svcbroker.broker.retention.MAX_ERASED", 4):
             self.retain(a=1)
             self.clock.advance(2 * HOUR)
             self.assertEqual([each.ranges for each in self.erasures], [[(1, 4)]])

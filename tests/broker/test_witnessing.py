@@ -26,8 +26,8 @@ from svcbroker.broker.transparency import (
     logGroup,
 )
 from svcbroker.broker.transparency._witness import MAX_DELAY
+from svcbroker.broker.transparency.feature import WitnessMetrics
 from svcbroker.errors import ParameterInvalid
-from svcbroker.metrics import WitnessMetrics
 from svcbroker.proofs import ProofInvalid, verifyWitnessed
 from svcbroker.tlog import (
     LogKey,
@@ -282,7 +282,7 @@ class WitnessingTests(SynchronousTestCase):
         self.assertEqual(self.metrics()["svcbroker_witness_refusing c"], 0)
         self.assertGreater(self.metrics()["svcbroker_witness_refusals a"], 2)
         self.assertLess(self.served().head.size, self.size)
-        answer = self.successResultOf(self.fixture().broker.transparency.witnesses(ANYBODY, None))
+        answer = self.successResultOf(self.fixture().calls.transparency.witnesses(ANYBODY, None))
         self.assertEqual([each.isRefusing for each in answer.witnesses], [True, True, False])
         self.assertIn("answered 422", answer.witnesses[0].lastError)
         # That it is away afterwards changes nothing about that.
@@ -324,12 +324,12 @@ class WitnessingTests(SynchronousTestCase):
 
     def test_proofsHaveTheEarliestCosignatures(self) -> None:
         """Their time is the nearest to that of the event."""
-        broker = self.fixture().broker
+        calls = self.fixture().calls
         policy = policyOf(log=self.key.verifier)
         self.publish(1)
         event = self.successResultOf(self.rig.receipts[-1]).eventId
         assert event is not None
-        proof = self.successResultOf(broker.transparency.prove(ANYBODY, "1", event))
+        proof = self.successResultOf(calls.transparency.prove(ANYBODY, "1", event))
         # No witness has seen it yet.
         self.assertRaises(ProofInvalid, verifyWitnessed, proof.encode(), policy)
         self.rig.run(61)
@@ -337,17 +337,17 @@ class WitnessingTests(SynchronousTestCase):
         for _ in range(3):
             self.publish(1)
             self.rig.run(61)
-        proof = self.successResultOf(broker.transparency.prove(ANYBODY, "1", event))
+        proof = self.successResultOf(calls.transparency.prove(ANYBODY, "1", event))
         proved = verifyWitnessed(proof.encode(), policy)
         self.assertEqual(proved.witnessed.head.size, seen)
         self.assertEqual(len(proved.witnessed.cosignatures), 3)
 
     def test_groupsWithoutWitnessesAreListed(self) -> None:
         """A log without a policy has none, and a group without a log is refused."""
-        broker = makeFixture(ledgers={"1": self.rig.ledger}, logs={"1": self.log}).broker
-        answer = self.successResultOf(broker.transparency.witnesses(ANYBODY, "1"))
+        calls = makeFixture(ledgers={"1": self.rig.ledger}, logs={"1": self.log}).calls
+        answer = self.successResultOf(calls.transparency.witnesses(ANYBODY, "1"))
         self.assertEqual((answer.size, answer.witnesses, answer.quorum), (self.size, (), ""))
-        refused = broker.transparency.witnesses(ANYBODY, "2")
+        refused = calls.transparency.witnesses(ANYBODY, "2")
         self.failureResultOf(refused, ParameterInvalid)
 
     def test_nothingIsAskedAfterTheStop(self) -> None:

@@ -274,7 +274,7 @@ class FollowFreedTests(FreedTests):
         """Follow a topic."""
         fixture = makeFixture()
         subscriptions = await started(fixture)
-        following = Following(fixture.broker, subscriptions, HttpSettings())
+        following = Following(fixture.calls, subscriptions, HttpSettings().basePath)
         site = Client(routes=(following.route,), fixture=fixture)
         site.rest("open?topic=t")
         content = "x" * 900

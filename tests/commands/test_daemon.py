@@ -81,7 +81,7 @@ class ClientTests(TestCase):
         directlyProvides(self.double, IFaultyLedger)
         fixture = makeFixture(ledgers={"1": self.double}, hasFaults=True)
         site = makeSite(
-            fixture.broker,
+            fixture.calls,
             HttpSettings(basePath="/b"),
             openAccess(fixture.clock),
             operatorToken=TOKEN,

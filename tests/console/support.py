@@ -83,14 +83,17 @@ class ConsoleTestCase(SynchronousTestCase):
 
     peer = "192.168.1.1"
 
-    def make(self, *, isOpen: bool = False, anonymous: tuple[str, ...] | None = None) -> None:
+    def make(
+        self, *, isOpen: bool = False, anonymous: tuple[str, ...] | None = None, **given: Any
+    ) -> None:
         """
         Begin.
 
         @param isOpen: whether there are no accounts.
         @param anonymous: the grants of clients without credentials.
+        @param given: further arguments of L{Calls}.
         """
-        self.fixture = makeFixture(hasFaults=True)
+        self.fixture = makeFixture(hasFaults=True, **given)
         self.clock = clock = self.fixture.clock
         self.accounts = Accounts(
             account("ann", "publish 1 t", "subscribe 1 t"), account("bob"), account("root", "* * #")
@@ -111,7 +114,7 @@ class ConsoleTestCase(SynchronousTestCase):
             BASE, self.access, self.sessions, self.fixture.broker.groups, OPERATOR_TOKEN
         )
         self.site = makeSite(
-            self.fixture.broker,
+            self.fixture.calls,
             settings,
             self.access,
             console.routes(),

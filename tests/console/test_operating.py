@@ -28,8 +28,7 @@ class OperatingTestCase(ConsoleTestCase):
     """
 
     def begin(self, *, isOpen: bool) -> None:
-        self.make(isOpen=isOpen)
-        self.fixture.broker.operator.handleConfiguration(lambda: REPORT)
+        self.make(isOpen=isOpen, configuration=lambda: REPORT)
 
     def assertRefused(self, answer: Answer, status: int, code: int) -> None:
         self.assertEqual((answer.status, answer.json()["code"]), (status, code), answer)

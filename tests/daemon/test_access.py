@@ -14,9 +14,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
 from svcbroker.daemon.access import AccessPlan, describeAuthenticators, makeAccessPlan
-from svcbroker.daemon.config import ConfigError, makeConfig
+from svcbroker.daemon.config import makeConfig
 from svcbroker.daemon.ports import PortPlan, serverEndpoint
 from svcbroker.interfaces import Action, Quotas
+from svcbroker.net.settings import ConfigError
 
 
 class FakeThread:

@@ -13,8 +13,7 @@ import msgspec
 from twisted.internet.defer import maybeDeferred
 
 from svcbroker.broker import MetadataStore
-from svcbroker.daemon.auditing import FIRST, AuditSchedule
-from svcbroker.metrics import LastAudit
+from svcbroker.daemon.auditing import FIRST, AuditSchedule, LastAudit
 from svcbroker.storage import MetadataFile
 from tests.archive.support import ArchiveTestCase
 from tests.net.processes import FakeProcess, FakeReactor

@@ -4,6 +4,8 @@ Tests for L{svcbroker.daemon.config} and L{svcbroker.daemon.configfile}.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker import RetentionRule
-from svcbroker.daemon.carriers import MAX_SECRETS_FILE, readWebhookSecrets
-from svcbroker.daemon.config import (
-    OUTDATED,
-    SETTINGS,
-    Config,
-    ConfigError,
-    makeConfig,
-)
+from svcbroker.broker.retention import RetentionOptions, RetentionRule
+from svcbroker.carriers.http.feature import HttpOptions
+from svcbroker.daemon.auditing import AuditOptions
+from svcbroker.daemon.config import OUTDATED, SETTINGS, Config, GroupSetting, makeConfig
 from svcbroker.daemon.configfile import MAX_FILE_SIZE, readFile
-from svcbroker.daemon.periods import Period
-from svcbroker.daemon.settings import GroupSetting
+from svcbroker.daemon.features import FEATURES
+from svcbroker.daemon.plan import endpointsOf
+from svcbroker.net.settings import MAX_SECRETS_FILE, ConfigError, Period
 
 
 class DefaultTests(SynchronousTestCase):
@@ -33,8 +31,9 @@ class DefaultTests(SynchronousTestCase):
 
     def test_defaultsAreThePublishedOnes(self) -> None:
         """The defaults are those of the interface's page on addresses and defaults."""
+        config = Config()
         self.assertEqual(
-            attrs.asdict(Config(), recurse=False),
+            {setting.name: config.value(setting) for setting in SETTINGS},
             {
                 "http": "tcp:8080:interface=127.0.0.1",
                 "stomp": "tcp:61613:interface=127.0.0.1",
@@ -43,51 +42,51 @@ class DefaultTests(SynchronousTestCase):
                 "accounts": "",
                 "auth": (),
                 "anonymous": (),
-                "auditTopic": "$svc/audit",
-                "auditEvery": Period(0),
-                "logOrigin": "",
-                "witnessPolicy": "",
-                "witnessInterval": 60.0,
-                "mqttOpenTopics": True,
-                "basePath": "/svcbroker",
+                "audit-topic": "$svc/audit",
+                "audit-every": Period(0),
+                "log-origin": "",
+                "witness-policy": "",
+                "witness-interval": 60.0,
+                "mqtt-open-topics": True,
+                "base-path": "/svcbroker",
                 "dialect": "",
-                "dataDir": Path("svcbroker-data"),
+                "data-dir": Path("svcbroker-data"),
                 "ledger": "pbft:nodes=4",
-                "groups": (GroupSetting(id="1"),),
-                "maxContent": 1048576,
-                "maxUnsent": 0,
-                "maxPositions": 10_000,
-                "positionExpiry": 30,
+                "group": (GroupSetting(id="1"),),
+                "max-content": 1048576,
+                "max-unsent": 0,
+                "max-positions": 10_000,
+                "position-expiry": 30,
                 "retain": (),
-                "chainTimeout": 10.0,
-                "logFormat": "auto",
-                "logLevel": "info",
+                "chain-timeout": 10.0,
+                "log-format": "auto",
+                "log-level": "info",
                 "traces": "",
-                "accessLog": False,
-                "corsOrigins": (),
-                "hostNames": (),
-                "webhookAllow": (),
-                "webhookSecretFile": "",
-                "webhookTimeout": 10.0,
-                "webhookMaxDelay": 300.0,
+                "access-log": False,
+                "cors-origin": (),
+                "host-name": (),
+                "webhook-allow": (),
+                "webhook-secret-file": "",
+                "webhook-timeout": 10.0,
+                "webhook-max-delay": 300.0,
                 "faults": False,
                 "advertise": "",
-                "shutdownTimeout": 30.0,
-                "outdated": (),
+                "shutdown-timeout": 30.0,
             },
         )
 
     def test_configurationIsFrozen(self) -> None:
         """A configuration does not change."""
         with self.assertRaises(attrs.exceptions.FrozenInstanceError):
-            Config().http = ""  # type: ignore[misc]
+            Config().ledger = ""  # type: ignore[misc]
 
     def test_eachFieldIsASetting(self) -> None:
         """Every field is declared as a setting, with a name and a help text of its own."""
-        self.assertEqual(
-            [setting.attribute for setting in SETTINGS],
-            [field.name for field in attrs.fields(Config) if field.name != "outdated"],
-        )
+        declared = {(setting.owner, setting.attribute) for setting in SETTINGS}
+        for owner in (Config, *(feature.settings for feature in FEATURES)):
+            for field in attrs.fields(owner):
+                if field.name not in ("_features", "outdated"):
+                    self.assertIn((owner, field.name), declared)
         self.assertEqual(len({setting.name for setting in SETTINGS}), len(SETTINGS))
         self.assertEqual(len({setting.help for setting in SETTINGS}), len(SETTINGS))
 
@@ -119,7 +118,7 @@ class ValueTests(SynchronousTestCase):
                 "cors-origin": ["*", "https://example.com:444"],
             }
         )
-        self.assertEqual(config.http, "")
+        self.assertEqual(config.of(HttpOptions).endpoint, "")
         self.assertEqual(config.basePath, "/a/b-c")
         self.assertEqual(config.dataDir, Path("/srv/x"))
         self.assertEqual(
@@ -132,8 +131,8 @@ class ValueTests(SynchronousTestCase):
         )
         self.assertEqual(config.maxContent, 5)
         self.assertEqual(config.chainTimeout, 2.0)
-        self.assertTrue(config.accessLog)
-        self.assertEqual(config.corsOrigins, ("*", "https://example.com:444"))
+        self.assertTrue(config.of(HttpOptions).accessLog)
+        self.assertEqual(config.of(HttpOptions).corsOrigins, ("*", "https://example.com:444"))
 
     def test_laterWins(self) -> None:
         """Of two sources, the later one wins, setting by setting."""
@@ -143,7 +142,7 @@ class ValueTests(SynchronousTestCase):
         )
         self.assertEqual(config.maxContent, 6)
         self.assertEqual([group.id for group in config.groups], ["c"])
-        self.assertEqual(config.http, "x")
+        self.assertEqual(config.of(HttpOptions).endpoint, "x")
 
     def test_unknownSettingIsRefused(self) -> None:
         """A setting that does not exist is refused by its name."""
@@ -155,9 +154,9 @@ class ValueTests(SynchronousTestCase):
         for value in (8080, "8080", "08080"):
             for name in ("http", "stomp", "mqtt"):
                 config = makeConfig({name: value})
-                self.assertEqual(getattr(config, name), "tcp:8080:interface=127.0.0.1")
+                self.assertEqual(endpointsOf(config)[name], "tcp:8080:interface=127.0.0.1")
         # What is no number in ASCII is left to the parser of endpoints.
-        self.assertEqual(makeConfig({"http": "\u0661"}).http, "\u0661")
+        self.assertEqual(makeConfig({"http": "\u0661"}).of(HttpOptions).endpoint, "\u0661")
 
     def test_unknownSettingNamesNearest(self) -> None:
         """Where none is near, none is named."""
@@ -228,7 +227,7 @@ class ValueTests(SynchronousTestCase):
 
     def test_hostNamesHaveNoPort(self) -> None:
         config = makeConfig({}, {"host-name": ["Broker.example", "10.0.0.1"]})
-        self.assertEqual(config.hostNames, ("broker.example", "10.0.0.1"))
+        self.assertEqual(config.of(HttpOptions).hostNames, ("broker.example", "10.0.0.1"))
         for text in ("", "a b", "broker.example:8080", "http://a", "*", "-a", "a."):
             self.refused("host-name", [text])
 
@@ -246,7 +245,9 @@ class ValueTests(SynchronousTestCase):
 
     def test_auditEveryIsALengthOfTime(self) -> None:
         for text, seconds in (("24h", 86400), ("2w", 1_209_600), ("", 0)):
-            self.assertEqual(makeConfig({"audit-every": text}).auditEvery, Period(seconds))
+            self.assertEqual(
+                makeConfig({"audit-every": text}).of(AuditOptions).every, Period(seconds)
+            )
         for bad in ("24", "0h", "h", "-1d", 5):
             self.refused("audit-every", bad)
 
@@ -258,9 +259,11 @@ class ValueTests(SynchronousTestCase):
             ["telemetry/#=90d", "a=b=30s"],
             rules,
         ):
-            self.assertEqual(makeConfig({"retain": value}).retain, rules)
+            self.assertEqual(makeConfig({"retain": value}).of(RetentionOptions).rules, rules)
         ages = {"1s": 1, "2m": 120, "3h": 10800, "4d": 345600, "5w": 3024000}
-        found = makeConfig({"retain": [f"t/{age}={age}" for age in ages]}).retain
+        found = (
+            makeConfig({"retain": [f"t/{age}={age}" for age in ages]}).of(RetentionOptions).rules
+        )
         self.assertEqual([rule.age for rule in found], list(ages.values()))
         for text in (
             *("", "a", "a=", "a=5", "a=0d", "a=-1d", "a=1.5d", "a=1y", "a=1d ", "a=101w1"),
@@ -336,7 +339,7 @@ class FileTests(SynchronousTestCase):
         """The settings are read under their names."""
         path = self.write('http = "tcp:1"\ngroup = ["1", "2=memory"]\nchain-timeout = 2.5\n')
         config = makeConfig(readFile(path))
-        self.assertEqual(config.http, "tcp:1")
+        self.assertEqual(config.of(HttpOptions).endpoint, "tcp:1")
         self.assertEqual(config.groups[1], GroupSetting(id="2", ledger="memory"))
         self.assertEqual(config.chainTimeout, 2.5)
 
@@ -397,12 +400,16 @@ class SecretFileTests(SynchronousTestCase):
     def test_oversizedFilesOfSecretsAreRefused(self) -> None:
         """A secret that is cut short would be one, too, and those behind it would be missing."""
         path = Path(self.mktemp())
-        config = makeConfig({"webhook-secret-file": str(path)})
-        line = b"one = whsec_MDEyMzQ1Njc4OWFiY2RlZg==\n"
+        for feature in FEATURES:
+            for setting in feature.secrets:
+                options: Any = makeConfig({setting: str(path)}).of(feature.settings)
+                self.check(setting, path, partial(feature.read, options))
+
+    def check(self, setting: str, path: Path, read: Callable[[], object]) -> None:
+        """The file of a setting may have so many bytes, and no more."""
+        line = b"one = whsec_MDEyMzQ1Njc4OWFiY2RlZg==\n" if setting.startswith("webhook") else b""
         path.write_bytes(line.ljust(MAX_SECRETS_FILE, b"\n"))
-        readWebhookSecrets(config)
+        read()
         path.write_bytes(line.ljust(MAX_SECRETS_FILE + 1, b"\n"))
-        error = self.assertRaises(ConfigError, readWebhookSecrets, config)
-        self.assertEqual(
-            str(error), f"webhook-secret-file: {path} is larger than {MAX_SECRETS_FILE} bytes"
-        )
+        error = self.assertRaises(ConfigError, read)
+        self.assertEqual(str(error), f"{setting}: {path} is larger than {MAX_SECRETS_FILE} bytes")

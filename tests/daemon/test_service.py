@@ -27,7 +27,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svcbroker.daemon.config import ConfigError
 from svcbroker.daemon.dependencies import Dependencies, StartError
 from svcbroker.daemon.directory import DataDirectoryError, lockDataDirectory
 from svcbroker.daemon.notify import ServiceManager
@@ -36,6 +35,7 @@ from svcbroker.daemon.ports import GatedFactory, PortPlan
 from svcbroker.daemon.service import CLOSE_SHARE, BrokerService
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import InvalidDescription, LedgerContext
+from svcbroker.net.settings import ConfigError
 from svcbroker.net.tls import INTERVAL
 
 
@@ -154,9 +154,6 @@ class FakeCarrier:
     reloaded: Deferred[None] = field(factory=lambda: succeed(None))
     reloadAll: Any = None
 
-    def handleReload(self, reload: Callable[[], Deferred[Any]]) -> None:
-        self.reloadAll = reload
-
     def reload(self) -> Deferred[None]:
         self.story.append("reload")
         return self.reloaded
@@ -234,7 +231,8 @@ class ServiceTests(SynchronousTestCase):
             makeThread=lambda reactor, name: FakeThread(self.story, name),  # type: ignore
         )
 
-        def makeCarrier(ledgers: Any, address: str) -> Any:
+        def makeCarrier(ledgers: Any, address: str, reload: Any) -> Any:
+            self.carrier.reloadAll = reload
             self.story.append("serve " + ",".join(ledgers))
             self.addresses.append(address)
             return self.carrier

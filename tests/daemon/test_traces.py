@@ -26,12 +26,13 @@ from svcbroker.broker._tracedpublishing import TracedPublishing
 from svcbroker.carriers.webhook.messages import NotAcknowledged, Payload, RequestForm
 from svcbroker.carriers.webhook.posting import Poster, Receiver
 from svcbroker.carriers.webhook.targets import parseUrl
-from svcbroker.daemon.config import ConfigError, makeConfig
+from svcbroker.daemon.config import makeConfig
 from svcbroker.daemon.dependencies import StartError
 from svcbroker.daemon.traces import OpenTelemetryTracer, _LogHandler, makeTracer
 from svcbroker.errors import TopicNotFound
 from svcbroker.model import Event, EventId, InterfaceType, OpenTopic
 from svcbroker.net.budgets import Budgets
+from svcbroker.net.settings import ConfigError
 from svcbroker.testing.doubles import memoryLedger
 from tests.carriers.webhook.support import SETTINGS
 

@@ -99,7 +99,7 @@ class EndingTests(RunTestCase):
         self.assertEqual(code, 0)
         last = output.splitlines()[-1]
         self.assertTrue(last.startswith("WARNING: what may be in memory adds up to 8"), last)
-        self.assertIn("the largest bound is pending transactions, 8192.0 GiB", last)
+        self.assertIn("the largest bound is pending transactions, 8.0 TiB", last)
 
     async def test_checkRefusesWhatCannotBeServed(self) -> None:
         """In one line, as a start does."""

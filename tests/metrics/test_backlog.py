@@ -9,7 +9,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker.subscriptions import MAX_NAMED, Survey, WaitingEvents
-from svcbroker.metrics import BacklogMetrics
+from svcbroker.broker.subscriptions.feature import BacklogMetrics
 
 from .support import Samples, samplesOf
 

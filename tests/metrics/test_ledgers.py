@@ -12,8 +12,7 @@ from zope.interface import alsoProvides
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.histogram import Histogram
 from svcbroker.interfaces import ILedger, IMeasuredLedger
-from svcbroker.metrics import LedgerMetrics
-from svcbroker.metrics._ledgers import HEALTH_TIMEOUT
+from svcbroker.ledgers.metrics import HEALTH_TIMEOUT, LedgerMetrics
 from svcbroker.model import LedgerMeasures, OpenTopic, PublishEvent
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 

@@ -12,8 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.histogram import Histogram
-from svcbroker.metrics import Metrics, counter, gauge, histogram, only
-from svcbroker.metrics._metrics import SLICE, TIMEOUT
+from svcbroker.net.metrics import SLICE, TIMEOUT, Metrics, counter, gauge, histogram, only
 
 from .support import parsed
 

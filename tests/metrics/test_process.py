@@ -11,8 +11,7 @@ from pathlib import Path
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.metrics import DiskMetrics, ProcessMetrics, ReactorLag
-from svcbroker.metrics._process import LAG_PERIOD
+from svcbroker.daemon.processmetrics import LAG_PERIOD, DiskMetrics, ProcessMetrics, ReactorLag
 from svcbroker.version import VersionRecord
 
 from .support import samplesOf

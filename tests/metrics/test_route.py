@@ -7,14 +7,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.defer import succeed
 from twisted.internet.task import Clock
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import tap
+from svcbroker.daemon.metrics import MetricsRoute
 from svcbroker.interfaces import ILedger
-from svcbroker.metrics import Metrics, MetricsRoute, _metrics, gauge, only
-from svcbroker.net import budgets
+from svcbroker.net import budgets, metrics
+from svcbroker.net.metrics import Metrics, gauge, only
 from svcbroker.testing.doubles import memoryLedger
 
 from ..access.support import account
@@ -24,9 +26,9 @@ from .support import parsed
 
 
 def makeRoute(*, isOpen: bool = False) -> MetricsRoute:
-    metrics = Metrics(Clock())
-    metrics.add("one", lambda: [gauge("level", "A level.", values=only(1))])
-    return MetricsRoute(metrics.render, ("1", "2"), isOpen=isOpen)
+    made = Metrics(Clock())
+    made.add("one", lambda: [gauge("level", "A level.", values=only(1))])
+    return MetricsRoute(made.render, ("1", "2"), isOpen=isOpen)
 
 
 class OpenSiteTests(SynchronousTestCase):
@@ -96,13 +98,13 @@ class SettingTests(SynchronousTestCase):
     def ask(self, *arguments: str) -> dict[str, list[Answer]]:
         """What a daemon answers on its ports, without a reactor that runs."""
         # There is no later turn, whatever a busy machine takes for this one.
-        self.patch(_metrics, "SLICE", 60.0)
+        self.patch(metrics, "SLICE", 60.0)
         self.patch(budgets, "READS_A_TURN", 60.0)
         dataDir = Path(self.mktemp())
         dataDir.mkdir()
         service: Any = tap.makeService(self.plan(f"--data-dir={dataDir}", *arguments))
         ledgers: dict[str, ILedger] = {"1": memoryLedger(Clock())}
-        carriers = service._makeCarriers(ledgers, "127.0.0.1:1")
+        carriers = service._makeFeatures(ledgers, "127.0.0.1:1", lambda: succeed([]))
         self.successResultOf(carriers.start())
         answers = {}
         for name in ("http", "metrics"):

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...access import Principal
-from ...broker import Broker
+from ...broker import Calls
 from ...net.turns import EndOfTurn
 from ...operations import Connection
 from .plain import Head
@@ -79,15 +79,15 @@ class CallBatches:
         self._calls: list[BatchedCall] = []
 
     @classmethod
-    def of(cls, broker: Broker) -> CallBatches | None:
+    def of(cls, calls: Calls) -> CallBatches | None:
         """
         Those of a site.
 
         @return: C{None} where calls would wait for another turn of the reactor, or where each has a
             span of its own.
         """
-        batches = cls(broker.clock)
-        return batches if batches._turn.isWithinTurn and not broker.isTraced else None
+        batches = cls(calls.broker.clock)
+        return batches if batches._turn.isWithinTurn and not calls.broker.isTraced else None
 
     def add(self, call: BatchedCall) -> None:
         """Make a call by the end of this turn. Hot path."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from twisted.web.server import Request
 
-from ...broker import Broker
+from ...broker import Calls
 from ...errors import BrokerError, ParameterInvalid
 from ...net.deferreds import asDeferred
 from ...operations import (
@@ -26,14 +26,14 @@ _EXTENSION = CLOUD_EVENT_EXTENSION.encode("ascii")
 _KEY = IDEMPOTENCY_KEY.name.encode("ascii")
 
 
-def cloudEventsRoute(prefix: str, broker: Broker) -> Route:
+def cloudEventsRoute(prefix: str, calls: Calls) -> Route:
     """
     The route that CloudEvents are posted to, one in each request. The query string has the topic,
     the group and more extensions.
 
     @param prefix: the path above it.
     """
-    call, encode = bindText(CLOUD_EVENTS, broker), resultEncoder(CLOUD_EVENTS)
+    call, encode = bindText(CLOUD_EVENTS, calls), resultEncoder(CLOUD_EVENTS)
 
     @asDeferred
     async def handle(request: Request) -> bytes:

@@ -5,7 +5,7 @@ C{follow}: the events of a topic as they are published, as Server-Sent Events (W
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from attrs import evolve
@@ -14,13 +14,15 @@ from twisted.internet.interfaces import IPushProducer, IReactorTime
 from zope.interface import implementer
 
 from ...access import Principal
-from ...broker import Broker
+from ...broker import Calls
+from ...broker.features import Feature, RunningFeature, Services
 from ...broker.subscriptions import Places, Subscriptions
 from ...errors import BrokerError, LedgerUnavailable, NodeBehind, Overloaded
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import EventFormat, SubscribeRequest
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
+from ...net.settings import NoSettings
 from ...net.transports import sender
 from ...net.turns import LazyTimer
 from ...operations import FOLLOW, EventWriter, bindText, eventWriter
@@ -28,7 +30,6 @@ from .headers import publishHeadersOf
 from .request import BrokerRequest
 from .rest import addAfter, checkNames, parseFields
 from .routes import Route, connectionOf, encode, encodeError, explain, principalOf, respond
-from .settings import HttpSettings
 
 BEAT: Final = 15.0
 """Seconds without an event after which a comment is sent: proxies close idle connections."""
@@ -57,20 +58,25 @@ class Following:
 
     def __init__(
         self,
-        broker: Broker,
+        calls: Calls,
         subscriptions: Subscriptions,
-        settings: HttpSettings,
+        basePath: str,
+        timeout: float = 60.0,
     ) -> None:
-        self._clock = broker.clock
+        """
+        @param timeout: how long a client may read nothing while there is something to read, in
+            seconds.
+        """
+        self._clock = calls.broker.clock
         self._subscriptions = subscriptions
-        self._settings = settings
-        self._source = broker.source
-        self._read = bindText(FOLLOW, broker)
+        self._timeout = timeout
+        self._source = calls.broker.source
+        self._read = bindText(FOLLOW, calls)
         self._streams: set[_Stream] = set()
         self._places = Places(MAX_STREAMS, "streams")
         self._isDrained = False
         self.route = Route(
-            path=f"{settings.basePath}/rest/{FOLLOW.name}", methods=("GET",), handler=self._handle
+            path=f"{basePath}/rest/{FOLLOW.name}", methods=("GET",), handler=self._handle
         )
 
     def drain(self) -> Deferred[None]:
@@ -106,7 +112,7 @@ class Following:
             stream = _Stream(
                 request,
                 self._clock,
-                self._settings.followTimeout,
+                self._timeout,
                 format,
                 eventWriter(format, self._source, asked.group),
             )
@@ -287,3 +293,24 @@ class _Stream:
                 for event, record in zip(batch.events, self._write(batch), strict=True)
             ]
         )
+
+
+class FollowFeature(RunningFeature):
+    """C{follow} on the site of HTTP."""
+
+    def __init__(self, options: NoSettings, services: Services) -> None:
+        self._services = services
+        self._following: Following | None = None
+
+    def routes(self, calls: Calls) -> Iterable[Any]:
+        """See L{RunningFeature}."""
+        services = self._services
+        self._following = Following(calls, services.subscriptions, services.basePath)
+        return [self._following.route]
+
+    def drain(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return succeed(None) if self._following is None else self._following.drain()
+
+
+FEATURE: Final = Feature(name="follow", make=FollowFeature)

@@ -13,7 +13,7 @@ from twisted.web import http
 from twisted.web.server import Request
 
 from ...access import Access, Principal
-from ...broker import Broker
+from ...broker import Calls
 from ...model import Health
 from .authentication import Credentials
 from .routes import Route, encode, respond
@@ -60,7 +60,7 @@ def readiness(groups: Mapping[str, Health], principal: Principal | None) -> tupl
     return http.OK if isReady else http.SERVICE_UNAVAILABLE, encode(record)
 
 
-def healthRoutes(broker: Broker, access: Access) -> Iterator[Route]:
+def healthRoutes(calls: Calls, access: Access) -> Iterator[Route]:
     """
     The routes C{/healthz} and C{/readyz}. Clients need no credentials; those who give some are told
     of the groups in which they may do something.
@@ -71,7 +71,7 @@ def healthRoutes(broker: Broker, access: Access) -> Iterator[Route]:
 
     async def answerReady(request: Any) -> bytes:
         principal = request.principal or access.anonymous
-        code, body = readiness(await broker.admin.getHealth(), principal)
+        code, body = readiness(await calls.admin.getHealth(), principal)
         return respond(request, body, code)
 
     def readyz(request: Request) -> Deferred[bytes]:

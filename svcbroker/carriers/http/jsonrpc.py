@@ -19,7 +19,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
 from ...access import Principal
-from ...broker import Broker
+from ...broker import Calls
 from ...errors import (
     BrokerError,
     NoSuchCall,
@@ -90,9 +90,9 @@ class _Method:
     @ivar render: makes the result member.
     """
 
-    def __init__(self, operation: Operation, broker: Broker) -> None:
-        self.call = bindParams(operation, broker)
-        self.batch = bindBatch(operation, broker)
+    def __init__(self, operation: Operation, calls: Calls) -> None:
+        self.call = bindParams(operation, calls)
+        self.batch = bindBatch(operation, calls)
         self.names = tuple(each.name for each in operation.parameters)
         self.hasAfter = operation.hasAfter
         self.render = _booleanText if operation.result.type is bool else operation.result.render
@@ -108,9 +108,9 @@ class JSONRPC:
     The operations over JSON-RPC.
     """
 
-    def __init__(self, broker: Broker, incidents: Incidents, interface: Interface) -> None:
+    def __init__(self, calls: Calls, incidents: Incidents, interface: Interface) -> None:
         self._exceptionName = interface.exceptionName
-        self._methods = {each.name: _Method(each, broker) for each in interface.operations}
+        self._methods = {each.name: _Method(each, calls) for each in interface.operations}
         self._byText = {b'"%b"' % name.encode("ascii"): m for name, m in self._methods.items()}
         self._plain = [
             PlainBatches(name, method.batch.plainParams)
@@ -118,7 +118,7 @@ class JSONRPC:
             if method.batch is not None
         ]
         self._incidents = incidents
-        self._hasOneGroup = len(broker.groups) == 1
+        self._hasOneGroup = len(calls.broker.groups) == 1
 
     def parse(self, query: bytes, contentType: bytes | None, body: bytes) -> Body:
         """Read a request. See L{Endpoint.parse}."""
@@ -424,17 +424,17 @@ def _encoded(answer: Any) -> bytes | None:
     return None if answer is None else encode(answer)
 
 
-def rpcEndpoint(path: str, broker: Broker, incidents: Incidents, interface: Interface) -> Endpoint:
+def rpcEndpoint(path: str, calls: Calls, incidents: Incidents, interface: Interface) -> Endpoint:
     """The endpoint of JSON-RPC."""
-    calls = JSONRPC(broker, incidents, interface)
+    rpc = JSONRPC(calls, incidents, interface)
     return Endpoint(
         method="POST",
         path=path,
-        parse=calls.parse,
-        addHeaders=calls.addHeaders,
-        call=calls.answer,
-        callMany=calls.answerCalls,
-        isOneOfMany=calls.isBatched,
+        parse=rpc.parse,
+        addHeaders=rpc.addHeaders,
+        call=rpc.answer,
+        callMany=rpc.answerCalls,
+        isOneOfMany=rpc.isBatched,
         encode=_encoded,
         encodeError=errorEncoder(interface),
         incidents=incidents,

@@ -12,7 +12,7 @@ from twisted.web import http
 from twisted.web.server import Request
 
 from ...access import Principal
-from ...broker import Broker
+from ...broker import Calls
 from ...errors import (
     BrokerError,
     EventNotFound,
@@ -47,13 +47,13 @@ _Answer = tuple[bytes, bytes, bytes]
 """The content type, the caching and the body of an answer."""
 
 
-def logRoutes(prefix: str, broker: Broker) -> Iterator[Route]:
+def logRoutes(prefix: str, calls: Calls) -> Iterator[Route]:
     """
     The routes of the logs. Failures have a status of HTTP of their own, unlike those of calls.
 
     @param prefix: the path above the ids of groups.
     """
-    logs, prove = broker.transparency, bindText(LOG_PROOF, broker)
+    logs, prove = calls.transparency, bindText(LOG_PROOF, calls)
 
     async def checkpoint(principal: Principal, request: Request, groupId: str) -> _Answer:
         return _TEXT, _FRESH, await logs.checkpoint(principal, groupId)

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from twisted.web.server import Request
 
 from ...access import ANYBODY, AuditTrail, Principal
-from ...broker import Broker
+from ...broker import Calls
 from ...errors import (
     BrokerError,
     ContentTooLarge,
@@ -161,13 +161,13 @@ class OperatorCall:
     """
 
     def __init__(
-        self, operation: Operation, broker: Broker, authorizer: Authorizer, incidents: Incidents
+        self, operation: Operation, calls: Calls, authorizer: Authorizer, incidents: Incidents
     ) -> None:
         self._name = operation.name
         self._known = {parameter.name for parameter in operation.parameters}
-        self._call = bindJSON(operation, broker)
-        self._groups = broker.groups
-        self._audit = broker.audit
+        self._call = bindJSON(operation, calls)
+        self._groups = calls.broker.groups
+        self._audit = calls.audit
         self._authorizer = authorizer
         self._endpoint = Endpoint(
             method="POST",
@@ -225,7 +225,7 @@ class OperatorCall:
 
 
 def operatorRoutes(
-    prefix: str, broker: Broker, authorizer: Authorizer, incidents: Incidents
+    prefix: str, calls: Calls, authorizer: Authorizer, incidents: Incidents
 ) -> Iterator[Route]:
     """
     The routes of all operator calls.
@@ -233,5 +233,5 @@ def operatorRoutes(
     @param prefix: the path above them.
     """
     for operation in OPERATOR_CALLS:
-        call = OperatorCall(operation, broker, authorizer, incidents)
+        call = OperatorCall(operation, calls, authorizer, incidents)
         yield Route(path=f"{prefix}/{operation.name}", methods=("POST",), handler=call.handle)

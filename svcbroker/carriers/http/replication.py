@@ -8,21 +8,27 @@ one.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 
-from ...broker import MAX_COPY_WAIT, Copies
+from ...broker import MAX_COPY_WAIT, Calls, Copies
+from ...broker.features import Feature, RunningFeature, Services
 from ...broker.subscriptions import Places
 from ...errors import BrokerError, GroupUnknown, HeightUnknown, ParameterInvalid
 from ...model import ChainPart
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
+from ...net.settings import NoSettings
 from ...operations import NumberType
 from .request import BrokerRequest
 from .rest import parseFields
 from .routes import Route, connectionOf, encodeError, explain, principalOf, respond
+
+COPY_THREADS: Final = 2
+"""How many threads read blocks for copies."""
 
 MAX_COPIES: Final = 32
 """The most copies that may be answered at the same time; one account or address has a share."""
@@ -90,3 +96,27 @@ class Replication:
         request.setHeader(b"Content-Type", _TYPE)
         request.setHeader(b"Content-Length", b"%d" % len(part.stream))
         return part.stream
+
+
+class ReplicationFeature(RunningFeature):
+    """C{replication} on the site of HTTP."""
+
+    def __init__(self, options: NoSettings, services: Services) -> None:
+        self._threads = services.makeThread(services.reactor, "copies", COPY_THREADS)
+        copies = Copies(services.broker.groups, services.reactor, self._threads.run)
+        self._replication = Replication(services.basePath, copies)
+
+    def routes(self, calls: Calls) -> Iterable[Any]:
+        """See L{RunningFeature}."""
+        return [self._replication.route]
+
+    def drain(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return self._replication.drain()
+
+    def release(self) -> None:
+        """See L{RunningFeature}."""
+        self._threads.stop()
+
+
+FEATURE: Final = Feature(name="replication", make=ReplicationFeature)

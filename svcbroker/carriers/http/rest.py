@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.web.http import OK
 
 from ...access import Principal
-from ...broker import Broker
+from ...broker import Calls
 from ...errors import BrokerError, ParameterInvalid, QueryTooLong
 from ...model import EXTENSION_PREFIX, WEEVENT_PREFIX, extensionKeyError
 from ...operations import (
@@ -223,7 +223,7 @@ def _parsers(operation: Operation, interface: Interface) -> tuple[_Parse, _Parse
     return _refusing(byGet), _refusing(parseForm)
 
 
-def _dated(call: _Call, encode: _Encode, broker: Broker) -> tuple[_Call, _Encode]:
+def _dated(call: _Call, encode: _Encode, calls: Calls) -> tuple[_Call, _Encode]:
     """
     Have the answers of a network's node tell its height, and how old they may be: C{svc-height} and
     C{svc-age}.
@@ -236,7 +236,7 @@ def _dated(call: _Call, encode: _Encode, broker: Broker) -> tuple[_Call, _Encode
     ) -> Deferred[Any]:
         made = call(principal, fields, connection)
         group = fields.get(b"groupId", b"").decode("utf-8", "replace").strip()
-        if broker.freshness(group) is None:
+        if calls.broker.freshness(group) is None:
             return made
         return made.addCallback(
             lambda result: result if isinstance(result, BrokerError) else _Dated(result, group)
@@ -245,7 +245,7 @@ def _dated(call: _Call, encode: _Encode, broker: Broker) -> tuple[_Call, _Encode
     def encodeDated(result: Any) -> Answer:
         if not isinstance(result, _Dated):
             return encode(result)
-        body, fresh = encode(result.result), broker.freshness(result.group)
+        body, fresh = encode(result.result), calls.broker.freshness(result.group)
         if fresh is None or not isinstance(body, bytes):
             return body
         height, age = fresh
@@ -255,14 +255,14 @@ def _dated(call: _Call, encode: _Encode, broker: Broker) -> tuple[_Call, _Encode
 
 
 def restEndpoints(
-    prefix: str, broker: Broker, incidents: Incidents, interface: Interface
+    prefix: str, calls: Calls, incidents: Incidents, interface: Interface
 ) -> Iterator[Endpoint]:
     """
     The endpoints of all operations, by GET and by POST.
 
     @param prefix: the path above them.
     """
-    hasOneGroup = len(broker.groups) == 1
+    hasOneGroup = len(calls.broker.groups) == 1
 
     def isOneOfMany(fields: Mapping[bytes, bytes]) -> bool:
         return (hasOneGroup or b"groupId" not in fields) and _AFTER not in fields
@@ -271,10 +271,10 @@ def restEndpoints(
         addHeaders = addAfter if operation.hasAfter else None
         if operation.name == "publish":
             addHeaders = _addHeaders
-        call, callMany = bindText(operation, broker), bindTextBatch(operation, broker)
+        call, callMany = bindText(operation, calls), bindTextBatch(operation, calls)
         encode: _Encode = resultEncoder(operation)
-        if operation.hasAfter and callMany is None and broker.hasNetworks:
-            call, encode = _dated(call, encode, broker)
+        if operation.hasAfter and callMany is None and calls.broker.hasNetworks:
+            call, encode = _dated(call, encode, calls)
         for method, parse in zip(("GET", "POST"), _parsers(operation, interface), strict=True):
             yield Endpoint(
                 method=method,
@@ -290,7 +290,7 @@ def restEndpoints(
 
 
 def queryEndpoints(
-    prefix: str, broker: Broker, incidents: Incidents, interface: Interface
+    prefix: str, calls: Calls, incidents: Incidents, interface: Interface
 ) -> Iterator[Endpoint]:
     """
     The endpoints of all admin queries, by GET.
@@ -303,7 +303,7 @@ def queryEndpoints(
             method="GET",
             path=f"{prefix}/{query.name}",
             parse=parse,
-            call=bindText(query, broker),
+            call=bindText(query, calls),
             encode=resultEncoder(query),
             incidents=incidents,
         )

@@ -42,8 +42,6 @@ class HttpSettings:
     @ivar hostNames: names of this server, in lower case, that requests to a loopback address may
         have in C{Host}, beside loopback addresses and C{localhost}.
     @ivar timeout: how long a connection may be idle, in seconds.
-    @ivar followTimeout: how long a client that follows topics may read nothing while there is
-        something to read, in seconds.
     """
 
     basePath: str = field(
@@ -53,7 +51,6 @@ class HttpSettings:
     corsOrigins: frozenset[str] = field(default=frozenset(), converter=_asSet)
     hostNames: frozenset[str] = field(default=frozenset(), converter=_asSet)
     timeout: float = field(default=60.0, validator=gt(0))
-    followTimeout: float = field(default=60.0, validator=gt(0))
 
     def corsHeaders(self, origin: bytes | None) -> Sequence[tuple[bytes, bytes]]:
         """

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from ...access import Access
-from ...broker import Broker
+from ...broker import Calls
 from ...net.turns import EndOfTurn
 from ...operations import Incidents, Interface
 from .batches import CallBatches
@@ -43,7 +43,7 @@ def largestBody(maxContent: int) -> int:
 
 
 def makeSite(
-    broker: Broker,
+    calls: Calls,
     settings: HttpSettings,
     access: Access,
     routes: Iterable[Route] = (),
@@ -72,25 +72,25 @@ def makeSite(
         authorizer = Authorizer(f"{settings.basePath}{_OPERATOR}", operatorToken)
     base, interfaces = settings.basePath, {settings.basePath: Interface(), **(dialects or {})}
     table = _makeRoutes(
-        broker, access, base, interfaces, routes, incidents or Incidents(), authorizer
+        calls, access, base, interfaces, routes, incidents or Incidents(), authorizer
     )
     makeChannel: Callable[[], BrokerChannel] = BrokerChannel
     if hasFastPath:
         fastPath = FastPath(
             endpoints=table.endpoints,
-            answers=Answers(settings, broker.clock.seconds),
-            turnEnd=EndOfTurn(broker.clock),
-            batches=CallBatches.of(broker),
+            answers=Answers(settings, calls.broker.clock.seconds),
+            turnEnd=EndOfTurn(calls.broker.clock),
+            batches=CallBatches.of(calls),
         )
         makeChannel = partial(FastChannel, fastPath)
     return BrokerSite(
-        *(table, settings, access, broker.clock, broker.budgets),
-        *(largestBody(broker.limits.maxContent), makeChannel, authorizer, sessions),
+        *(table, settings, access, calls.broker.clock, calls.broker.budgets),
+        *(largestBody(calls.broker.limits.maxContent), makeChannel, authorizer, sessions),
     )
 
 
 def _makeRoutes(
-    broker: Broker,
+    calls: Calls,
     access: Access,
     base: str,
     interfaces: Mapping[str, Interface],
@@ -99,13 +99,13 @@ def _makeRoutes(
     authorizer: Authorizer | None,
 ) -> Routes:
     others = [
-        cloudEventsRoute(f"{base}/rest", broker),
-        *healthRoutes(broker, access),
-        *logRoutes(f"{base}/log", broker),
+        cloudEventsRoute(f"{base}/rest", calls),
+        *healthRoutes(calls, access),
+        *logRoutes(f"{base}/log", calls),
         *routes,
     ]
     if authorizer is not None:
-        others += operatorRoutes(f"{base}{_OPERATOR}", broker, authorizer, incidents)
+        others += operatorRoutes(f"{base}{_OPERATOR}", calls, authorizer, incidents)
     endpoints: list[Endpoint] = []
     # The first area that covers a path counts.
     areas = [Area(prefix=f"{base}{_OPERATOR}", methods=("POST",))]
@@ -113,9 +113,9 @@ def _makeRoutes(
         served = ServedPath(base=path, interface=interface, isMain=path == base)
         others += descriptionRoutes(served)
         endpoints += [
-            *restEndpoints(f"{path}/rest", broker, incidents, interface),
-            *queryEndpoints(f"{path}/admin", broker, incidents, interface),
-            rpcEndpoint(f"{path}/jsonrpc", broker, incidents, withDiscovery(served)),
+            *restEndpoints(f"{path}/rest", calls, incidents, interface),
+            *queryEndpoints(f"{path}/admin", calls, incidents, interface),
+            rpcEndpoint(f"{path}/jsonrpc", calls, incidents, withDiscovery(served)),
         ]
         areas += [
             Area(prefix=f"{path}/rest", methods=("GET", "POST")),

@@ -5,24 +5,20 @@ C{targets} reads the URLs that events are sent to, C{messages} the requests and 
 the secrets, C{headers} those that clients add, C{deadletters} what becomes of events that are given
 up, and C{records} what is kept: they know no transport. C{delivery} is the life of one webhook's
 subscription, C{sending} what it does while it may send, C{webhook} ties it to what is kept, and
-C{webhooks} holds them all. C{posting} makes requests through L{svcbroker.net.http}.
+C{webhooks} holds them all. C{posting} makes requests through L{svcbroker.net.http}, and C{feature}
+is what the daemon is given.
 """
 
-from .records import KIND, WebhookRecord, decodeRecord, webhookGroup
+from .records import KIND, WebhookRecord, decodeRecord
 from .settings import WebhookSettings
-from .signing import NO_SECRETS, Secrets, Signer, parseSecrets
-from .webhooks import Webhooks, makeWebhooks
+from .signing import Signer
+from .webhooks import Webhooks
 
 __all__ = [
     "KIND",
-    "NO_SECRETS",
-    "Secrets",
     "Signer",
     "WebhookRecord",
     "WebhookSettings",
     "Webhooks",
     "decodeRecord",
-    "makeWebhooks",
-    "parseSecrets",
-    "webhookGroup",
 ]

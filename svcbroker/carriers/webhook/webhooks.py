@@ -39,16 +39,10 @@ from ...model import (
     filterMatches,
 )
 from ...net.deferreds import asDeferred
-from ...net.http import CertificatePolicy, HttpClient, makeClient
-from ...net.pem import ClientIdentity
-from ...net.tracing import Tracer
-from ...net.turns import Slots
 from .checking import TargetChecker, checkOptions
 from .headers import checkHeaders
-from .posting import MAX_ANSWER, Poster
 from .records import KIND, WebhookRecord, decodeRecord
 from .sending import DeliveryContext
-from .settings import WebhookSettings
 from .targets import Target, parseUrl
 from .webhook import IPublisher, Webhook, WebhookContext
 
@@ -62,8 +56,6 @@ DEFAULT_LIMIT: Final = 100
 """How many webhooks a page has where nothing else is asked for."""
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
-
-_IDLE_PER_HOST = 2
 
 
 @implementer(IWebhooks)
@@ -88,9 +80,11 @@ class Webhooks:
         resolver: IHostnameResolver,
         context: DeliveryContext,
         entropy: Callable[[int], bytes],
+        publisher: IPublisher,
         closeConnections: Callable[[], Deferred[Any]] = lambda: succeed(None),
     ) -> None:
         """
+        @param publisher: publishes dead letters.
         @param access: finds the principals of the accounts that have made webhooks.
         @param resolver: resolves the hosts of URLs when C{subscribe} is called.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
@@ -108,7 +102,7 @@ class Webhooks:
         self._entropy = entropy
         self._closeConnections = closeConnections
         self._timeouts = TimeoutQueue(context.clock, TIMEOUT)
-        self._publisher: IPublisher | None = None
+        self._publisher = publisher
         self._webhooks: dict[str, Webhook] = {}
         self._isStopped = False
         self._coming = 0
@@ -119,10 +113,6 @@ class Webhooks:
         return {each: states[each] for each in ("delivering", "failing", "paused")}
 
     # Starting and stopping.
-
-    def publishBy(self, publisher: IPublisher) -> None:
-        """Have dead letters published by the broker. Called once, before L{start}."""
-        self._publisher = publisher
 
     @asDeferred
     async def start(self) -> None:
@@ -244,7 +234,6 @@ class Webhooks:
         if any(filterMatches(filter, topic) for filter in record.filters):
             raise ParameterInvalid("deadLetter: it is one of the topics that are subscribed to")
         if record.deadLetter:
-            assert self._publisher is not None
             self._publisher.require(principal, Action.PUBLISH, record.group, topic)
 
     @asDeferred
@@ -293,7 +282,6 @@ class Webhooks:
         *,
         mustExist: bool,
     ) -> Webhook:
-        assert self._publisher is not None
         return Webhook(
             subscriptionId,
             record,
@@ -395,50 +383,3 @@ def _batchSeconds(batch: int | None, seconds: int | None) -> int:
             raise ParameterInvalid("batchSeconds: it needs batch")
         return 0
     return DEFAULT_BATCH_SECONDS if seconds is None else seconds
-
-
-def makeWebhooks(
-    reactor: Any,
-    subscriptions: Subscriptions,
-    metadata: MetadataStore,
-    access: Access,
-    settings: WebhookSettings,
-    *,
-    now: Callable[[], float],
-    entropy: Callable[[int], bytes],
-    random: Callable[[], float],
-    tracer: Tracer | None = None,
-) -> Webhooks:
-    """
-    Webhooks that send by HTTP, and by HTTPS with the trust roots of the system. Not started.
-
-    @param now: the wall clock: seconds since the epoch.
-    @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
-    @param random: gives a number of [0, 1).
-    @param tracer: is told of each request; C{None} for no spans.
-    """
-
-    def makeHttpClient(certificate: ClientIdentity | None) -> HttpClient:
-        return makeClient(
-            reactor,
-            maxBody=MAX_ANSWER,
-            keep=_IDLE_PER_HOST,
-            # Receivers may get an event twice anyway, and know it by its id.
-            isRepeatable=True,
-            connectTimeout=settings.timeout,
-            tls=None if certificate is None else CertificatePolicy(certificate),
-            policy=settings.policy,
-        )
-
-    poster = Poster(makeHttpClient, now, settings, tracer)
-    context = DeliveryContext(
-        clock=reactor,
-        now=now,
-        random=random,
-        poster=poster,
-        slots=Slots(settings.connections, settings.connectionsPerHost),
-        settings=settings,
-    )
-    return Webhooks(
-        subscriptions, metadata, access, reactor.nameResolver, context, entropy, poster.close
-    )

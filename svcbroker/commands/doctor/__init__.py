@@ -18,16 +18,17 @@ from typing import Any
 
 import click
 
-from ...daemon.config import Config, ConfigError, makeConfig
+from ...daemon.config import Config, makeConfig
 from ...daemon.configfile import readMistakes
 from ...daemon.options import ConfigOptions
+from ...net.findings import Finding, Level
+from ...net.settings import ConfigError
 from .._arguments import jsonOption, options
 from .._command import CommandError, Console, Exit
 from .._engines import findEngine
 from .._settings import settingsCommand
 from .._words import counted, printable
 from .brokercheck import BrokerCheck
-from .findings import Finding, Level
 
 __all__ = [
     "BrokerCheck",

@@ -15,7 +15,7 @@ from ...authenticators.mosquitto import USUAL_ITERATIONS, PasswordHash, readPass
 from ...interfaces import Action, InvalidDescription
 from ...model import filterCovers
 from ...net.descriptions import absolutePath, readDescription
-from .findings import DAY, Finding, date, good, listed, problem, warning
+from ...net.findings import DAY, Finding, date, good, listed, problem, warning
 from .machinechecks import isReadable
 
 _ACCOUNTS = "accounts"

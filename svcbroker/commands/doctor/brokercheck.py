@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from attrs import define, evolve, field
@@ -19,19 +19,22 @@ from twisted.internet.endpoints import (
 from twisted.internet.task import Clock
 
 from ...archive import groupsIn
+from ...broker.subscriptions.feature import SubscriptionOptions
+from ...carriers.http.feature import HttpOptions
 from ...daemon.access import AccessPlan, makeAccessPlan
-from ...daemon.carriers import makeWebhookSettings
-from ...daemon.config import Config, ConfigError
+from ...daemon.auditing import AuditOptions
+from ...daemon.config import SETTINGS, Config
 from ...daemon.directory import LOCK_NAME
+from ...daemon.features import FEATURES
 from ...daemon.memory import boundsOf, machineMemory
 from ...daemon.operating import OperatorFileError, readOperatorFile
 from ...daemon.plan import endpointsOf, planGroup, planPort
 from ...daemon.ports import HTTP, PortPlan
 from ...daemon.process import WANTED_FILES
-from ...daemon.transparency import readWitnessPolicy
+from ...net.findings import Finding, warning
 from ...net.listeners import InheritedEndpoint
 from ...net.pem import CertificateError
-from ...tlog import Policy
+from ...net.settings import ConfigError
 from .accountchecks import (
     AccountFacts,
     checkAccounts,
@@ -76,7 +79,6 @@ from .endpointchecks import (
     unready,
     withoutWrappers,
 )
-from .findings import Finding, warning
 from .machinechecks import (
     ClockFacts,
     DiskFacts,
@@ -226,21 +228,22 @@ class BrokerCheck:
 
     def _checkConfiguration(self) -> Iterator[Finding]:
         config, access = self.config, self._access
-        readers: list[Callable[[], object]] = [
-            *(partial(planGroup, config, group) for group in config.groups),
-            partial(makeWebhookSettings, config),
-        ]
-        policy: Policy | None = None
-        for read in readers:
+        for group in config.groups:
             try:
-                read()
+                planGroup(config, group)
             except ConfigError as error:
                 self.mistakes.append(str(error))
-        try:
-            policy = readWitnessPolicy(config)
-        except ConfigError as error:
-            self.mistakes.append(str(error))
-        secrets = [Path(text) for text in (config.webhookSecretFile,) if text]
+        findings: list[Finding] = []
+        for feature in FEATURES:
+            try:
+                read = feature.read(config.of(feature.settings))
+            except ConfigError as error:
+                self.mistakes.append(str(error))
+            else:
+                findings.extend(feature.checks(read))
+        named = {name for feature in FEATURES for name in feature.secrets}
+        files = [config.value(setting) for setting in SETTINGS if setting.name in named]
+        secrets = [Path(text) for text in files if text]
         yield from checkConfiguration(
             ConfigurationFacts(
                 config=config,
@@ -248,7 +251,7 @@ class BrokerCheck:
                 mistakes=list(dict.fromkeys(self.mistakes)),
                 readableSecrets=[path for path in secrets if isReadable(path)],
                 refusal=access.refusal,
-                witnessPolicy=policy,
+                findings=findings,
                 isHttpLocal=any(port.name == HTTP and port.isLocal for port in self._ports),
             )
         )
@@ -263,7 +266,7 @@ class BrokerCheck:
                     isReadable=access.isReadable,
                     groups=groups,
                     takesCertificates=any("mtls:" in port.text for port in self._ports),
-                    operatesLocally=bool(self.config.http),
+                    operatesLocally=bool(self.config.of(HttpOptions).endpoint),
                 ),
                 self.now,
             )
@@ -340,7 +343,7 @@ class BrokerCheck:
         except (CertificateError, OSError):
             return  # a mistake of the configuration
         host = self.config.advertise.rpartition(":")[0].lower()
-        names = {host, *self.config.hostNames} if port.name == HTTP else {host}
+        names = {host, *self.config.of(HttpOptions).hostNames} if port.name == HTTP else {host}
         yield from checkCertificates(
             CertificateFacts(
                 endpoint=port.name,
@@ -366,8 +369,8 @@ class BrokerCheck:
             readMetadata(
                 MetadataFacts(
                     dataDir=str(self._dataDir),
-                    expiry=self.config.positionExpiry,
-                    auditEvery=self.config.auditEvery.seconds,
+                    expiry=self.config.of(SubscriptionOptions).positionExpiry,
+                    auditEvery=self.config.of(AuditOptions).every.seconds,
                     now=self.now,
                 ),
                 chains,

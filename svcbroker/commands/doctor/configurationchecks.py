@@ -17,15 +17,17 @@ from typing import Final
 from attrs import frozen
 from OpenSSL import SSL
 
+from ...carriers.http.feature import HttpOptions
 from ...daemon.config import Config
+from ...daemon.metrics import PORT as METRICS
+from ...daemon.plan import endpointsOf
 from ...files import readFile
 from ...interfaces import InvalidDescription
 from ...net.addresses import isLoopback
 from ...net.descriptions import readDescription
-from ...tlog import Policy
+from ...net.findings import Finding, good, problem, warning
 from ...version import readVersion
 from .endpointchecks import isName
-from .findings import Finding, good, problem, warning
 
 _CONFIGURATION = "configuration"
 
@@ -41,7 +43,7 @@ class ConfigurationFacts:
     @ivar readableSecrets: files of secrets that every user of this machine may read.
     @ivar refusal: why the daemon would not start without accounts; empty where it would.
     @ivar isHttpLocal: whether HTTP is served on loopback only.
-    @ivar witnessPolicy: the policy of the witnesses; C{None} where there is none.
+    @ivar findings: those of features.
     """
 
     config: Config
@@ -50,13 +52,13 @@ class ConfigurationFacts:
     readableSecrets: Sequence[Path] = ()
     refusal: str = ""
     isHttpLocal: bool = True
-    witnessPolicy: Policy | None = None
+    findings: Sequence[Finding] = ()
 
 
 def checkConfiguration(facts: ConfigurationFacts) -> Iterator[Finding]:
     """Whether the daemon takes the configuration, and whether it is one for production."""
     found = [*_checkMistakes(facts), *_checkSettings(facts.config), *_checkHosts(facts)]
-    found += _checkWitnesses(facts)
+    found += facts.findings
     if found:
         yield from found
         return
@@ -106,23 +108,7 @@ def _checkSettings(config: Config) -> Iterator[Finding]:
             "the log grows by much more than anyone reads, and every event costs more",
             'log-level = "info"; then: svcbroker reload DATA-DIR',
         )
-    if "*" in config.corsOrigins:
-        yield warning(
-            _CONFIGURATION,
-            "cors-origin is *",
-            "a page of any site can use the broker from the browser of a user who can reach it",
-            "name the origins of your own pages: cors-origin = ['https://app.example.com']",
-        )
-    for text in config.webhookAllow:
-        if text in ("0.0.0.0/0", "::/0"):
-            yield warning(
-                _CONFIGURATION,
-                f"webhook-allow is {text}",
-                "a client that may subscribe can have the broker send requests to any service "
-                "inside your network",
-                "name the networks or hosts of your receivers only",
-            )
-    if not (config.http or config.stomp or config.mqtt):
+    if not any(name != METRICS for name in endpointsOf(config)):
         yield warning(
             _CONFIGURATION, "all ports are off", "no client can reach the broker", "give --http"
         )
@@ -132,23 +118,16 @@ def _checkHosts(facts: ConfigurationFacts) -> Iterator[Finding]:
     config = facts.config
     host = config.advertise.rpartition(":")[0]
     isReachedByName = bool(host) and isName(host) and not isLoopback(host)
-    if facts.isHttpLocal and isReachedByName and host.lower() not in config.hostNames:
+    if (
+        facts.isHttpLocal
+        and isReachedByName
+        and host.lower() not in config.of(HttpOptions).hostNames
+    ):
         yield warning(
             _CONFIGURATION,
             f"advertise is {config.advertise}, HTTP is on loopback, and host-name has no {host}",
             "requests that a proxy passes on with that name are refused (403)",
             f"host-name = ['{host.lower()}']",
-        )
-
-
-def _checkWitnesses(facts: ConfigurationFacts) -> Iterator[Finding]:
-    policy = facts.witnessPolicy
-    if policy is not None and policy.warning:
-        yield warning(
-            _CONFIGURATION,
-            f"witness-policy: {policy.warning}",
-            "honest witnesses can cosign two histories of the log, each with a quorum",
-            f"a larger number in the line of the group {policy.quorum}",
         )
 
 

@@ -33,11 +33,11 @@ from ...carriers.mqtt.subscription import KeptSubscription
 from ...carriers.webhook import KIND as WEBHOOKS
 from ...carriers.webhook import WebhookRecord, decodeRecord
 from ...chain import Genesis, Header, Malformed, ValidatorSet
-from ...daemon.auditing import AUDIT, readAudit
+from ...daemon.auditing import AUDIT, LastAudit, readAudit
 from ...daemon.memory import amountText
 from ...ledgers.pbft import EVIDENCE_NAME
-from ...metrics import LastAudit
 from ...model import Position
+from ...net.findings import DAY, Finding, date, good, listed, problem, span, warning
 from ...proofs import isEngineCertificate
 from ...storage import (
     METADATA_WRITES,
@@ -50,7 +50,6 @@ from ...storage import (
     readTip,
     readWrites,
 )
-from .findings import DAY, Finding, date, good, listed, problem, span, warning
 
 _DIRECTORY = "data directory"
 

@@ -31,9 +31,9 @@ from cryptography.x509 import (
 )
 
 from ...files import openFile
+from ...net.findings import DAY, Finding, date, good, listed, problem, span, warning
 from ...net.listeners import ProxiedEndpoint
 from ...net.tls import TLSServerEndpoint
-from .findings import DAY, Finding, date, good, listed, problem, span, warning
 
 
 @frozen(kw_only=True)

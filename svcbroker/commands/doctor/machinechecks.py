@@ -24,7 +24,7 @@ from attrs import frozen
 from ...daemon.memory import MemoryTable, amountText, groupLimits
 from ...daemon.ports import BACKLOG
 from ...daemon.process import WANTED_FILES
-from .findings import DAY, Finding, date, good, problem, span, warning
+from ...net.findings import DAY, Finding, date, good, problem, span, warning
 
 _SYNCS: Final = 20
 _BLOCK: Final = bytes(4096)

@@ -126,7 +126,7 @@ class Client:
     ) -> None:
         self.fixture = makeFixture() if fixture is None else fixture
         self.site = makeSite(
-            self.fixture.broker,
+            self.fixture.calls,
             HttpSettings() if settings is None else settings,
             openAccess(self.fixture.clock) if access is None else access,
             routes,

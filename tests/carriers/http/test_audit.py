@@ -31,14 +31,14 @@ class HttpAuditTests(SynchronousTestCase):
         fixture = makeFixture(reservedTopics=[TOPIC])
         self.ledger, self.clock = fixture.ledger, fixture.clock
         ledgers = {"1": fixture.ledger, "2": fixture.second}
-        trail = fixture.broker.audit = AuditTrail(TOPIC, ledgers, self.clock, self.clock.seconds)
+        trail = fixture.calls.audit = AuditTrail(TOPIC, ledgers, self.clock, self.clock.seconds)
         self.addCleanup(trail.stop)
         accounts = FakeAuthenticator(
             account("ann", "publish 1 t"), account("root", "* * #", "* * $svc/#")
         )
         access = Access([accounts], self.clock, self.clock.seconds, audit=trail)
         self.addCleanup(access.stop)
-        self.site = makeSite(fixture.broker, HttpSettings(), access, operatorToken="0f" * 32)
+        self.site = makeSite(fixture.calls, HttpSettings(), access, operatorToken="0f" * 32)
         self.connections: dict[str, Connection] = {}
 
     def ask(self, path: str, headers: dict[str, str], address: str, body: bytes = b"") -> Answer:

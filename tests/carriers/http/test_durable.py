@@ -24,11 +24,10 @@ class OwnersTests(SynchronousTestCase):
 
     def ask(self, access: Access | None, name: str = "") -> list[Owner | None]:
         """List, reset and delete; whose those were that the calls reached."""
-        fixture = makeFixture()
         double = DurableDouble()
-        fixture.broker.operator.manage(InterfaceType.STOMP, double)
+        fixture = makeFixture(answers={InterfaceType.STOMP: double})
         site = makeSite(
-            fixture.broker,
+            fixture.calls,
             HttpSettings(),
             openAccess(fixture.clock) if access is None else access,
             incidents=Incidents(lambda: "incident-id"),

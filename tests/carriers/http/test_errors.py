@@ -170,7 +170,7 @@ class ErrorTests(SynchronousTestCase):
     def test_errorsOfWebhooks(self) -> None:
         for error in WEBHOOKS:
             fixture = makeFixture()
-            fixture.broker.webhooks = FailingWebhooks(error())
+            fixture.calls.webhooks = FailingWebhooks(error())
             client = Client(fixture=fixture)
             self.checkREST(error, client.rest("subscribe?topic=t&url=http://h/"))
             self.checkREST(error, client.rest(f"unSubscribe?subscriptionId={ID}"))

@@ -105,8 +105,8 @@ class FollowTestCase(SynchronousTestCase):
                 self.authenticators, self.clock, self.clock.seconds, anonymous=self.anonymous
             )
         self.access = access
-        settings = HttpSettings(followTimeout=5)
-        self.following = Following(self.fixture.broker, self.subscriptions, settings)
+        settings = HttpSettings()
+        self.following = Following(self.fixture.calls, self.subscriptions, settings.basePath, 5)
         self.client = Client(settings, (self.following.route,), self.fixture, access)
         for topic in ("a", "b/c"):
             submit(self.fixture.ledger, OpenTopic(topic=topic))

@@ -36,7 +36,7 @@ class JSONRPCTestCase(SynchronousTestCase):
         self.fixture = makeFixture()
         self.connection = CallConnection(self.fixture.broker.budgets)
         incidents = Incidents(lambda: "incident-id")
-        self.endpoint = rpcEndpoint("/jsonrpc", self.fixture.broker, incidents, Interface())
+        self.endpoint = rpcEndpoint("/jsonrpc", self.fixture.calls, incidents, Interface())
 
     def start(self, body: bytes) -> Deferred[Answer]:
         asked = self.endpoint.ask(ANYBODY, b"", None, body, self.connection)

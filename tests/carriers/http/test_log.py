@@ -229,7 +229,7 @@ class LogTests(SynchronousTestCase):
     def test_rotatedKeyIsCertifiedAnew(self) -> None:
         """The next checkpoint after it is signed by the new key, and the log has only grown."""
         older, key = self.head(), self.key()
-        change = self.client.fixture.broker.operator.changeNodes(ANYBODY, "1", [0], None)
+        change = self.client.fixture.calls.operator.changeNodes(ANYBODY, "1", [0], None)
         self.rig.run(5)
         self.successResultOf(change)
         self.certify()
@@ -305,7 +305,7 @@ class LogTests(SynchronousTestCase):
 
     def test_logNeedsTheGrantOfItsTopic(self) -> None:
         """Other grants in the group, or in another one, are not enough."""
-        logs, event = self.client.fixture.broker.transparency, EventId.parse(self.ids[0])
+        logs, event = self.client.fixture.calls.transparency, EventId.parse(self.ids[0])
         self.head()
         for grants in (("subscribe 1 news/#",), (f"subscribe 2 {LOG_TOPIC}",), ()):
             principal = granted(*grants)
@@ -319,7 +319,7 @@ class LogTests(SynchronousTestCase):
 
     def test_grantOfTheTopicIsEnough(self) -> None:
         """For the log; the proof of an event needs the right to read it, too."""
-        logs, event = self.client.fixture.broker.transparency, EventId.parse(self.ids[0])
+        logs, event = self.client.fixture.calls.transparency, EventId.parse(self.ids[0])
         principal = granted(f"subscribe 1 {LOG_TOPIC}")
         expected = self.read("checkpoint")
         self.assertEqual(self.successResultOf(logs.checkpoint(principal, "1")), expected)

@@ -47,7 +47,7 @@ class AccountTests(SynchronousTestCase):
         )
         self.addCleanup(access.stop)
         settings = HttpSettings(corsOrigins=["*"])
-        self.site = makeSite(fixture.broker, settings, access, operatorToken=TOKEN)
+        self.site = makeSite(fixture.calls, settings, access, operatorToken=TOKEN)
 
     def ask(
         self, headers: Mapping[str, str], peer: IAddress = ELSEWHERE, group: str = "2"

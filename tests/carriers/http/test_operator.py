@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import directlyProvides, implementer
 from zope.interface.verify import verifyObject
 
-from svcbroker.broker import IDurableSubscriptions
+from svcbroker.broker import Answers, IDurableSubscriptions
 from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.carriers.http.operator import MAX_BODY
 from svcbroker.errors import SubscriptionExists, SubscriptionNotFound
@@ -128,9 +128,14 @@ class OperatorTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.double = FaultyDouble()
         directlyProvides(self.double, IFaultyLedger)
-        self.fixture = makeFixture(ledgers={"2": self.double}, hasFaults=True)
+        self.serve({})
+
+    def serve(self, answers: Answers) -> None:
+        """Make the site of a broker with features that answer calls."""
+        ledgers = {"2": self.double}
+        self.fixture = makeFixture(ledgers=ledgers, hasFaults=True, answers=answers)
         self.site = makeSite(
-            self.fixture.broker,
+            self.fixture.calls,
             HttpSettings(corsOrigins=["*"]),
             openAccess(self.fixture.clock),
             incidents=Incidents(lambda: "incident-id"),
@@ -310,7 +315,7 @@ class OperatorTests(SynchronousTestCase):
         """Have subscriptions of STOMP listed and changed by a double."""
         durable = DurableDouble()
         verifyObject(IDurableSubscriptions, durable)
-        self.fixture.broker.operator.manage(InterfaceType.STOMP, durable)
+        self.serve({InterfaceType.STOMP: durable})
         return durable
 
     def test_durableSubscriptionsAreListed(self) -> None:
@@ -413,14 +418,14 @@ class OperatorTests(SynchronousTestCase):
         """The message names the option."""
         fixture = makeFixture(ledgers={"2": self.double})
         access = openAccess(fixture.clock)
-        self.site = makeSite(fixture.broker, HttpSettings(), access, operatorToken=TOKEN)
+        self.site = makeSite(fixture.calls, HttpSettings(), access, operatorToken=TOKEN)
         for call in OPERATOR_CALLS:
             if call.name.startswith("faults/"):
                 body = b'{"groupId": "2", "node": 0}' if b"node" in _names(call) else b"{}"
                 self.assertIn("--faults", self.refused(101016, call.name, body))
 
     def test_siteWithoutTokenHasNoOperatorCalls(self) -> None:
-        self.site = makeSite(self.fixture.broker, HttpSettings(), openAccess(self.fixture.clock))
+        self.site = makeSite(self.fixture.calls, HttpSettings(), openAccess(self.fixture.clock))
         self.refused(200204)
 
     def test_otherInterfacesHaveNoOperatorCalls(self) -> None:

@@ -92,7 +92,7 @@ class ProofTests(SynchronousTestCase):
 
     def test_hiddenTopicIsNotProved(self) -> None:
         """A topic that a principal may not know of looks as if it were not there."""
-        proving = self.client.fixture.broker.proving
+        proving = self.client.fixture.calls.proving
         identity = Identity(name="ann", grants=Grants.parse(("subscribe 1 a/#",), "ann"))
         stranger = Principal(identity, Usage(Quotas(), Clock().seconds))
         self.failureResultOf(proving.proveTopic(stranger, None, "t"), TopicNotFound)
@@ -154,7 +154,7 @@ class ProofTests(SynchronousTestCase):
 
     def test_proofAfterAChangeOfValidators(self) -> None:
         """Both an event before the change and one after it."""
-        operator = self.client.fixture.broker.operator
+        operator = self.client.fixture.calls.operator
         change = operator.changeNodes(ANYBODY, "1", [0, 3], 5)
         self.rig.run(5)
         nodes = self.successResultOf(change)

@@ -122,7 +122,7 @@ class PropertyTests(SynchronousTestCase):
         fixture = makeFixture()
         self.endpoints = {
             (each.method, each.path): each
-            for each in restEndpoints("", fixture.broker, Incidents(), Interface())
+            for each in restEndpoints("", fixture.calls, Incidents(), Interface())
         }
         self.connection = CallConnection(fixture.broker.budgets)
         self.ask("open", b"topic=t")

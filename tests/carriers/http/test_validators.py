@@ -50,7 +50,7 @@ class ValidatorTests(SynchronousTestCase):
         directlyProvides(self.double, IValidatorSetLedger)
         fixture = makeFixture(ledgers={"2": self.double})
         self.site = makeSite(
-            fixture.broker,
+            fixture.calls,
             HttpSettings(),
             openAccess(fixture.clock),
             incidents=Incidents(lambda: "incident-id"),

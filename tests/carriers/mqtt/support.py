@@ -39,13 +39,10 @@ from svcbroker.carriers.mqtt.packets import (
     TopicSubscription,
     Unsubscribe,
 )
-from svcbroker.errors import NoSuchCall
 from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.net.budgets import Budgets
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
-from svcbroker.version import VersionRecord
-from tests.broker.support import FailingWebhooks
 
 MAX_PACKET = 10 * 1024 * 1024
 
@@ -306,10 +303,7 @@ class Server:
             ledgers,
             clock,
             Limits(maxContent=settings.maxContent),
-            nodeAddress="127.0.0.1:1883",
-            version=VersionRecord(version="1"),
-            subscriptions=self.subscriptions,
-            webhooks=FailingWebhooks(NoSuchCall()),
+            self.subscriptions,
             budgets=self.budgets,
         )
         self.access = Access(authenticators, clock, clock.seconds)

@@ -16,13 +16,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import ANYBODY
 from svcbroker.broker import Broker, Limits
 from svcbroker.broker.subscriptions import Subscriptions
-from svcbroker.errors import NoSuchCall
 from svcbroker.interfaces import ILedger
 from svcbroker.ledgers.pbft import configure
 from svcbroker.testing import ClockFixture
 from svcbroker.testing.doubles import memoryLedger
-from svcbroker.version import VersionRecord
-from tests.broker.support import FailingWebhooks, Fixture
+from tests.broker.support import Fixture, makeCalls
 
 from .support import Client, Received, Server
 
@@ -47,13 +45,10 @@ class Node:
             ledgers,
             clock,
             Limits(maxContent=10_000),
-            nodeAddress="127.0.0.1:1",
-            version=VersionRecord(version="1"),
-            subscriptions=self.subscriptions,
-            webhooks=FailingWebhooks(NoSuchCall()),
+            self.subscriptions,
         )
         self.subscriptions.start()
-        fixture = Fixture(clock, ledger, ledger, broker)
+        fixture = Fixture(clock, ledger, ledger, broker, makeCalls(broker))
         self.server = Server(fixture=fixture, subscriptions=self.subscriptions, topics=())
         for topic in ("a", "b/c", "b"):
             broker.open(ANYBODY, None, topic)

@@ -18,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svcbroker.access import Access
-from svcbroker.broker import Broker, Limits, MetadataStore
+from svcbroker.broker import Broker, IWebhooks, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
 from svcbroker.carriers.webhook.messages import NotAcknowledged, Payload
@@ -37,7 +37,7 @@ from svcbroker.model import (
 from svcbroker.net.endpoints import AddressPolicy
 from svcbroker.net.turns import Slots
 from svcbroker.testing.doubles import memoryLedger
-from svcbroker.version import VersionRecord
+from tests.broker.support import makeCalls
 
 PUBLIC = "93.184.215.14"
 URL = f"http://{PUBLIC}/hook"
@@ -264,19 +264,22 @@ class Harness:
             settings=self.settings,
         )
         self.access = Access(self.authenticators, self.clock, self.clock.seconds)
-        self.webhooks = Webhooks(
-            self.subscriptions, self.metadata, self.access, self.resolver, context, self.entropy
-        )
         self.broker = Broker(
             {"1": self.ledger},
             self.clock,
             Limits(),
-            nodeAddress="n",
-            version=VersionRecord(version="1"),
-            subscriptions=self.subscriptions,
-            webhooks=self.webhooks,
+            self.subscriptions,
         )
-        self.webhooks.publishBy(self.broker)
+        self.webhooks = Webhooks(
+            self.subscriptions,
+            self.metadata,
+            self.access,
+            self.resolver,
+            context,
+            self.entropy,
+            self.broker,
+        )
+        self.calls = makeCalls(self.broker, {IWebhooks: self.webhooks})
         self.webhooks.start()
 
     def kill(self) -> None:

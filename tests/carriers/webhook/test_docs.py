@@ -11,7 +11,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.webhook import Signer, parseSecrets
+from svcbroker.carriers.webhook import Signer
+from svcbroker.carriers.webhook.signing import parseSecrets
 
 PAGE = Path(__file__).parents[3] / "docs" / "webhooks.rst"
 

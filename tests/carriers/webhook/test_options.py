@@ -12,8 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY
-from svcbroker.carriers.webhook import Signer, parseSecrets
+from svcbroker.carriers.webhook import Signer
 from svcbroker.carriers.webhook.records import KIND
+from svcbroker.carriers.webhook.signing import parseSecrets
 from svcbroker.model import EventFormat
 from svcbroker.net.pem import ClientIdentity
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
@@ -42,8 +43,8 @@ class OptionTests(SynchronousTestCase):
         self.harness = Harness(self, evolve(SETTINGS, signer=Signer(SECRETS)))
         self.harness.open("a", "dead")
         [operation] = (each for each in OPERATIONS if each.name == "subscribe")
-        self.text = connected(bindText(operation, self.harness.broker))
-        self.json = connected(bindJSON(operation, self.harness.broker))
+        self.text = connected(bindText(operation, self.harness.calls))
+        self.json = connected(bindJSON(operation, self.harness.calls))
 
     def ask(self, **given: Any) -> Any:
         """Subscribe by JSON-RPC."""

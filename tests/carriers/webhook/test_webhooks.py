@@ -229,10 +229,10 @@ class OperationTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.harness = Harness(self)
         self.harness.open("a", "b c")
-        broker = self.harness.broker
+        calls = self.harness.calls
         operations = {each.name: each for each in OPERATIONS}
-        self.text = {name: connected(bindText(each, broker)) for name, each in operations.items()}
-        self.json = {name: connected(bindJSON(each, broker)) for name, each in operations.items()}
+        self.text = {name: connected(bindText(each, calls)) for name, each in operations.items()}
+        self.json = {name: connected(bindJSON(each, calls)) for name, each in operations.items()}
 
     def ask(self, given: dict[Any, Any]) -> Any:
         """Subscribe by the interface that the form of the parameters belongs to."""

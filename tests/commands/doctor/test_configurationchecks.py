@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from svcbroker.broker.transparency.feature import TransparencySettings, checkTransparency
 from svcbroker.commands.doctor import Finding
 from svcbroker.commands.doctor.configurationchecks import (
     ConfigurationFacts,
@@ -17,6 +18,7 @@ from svcbroker.commands.doctor.configurationchecks import (
     checkSoftware,
 )
 from svcbroker.daemon.config import makeConfig
+from svcbroker.daemon.features import FEATURES
 from svcbroker.tlog import Policy, WitnessKey
 
 from .support import CheckTestCase
@@ -81,7 +83,12 @@ class ConfigurationTests(CheckTestCase):
     def check(self, **settings: object) -> Iterable[Finding]:
         """The findings of settings by name, with underscores for hyphens."""
         config = makeConfig({name.replace("_", "-"): each for name, each in settings.items()})
-        return checkConfiguration(ConfigurationFacts(config=config))
+        findings = [
+            finding
+            for feature in FEATURES
+            for finding in feature.checks(feature.read(config.of(feature.settings)))
+        ]
+        return checkConfiguration(ConfigurationFacts(config=config, findings=findings))
 
     def test_defaultsAreGood(self) -> None:
         self.good(self.check(), "every setting can be used")
@@ -116,7 +123,8 @@ class ConfigurationTests(CheckTestCase):
         for count, isWarned in ((2, True), (3, False)):
             text = "\n".join([*lines, f"group g {count} a b c d", "quorum g"])
             policy = Policy.parse(text.encode())
-            facts = ConfigurationFacts(config=makeConfig(), witnessPolicy=policy)
+            findings = [*checkTransparency(TransparencySettings(policy=policy))]
+            facts = ConfigurationFacts(config=makeConfig(), findings=findings)
             if isWarned:
                 said = "the quorum g is reached by a and b, and by c and d"
                 self.warns(checkConfiguration(facts), said)

@@ -28,7 +28,7 @@ from svcbroker.commands.doctor.datachecks import (
     readChain,
     readMetadata,
 )
-from svcbroker.metrics import LastAudit
+from svcbroker.daemon.auditing import LastAudit
 from svcbroker.model import InterfaceType, Position
 from svcbroker.storage import MetadataFile
 from tests.archive.support import ArchiveTestCase

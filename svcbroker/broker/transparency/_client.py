@@ -9,10 +9,10 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 from twisted.web.http_headers import Headers
 
-from ..broker.transparency import WitnessFailed
-from ..net.deferreds import asDeferred
-from ..net.http import HttpClient, HttpError, makeClient, readBody
-from ..tlog import MAX_NOTE_SIZE
+from ...net.deferreds import asDeferred
+from ...net.http import HttpClient, HttpError, makeClient, readBody
+from ...tlog import MAX_NOTE_SIZE
+from ._witness import WitnessFailed
 
 TIMEOUT: Final = 30.0
 """How long a witness may take for an answer, in seconds."""

@@ -1,32 +1,76 @@
 """
-Types of settings: how each is written on a command line and in a TOML file, and what it may be.
+Settings: their types, and how a feature declares its own.
 
-Every reader raises C{ValueError} with words that go after the setting's name.
+A feature declares each setting once, as a field of a class, with its type, its default and its
+help. Options, the configuration file and the documentation are made of that. Every reader of a
+value raises C{ValueError} with words that go after the setting's name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
+from typing import Any, Final, Protocol, TypeVar
 
+import attrs
 from attrs import field, frozen
 
-from ..access import BUILT_IN_ROLES, grantsOf
-from ..broker import RetentionRule
-from ..chain import Malformed
 from ..errors import BrokerError
-from ..interfaces import Action
-from ..model import checkFilter, checkTopicName
-from ..net.endpoints import parseAllowed
-from ..operations import WEEVENT
-from ..tlog import checkName
-from .periods import UNITS, secondsOf
+from ..files import openFile
+from ..model import checkTopicName
 
-ON_HTTP: Final = "http"
-"""The place of metrics that are served on the port of HTTP, in the place of an endpoint."""
+S = TypeVar("S")
+
+MAX_SECRETS_FILE: Final = 64 * 1024
+"""The largest file of secrets, in bytes."""
+
+UNITS: Final = "units s, m, h, d, w"
+"""The units of lengths of time, for error texts."""
+
+_LENGTH = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_NUMBER = re.compile(r"-?[0-9]+")
+_BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+HOST_AND_PORT: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
+"""A host with a port."""
+
+_KEY = "svcbroker.setting"
+
+
+class ConfigError(Exception):
+    """
+    A setting that cannot be used. The text is one line and names the setting.
+    """
+
+
+@frozen(kw_only=True)
+class Setting:
+    """
+    One setting.
+
+    @ivar name: its name, on the command line (after C{--}) and in TOML.
+    @ivar attribute: the attribute of a configuration that holds it.
+    @ivar kind: what it may be.
+    @ivar default: its default, as a command line would have it.
+    @ivar help: what it means, in a sentence without a dot.
+    @ivar owner: the class that declares it.
+    """
+
+    name: str
+    attribute: str
+    kind: SettingType
+    default: str
+    help: str
+    owner: type
+
+    def check(self, value: Any) -> Any:
+        """
+        Read a value from TOML, or check one from Python.
+
+        @raise ConfigError: it cannot be used.
+        """
+        return _checked(self.name, self.kind, value)
 
 
 class SettingType(Protocol):
@@ -181,17 +225,17 @@ class Table(List):
         return super().check(value)
 
 
-_NUMBER = re.compile(r"-?[0-9]+")
-
-
 @frozen(kw_only=True)
 class Endpoint:
     """
     Where something is served: a Twisted endpoint string, or a port number, which is served on
-    loopback; empty for nowhere.
+    loopback; empty for nowhere. The setting's name is that of the port.
+
+    @ivar others: texts that stand for another place than a port.
     """
 
     metavar: str = "PORT|ENDPOINT"
+    others: Sequence[str] = ()
 
     def parse(self, text: str) -> str:
         return self.check(text)
@@ -210,12 +254,104 @@ class Endpoint:
         return f"tcp:{int(value)}:interface=127.0.0.1"
 
 
-# What particular texts must be.
+def declareSetting(
+    name: str, kind: SettingType, default: Any, help: str, shown: str | None = None
+) -> Any:
+    """
+    Declare a field of a configuration.
 
-_BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
-_HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
-_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,253}[A-Za-z0-9])?")
-_GROUP_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+    @param shown: the default in words where its own text does not do.
+    """
+
+    def convert(value: Any) -> Any:
+        return _checked(name, kind, value)
+
+    text = str(default) if shown is None else shown
+    return attrs.field(
+        default=default,
+        converter=convert,
+        metadata={_KEY: (name, kind, text, help)},
+    )
+
+
+def _checked(name: str, kind: SettingType, value: Any) -> Any:
+    try:
+        return kind.check(value)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def declaredSettings(config: type[Any]) -> tuple[Setting, ...]:
+    """The settings that a class declares, in its order."""
+    found = []
+    for attribute in attrs.fields(config):
+        if _KEY not in attribute.metadata:
+            continue
+        name, kind, default, help = attribute.metadata[_KEY]
+        found.append(
+            Setting(
+                name=name,
+                attribute=attribute.name,
+                kind=kind,
+                default=default,
+                help=help,
+                owner=config,
+            )
+        )
+    return tuple(found)
+
+
+@frozen
+class NoSettings:
+    """The settings of what has none."""
+
+
+def readSecrets(setting: str, path: str, parse: Callable[[bytes], S]) -> S:
+    """
+    Read a file of secrets that a setting names.
+
+    @param parse: reads its content; it raises C{ValueError} with words that go after its path.
+    @raise ConfigError: it cannot be used.
+    """
+    try:
+        with openFile(path) as file:
+            data = file.read(MAX_SECRETS_FILE + 1)
+        if len(data) > MAX_SECRETS_FILE:
+            raise ConfigError(f"{setting}: {path} is larger than {MAX_SECRETS_FILE} bytes")
+        return parse(data)
+    except OSError as error:
+        raise ConfigError(f"{setting}: cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{setting}: {path} {error}") from None
+
+
+def secondsOf(text: str) -> int | None:
+    """The seconds of a length of time; C{None} where the text is none."""
+    found = _LENGTH.fullmatch(text)
+    return None if found is None else int(found[1]) * _SECONDS[found[2]]
+
+
+@frozen
+class Period:
+    """
+    A length of time between two of something.
+
+    @ivar seconds: in seconds; 0 stands for never.
+    """
+
+    seconds: int
+
+    def __str__(self) -> str:
+        """The length as a command line has it."""
+        return f"{self.seconds}s" if self.seconds else ""
+
+
+def period(text: str) -> Period:
+    """A length of time such as 24h; empty for never."""
+    seconds = secondsOf(text) if text else 0
+    if seconds is None:
+        raise ValueError(f"is not a length of time such as 24h ({UNITS}): {text!r}")
+    return Period(seconds)
 
 
 def anyText(text: str) -> str:
@@ -249,144 +385,14 @@ def topicName(text: str) -> str:
     return text
 
 
-def logOrigin(text: str) -> str:
-    """The beginning of the names of transparency logs, without a slash at its end."""
-    if text:
-        try:
-            checkName(text)
-        except Malformed as error:
-            raise ValueError(str(error)) from None
-        if "://" in text or len(text) > 256:
-            raise ValueError(f"is not a name such as broker.example/svcbroker: {text!r}")
-    return text.rstrip("/")
-
-
-def dialect(text: str) -> str:
-    """The name of a dialect; nothing is none."""
-    if text not in {"", WEEVENT.name}:
-        raise ValueError(f"is not {WEEVENT.name}: {text!r}")
-    return text
-
-
-def allowedTarget(text: str) -> str:
-    """A network, an address or a host's name."""
-    parseAllowed(text)
-    return text
-
-
 def filePath(text: str) -> Path:
     """A path in the file system."""
     return Path(someText(text))
 
 
-def groupId(text: str) -> str:
-    """A group's id, which is also the name of its directory."""
-    if _GROUP_ID.fullmatch(text) is None:
-        raise ValueError(
-            f"has an id that is not 1 to 64 of [A-Za-z0-9._-] without a dot in front: {text!r}"
-        )
-    return text
-
-
-@frozen(kw_only=True)
-class GroupSetting:
-    """
-    A group that is served.
-
-    @ivar id: its id, also the name of its directory.
-    @ivar ledger: the description of its ledger; C{None} takes C{--ledger}.
-    """
-
-    id: str
-    ledger: str | None = None
-
-
-def groupSetting(text: str) -> GroupSetting:
-    """A group, and the description of its ledger if it has one of its own."""
-    id, equals, description = text.partition("=")
-    return GroupSetting(id=groupId(id.strip()), ledger=someText(description) if equals else None)
-
-
-def distinctGroups(groups: tuple[GroupSetting, ...]) -> tuple[GroupSetting, ...]:
-    """Groups, at least one and each once."""
-    if not groups:
-        raise ValueError("needs at least one group")
-    # Ids are directories, and some file systems do not tell upper case from lower.
-    ids = [group.id.lower() for group in groups]
-    for group in groups:
-        if ids.count(group.id.lower()) > 1:
-            raise ValueError(f"has {group.id!r} twice (upper and lower case count as one)")
-    return groups
-
-
-_MAX_AGE: Final = 100 * 365 * 86400
-
-
-def retentionRule(text: str) -> RetentionRule:
-    """A pattern of topics, and how long their events are kept."""
-    pattern, equals, age = text.rpartition("=")
-    seconds = secondsOf(age)
-    if not equals or seconds is None:
-        raise ValueError(f"is not PATTERN=AGE such as telemetry/#=90d ({UNITS}): {text!r}")
-    if seconds > _MAX_AGE:
-        raise ValueError(f"has an age of more than 100 years: {text!r}")
-    try:
-        checkFilter(pattern)
-    except BrokerError as error:
-        raise ValueError(f"has a pattern that cannot be used ({error.message}): {text!r}") from None
-    return RetentionRule(pattern, seconds)
-
-
-def distinctRules(rules: tuple[RetentionRule, ...]) -> tuple[RetentionRule, ...]:
-    """Rules of retention, each pattern once."""
-    patterns = [rule.pattern for rule in rules]
-    for pattern in patterns:
-        if patterns.count(pattern) > 1:
-            raise ValueError(f"has {pattern!r} twice")
-    return rules
-
-
-def hostName(text: str) -> str:
-    """A host name or an address, without a port, in lower case."""
-    if _HOST_NAME.fullmatch(text) is None:
-        raise ValueError(f"is not a host name such as broker.example: {text!r}")
-    return text.lower()
-
-
-def origin(text: str) -> str:
-    """An origin that browsers may call from, or C{*}."""
-    if text == "*":
-        return text
-    parts = urlsplit(text)
-    if (
-        len(text) > 512
-        or parts.scheme not in {"http", "https"}
-        or not parts.netloc
-        or text != f"{parts.scheme}://{parts.netloc}"
-    ):
-        raise ValueError(f"is neither * nor an origin such as https://example.com: {text!r}")
-    return text
-
-
 def advertised(text: str) -> str:
     """What a broker is called, C{host:port}; nothing leaves that to where it listens."""
-    found = _HOST_AND_PORT.fullmatch(text)
+    found = HOST_AND_PORT.fullmatch(text)
     if text and (found is None or not 0 < int(found[1]) < 65536):
         raise ValueError(f"is not host:port such as broker1.example:8080: {text!r}")
     return text
-
-
-_GRANTS_COMMA = re.compile(
-    rf",\s*(?=(?:deny|{'|'.join(each.value for each in Action)}|\*)\s"
-    rf"|(?:{'|'.join(BUILT_IN_ROLES)})\s*(?:,|$))"
-)
-
-
-def grantLines(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """
-    Grants and names of built-in roles, one each. A comma parts them only where one may begin, as
-    topics may have commas, too.
-    """
-    lines = tuple(line.strip() for text in texts for line in _GRANTS_COMMA.split(text))
-    grantsOf(lines)
-    return lines

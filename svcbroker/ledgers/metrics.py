@@ -18,7 +18,7 @@ from ..histogram import Histogram
 from ..interfaces import IBlockObserver, ILedger, IMeasuredLedger
 from ..model import Block, LedgerMeasures
 from ..net.deferreds import asDeferred
-from ._families import counter, gauge, histogram
+from ..net.metrics import counter, gauge, histogram
 
 INTERVAL_BOUNDS: Final = (
     *(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0, 3600.0),
@@ -100,7 +100,7 @@ class LedgerMetrics:
 
     @asDeferred
     async def collect(self) -> Iterable[Metric]:
-        """The families. See L{Source<svcbroker.metrics.Source>}."""
+        """The families. See L{Source<svcbroker.net.metrics.Source>}."""
         asked = [(group, self._isReady(each)) for group, each in self._ledgers.items()]
         ready = [((group,), float(await answer)) for group, answer in asked]
         meters = [((group,), meter) for group, meter in self._meters.items()]

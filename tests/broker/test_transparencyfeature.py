@@ -5,6 +5,7 @@ Tests for the transparency logs of a daemon: their settings, and which groups ha
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet.defer import maybeDeferred
@@ -12,11 +13,18 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker import MetadataStore
-from svcbroker.daemon.config import ConfigError, makeConfig
-from svcbroker.daemon.transparency import TransparencyLogs, readWitnessPolicy
+from svcbroker.broker import Broker, Limits, MetadataStore
+from svcbroker.broker.transparency.feature import (
+    TransparencyFeature,
+    TransparencyOptions,
+    TransparencySettings,
+    readTransparency,
+)
+from svcbroker.daemon.config import makeConfig
+from svcbroker.net.settings import ConfigError
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.tlog import Policy
+from tests.broker.support import FakeDirectory
 from tests.broker.witnesses import KEYS, NAMES, policyOf
 from tests.carriers.mqtt.support import MetadataFile
 from tests.ledgers.pbft.rig import LedgerRig
@@ -33,7 +41,7 @@ class SettingTests(SynchronousTestCase):
         """Without a scheme, spaces or plus signs, and without a slash at its end."""
         for text in ("", "broker.example/svcbroker", "broker.example/svcbroker/"):
             config = makeConfig({"log-origin": text})
-            self.assertEqual(config.logOrigin, text.rstrip("/"))
+            self.assertEqual(config.of(TransparencyOptions).origin, text.rstrip("/"))
         for text in ("https://broker.example", "two words", "a+b", "x" * 257, "a\nb"):
             error = self.assertRaises(ConfigError, makeConfig, {"log-origin": text})
             self.assertTrue(str(error).startswith("log-origin: "))
@@ -42,8 +50,8 @@ class SettingTests(SynchronousTestCase):
     def test_policyNamesWitnessesWithUrls(self) -> None:
         """Anything else is refused, with the name of the setting and of the file."""
         path = Path(self.mktemp())
-        config = makeConfig({"witness-policy": str(path)})
-        self.assertIsNone(readWitnessPolicy(makeConfig({})))
+        options = makeConfig({"witness-policy": str(path)}).of(TransparencyOptions)
+        self.assertIsNone(readTransparency(TransparencyOptions()).policy)
         for text, words in (
             (None, "cannot read"),
             ("", "no quorum line"),
@@ -53,33 +61,38 @@ class SettingTests(SynchronousTestCase):
         ):
             if text is not None:
                 path.write_text(text)
-            error = self.assertRaises(ConfigError, readWitnessPolicy, config)
+            error = self.assertRaises(ConfigError, readTransparency, options)
             self.assertTrue(str(error).startswith("witness-policy: "))
             self.assertIn(str(path), str(error))
             self.assertIn(words, str(error))
         path.write_text(f"{WITNESS} https://a.example\nquorum a\n")
-        policy = readWitnessPolicy(config)
+        policy = readTransparency(options).policy
         assert policy is not None
         self.assertEqual(list(policy.witnesses), ["a"])
 
 
 class GroupTests(SynchronousTestCase):
     """
-    Tests for L{TransparencyLogs}.
+    Tests for L{TransparencyFeature}.
     """
 
-    def make(self, policy: Any, **settings: str) -> TransparencyLogs:
+    def make(self, policy: Any, origin: str = "") -> TransparencyFeature:
         """The logs of a group with a chain, and of one without."""
         rig = LedgerRig(self).start()
         clock = rig.clock
         ledgers: Any = {"1": rig.ledger, "2": memoryLedger(Clock(), "2")}
         metadata = MetadataStore(MetadataFile(), clock, maybeDeferred)
 
-        class Parts:
-            reactor, now, random = clock, clock.seconds, lambda: 0.5
-
-        parts: Any = Parts
-        made = TransparencyLogs(makeConfig(settings), policy, ledgers, metadata, parts)
+        services: Any = SimpleNamespace(
+            reactor=clock,
+            now=clock.seconds,
+            random=lambda: 0.5,
+            metadata=metadata,
+            ledgers=ledgers,
+            broker=Broker(ledgers, clock, Limits(), FakeDirectory()),
+        )
+        self.addCleanup(services.broker.stop)
+        made = TransparencyFeature(TransparencySettings(origin=origin, policy=policy), services)
         certified = made.logs["1"].certified()
         rig.run(1)
         self.origin = self.successResultOf(certified).key.verifier.name
@@ -87,10 +100,10 @@ class GroupTests(SynchronousTestCase):
 
     def test_groupsWithAChainHaveALog(self) -> None:
         """It is called as the setting says; without a policy it has no witnesses."""
-        made = self.make(None, **{"log-origin": "broker.example/svcbroker"})
+        made = self.make(None, "broker.example/svcbroker")
         self.assertEqual((list(made.logs), made.witnessings), (["1"], {}))
         self.assertEqual(self.origin, "broker.example/svcbroker/log/1")
-        self.successResultOf(made.stop())
+        self.successResultOf(made.drain())
 
     def test_policyGivesEachLogItsWitnesses(self) -> None:
         """Those of the policy, for all groups."""
@@ -98,7 +111,7 @@ class GroupTests(SynchronousTestCase):
         self.assertTrue(self.origin.startswith("svcbroker/"))
         [witnessing] = made.witnessings.values()
         self.assertEqual([each.party.name for each in witnessing.witnesses], list(NAMES))
-        self.successResultOf(made.stop())
+        self.successResultOf(made.drain())
 
     def test_quorumsWithoutCommonWitnessAreLogged(self) -> None:
         """A policy by which two histories can both be accepted is named when the daemon starts."""
@@ -111,4 +124,4 @@ class GroupTests(SynchronousTestCase):
                 self.successResultOf(made.start())
             said = [formatEvent(each) for each in events]
             self.assertEqual(sum("need not have seen" in each for each in said), count, said)
-            self.successResultOf(made.stop())
+            self.successResultOf(made.drain())

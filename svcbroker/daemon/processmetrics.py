@@ -19,8 +19,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 import twisted
 
 from ..histogram import Histogram
+from ..net.metrics import counter, gauge, histogram, only
 from ..version import VersionRecord
-from ._families import counter, gauge, histogram, only
 
 LAG_PERIOD: Final = 0.25
 """How often the lag of the reactor is measured, in seconds."""
@@ -62,7 +62,7 @@ class ReactorLag:
         self.start()
 
     def collect(self) -> Iterable[Metric]:
-        """The families. See L{Source<svcbroker.metrics.Source>}."""
+        """The families. See L{Source<svcbroker.net.metrics.Source>}."""
         return [
             histogram(
                 "svcbroker_reactor_lag_seconds",
@@ -88,7 +88,7 @@ class ProcessMetrics:
         self._listedAt = -_MAX_LISTED
 
     def collect(self) -> Iterator[Metric]:
-        """The families. See L{Source<svcbroker.metrics.Source>}."""
+        """The families. See L{Source<svcbroker.net.metrics.Source>}."""
         yield gauge(
             "svcbroker_build_info",
             "Which svcbroker this is; always 1.",

@@ -21,12 +21,15 @@ from ..model import (
     Block,
     EraseEvents,
     Execution,
+    checkFilter,
     extendRanges,
     filterMatches,
 )
 from ..net.deferreds import asDeferred
+from ..net.settings import UNITS, Table, Text, declareSetting, secondsOf
 from ._erasing import erasuresOf
 from ._metadata import MetadataStore
+from .features import Feature, RunningFeature, Services
 
 RETENTION: Final = "retention"
 """The kind of how far the log of a group was erased. Its name is C{GROUP/RULE}."""
@@ -65,6 +68,10 @@ class RetentionRule:
 
     pattern: str
     age: int
+
+    def __str__(self) -> str:
+        """The rule as a command line has it."""
+        return f"{self.pattern}={self.age}s"
 
 
 def retentionGroup(kind: str, name: str, value: bytes) -> str:
@@ -235,3 +242,77 @@ class _Found:
             for topic, ranges in self._ranges.items()
             for erasure in erasuresOf(topic, ranges, "", reason)
         ]
+
+
+_MAX_AGE: Final = 100 * 365 * 86400
+
+
+def retentionRule(text: str) -> RetentionRule:
+    """A pattern of topics, and how long their events are kept."""
+    pattern, equals, age = text.rpartition("=")
+    seconds = secondsOf(age)
+    if not equals or seconds is None:
+        raise ValueError(f"is not PATTERN=AGE such as telemetry/#=90d ({UNITS}): {text!r}")
+    if seconds > _MAX_AGE:
+        raise ValueError(f"has an age of more than 100 years: {text!r}")
+    try:
+        checkFilter(pattern)
+    except BrokerError as error:
+        raise ValueError(f"has a pattern that cannot be used ({error.message}): {text!r}") from None
+    return RetentionRule(pattern, seconds)
+
+
+def distinctRules(rules: tuple[RetentionRule, ...]) -> tuple[RetentionRule, ...]:
+    """Rules of retention, each pattern once."""
+    patterns = [rule.pattern for rule in rules]
+    for pattern in patterns:
+        if patterns.count(pattern) > 1:
+            raise ValueError(f"has {pattern!r} twice")
+    return rules
+
+
+@frozen(kw_only=True)
+class RetentionOptions:
+    """The settings of retention."""
+
+    rules: tuple[RetentionRule, ...] = declareSetting(
+        "retain",
+        Table(
+            of=Text(metavar="PATTERN=AGE", normalise=retentionRule, type=RetentionRule),
+            finish=distinctRules,
+        ),
+        (),
+        "how long the contents of events are kept, by the pattern of their topics, such as "
+        "telemetry/#=90d; older ones are erased; may be given more than once",
+        shown="for ever",
+    )
+
+
+class RetentionFeature(RunningFeature):
+    """The retention of all groups."""
+
+    def __init__(self, options: RetentionOptions, services: Services) -> None:
+        self._retentions = [
+            Retention(ledger, options.rules, services.metadata, services.reactor, services.now)
+            for ledger in services.ledgers.values()
+        ]
+
+    @asDeferred
+    async def start(self) -> None:
+        """See L{RunningFeature}."""
+        for each in self._retentions:
+            await each.start()
+
+    @asDeferred
+    async def drain(self) -> None:
+        """See L{RunningFeature}."""
+        for each in self._retentions:
+            await each.stop()
+
+
+FEATURE: Final = Feature(
+    name="retention",
+    settings=RetentionOptions,
+    make=RetentionFeature,
+    entries={RETENTION: retentionGroup},
+)

@@ -1,0 +1,106 @@
+"""
+The calls of the interface: the use cases of clients, those of operators, and what features answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from ..access import Access, AuditTrail
+from ..model import ConfigurationReport, Disk, InterfaceType
+from ..version import VersionRecord
+from ._accounts import AccountQueries
+from ._admin import Administration
+from ._authors import TopicAuthors
+from ._broker import Broker
+from ._dependencies import IWebhooks
+from ._erasing import Erasing
+from ._operator import Operator
+from ._proving import Proving
+from .transparency import Transparency
+
+Answers = Mapping[Any, Any]
+"""
+What features answer calls with, by the interface or the class of it: L{IWebhooks}, L{Transparency},
+and by L{InterfaceType} an L{IDurableSubscriptions<svcbroker.broker.IDurableSubscriptions>}.
+"""
+
+
+class Calls:
+    """
+    What answers each call of the interface. Made when all features are made.
+
+    @ivar broker: the use cases of clients.
+    @ivar answers: what features answer.
+    @ivar accounts: what tells of accounts and their grants.
+    @ivar admin: what operators may ask.
+    @ivar operator: what operators may change.
+    @ivar erasing: what erases events, for operators.
+    @ivar proving: what proves something.
+    @ivar authors: what changes the authors of topics.
+    @ivar transparency: what serves the transparency logs.
+    @ivar webhooks: who sends events to URLs.
+    @ivar audit: records operator calls; C{None} where nothing is recorded.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        answers: Answers,
+        *,
+        nodeAddress: str,
+        version: VersionRecord,
+        hasFaults: bool = False,
+        access: Access | None = None,
+        audit: AuditTrail | None = None,
+        reload: Callable[[], Deferred[Sequence[str]]] = lambda: succeed(()),
+        configuration: Callable[[], ConfigurationReport] | None = None,
+        metadataLoss: Callable[[], str] = lambda: "",
+        measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
+    ) -> None:
+        """
+        @param nodeAddress: what this node is called, C{host:port}.
+        @param version: what C{getVersion} tells.
+        @param hasFaults: whether operators may make faults.
+        @param access: knows the accounts; C{None} where there are none.
+        @param audit: records the operator calls.
+        @param reload: reads accounts, secrets and certificates again; gives a line for each file
+            that cannot be used.
+        @param configuration: tells all settings that are in force; C{None} where the broker is not
+            configured by settings.
+        @param metadataLoss: tells what the metadata store has lost, in one line.
+        @param measureDisk: measures the disk of the data directory.
+        """
+        groups, timeouts, reserved = broker.groups, broker.timeouts, broker.limits.reservedTopics
+        self.broker = broker
+        self.answers = answers
+        self.audit = audit
+        self.webhooks: IWebhooks = answers[IWebhooks]
+        self.admin = Administration(
+            groups,
+            timeouts,
+            version=version,
+            nodeAddress=nodeAddress,
+            subscriptions=broker.subscriptions,
+            metadataLoss=metadataLoss,
+            measureDisk=measureDisk,
+        )
+        self.accounts = AccountQueries(groups, access, reserved)
+        self.operator = Operator(
+            groups,
+            timeouts,
+            hasFaults=hasFaults,
+            durable={each: answers[each] for each in InterfaceType if each in answers},
+            reload=reload,
+            configuration=configuration,
+        )
+        self.erasing = Erasing(groups, timeouts, broker.clock, broker.subscriptions, reserved)
+        self.proving = Proving(groups, timeouts)
+        self.authors = TopicAuthors(groups, timeouts)
+        self.transparency = answers.get(Transparency) or Transparency(
+            *(groups, timeouts, self.proving, MappingProxyType({}), MappingProxyType({}))
+        )

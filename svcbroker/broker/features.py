@@ -1,0 +1,247 @@
+"""
+Features: what stands over the ledgers and the broker, each in a room of its own.
+
+A room gives the daemon a L{Feature}; C{svcbroker/daemon/features.py} is the one list of them. These
+types live here because features of this room need them as well as those of carriers: this is the
+lowest room that knows all L{Services}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from attrs import frozen
+from prometheus_client.core import Metric
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.reflect import namedAny
+from zope.interface import implementer
+
+from ..access import LOGINS, Access
+from ..interfaces import IFeaturePlugin, ILedger
+from ..net.budgets import Budgets
+from ..net.findings import Finding
+from ..net.metrics import Metrics, counter, gauge
+from ..net.settings import NoSettings
+from ..net.tracing import Tracer
+from ..version import VersionRecord
+from ._broker import Broker
+from ._calls import Answers, Calls
+from ._chainentries import GroupOf
+from ._metadata import MetadataStore
+from .subscriptions import KeptPositions, Subscriptions
+
+S = TypeVar("S")
+
+NO_ANSWERS: Final[Answers] = {}
+
+
+@frozen(kw_only=True)
+class Services:
+    """
+    What all features share.
+
+    @ivar reactor: the reactor.
+    @ivar now: the wall clock: seconds since the epoch.
+    @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
+    @ivar random: a number from 0 to 1, for delays; it may be guessed.
+    @ivar makeThread: makes a thread for blocking work, given the reactor, a name, and where one
+        does not do, how many threads. It has C{run} and C{stop}; see
+        L{LedgerThread<svcbroker.daemon.threads.LedgerThread>}.
+    @ivar runInThread: runs blocking disk work in the thread of the metadata store.
+    @ivar budgets: what all connections share.
+    @ivar settingsOf: gives the settings that a class declares, also those of another feature.
+    @ivar dataDir: the data directory.
+    @ivar basePath: the context path of HTTP.
+    @ivar dialect: the name of the dialect that is served beside the interface; empty for none.
+    @ivar address: where HTTP is served, C{host:port}; empty where it is not.
+    @ivar localPorts: the names of the ports that only programs of this machine reach.
+    @ivar operatorToken: what operators of this machine have to show.
+    @ivar version: which svcbroker this is.
+    @ivar tracer: is told of what is done; C{None} for no spans.
+    @ivar ledgers: the started ledgers, by the ids of their groups.
+    @ivar broker: the use cases of clients.
+    @ivar subscriptions: the live subscriptions.
+    @ivar positions: those of durable subscriptions.
+    @ivar metadata: what is kept through restarts.
+    @ivar access: who may use the broker.
+    @ivar metrics: collects the metrics of all features.
+    """
+
+    reactor: Any
+    now: Callable[[], float]
+    entropy: Callable[[int], bytes]
+    random: Callable[[], float]
+    makeThread: Callable[..., Any]
+    runInThread: Callable[..., Deferred[Any]]
+    budgets: Budgets
+    settingsOf: Callable[[type[S]], S]
+    dataDir: Path
+    basePath: str
+    dialect: str
+    address: str
+    localPorts: Sequence[str]
+    operatorToken: str
+    version: VersionRecord
+    tracer: Tracer | None
+    ledgers: Mapping[str, ILedger]
+    broker: Broker
+    subscriptions: Subscriptions
+    positions: KeptPositions
+    metadata: MetadataStore
+    access: Access
+    metrics: Metrics
+
+
+class RunningFeature:
+    """
+    A feature of a running daemon. What is here does nothing: a feature has what it needs.
+
+    The daemon makes all features in their order, then asks for L{routes} and L{factories}, starts
+    them one after the other, and drains all at once. The ledgers run from before a feature is made
+    until it is drained.
+    """
+
+    answers: Answers = NO_ANSWERS
+
+    def routes(self, calls: Calls) -> Iterable[Any]:
+        """
+        What it serves on HTTP's port, as routes of C{svcbroker.carriers.http}. Called once.
+
+        @param calls: all calls of the interface.
+        """
+        return ()
+
+    def factories(self, calls: Calls, routes: Sequence[Any]) -> Mapping[str, Any]:
+        """
+        What makes the protocols of connections to its own ports, by the names of their settings.
+        Called once, after L{routes}.
+
+        @param routes: the routes of all features.
+        """
+        return {}
+
+    def metrics(self) -> Iterable[Metric] | Deferred[Iterable[Metric]]:
+        """What it has counted. See L{Source<svcbroker.net.metrics.Source>}."""
+        return ()
+
+    def start(self) -> Deferred[Any]:
+        """
+        Begin, before clients are accepted. Called once. A failure fails the daemon's start.
+        """
+        return succeed(None)
+
+    def drain(self) -> Deferred[Any]:
+        """
+        Answer what was accepted, then close; fires when that is done. Cancelling its Deferred has
+        it close at once. Called once, also where L{start} was not.
+        """
+        return succeed(None)
+
+    def release(self) -> None:
+        """Let go of threads and clocks. Called once, after the ledgers have stopped."""
+
+    def reload(self) -> Callable[[], None]:
+        """
+        Read the files again that the settings name, and check everything.
+
+        @return: applies what was read, and does not fail. It is not called where another feature
+            could not read its own.
+        @raise svcbroker.net.settings.ConfigError: a file cannot be used. Nothing has changed.
+        """
+        return lambda: None
+
+
+def _asTheyAre(settings: Any) -> Any:
+    return settings
+
+
+def _noFindings(read: Any) -> Iterable[Finding]:
+    return ()
+
+
+@frozen(kw_only=True)
+class Feature:
+    """
+    What a room gives to the daemon.
+
+    @ivar name: its name, in the log and where its metrics fail.
+    @ivar make: makes it, given what C{read} has given.
+    @ivar settings: a frozen class that declares its settings by
+        L{declareSetting<svcbroker.net.settings.declareSetting>}.
+    @ivar read: reads the files that the settings name, before the process gives up its privileges;
+        it raises L{ConfigError<svcbroker.net.settings.ConfigError>} where one cannot be used.
+    @ivar entries: by the first word of a kind of its records in the metadata store, what finds the
+        group of one.
+    @ivar secrets: the settings that name files with secrets.
+    @ivar checks: what C{svcbroker doctor} says about what C{read} has given: what would be better
+        otherwise.
+    """
+
+    name: str
+    make: Callable[[Any, Services], RunningFeature]
+    settings: type = NoSettings
+    read: Callable[[Any], Any] = _asTheyAre
+    entries: Mapping[str, GroupOf] = {}
+    secrets: Sequence[str] = ()
+    checks: Callable[[Any], Iterable[Finding]] = _noFindings
+
+
+@implementer(IFeaturePlugin)
+@frozen
+class FeaturePlugin:
+    """
+    A feature of another distribution, in a file of C{twisted/plugins}.
+
+    @ivar feature: the full name of its L{Feature}, C{package.module.NAME}. It is imported by the
+        daemon, not by every program that lists plugins.
+    """
+
+    feature: str
+
+    def load(self) -> Feature:
+        """See L{IFeaturePlugin}."""
+        found: Feature = namedAny(self.feature)
+        return found
+
+
+def carrierMetrics(
+    carrier: str, services: Services, connections: int | None = None
+) -> Iterator[Metric]:
+    """
+    What each carrier counts: publishes, and where it has any, connections and log-ins.
+
+    @param carrier: its name: that of its L{PublishPolicy<svcbroker.broker.PublishPolicy>}.
+    @param connections: how many are open; C{None} where clients do not connect to it.
+    """
+    yield counter(
+        "svcbroker_publishes",
+        "Events that clients have published, by what became of them.",
+        ["carrier", "status"],
+        services.broker.meter.counts(carrier),
+    )
+    if connections is not None:
+        yield gauge(
+            "svcbroker_connections",
+            "Open connections of clients.",
+            ["carrier"],
+            [((carrier,), connections)],
+        )
+        logins = services.access.logins
+        yield counter(
+            "svcbroker_logins",
+            "Log-ins that were checked, by what became of them.",
+            ["carrier", "outcome"],
+            [((carrier, outcome), logins[carrier, outcome]) for outcome in LOGINS],
+        )
+
+
+def sessionMetrics(kind: str, count: int) -> Metric:
+    """How many sessions of a kind there are."""
+    return gauge(
+        "svcbroker_sessions",
+        "MQTT sessions, those of absent clients included, and log-ins of the console.",
+        ["kind"],
+        [((kind,), count)],
+    )

@@ -1,0 +1,140 @@
+"""
+Live and durable subscriptions as a feature of the daemon: settings and metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from attrs import frozen
+from prometheus_client.core import Metric
+from twisted.internet.defer import Deferred
+
+from ...net.metrics import gauge, only
+from ...net.settings import WholeNumber, declareSetting
+from ..features import Feature, RunningFeature, Services
+from ._backlog import MAX_NAMED, Backlog, Total, WaitingEvents
+from ._positions import positionGroup
+
+_TOTAL: Final = ("group", "kind")
+_EACH: Final = ("group", "kind", "name")
+
+
+@frozen(kw_only=True)
+class SubscriptionOptions:
+    """The settings of subscriptions."""
+
+    maxPositions: int = declareSetting(
+        "max-positions",
+        WholeNumber(metavar="NUMBER", minimum=1, maximum=100_000),
+        10_000,
+        "the most durable subscriptions, and the most MQTT sessions, that one account, or without "
+        "accounts the clients of one address, may have made",
+    )
+    positionExpiry: int = declareSetting(
+        "position-expiry",
+        WholeNumber(metavar="DAYS", minimum=0, maximum=3650),
+        30,
+        "how long the position of a durable subscription, or an MQTT session, is kept that no "
+        "client uses; 0 for ever",
+    )
+
+
+class SubscriptionFeature(RunningFeature):
+    """
+    The subscriptions that all carriers share. They stop by the daemon itself, when all who use them
+    are drained.
+    """
+
+    def __init__(self, options: SubscriptionOptions, services: Services) -> None:
+        self._subscriptions = services.subscriptions
+        self._positions = services.positions
+        self._backlog = BacklogMetrics(services.subscriptions.backlog, services.now)
+
+    def start(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return self._subscriptions.start()
+
+    def drain(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return self._subscriptions.drain()
+
+    def metrics(self) -> Iterator[Metric]:
+        """See L{RunningFeature}."""
+        yield gauge(
+            "svcbroker_subscriptions",
+            "Live subscriptions.",
+            ["kind", "durable"],
+            [
+                ((kind, str(isDurable).lower()), count)
+                for (kind, isDurable), count in self._subscriptions.counts.items()
+            ],
+        )
+        yield gauge(
+            "svcbroker_durable_positions",
+            "Positions that are kept of durable subscriptions, webhooks and MQTT sessions.",
+            values=only(self._positions.count()),
+        )
+        yield from self._backlog.collect()
+
+
+@frozen
+class BacklogMetrics:
+    """
+    What waits: for all durable subscriptions together, and for the worst ones by name.
+
+    @ivar now: the wall clock: seconds since the epoch.
+    """
+
+    backlog: Backlog
+    now: Callable[[], float]
+
+    def collect(self) -> Iterator[Metric]:
+        """The families. See L{Source<svcbroker.net.metrics.Source>}."""
+        now, survey = self.now(), self.backlog.survey()
+        totals = survey.totals.items()
+        yield gauge(
+            "svcbroker_backlog_events",
+            "Events that wait for durable subscriptions, webhooks and MQTT sessions.",
+            _TOTAL,
+            [(labels, total.count) for labels, total in totals],
+        )
+        yield gauge(
+            "svcbroker_backlog_subscriptions",
+            "Durable subscriptions for which events wait.",
+            _TOTAL,
+            [(labels, total.behind) for labels, total in totals],
+        )
+        yield gauge(
+            "svcbroker_backlog_oldest_seconds",
+            "The age of the oldest event that waits for a durable subscription; 0 for none.",
+            _TOTAL,
+            [(labels, _age(total, now)) for labels, total in totals],
+        )
+        worst = [((each.group, each.kind, each.name), each) for each in survey.worst]
+        yield gauge(
+            "svcbroker_subscription_backlog_events",
+            f"Events that wait, for the {MAX_NAMED} subscriptions that are furthest behind.",
+            _EACH,
+            [(labels, each.count) for labels, each in worst],
+        )
+        yield gauge(
+            "svcbroker_subscription_oldest_seconds",
+            "The age of the oldest event that waits, for the same subscriptions.",
+            _EACH,
+            [(labels, _age(each, now)) for labels, each in worst],
+        )
+
+
+def _age(waiting: WaitingEvents | Total, now: float) -> float:
+    """How long the first event has waited, in seconds."""
+    return 0.0 if waiting.oldest is None else max(0.0, now - waiting.oldest / 1000)
+
+
+FEATURE: Final = Feature(
+    name="subscriptions",
+    settings=SubscriptionOptions,
+    make=SubscriptionFeature,
+    entries={"position": positionGroup},
+)

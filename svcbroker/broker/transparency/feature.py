@@ -1,0 +1,255 @@
+"""
+The transparency logs as a feature of the daemon: the logs of the groups, the witnesses that cosign
+them, settings and metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from attrs import frozen
+from prometheus_client.core import Metric
+from twisted.logger import Logger
+
+from ...chain import Malformed
+from ...files import readFile
+from ...interfaces import IProvableLedger
+from ...net.deferreds import asDeferred
+from ...net.findings import Finding, warning
+from ...net.metrics import counter, gauge
+from ...net.settings import ConfigError, Seconds, Text, anyText, declareSetting
+from ...tlog import Policy, checkName
+from .._proving import Proving
+from ..features import Feature, RunningFeature, Services
+from ._certification import LOG
+from ._client import WitnessClient, makeWitnessClient
+from ._cosigned import CosignedCheckpoints
+from ._log import TransparencyLog, logGroup
+from ._serving import Transparency
+from ._witnessing import Witnessing, WitnessingRule, checkWitnesses
+
+_LABELS = ["group", "witness"]
+
+
+def logOrigin(text: str) -> str:
+    """The beginning of the names of transparency logs, without a slash at its end."""
+    if text:
+        try:
+            checkName(text)
+        except Malformed as error:
+            raise ValueError(str(error)) from None
+        if "://" in text or len(text) > 256:
+            raise ValueError(f"is not a name such as broker.example/svcbroker: {text!r}")
+    return text.rstrip("/")
+
+
+@frozen(kw_only=True)
+class TransparencyOptions:
+    """The settings of the transparency logs."""
+
+    origin: str = declareSetting(
+        "log-origin",
+        Text(metavar="NAME", normalise=logOrigin),
+        "",
+        "broker.example/svcbroker names the transparency logs broker.example/svcbroker/log/GROUP",
+        shown="svcbroker/ and the chain's id",
+    )
+    policy: str = declareSetting(
+        "witness-policy",
+        Text(metavar="FILE", normalise=anyText),
+        "",
+        "the tlog-policy with the witnesses of the transparency logs, their URLs, and the quorum",
+        shown="none",
+    )
+    interval: float = declareSetting(
+        "witness-interval",
+        Seconds(maximum=86400),
+        60.0,
+        "after how many seconds witnesses are asked again to cosign a log that has grown",
+        shown="60",
+    )
+
+
+@frozen(kw_only=True)
+class TransparencySettings:
+    """
+    The settings of the logs, with the files that they name.
+
+    @ivar policy: the witnesses; C{None} for none.
+    """
+
+    origin: str = ""
+    policy: Policy | None = None
+    rule: WitnessingRule = WitnessingRule()
+
+
+def readTransparency(options: TransparencyOptions) -> TransparencySettings:
+    """
+    Read the policy of the witnesses.
+
+    @raise ConfigError: its file cannot be used.
+    """
+    policy, path = None, options.policy
+    if path:
+        try:
+            policy = Policy.parse(readFile(path))
+            checkWitnesses(policy)
+        except OSError as error:
+            raise ConfigError(f"witness-policy: cannot read {path}: {error.strerror}") from error
+        except (Malformed, ValueError) as error:
+            raise ConfigError(f"witness-policy: {path}: {error}") from None
+    rule = WitnessingRule(interval=options.interval)
+    return TransparencySettings(origin=options.origin, policy=policy, rule=rule)
+
+
+def checkTransparency(settings: TransparencySettings) -> Iterator[Finding]:
+    """Whether witnesses protect against two histories."""
+    policy = settings.policy
+    if policy is not None and policy.warning:
+        yield warning(
+            "configuration",
+            f"witness-policy: {policy.warning}",
+            "honest witnesses can cosign two histories of the log, each with a quorum",
+            f"a larger number in the line of the group {policy.quorum}",
+        )
+
+
+class TransparencyFeature(RunningFeature):
+    """
+    The logs of the groups whose ledgers have a chain, and what has them cosigned.
+
+    @ivar logs: the logs by the id of their group.
+    @ivar witnessings: what has them cosigned, where there are witnesses.
+    """
+
+    _log = Logger()
+
+    def __init__(self, settings: TransparencySettings, services: Services) -> None:
+        reactor, now, random = services.reactor, services.now, services.random
+        metadata, policy = services.metadata, settings.policy
+        self.logs: dict[str, TransparencyLog] = {}
+        self.witnessings: dict[str, Witnessing] = {}
+        self._policy = policy
+        self._now = now
+        self._client: WitnessClient | None = None
+        if policy is not None:
+            self._client = makeWitnessClient(reactor)
+        for group, ledger in services.ledgers.items():
+            provable: IProvableLedger | None = IProvableLedger(ledger, None)
+            if provable is None:
+                continue
+            origin = f"{settings.origin}/log/{group}" if settings.origin else ""
+            cosigned = None if policy is None else CosignedCheckpoints(group, policy, metadata)
+            log = TransparencyLog(provable, metadata, reactor.seconds, origin, cosigned)
+            self.logs[group] = log
+            if cosigned is not None and self._client is not None:
+                self.witnessings[group] = Witnessing(
+                    *(log, cosigned, self._client, metadata, reactor, now, random, settings.rule)
+                )
+        groups, timeouts = services.broker.groups, services.broker.timeouts
+        serving = (groups, timeouts, Proving(groups, timeouts), self.logs, self.witnessings)
+        self.answers = {Transparency: Transparency(*serving)}
+
+    def metrics(self) -> Iterator[Metric]:
+        """See L{RunningFeature}."""
+        return WitnessMetrics(self.witnessings, self._now).collect()
+
+    @asDeferred
+    async def start(self) -> None:
+        """Begin to have the logs cosigned. Nothing waits for it."""
+        if self._policy is not None and self._policy.warning:
+            self._log.warn("witness-policy: {warning}", warning=self._policy.warning)
+        for each in self.witnessings.values():
+            await each.start()
+
+    @asDeferred
+    async def drain(self) -> None:
+        """End. Requests under way are given up."""
+        for each in self.witnessings.values():
+            await each.stop()
+        if self._client is not None:
+            await self._client.close()
+
+
+@frozen
+class WitnessMetrics:
+    """
+    The metrics of the witnesses of each group: nothing where there are none.
+
+    @ivar witnessings: what has the logs cosigned, by the id of the group.
+    @ivar now: the wall clock: seconds since the epoch.
+    """
+
+    witnessings: Mapping[str, Witnessing]
+    now: Callable[[], float]
+
+    def collect(self) -> Iterator[Metric]:
+        """The families. See L{Source<svcbroker.net.metrics.Source>}."""
+        now = self.now()
+        sizes, blocks, seconds, refusing, refusals, failures = [], [], [], [], [], []
+        cosigned = []
+        for group, witnessing in self.witnessings.items():
+            newest, served = witnessing.newest, witnessing.cosigned.newest
+            cosigned.append(((group,), 0 if served is None else served.head.size))
+            for each in witnessing.witnesses:
+                labels = (group, each.party.name)
+                lag = 0 if newest is None else max(0, newest.head.size - each.size)
+                sizes.append((labels, each.size))
+                blocks.append((labels, lag))
+                seconds.append((labels, max(0.0, now - each.time) if lag and each.time else 0.0))
+                refusing.append((labels, each.isRefusing))
+                refusals.append((labels, each.refusals))
+                failures.append((labels, each.failures))
+        yield gauge(
+            "svcbroker_log_cosigned_size",
+            "The size of the newest checkpoint that a quorum of witnesses has cosigned.",
+            ["group"],
+            cosigned,
+        )
+        yield gauge(
+            "svcbroker_witness_size",
+            "The size of the log that the witness has cosigned last.",
+            _LABELS,
+            sizes,
+        )
+        yield gauge(
+            "svcbroker_witness_lag_blocks",
+            "How many blocks of the newest checkpoint the witness has not cosigned.",
+            _LABELS,
+            blocks,
+        )
+        yield gauge(
+            "svcbroker_witness_lag_seconds",
+            "How long ago the witness has cosigned, while it is behind; else 0.",
+            _LABELS,
+            seconds,
+        )
+        yield gauge(
+            "svcbroker_witness_refusing",
+            "Whether the witness says that the log has not only grown.",
+            _LABELS,
+            refusing,
+        )
+        yield counter(
+            "svcbroker_witness_refusals",
+            "How often the witness has said that the log has not only grown.",
+            _LABELS,
+            refusals,
+        )
+        yield gauge(
+            "svcbroker_witness_failures",
+            "How often the witness has failed since it has cosigned last.",
+            _LABELS,
+            failures,
+        )
+
+
+FEATURE: Final = Feature(
+    name="transparency",
+    settings=TransparencyOptions,
+    read=readTransparency,
+    make=TransparencyFeature,
+    entries={LOG: logGroup},
+    checks=checkTransparency,
+)

@@ -1,0 +1,106 @@
+"""
+MQTT as a feature of the daemon: its port, WebSocket, settings and metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from attrs import frozen
+from prometheus_client.core import Metric
+from twisted.internet.defer import Deferred
+
+from ...broker import Answers, Calls
+from ...broker.features import (
+    Feature,
+    RunningFeature,
+    Services,
+    carrierMetrics,
+    sessionMetrics,
+)
+from ...broker.subscriptions import SECONDS_A_DAY
+from ...broker.subscriptions.feature import SubscriptionOptions
+from ...model import InterfaceType
+from ...net.settings import Endpoint, Flag, declareSetting
+from .carrier import MqttCarrier, MqttFactory, webSocketRoute
+from .context import NEVER, MqttSettings, makeContext
+from .sessions import entryGroup
+
+PORT: Final = "mqtt"
+"""The name of the port, and of its setting."""
+
+
+@frozen(kw_only=True)
+class MqttOptions:
+    """The settings of MQTT."""
+
+    endpoint: str = declareSetting(
+        PORT,
+        Endpoint(),
+        "tcp:1883:interface=127.0.0.1",
+        "where MQTT is served: a port of loopback, or a Twisted endpoint string; empty "
+        "switches its port off",
+    )
+    openTopics: bool = declareSetting(
+        "mqtt-open-topics",
+        Flag(),
+        True,
+        "open a topic with the first MQTT publish to it",
+        shown="on",
+    )
+
+
+class MqttFeature(RunningFeature):
+    """MQTT on its port and over WebSocket."""
+
+    def __init__(self, options: MqttOptions, services: Services) -> None:
+        kept = services.settingsOf(SubscriptionOptions)
+        settings = MqttSettings(
+            openTopics=options.openTopics,
+            maxContent=services.broker.limits.maxContent,
+            maxOwnSessions=kept.maxPositions,
+            maxRetainedBytes=services.budgets.retained,
+            maxSessionExpiry=kept.positionExpiry * SECONDS_A_DAY or NEVER,
+        )
+        context = makeContext(
+            services.access,
+            services.broker,
+            services.ledgers,
+            services.subscriptions,
+            services.metadata,
+            services.reactor,
+            services.now,
+            services.entropy,
+            settings,
+        )
+        self._services = services
+        self._carrier = MqttCarrier(context)
+        self._factory = MqttFactory(self._carrier)
+        self.answers: Answers = {InterfaceType.MQTT: self._carrier.sessions}
+
+    def routes(self, calls: Calls) -> Iterable[Any]:
+        """See L{RunningFeature}."""
+        return [webSocketRoute(self._factory, self._services.basePath)]
+
+    def factories(self, calls: Calls, routes: Sequence[Any]) -> Mapping[str, Any]:
+        """See L{RunningFeature}."""
+        return {PORT: self._factory}
+
+    def metrics(self) -> Iterator[Metric]:
+        """See L{RunningFeature}."""
+        yield from carrierMetrics("mqtt", self._services, self._carrier.connections)
+        yield sessionMetrics("mqtt", len(self._carrier.sessions))
+
+    def start(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return self._carrier.start()
+
+    def drain(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return self._carrier.drain()
+
+
+FEATURE: Final = Feature(
+    name="mqtt", settings=MqttOptions, make=MqttFeature, entries={"mqtt": entryGroup}
+)

@@ -1,0 +1,80 @@
+"""
+STOMP as a feature of the daemon: its port, WebSockets, settings and metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from attrs import frozen
+from prometheus_client.core import Metric
+from twisted.internet.defer import Deferred, gatherResults
+
+from ...broker import Answers, Calls
+from ...broker.features import Feature, RunningFeature, Services, carrierMetrics
+from ...model import InterfaceType
+from ...net.settings import Endpoint, declareSetting
+from ...operations import WEEVENT
+from .carrier import StompFactory, webSocketRoute
+from .dialects import WEEVENT_1_1
+from .frames import FrameLimits
+from .settings import StompSettings
+
+PORT: Final = "stomp"
+"""The name of the port, and of its setting."""
+
+
+@frozen(kw_only=True)
+class StompOptions:
+    """The settings of STOMP."""
+
+    endpoint: str = declareSetting(
+        PORT,
+        Endpoint(),
+        "tcp:61613:interface=127.0.0.1",
+        "where STOMP is served: a port of loopback, or a Twisted endpoint string; empty "
+        "switches its port off",
+    )
+
+
+class StompFeature(RunningFeature):
+    """STOMP on its port and over WebSocket, and that of a dialect over WebSocket."""
+
+    def __init__(self, options: StompOptions, services: Services) -> None:
+        make = partial(
+            StompFactory,
+            *(services.broker, services.subscriptions, services.access, services.entropy),
+            version=services.version.version,
+            settings=StompSettings(frames=FrameLimits(maxBody=services.broker.limits.maxContent)),
+        )
+        self._services = services
+        self._factory = make()
+        # By context path. That of the dialect may be that of the interface.
+        self._webSockets = {services.basePath: self._factory}
+        self._all = [self._factory]
+        if services.dialect == WEEVENT.name:
+            self._webSockets[WEEVENT.basePath] = make(dialect=WEEVENT_1_1)
+            self._all.append(self._webSockets[WEEVENT.basePath])
+        self.answers: Answers = {InterfaceType.STOMP: services.subscriptions}
+
+    def routes(self, calls: Calls) -> Iterable[Any]:
+        """See L{RunningFeature}."""
+        return [webSocketRoute(factory, path) for path, factory in self._webSockets.items()]
+
+    def factories(self, calls: Calls, routes: Sequence[Any]) -> Mapping[str, Any]:
+        """See L{RunningFeature}."""
+        return {PORT: self._factory}
+
+    def metrics(self) -> Iterator[Metric]:
+        """See L{RunningFeature}."""
+        connections = sum(len(each.protocols) for each in self._all)
+        return carrierMetrics("stomp", self._services, connections)
+
+    def drain(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return gatherResults([each.drain() for each in self._all])
+
+
+FEATURE: Final = Feature(name="stomp", settings=StompOptions, make=StompFeature)

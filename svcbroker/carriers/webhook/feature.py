@@ -1,0 +1,227 @@
+"""
+Webhooks as a feature of the daemon: settings, secrets and metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import frozen
+from prometheus_client.core import Metric
+from twisted.internet.defer import Deferred
+
+from ...broker import IWebhooks
+from ...broker.features import Feature, RunningFeature, Services, carrierMetrics
+from ...net.endpoints import AddressPolicy, parseAllowed
+from ...net.findings import Finding, warning
+from ...net.http import CertificatePolicy, HttpClient, makeClient
+from ...net.metrics import counter, gauge, only
+from ...net.pem import ClientIdentity
+from ...net.settings import (
+    List,
+    Seconds,
+    Text,
+    anyText,
+    declareSetting,
+    readSecrets,
+)
+from ...net.turns import Slots
+from .posting import MAX_ANSWER, Poster
+from .records import KIND, webhookGroup
+from .sending import DeliveryContext
+from .settings import WebhookSettings
+from .signing import NO_SECRETS, Secrets, Signer, parseSecrets
+from .webhooks import Webhooks
+
+_IDLE_PER_HOST = 2
+
+
+def allowedTarget(text: str) -> str:
+    """A network, an address or a host's name."""
+    parseAllowed(text)
+    return text
+
+
+@frozen(kw_only=True)
+class WebhookOptions:
+    """The settings of webhooks."""
+
+    allow: tuple[str, ...] = declareSetting(
+        "webhook-allow",
+        List(of=Text(metavar="NETWORK|HOST", normalise=allowedTarget)),
+        (),
+        "a network, address or host name that events may be sent to although it is not public; "
+        "may be given more than once",
+        shown="none",
+    )
+    secretFile: str = declareSetting(
+        "webhook-secret-file",
+        Text(metavar="PATH", normalise=anyText),
+        "",
+        "a file with the secrets that sign what is sent to webhooks, one a line; before it may "
+        "stand a name and =, for webhooks that name it; NAME = certificate:PATH is a client "
+        "certificate for webhooks",
+        shown="none",
+    )
+    timeout: float = declareSetting(
+        "webhook-timeout",
+        Seconds(maximum=300),
+        10.0,
+        "how long the receiver of a webhook may take to acknowledge an event",
+        shown="10",
+    )
+    maxDelay: float = declareSetting(
+        "webhook-max-delay",
+        Seconds(maximum=86400),
+        300.0,
+        "the longest time after which an event that was not acknowledged is sent again",
+        shown="300",
+    )
+
+
+def readWebhookSecrets(path: str) -> Secrets:
+    """
+    The secrets of webhooks, from their file; none where there is none.
+
+    @raise ConfigError: it cannot be used.
+    """
+    if not path:
+        return NO_SECRETS
+    parse = partial(parseSecrets, directory=Path(path).parent)
+    return readSecrets("webhook-secret-file", path, parse)
+
+
+@frozen(kw_only=True)
+class ReadWebhooks:
+    """The settings of webhooks, with their secrets."""
+
+    settings: WebhookSettings
+    options: WebhookOptions
+
+
+def readWebhooks(options: WebhookOptions) -> ReadWebhooks:
+    """
+    Read the secrets.
+
+    @raise ConfigError: their file cannot be used.
+    """
+    settings = WebhookSettings(
+        policy=AddressPolicy.allowing(options.allow),
+        signer=Signer(readWebhookSecrets(options.secretFile)),
+        timeout=options.timeout,
+        maxDelay=options.maxDelay,
+    )
+    return ReadWebhooks(settings=settings, options=options)
+
+
+def checkWebhooks(read: ReadWebhooks) -> Iterator[Finding]:
+    """Whether clients can have requests sent everywhere."""
+    for text in read.options.allow:
+        if text in ("0.0.0.0/0", "::/0"):
+            yield warning(
+                "configuration",
+                f"webhook-allow is {text}",
+                "a client that may subscribe can have the broker send requests to any service "
+                "inside your network",
+                "name the networks or hosts of your receivers only",
+            )
+
+
+class WebhookFeature(RunningFeature):
+    """Webhooks that send by HTTP, and by HTTPS with the trust roots of the system."""
+
+    def __init__(self, read: ReadWebhooks, services: Services) -> None:
+        self._read = read
+        self._services = services
+        self._webhooks = makeWebhooks(read.settings, services)
+        self.answers = {IWebhooks: self._webhooks}
+
+    def metrics(self) -> Iterator[Metric]:
+        """See L{RunningFeature}."""
+        yield from carrierMetrics("webhook", self._services)
+        states, counts = self._webhooks.states(), self._webhooks.counts
+        yield gauge(
+            "svcbroker_webhooks",
+            "Webhooks, by how their last request went.",
+            ["state"],
+            [((state,), count) for state, count in states.items()],
+        )
+        yield counter(
+            "svcbroker_webhook_requests",
+            "Requests to the receivers of webhooks, by what became of them.",
+            ["outcome"],
+            [
+                (("acknowledged",), counts.acknowledged),
+                (("failed",), counts.failed),
+                (("unsent",), counts.unsent),
+            ],
+        )
+        yield counter(
+            "svcbroker_webhook_events_given_up",
+            "Events that became dead letters of webhooks.",
+            values=only(counts.givenUp),
+        )
+
+    def start(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return self._webhooks.start()
+
+    def drain(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return self._webhooks.stop()
+
+    def reload(self) -> Callable[[], None]:
+        """Read the secrets again."""
+        return partial(
+            self._read.settings.signer.use, readWebhookSecrets(self._read.options.secretFile)
+        )
+
+
+def makeWebhooks(settings: WebhookSettings, services: Services) -> Webhooks:
+    """Webhooks over the network. Not started."""
+
+    def makeHttpClient(certificate: ClientIdentity | None) -> HttpClient:
+        return makeClient(
+            services.reactor,
+            maxBody=MAX_ANSWER,
+            keep=_IDLE_PER_HOST,
+            # Receivers may get an event twice anyway, and know it by its id.
+            isRepeatable=True,
+            connectTimeout=settings.timeout,
+            tls=None if certificate is None else CertificatePolicy(certificate),
+            policy=settings.policy,
+        )
+
+    poster = Poster(makeHttpClient, services.now, settings, services.tracer)
+    context = DeliveryContext(
+        clock=services.reactor,
+        now=services.now,
+        random=services.random,
+        poster=poster,
+        slots=Slots(settings.connections, settings.connectionsPerHost),
+        settings=settings,
+    )
+    return Webhooks(
+        services.subscriptions,
+        services.metadata,
+        services.access,
+        services.reactor.nameResolver,
+        context,
+        services.entropy,
+        services.broker,
+        poster.close,
+    )
+
+
+FEATURE: Final = Feature(
+    name="webhooks",
+    settings=WebhookOptions,
+    read=readWebhooks,
+    make=WebhookFeature,
+    entries={KIND: webhookGroup},
+    secrets=("webhook-secret-file",),
+    checks=checkWebhooks,
+)

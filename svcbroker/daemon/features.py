@@ -1,0 +1,80 @@
+"""
+The features of the daemon: the one list of them, in the order in which they start.
+
+Options, the configuration file, C{run --check}, doctor, metrics and the table of settings are made
+of this list. Those of other distributions, found as twisted plugins, come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from twisted.plugin import getPlugins
+
+from ..broker import GroupOf, retention
+from ..broker.features import Feature
+from ..broker.subscriptions import feature as subscriptions
+from ..broker.transparency import feature as transparency
+from ..carriers.http import feature as http
+from ..carriers.http import follow, replication
+from ..carriers.mqtt import feature as mqtt
+from ..carriers.stomp import feature as stomp
+from ..carriers.webhook import feature as webhooks
+from ..console import FEATURE as CONSOLE
+from ..interfaces import IFeaturePlugin
+from ..net.settings import ConfigError, Setting, declaredSettings
+from . import auditing, metrics
+
+BUILT_IN: Final[Sequence[Feature]] = (
+    subscriptions.FEATURE,
+    http.FEATURE,
+    follow.FEATURE,
+    stomp.FEATURE,
+    mqtt.FEATURE,
+    webhooks.FEATURE,
+    CONSOLE,
+    replication.FEATURE,
+    transparency.FEATURE,
+    retention.FEATURE,
+    auditing.FEATURE,
+    metrics.FEATURE,
+)
+"""Those that come with svcbroker."""
+
+
+def findFeatures(
+    getPlugins: Callable[[Any], Iterable[Any]] = getPlugins,
+) -> Sequence[Feature]:
+    """
+    All features: the built-in ones, and those of plugins by their names.
+
+    @param getPlugins: as C{twisted.plugin.getPlugins}.
+    @raise ConfigError: two features have one name, one setting, or one kind of records.
+    """
+    loaded: list[Feature] = [plugin.load() for plugin in getPlugins(IFeaturePlugin)]
+    found = (*BUILT_IN, *sorted(loaded, key=lambda each: each.name))
+    for what, names in (
+        ("features are called", [each.name for each in found]),
+        ("features have a setting", [s.name for each in found for s in settingsOf(each)]),
+        ("features keep records of kind", [kind for each in found for kind in each.entries]),
+    ):
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"{names.count(name)} {what} {name!r}")
+    return found
+
+
+def settingsOf(feature: Feature) -> Sequence[Setting]:
+    """The settings that a feature declares."""
+    return declaredSettings(feature.settings)
+
+
+FEATURES: Final[Sequence[Feature]] = findFeatures()
+"""All features, in the order in which they start."""
+
+ENTRY_GROUPS: Final[Mapping[str, GroupOf]] = dict(
+    chain.from_iterable(each.entries.items() for each in FEATURES)
+)
+"""How the group of each entry of the metadata store is found."""

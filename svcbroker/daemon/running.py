@@ -1,0 +1,347 @@
+"""
+The features of a running daemon: made, started, reloaded, drained and stopped together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from attrs import field, frozen
+from prometheus_client.core import Metric
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.logger import Logger
+
+from ..access import Access, AuditTrail
+from ..broker import Answers, Broker, Calls, Limits, MetadataStore, bindToChains
+from ..broker.features import Feature, RunningFeature, Services
+from ..broker.subscriptions import KeptPositions, Subscriptions
+from ..broker.subscriptions.feature import SubscriptionOptions
+from ..broker.transparency import LOG_TOPIC
+from ..interfaces import ILedger
+from ..net.deferreds import asDeferred
+from ..net.metrics import Metrics, gauge
+from ..storage import MetadataFile, StorageError
+from ..version import readVersion
+from .config import Config
+from .dependencies import Dependencies, StartError
+from .directory import METADATA, measureDisk
+from .features import ENTRY_GROUPS, FEATURES
+from .inforce import ConfigurationInForce
+from .operatorfile import OperatorFile, operatorUrl
+from .plan import Plan
+from .ports import HTTP
+from .traces import makeTracer
+
+ReadSettings: TypeAlias = Callable[[], tuple[Config, Callable[[], None]]]
+"""
+Reads the configuration again, and gives it with what applies settings of the process. It raises
+L{ConfigError} where it cannot be used.
+"""
+
+Reload: TypeAlias = Callable[[], Deferred[Sequence[str]]]
+"""Has the daemon read its files again; gives a line for each that cannot be used."""
+
+_log = Logger()
+
+
+@frozen(kw_only=True)
+class RunningFeatures:
+    """
+    All features, and the services that they share.
+
+    @ivar factories: what makes the protocols of connections, by the name of the port.
+    @ivar running: the features, in the order in which they start.
+    @ivar calls: the calls of the interface.
+    @ivar readFiles: reads settings and files again, and gives what applies them.
+    @ivar release: lets go of the services, at the very end.
+    """
+
+    factories: Mapping[str, Any]
+    running: Sequence[RunningFeature]
+    calls: Calls
+    subscriptions: Subscriptions
+    metadata: MetadataStore
+    access: Access
+    operatorFile: OperatorFile
+    readFiles: Callable[[], Callable[[], None]]
+    audit: AuditTrail | None = None
+    release: Callable[[], None] = field(default=lambda: None)
+
+    @asDeferred
+    async def start(self) -> None:
+        """
+        Start one after the other. Where one cannot start, all are drained and let go.
+        """
+        try:
+            await self.access.start()
+            for each in self.running:
+                await each.start()
+            await self.operatorFile.start()
+        except BaseException:
+            await self._drain()
+            self.stop()
+            raise
+
+    def drain(self) -> Deferred[None]:
+        """
+        Drain all, the while the ledgers still run. What subscriptions keep is on disk then, also
+        where this is cancelled because clients take too long.
+        """
+        return Deferred.fromCoroutine(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            drains = [each.drain for each in self.running]
+            draining = [maybeDeferred(drain) for drain in (*drains, self.operatorFile.drain)]
+            for isGood, failure in await DeferredList(draining, consumeErrors=True):
+                if not isGood:
+                    _log.failure("A feature did not close in order", failure)
+        finally:
+            self.subscriptions.stop()
+            if self.audit is not None:
+                self.audit.stop()
+            await self.metadata.stop()
+
+    @asDeferred
+    async def reload(self) -> None:
+        """
+        Read settings, accounts, grants, limits and secrets again.
+
+        @raise ConfigError, InvalidDescription: one of the files cannot be used. Nothing has
+            changed.
+        """
+        isGood = False
+        try:
+            useFiles = self.readFiles()
+            await self.access.reload()
+            useFiles()
+            isGood = True
+        finally:
+            if self.audit is not None:
+                self.audit.reloaded(isGood)
+
+    def stop(self) -> None:
+        """Let go of everything, after the ledgers have stopped."""
+        self.calls.broker.stop()
+        for each in self.running:
+            each.release()
+        self.release()
+
+
+@frozen(kw_only=True)
+class Start:
+    """
+    What a daemon is started with.
+
+    @ivar inForce: tells operators of the configuration.
+    @ivar features: the features that it makes.
+    """
+
+    config: Config
+    plan: Plan
+    dependencies: Dependencies
+    inForce: ConfigurationInForce
+    readSettings: ReadSettings
+    features: Sequence[Feature] = FEATURES
+
+    def makeFeatures(
+        self, ledgers: Mapping[str, ILedger], address: str, reload: Reload
+    ) -> RunningFeatures:
+        """
+        All features over started ledgers.
+
+        @param address: where HTTP is served, C{host:port}; empty where it is not.
+        @param reload: called by operators.
+        @raise StartError: the metadata store cannot be opened, or spans cannot be made.
+        """
+        config, dependencies = self.config, self.dependencies
+        url = operatorUrl(address, config.basePath, self._httpEndpoint)
+        operatorFile = OperatorFile(config.dataDir, url, dependencies.entropy)
+        base = _Base.make(self, ledgers, address)
+        services = base.services(operatorFile.token)
+        running = []
+        answers: dict[Any, Any] = {}
+        for feature in self.features:
+            made = feature.make(self.plan.read[feature.name], services)
+            services.metrics.add(feature.name, made.metrics)
+            answers.update(made.answers)
+            running.append(made)
+        services.metrics.add("certificates", partial(_certificateMetrics, self.plan))
+        calls = base.calls(services, answers, reload)
+        routes = [route for each in running for route in each.routes(calls)]
+        factories: dict[str, Any] = {}
+        for each in running:
+            factories.update(each.factories(calls, routes))
+
+        def readFiles() -> Callable[[], None]:
+            read, useSettings = self.readSettings()
+            anonymous = self.plan.access.reread(read.anonymous)
+            uses = [each.reload() for each in running]
+
+            def useFiles() -> None:
+                useSettings()
+                if not services.access.isOpen:
+                    services.access.changeAnonymous(anonymous)
+                for use in uses:
+                    use()
+
+            return useFiles
+
+        return RunningFeatures(
+            factories=factories,
+            running=running,
+            calls=calls,
+            subscriptions=services.subscriptions,
+            metadata=services.metadata,
+            access=services.access,
+            operatorFile=operatorFile,
+            readFiles=readFiles,
+            audit=base.audit,
+            release=base.release,
+        )
+
+    @property
+    def _httpEndpoint(self) -> str:
+        return next((port.text for port in self.plan.ports if port.name == HTTP), "")
+
+
+@frozen(kw_only=True)
+class _Base:
+    """What is made before the features, and released after them."""
+
+    start: Start
+    ledgers: Mapping[str, ILedger]
+    address: str
+    tracer: Any
+    thread: Any
+    store: MetadataFile
+    metadata: MetadataStore
+    control: Any
+    audit: AuditTrail | None
+
+    @classmethod
+    def make(cls, start: Start, ledgers: Mapping[str, ILedger], address: str) -> _Base:
+        """
+        Open the metadata store, and make the access control.
+
+        @raise StartError: that cannot be done.
+        """
+        config, dependencies = start.config, start.dependencies
+        reactor, now = dependencies.reactor, dependencies.now
+        tracer = None
+        if config.traces:
+            tracer = makeTracer(config.traces, config.advertise or address, reactor)
+        thread = dependencies.makeThread(reactor, "notes")
+        try:
+            store = MetadataFile.open(config.dataDir / METADATA)
+            metadata = MetadataStore(store, reactor, thread.run)
+        except StorageError as error:
+            thread.stop()
+            raise StartError(f"data-dir: {error}") from error
+        if store.loss:
+            _log.error("{loss}", loss=store.loss)
+        bindToChains(metadata, {group: each.chain for group, each in ledgers.items()}, ENTRY_GROUPS)
+        plan, audit = start.plan.access, None
+        if config.auditTopic and plan.hasAccounts:
+            audit = AuditTrail(config.auditTopic, ledgers, reactor, now)
+        return cls(
+            start=start,
+            ledgers=ledgers,
+            address=address,
+            tracer=tracer,
+            thread=thread,
+            store=store,
+            metadata=metadata,
+            control=plan.make(reactor, now, dependencies.entropy, dependencies.makeThread, audit),
+            audit=audit,
+        )
+
+    def services(self, operatorToken: str) -> Services:
+        """What all features share."""
+        config, dependencies = self.start.config, self.start.dependencies
+        reactor, budgets = dependencies.reactor, dependencies.budgets
+        kept = config.of(SubscriptionOptions)
+        positions = KeptPositions(self.metadata, budgets.subscriptions)
+        subscriptions = Subscriptions(
+            self.ledgers,
+            reactor,
+            dependencies.now,
+            dependencies.entropy,
+            positions,
+            maxOwnPositions=kept.maxPositions,
+            positionExpiry=kept.positionExpiry,
+            budgets=budgets,
+        )
+        reserved = frozenset({LOG_TOPIC, *([config.auditTopic] if self.audit else [])})
+        limits = Limits(
+            maxContent=config.maxContent,
+            chainTimeout=config.chainTimeout,
+            reservedTopics=reserved,
+        )
+        broker = Broker(
+            *(self.ledgers, reactor, limits, subscriptions),
+            source=config.basePath,
+            tracer=self.tracer,
+            budgets=budgets,
+        )
+        return Services(
+            reactor=reactor,
+            now=dependencies.now,
+            entropy=dependencies.entropy,
+            random=dependencies.random,
+            makeThread=dependencies.makeThread,
+            runInThread=self.thread.run,
+            budgets=budgets,
+            settingsOf=config.of,
+            dataDir=config.dataDir,
+            basePath=config.basePath,
+            dialect=config.dialect,
+            address=self.address,
+            localPorts=[port.name for port in self.start.plan.ports if port.isLocal],
+            operatorToken=operatorToken,
+            version=readVersion(),
+            tracer=self.tracer,
+            ledgers=self.ledgers,
+            broker=broker,
+            subscriptions=subscriptions,
+            positions=positions,
+            metadata=self.metadata,
+            access=self.control.access,
+            metrics=Metrics(reactor),
+        )
+
+    def calls(self, services: Services, answers: Answers, reload: Reload) -> Calls:
+        """All calls of the interface, with what features answer."""
+        config = self.start.config
+        return Calls(
+            services.broker,
+            answers,
+            nodeAddress=config.advertise or self.address,
+            version=services.version,
+            hasFaults=config.faults,
+            access=services.access,
+            audit=self.audit,
+            reload=reload,
+            configuration=self.start.inForce.describe,
+            metadataLoss=lambda: self.store.loss,
+            measureDisk=partial(self.thread.run, measureDisk, config.dataDir),
+        )
+
+    def release(self) -> None:
+        """Let go of everything."""
+        if self.tracer is not None:
+            self.tracer.stop()
+        self.control.stop()
+        self.thread.stop()
+
+
+def _certificateMetrics(plan: Plan) -> Iterator[Metric]:
+    ends = [
+        ((port.name,), port.certificates.validUntil)
+        for port in plan.ports
+        if port.certificates is not None
+    ]
+    name = "svcbroker_certificate_expiry_timestamp_seconds"
+    yield gauge(name, "When the certificate of a port expires.", ["port"], ends)

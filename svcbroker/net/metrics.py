@@ -1,0 +1,180 @@
+"""
+Metrics for Prometheus: families of what is counted, collected when they are scraped.
+
+What is measured is counted where it happens, in plain numbers; a source makes metric families of
+these numbers when it is asked, which is once for each scrape.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
+
+from prometheus_client import generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from ..histogram import Histogram
+from .deferreds import asDeferred
+
+CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+"""The type of what L{Metrics.render} gives."""
+
+TIMEOUT: Final = 2.0
+"""How long a source may take, in seconds. Prometheus gives up a scrape after 10 by default."""
+
+SLICE: Final = 0.01
+"""For how long metrics are collected until the reactor gets its turn, in seconds."""
+
+Source: TypeAlias = Callable[[], Iterable[Metric] | Deferred[Iterable[Metric]]]
+"""
+Gives metric families with the values of now. Called at each scrape in the reactor thread, so it
+answers from memory in some milliseconds, or later by a Deferred, within L{TIMEOUT}.
+"""
+
+
+Labelled: TypeAlias = Iterable[tuple[Sequence[str], float]]
+"""The values of labels, in their order, each with the value of the metric."""
+
+
+def gauge(name: str, help: str, labels: Sequence[str] = (), values: Labelled = ()) -> Metric:
+    """What goes up and down."""
+    family = GaugeMetricFamily(name, help, labels=labels)
+    for labelled, value in values:
+        family.add_metric(labelled, value)
+    return family
+
+
+def counter(name: str, help: str, labels: Sequence[str] = (), values: Labelled = ()) -> Metric:
+    """What only grows while the broker runs. The name is exported with C{_total}."""
+    family = CounterMetricFamily(name, help, labels=labels)
+    for labelled, value in values:
+        family.add_metric(labelled, value)
+    return family
+
+
+def only(value: float) -> Labelled:
+    """The value of a metric without labels."""
+    return [((), value)]
+
+
+def histogram(
+    name: str,
+    help: str,
+    labels: Sequence[str] = (),
+    values: Iterable[tuple[Sequence[str], Histogram]] = (),
+) -> Metric:
+    """Histograms, with cumulative counts as Prometheus wants them."""
+    family = HistogramMetricFamily(name, help, labels=labels)
+    for labelled, each in values:
+        bounds = [*map(floatToGoString, each.bounds), "+Inf"]
+        buckets = list(zip(bounds, accumulate(each.counts), strict=True))
+        family.add_metric(labelled, buckets, each.sum)
+    return family
+
+
+class _Families(Collector):
+    """What C{generate_latest} is given in the place of a registry."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """See C{Collector}."""
+        return self._families
+
+
+class Metrics:
+    """
+    All metrics, by their sources. Nothing is collected between scrapes.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._sources: dict[str, Source] = {}
+        self._failures: Counter[str] = Counter()
+
+    def add(self, name: str, source: Source) -> None:
+        """
+        Have a source asked at each scrape. Families of one name from several sources are one:
+        their labels tell them apart.
+
+        @param name: its name, in the log and in C{svcbroker_scrape_failures_total}.
+        """
+        self._sources[name] = source
+        self._failures[name] = 0
+
+    @asDeferred
+    async def render(self) -> bytes:
+        """
+        Ask all sources.
+
+        @return: fires with the metrics in the text format of Prometheus. A source that fails, or
+            does not answer in time, is left out and counted.
+        """
+        found: dict[str, Metric] = {}
+        pause = self._pauser()
+        for name, source in self._sources.items():
+            asked: Deferred[Any] = maybeDeferred(source).addTimeout(TIMEOUT, self._clock)
+            try:
+                for family in await asked:
+                    known = found.get(family.name)
+                    found[family.name] = family if known is None else _joined(known, family)
+                    await pause()
+            except CancelledError:
+                raise  # The client has left: no fault of the source.
+            except Exception:
+                if not self._failures[name]:
+                    self._log.failure("The metrics of {source} were not collected", source=name)
+                self._failures[name] += 1
+        parts: list[bytes] = []
+        for family in (*found.values(), *self._scrapeFailures()):
+            parts.append(generate_latest(_Families((family,))))
+            await pause()
+        return b"".join(parts)
+
+    def _pauser(self) -> Callable[[], Deferred[None]]:
+        """Make what waits for the next turn of the reactor when L{SLICE} seconds have passed."""
+        begun = self._clock.seconds()
+
+        def pause() -> Deferred[None]:
+            nonlocal begun
+            if self._clock.seconds() - begun <= SLICE:
+                return succeed(None)
+
+            def resumed(_: object) -> None:
+                nonlocal begun
+                begun = self._clock.seconds()
+
+            return deferLater(self._clock, 0).addCallback(resumed)
+
+        return pause
+
+    def _scrapeFailures(self) -> Iterator[Metric]:
+        yield counter(
+            "svcbroker_scrape_failures",
+            "How often a source of metrics failed or did not answer in time.",
+            ["source"],
+            [((name,), count) for name, count in self._failures.items()],
+        )
+
+
+def _joined(one: Metric, other: Metric) -> Metric:
+    """A family with the samples of two of one name."""
+    joined = Metric(one.name, one.documentation, one.type)
+    joined.samples = [*one.samples, *other.samples]
+    return joined
