@@ -29,6 +29,7 @@ class InForceTests(SynchronousTestCase):
         self.options.parseOptions(
             [
                 *(f"--config={self.file}", "--max-positions=8", "--faults"),
+                "--base-path=/",
                 *("--group=1", "--group=2=memory"),
             ]
         )
@@ -66,6 +67,13 @@ class InForceTests(SynchronousTestCase):
             ("cors-origin", []),
         ):
             self.assertEqual(self.setting(name).values, values, name)
+
+    def test_valuesAreKeptByAReload(self) -> None:
+        """Also one that is no longer as it was given, such as the path of the root."""
+        self.write('log-level = "error"\n')
+        self.reload()
+        self.assertEqual(self.setting("base-path").values, [""])
+        self.assertEqual(self.setting("log-level").values, ["error"])
 
     def test_sourceIsWhatWins(self) -> None:
         for name, source in (
