@@ -81,6 +81,7 @@ setup(
     packages=[*find_packages(include=["svcbroker", "svcbroker.*"]), "twisted.plugins"],
     package_data={
         "svcbroker": ["py.typed", "*.sql", "*/*.sql", "*/*/*.sql"],
+        "svcbroker.carriers.http.descriptions": ["asyncapi.json"],
         # The licences of the vendored files are in the metadata.
         "svcbroker.bundle": ["page/*"],
         "svcbroker.console": ["page/*", "vendor/*.js", "vendor/*.css"],

@@ -246,8 +246,6 @@ class DirectionTests(SynchronousTestCase):
 
 MAX_LINES = 60
 LONG = {
-    "svcbroker.carriers.http.descriptions.asyncapi._http.webhookPart",
-    "svcbroker.carriers.http.descriptions.asyncapi._mqtt.mqttPart",
     "svcbroker.commands.verify.command",
     "svcbroker.ledgers.cometbft.provisioning._config.encodeConfig",
     "svcbroker.ledgers.pbft._ledger._open",

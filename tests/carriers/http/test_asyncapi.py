@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.http import HttpSettings
+from svcbroker.carriers.http.descriptions.declared import SECURITY
+from svcbroker.carriers.http.descriptions.openapi import EVENT_STREAM
 from svcbroker.carriers.mqtt.fields import _TABLE, Place, Properties
 from svcbroker.carriers.mqtt.messages import EVENT_ID
 from svcbroker.carriers.mqtt.subscribing import FORMAT, OFFSET, TOMBSTONES
@@ -22,7 +24,16 @@ from svcbroker.carriers.stomp.dialects import LISTENER_DELAY, PLAIN, StompDialec
 from svcbroker.carriers.stomp.frames import Frame
 from svcbroker.carriers.webhook.messages import encodeBody, encodeEvents
 from svcbroker.model import TAG, Authorship, Event, EventFormat, EventId, InterfaceType
-from svcbroker.operations import FOLLOW, PUBLISH_HEADERS, WEEVENT_INTERFACE, eventHeaders
+from svcbroker.operations import (
+    CLOUD_EVENT_TYPE,
+    CLOUD_EVENTS_TYPE,
+    ERASED_HEADER,
+    EVENT_HEADERS,
+    FOLLOW,
+    PUBLISH_HEADERS,
+    WEEVENT_INTERFACE,
+    eventHeaders,
+)
 from tests.carriers.mqtt.support import Server as MqttServer
 from tests.carriers.stomp.support import Client as StompClient
 from tests.carriers.stomp.support import Server as StompServer
@@ -82,6 +93,24 @@ class AsyncAPITests(SynchronousTestCase):
         query = self.document["operations"]["follow"]["bindings"]["http"]["query"]
         self.assertEqual(list(query["properties"]), [each.name for each in FOLLOW.parameters])
         self.assertEqual(query["required"], ["topic"])
+
+    def test_templateHasTheTextsOfDeclarations(self) -> None:
+        """The texts that the template repeats are those of the declarations."""
+        self.assertEqual(self.document["channels"]["follow"]["address"], f"/rest/{FOLLOW.name}")
+        for part in (self.document["channels"], self.document["operations"]):
+            told = {part["follow"].get("summary"), part["follow"].get("description")}
+            self.assertIn(FOLLOW.summary, told)
+        for message, declared in (
+            ("mqttMessage", EVENT_HEADERS),
+            ("mqttSubscribe", (ERASED_HEADER,)),
+        ):
+            told = self.messages[message]["headers"]["properties"]
+            for each in declared:
+                self.assertEqual(told[each.name]["description"], each.description)
+        schemes = self.document["components"]["securitySchemes"]
+        self.assertEqual({name: schemes[name] for name in SECURITY}, SECURITY)
+        types = {each.get("contentType") for each in self.messages.values()}
+        self.assertLessEqual({CLOUD_EVENT_TYPE, CLOUD_EVENTS_TYPE, EVENT_STREAM}, types)
 
     def test_webhookBodiesAsTheyAreSent(self) -> None:
         """Each object has exactly the members that its schema requires."""
