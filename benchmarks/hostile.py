@@ -30,7 +30,7 @@ import msgspec
 from attrs import define, evolve, field, frozen
 
 from svcbroker.commands.bench.load import TIMEOUT, Broken
-from svcbroker.commands.bench.wires import (
+from svcbroker.commands.bench.shapes import (
     ask,
     connectFrame,
     connectPacket,

@@ -11,7 +11,7 @@ from socket import socket
 from time import perf_counter, process_time
 
 from svcbroker.commands.bench.load import Broken, Measured
-from svcbroker.commands.bench.wires import MQTT_5, connectPacket, greet, publishPacket
+from svcbroker.commands.bench.shapes import MQTT_5, connectPacket, greet, publishPacket
 
 from .loader import allowFiles, connect
 from .wires import mqtt

@@ -22,7 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svcbroker.access import parseAccounts
 from svcbroker.broker import Publication
-from svcbroker.commands._tree import commandOptions, commands
+from svcbroker.commands.commandline import allCommands, commandOptions
 from svcbroker.daemon.config import SETTINGS, makeConfig
 from svcbroker.errors import TABLE
 from svcbroker.interfaces import ILedgerFactory, InvalidDescription, submit
@@ -148,7 +148,7 @@ class TableTests(SynchronousTestCase):
         text, _, common = tables.commandsText().partition(".. _connection-options:")
         parts = re.split(r"^(svcbroker [a-z ]+)\n-+\n", text, flags=re.M)
         sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-        for command, context in commands():
+        for command, context in allCommands():
             if context.parent is None:
                 continue
             section = sections[context.command_path]

@@ -16,9 +16,9 @@ from svcbroker.authenticators._jwks import readFile as readKeySet
 from svcbroker.authenticators.mosquitto import readPasswords
 from svcbroker.client import AuthorKey, Client
 from svcbroker.client._httpx import makeContext
-from svcbroker.commands._contexts import Contexts
-from svcbroker.commands._policies import readPolicy
 from svcbroker.commands.bundle import readRoots
+from svcbroker.commands.clientcommand import Contexts
+from svcbroker.commands.inputs import readPolicy
 from svcbroker.daemon.configfile import readFile as readConfiguration
 from svcbroker.daemon.operating import readOperatorFile
 from svcbroker.files import newFile, openFile, readFile, specialKind, writeNew

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands._table import COMMANDS
+from svcbroker.commands.commandline import COMMANDS
 from tests.console.support import VENDOR, originOf
 from tools.packages.manpage import escape, manualPage
 from tools.packages.sbom import VENDORED, addVendored

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec import to_builtins
 
-from svcbroker.commands._proved import eventFields, topicFields
+from svcbroker.commands.prooftext import eventFields, topicFields
 from svcbroker.proofs import (
     Checkpoint,
     contradictionDocument,

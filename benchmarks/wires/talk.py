@@ -7,7 +7,7 @@ from __future__ import annotations
 from socket import socket
 
 from svcbroker.commands.bench.load import Broken
-from svcbroker.commands.bench.wires import ask, read
+from svcbroker.commands.bench.shapes import ask, read
 
 __all__ = ["CONTENT", "ask", "read", "readExactly"]
 

@@ -21,8 +21,8 @@ from svcbroker import errors
 from svcbroker.access import DEFAULT_COST
 from svcbroker.carriers.http.routes import refuse
 from svcbroker.carriers.mqtt.reasons import publishReason
-from svcbroker.commands._connection import SECTION
-from svcbroker.commands._tree import commandOptions, commands
+from svcbroker.commands.clientcommand import SECTION
+from svcbroker.commands.commandline import allCommands, commandOptions
 from svcbroker.daemon import config, memory
 from svcbroker.daemon.process import WANTED_FILES
 from svcbroker.interfaces import IAuthenticatorFactory
@@ -353,7 +353,7 @@ def commandsText() -> str:
     """The sections of all commands, and the options that many of them have."""
     lines = []
     connection: dict[str, str] = {}
-    for command, context in commands():
+    for command, context in allCommands():
         if context.parent is None:
             continue
         title, usage = context.command_path, " ".join(command.collect_usage_pieces(context))

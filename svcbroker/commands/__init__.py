@@ -1,12 +1,11 @@
 """
-The console script C{svcbroker}: publishing, reading, and what operators do beside the daemon, one
-module a command.
+The console script C{svcbroker}: publishing, reading, and the work of operators beside the daemon.
 
-To add a command, write a module here as L{Command<svcbroker.commands._command.Command>} says, and
-give it a line in L{COMMANDS}. A module is imported only when its command is used.
+To add a command, write it in the module of its subject, as
+L{Command<svcbroker.commands.commandline.Command>} says, and give it a line in L{COMMANDS}. A module
+is imported only when its command is used.
 """
 
-from ._main import main
-from ._table import COMMANDS
+from .commandline import COMMANDS, main
 
 __all__ = ["COMMANDS", "main"]

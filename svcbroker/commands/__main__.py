@@ -4,6 +4,6 @@ C{python -m svcbroker.commands}: the same as the console script.
 
 import sys
 
-from ._main import main
+from .commandline import main
 
 sys.exit(main())

@@ -30,10 +30,9 @@ from ..access import (
 )
 from ..files import newFile
 from ..interfaces import Action, InvalidDescription
-from ._arguments import ParsedType, jsonOption, makeCommand, options
-from ._command import Command, CommandError, Console, Exit, didYouMean
-from ._tables import showTable
-from ._words import quoted, timeText
+from .arguments import ParsedType, jsonOption, makeCommand, options
+from .commandline import Command
+from .terminal import CommandError, Console, Exit, didYouMean, quoted, showTable, timeText
 
 TOKEN_PREFIX: Final = "svct_"
 """With what tokens begin, so that scanners for secrets know them."""

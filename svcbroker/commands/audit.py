@@ -1,5 +1,5 @@
 """
-C{svcbroker audit}: is everything in a data directory as it was written?
+C{svcbroker audit}: checks everything in a data directory, and names the place of any damage.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import click
 
 from ..archive import Audited, AuditedChain, Finding, Report, audit, groupsIn
 from ..storage import StorageError
-from ._arguments import COUNT, DATA_DIR, PROGRESS, jsonOption, makeCommand, options
-from ._checkpoints import readCheckpoints
-from ._command import CommandError, Console, Exit
-from ._progress import progressBar
-from ._words import counted
+from .arguments import COUNT, DATA_DIR, PROGRESS, jsonOption, makeCommand, options
+from .inputs import readCheckpoints
+from .terminal import CommandError, Console, Exit, counted, progressBar
 
 PAUSE: Final = 0.02
 """

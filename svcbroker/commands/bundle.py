@@ -1,5 +1,5 @@
 """
-C{svcbroker bundle}: the proofs of events in one file, for somebody who has no broker.
+C{svcbroker bundle}: the proofs of events in one file, for third parties without a broker.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from attrs import evolve
 
 from ..errors import EventErased
 from ..files import readFile, writeNew
-from ._arguments import options
-from ._command import CommandError, Console, Exit
-from ._connection import clientCommand, runReactor
-from ._words import counted
+from .arguments import options
+from .clientcommand import clientCommand, runReactor
+from .terminal import CommandError, Console, Exit, counted
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -82,7 +81,7 @@ def command(
     from ..bundle import Bundle
     from ..proofs import ProofInvalid
     from ..tlog import Policy
-    from ._policies import readPolicy
+    from .inputs import readPolicy
 
     ids = list(dict.fromkeys(events or sys.stdin.read().split()))
     if not ids:

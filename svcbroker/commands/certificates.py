@@ -41,9 +41,8 @@ from cryptography.x509 import (
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from ..files import writeNew
-from ._arguments import PATH, ParsedType, jsonOption, makeCommand, options, wholeNumber
-from ._command import CommandError, Console, Exit
-from ._tables import showRecord
+from .arguments import PATH, ParsedType, jsonOption, makeCommand, options, wholeNumber
+from .terminal import CommandError, Console, Exit, showRecord
 
 DAYS: Final = 365
 """How long certificates are good by default, in days. Browsers refuse more than 398."""

@@ -1,5 +1,5 @@
 """
-C{svcbroker context}: where brokers are, and with which credentials, under names.
+C{svcbroker context}: contexts, which name brokers and the credentials for them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from typing import Final
 
 import click
 
-from ._arguments import jsonOption, makeCommand, options
-from ._command import Command, CommandError, Console, Exit
-from ._connection import FIELD_OPTIONS
-from ._contexts import FIELDS, Contexts, contextsPath
-from ._tables import showTable
-from ._words import quoted
+from .arguments import jsonOption, makeCommand, options
+from .clientcommand import FIELD_OPTIONS, FIELDS, Contexts, contextsPath
+from .commandline import Command
+from .terminal import CommandError, Console, Exit, quoted, showTable
 
 _FILES: Final = ("password-file", "token-file", "ca", "cert", "cert-key")
 _NAME: Final = click.argument("name")

@@ -26,10 +26,9 @@ from ..proofs import (
     verifyContradiction,
 )
 from ..tlog import Policy, VerifierKey
-from ._arguments import PATH, UNEXPECTED, makeCommand, options
-from ._command import CommandError, Console, Exit
-from ._policies import readPolicy
-from ._words import quoted
+from .arguments import PATH, UNEXPECTED, makeCommand, options
+from .inputs import readPolicy
+from .terminal import CommandError, Console, Exit, quoted
 
 
 @makeCommand(

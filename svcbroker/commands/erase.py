@@ -10,12 +10,9 @@ import click
 
 from ..errors import BrokerError
 from ..model import EventId, parseOffset
-from ._arguments import jsonOption, options
-from ._command import CommandError, Console, Exit
-from ._daemon import Daemon, operatorCommand, takeDaemon
-from ._progress import progressBar
-from ._tables import showRecord
-from ._words import counted
+from .arguments import jsonOption, options
+from .operatorcommand import Daemon, operatorCommand, takeDaemon
+from .terminal import CommandError, Console, Exit, counted, progressBar, showRecord
 
 _AT_ONCE: Final = 500
 """How many ids a call has: its body is bounded."""

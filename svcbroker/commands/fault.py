@@ -1,5 +1,5 @@
 """
-C{svcbroker fault}: bad days for a running daemon.
+C{svcbroker fault}: inject faults into a running daemon.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import click
 
-from ._arguments import NODE, ParsedType, jsonOption, options
-from ._command import Command, Console, Exit
-from ._daemon import Daemon, operatorCommand
-from ._tables import showTable
+from .arguments import NODE, ParsedType, jsonOption, options
+from .commandline import Command
+from .operatorcommand import Daemon, operatorCommand
+from .terminal import Console, Exit, showTable
 
 _LINK = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
 _ISLAND = re.compile(r"[0-9]{1,3}(,[0-9]{1,3})*")

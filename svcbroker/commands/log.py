@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..files import readFile, writeNew
-from ._arguments import jsonOption, options
-from ._command import Command, CommandError, Console, Exit
-from ._connection import clientCommand
-from ._words import counted
+from .arguments import jsonOption, options
+from .clientcommand import clientCommand
+from .commandline import Command
+from .terminal import CommandError, Console, Exit, counted
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -152,7 +152,7 @@ def _proveTopic(client: Client, path: str) -> bytes:
 def _export(console: Console, client: Client, directory: str, dataDir: str | None) -> int:
     from ..archive import LogRefused, LogUnreadable, exportLog, storedLog
     from ..storage import StorageError
-    from .export import onlyGroup
+    from .chainfiles import onlyGroup
 
     target = Path(directory)
     try:

@@ -28,10 +28,9 @@ from ..tlog import (
     Note,
     Policy,
 )
-from ._arguments import Decimal, makeCommand, options
-from ._command import CommandError, Console, Exit
-from ._connection import FIELD_OPTIONS, askTerminal, settingsOf
-from ._words import printable, timeText
+from .arguments import Decimal, makeCommand, options
+from .clientcommand import FIELD_OPTIONS, askTerminal, settingsOf
+from .terminal import CommandError, Console, Exit, printable, timeText
 
 TIMEOUT: Final = 30.0
 """How long an answer may take, in seconds."""

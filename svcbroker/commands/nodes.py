@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import click
 
-from ._arguments import NODE, jsonOption, options
-from ._command import Command, Console, Exit
-from ._daemon import Daemon, operatorCommand
-from ._tables import showTable
-from ._words import counted
+from .arguments import NODE, jsonOption, options
+from .commandline import Command
+from .operatorcommand import Daemon, operatorCommand
+from .terminal import Console, Exit, counted, showTable
 
 _CALL: Final = "validators"
 _AS_JSON: Final = jsonOption("Show the daemon's answer as it is.")

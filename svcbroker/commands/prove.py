@@ -11,10 +11,9 @@ import click
 
 from ..files import readFile, writeNew
 from ..model import EventId
-from ._arguments import jsonOption, options
-from ._command import CommandError, Console, Exit
-from ._connection import clientCommand
-from ._words import quoted
+from .arguments import jsonOption, options
+from .clientcommand import clientCommand
+from .terminal import CommandError, Console, Exit, quoted
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -53,7 +52,7 @@ def command(
 ) -> int:
     """Get it, check it, and tell what it proves."""
     from ..proofs import Checkpoint, ProofInvalid, readGenesis, verifyProof
-    from ._proved import eventFields, eventLines
+    from .prooftext import eventFields, eventLines
 
     try:
         known = None if checkpoint is None else Checkpoint.parse(checkpoint)

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from ..errors import BrokerError, TransactionTimeout
-from ._arguments import PATH, Whole, jsonOption, options
-from ._command import CommandError, Console, Exit
-from ._connection import clientCommand
-from ._progress import progressBar
-from ._words import counted
+from .arguments import PATH, Whole, jsonOption, options
+from .clientcommand import clientCommand
+from .terminal import CommandError, Console, Exit, counted, progressBar
 
 if TYPE_CHECKING:
     from ..client import Client, Published
@@ -89,7 +87,7 @@ def command(
     given: dict[str, Any] = {"extensions": _extensions(extensions)}
     if sign is not None:
         # Only for this: it imports cryptography.
-        from ._keys import readAuthorKey
+        from .inputs import readAuthorKey
 
         given["author"] = readAuthorKey(sign)
     if key == "":

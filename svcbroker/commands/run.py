@@ -1,6 +1,6 @@
 """
-C{svcbroker run}: the daemon in the foreground. The service and its options are those of
-C{twistd svcbroker}.
+C{svcbroker run} and C{svcbroker reload}: the daemon in the foreground, whose service and options
+are those of C{twistd svcbroker}, and reading its files again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from ..daemon.config import Config
 from ..daemon.dependencies import StartError
 from ..daemon.memory import amountText, planMemory, usableMemory
 from ..daemon.plan import Plan
-from ._arguments import options
-from ._command import CommandError, Console, Exit
-from ._group import PROGRAM
-from ._settings import settingsCommand
+from .arguments import options
+from .commandline import PROGRAM
+from .operatorcommand import DAEMON, Daemon, operatorCommand
+from .settingscommand import settingsCommand
+from .terminal import CommandError, Console, Exit
 
 
 @settingsCommand(
@@ -51,7 +52,7 @@ from ._settings import settingsCommand
         help="Where the log goes. [default: standard output]",
     ),
 )
-def command(console: Console, settings: Any, check: bool, pidfile: str, logfile: str) -> int:
+def runCommand(console: Console, settings: Any, check: bool, pidfile: str, logfile: str) -> int:
     """
     Run the daemon until a signal stops it.
 
@@ -97,3 +98,21 @@ def describe(config: Config, plan: Plan) -> Iterator[str]:
         yield f"WARNING: {bounds.advice}"
     for line in config.outdated:
         yield f"WARNING: {line}"
+
+
+@operatorCommand(
+    """\
+    Have a running daemon read its accounts and certificates again.
+
+    The daemon reads its accounts, with their grants and limits, the secrets of webhooks, its
+    certificates and the level of its log again, as it does on SIGHUP. A file with a mistake
+    changes nothing.
+    """
+)
+@options(DAEMON)
+def reloadCommand(console: Console, daemon: Daemon) -> int:
+    """Ask the daemon, and say what could not be used."""
+    problems = daemon.call("reload")["problems"]
+    for line in problems or ["reloaded"]:
+        console.say(line)
+    return Exit.BAD if problems else Exit.GOOD

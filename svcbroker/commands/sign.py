@@ -1,5 +1,5 @@
 """
-C{svcbroker sign}: sign an event as its author, offline.
+C{svcbroker sign} and C{svcbroker keygen}: signatures of authors, offline, and keys for them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import time
 from pathlib import Path
 
 import click
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from ..errors import BrokerError
+from ..files import writeNew
 from ..model import checkExtensions, checkTopicName, isIdempotencyKey
-from ._arguments import CHAIN, PATH, makeCommand, options, wholeNumber
-from ._command import CommandError, Console, Exit
-from ._keys import readAuthorKey
+from .arguments import CHAIN, PATH, jsonOption, makeCommand, options, wholeNumber
+from .inputs import readAuthorKey
+from .terminal import CommandError, Console, Exit, showRecord
 
 
 def _extensions(values: tuple[str, ...]) -> dict[str, str]:
@@ -80,7 +83,7 @@ def _extensions(values: tuple[str, ...]) -> dict[str, str]:
         help="When it is signed, in milliseconds since 1970. [default: now]",
     ),
 )
-def command(
+def signCommand(
     console: Console,
     content: str | None,
     keyFile: Path,
@@ -120,4 +123,24 @@ def command(
         expectedSequence=expect,
     )
     console.say(json.dumps(parameters))
+    return Exit.GOOD
+
+
+@makeCommand(
+    """\
+    Make a key with which an author signs events.
+
+    Writes a new Ed25519 private key to FILE, which only its owner can read, and its public key to
+    standard output. The file is what openssl genpkey -algorithm ed25519 makes: PEM of PKCS #8. A
+    file that exists is not overwritten.
+    """
+)
+@options(click.argument("path", metavar="FILE", type=PATH), jsonOption())
+def keygenCommand(console: Console, path: Path, asJson: bool) -> int:
+    """Write the key."""
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    writeNew(path, pem)
+    public = key.public_key().public_bytes_raw().hex()
+    showRecord(console, {"key": public, "file": str(path)}, [public], asJson)
     return Exit.GOOD

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import click
 
-from ._arguments import jsonOption, options
-from ._command import Command, CommandError, Console, Exit
-from ._daemon import Daemon, operatorCommand
-from ._tables import showTable
-from ._words import counted, quoted
+from .arguments import jsonOption, options
+from .commandline import Command
+from .operatorcommand import Daemon, operatorCommand
+from .terminal import CommandError, Console, Exit, counted, quoted, showTable
 
 TYPES: Final = ("STOMP", "MQTT")
 

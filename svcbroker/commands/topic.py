@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from ._arguments import jsonOption, options
-from ._command import Command, CommandError, Console, Exit
-from ._connection import clientCommand
-from ._tables import showTable
-from ._words import quoted, timeText
+from .arguments import jsonOption, options
+from .clientcommand import clientCommand
+from .commandline import Command
+from .terminal import CommandError, Console, Exit, quoted, showTable, timeText
 
 if TYPE_CHECKING:
     from ..client import Client, TopicInfo

@@ -1,5 +1,5 @@
 """
-C{svcbroker verify}: check a proof, offline, with nothing but what one trusts already.
+C{svcbroker verify}: checks a proof offline, against a trusted genesis or checkpoint.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ from ..proofs import (
     verifyWitnessedTopic,
 )
 from ..tlog import Policy
-from ._arguments import CHAIN, PATH, UNEXPECTED, jsonOption, makeCommand, options
-from ._command import CommandError, Console, Exit
-from ._keys import readAuthors
-from ._policies import readPolicy, witnessedFields
-from ._progress import counted, progressBar
-from ._proved import (
+from .arguments import CHAIN, PATH, UNEXPECTED, jsonOption, makeCommand, options
+from .bundle import TSA_ROOTS, readRoots
+from .inputs import readAuthors, readPolicy
+from .prooftext import (
     Names,
     eventFields,
     eventLines,
@@ -48,10 +46,10 @@ from ._proved import (
     topicFields,
     topicLines,
     witnessedEventLines,
+    witnessedFields,
     witnessedTopicLines,
 )
-from ._words import quoted, timeText
-from .bundle import TSA_ROOTS, readRoots
+from .terminal import CommandError, Console, Exit, progressBar, quoted, reported, timeText
 
 if TYPE_CHECKING:
     from ..bundle import Stamp
@@ -347,7 +345,7 @@ def _complete(
     """All events of a topic, proved by files."""
     with progressBar(console, "verifying", "proofs") as report:
         proofs = (proof for path in events for proof in _proofsIn(path))
-        return verifyComplete(topic, counted(proofs, report, topic.count))
+        return verifyComplete(topic, reported(proofs, report, topic.count))
 
 
 def _proofsIn(path: Path) -> Iterator[bytes]:

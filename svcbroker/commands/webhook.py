@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import click
 
-from ._arguments import jsonOption, options
-from ._command import Command, Console, Exit
-from ._daemon import Daemon, operatorCommand
-from ._tables import showTable
-from ._words import counted, quoted, timeText
+from .arguments import jsonOption, options
+from .commandline import Command
+from .operatorcommand import Daemon, operatorCommand
+from .terminal import Console, Exit, counted, quoted, showTable, timeText
 
 _ACTIONS: Final = (
     ("pause", "paused", "Send nothing, also after restarts, until they are resumed."),

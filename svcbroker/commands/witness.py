@@ -41,10 +41,10 @@ from ..witness import (
     makeWitness,
     resumeWitness,
 )
-from ._arguments import jsonOption, makeCommand, options
-from ._command import Command, CommandError, Console, Exit
-from ._tables import showRecord
+from .arguments import jsonOption, makeCommand, options
+from .commandline import Command
 from .replicate import SOURCE_OPTIONS, copyContext, copySettings
+from .terminal import CommandError, Console, Exit, showRecord
 
 HELP: Final = """\
 A witness cosigns the checkpoints of logs, as long as each has only grown. A verifier who wants its

@@ -18,7 +18,7 @@ from benchmarks.wires.talk import CONTENT, ask, readExactly
 from svcbroker.carriers.mqtt.decoder import Decoder
 from svcbroker.carriers.mqtt.packets import MQTT_311, Publish
 from svcbroker.commands.bench.load import Broken
-from svcbroker.commands.bench.wires import packet, publishPacket
+from svcbroker.commands.bench.shapes import packet, publishPacket
 
 
 class HttpTests(SynchronousTestCase):

@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands import _daemon, main
+from svcbroker.commands import main, operatorcommand
 
 
 class OperatorTestCase(SynchronousTestCase):
@@ -40,7 +40,7 @@ class OperatorTestCase(SynchronousTestCase):
             yield daemon
 
         output, errors = io.StringIO(), io.StringIO()
-        self.patch(_daemon, "operated", operated)
+        self.patch(operatorcommand, "operated", operated)
         self.patch(sys, "stdout", output)
         self.patch(sys, "stderr", errors)
         code = main(words)

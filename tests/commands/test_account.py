@@ -18,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import readAccounts
 from svcbroker.access._passwords import verifyPassword
 from svcbroker.commands import account, main
-from svcbroker.commands._command import CommandError
+from svcbroker.commands.terminal import CommandError
 
 
 class Terminal(io.StringIO):

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from svcbroker.commands import _checkpoints, main
+from svcbroker.commands import inputs, main
 from svcbroker.daemon.directory import lockDataDirectory
 from tests.archive.erasable import makeErasable
 from tests.archive.support import ArchiveTestCase
@@ -176,10 +176,10 @@ class CommandTests(CommandTestCase):
         self.lines(0, "audit", "--group=1", "--checkpoint", file, self.dataDir)
         file.write_text("\n")
         self.refused(f"--checkpoint: {file} is empty", "audit", "--checkpoint", file, self.dataDir)
-        self.patch(_checkpoints, "MAX_SIZE", len(self.tip) + 1)
+        self.patch(inputs, "MAX_SIZE", len(self.tip) + 1)
         file.write_text(f"{self.tip}\n{wrong}\n")
         self.refused(f"{file} is larger than", "audit", "--checkpoint", file, self.dataDir)
-        self.patch(_checkpoints, "MAX_SIZE", 1000)
+        self.patch(inputs, "MAX_SIZE", 1000)
         file.write_text(f"{self.tip}\nnonsense")
         self.refused(
             f"{file}, line 2: this is not a checkpoint", "audit", "--checkpoint", file, self.dataDir

@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.serialization import (
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import statement, verifySignature
-from svcbroker.commands import _keys, main
-from svcbroker.commands._command import CommandError
-from svcbroker.commands._keys import readAuthorKey
+from svcbroker.commands import inputs, main
+from svcbroker.commands.inputs import readAuthorKey
+from svcbroker.commands.terminal import CommandError
 from tests.needed import neededProgram
 from tests.proofs.authored import authored
 from tools.authoredchain import ADA, BERT
@@ -385,7 +385,7 @@ class VerifyTests(CommandTestCase):
         self.save("ada.pem", public)
         self.save("bert.pem", authorKey("bert").private_bytes(_PEM, _PKCS8, NoEncryption()))
         path = self.save("authors.toml", 'ada = "ada.pem"\nbert = "bert.pem"\n')
-        self.assertEqual(_keys.readAuthors(path), {ADA: "ada", BERT: "bert"})
+        self.assertEqual(inputs.readAuthors(path), {ADA: "ada", BERT: "bert"})
 
     def test_badFilesOfAuthorsAreRefused(self) -> None:
         """A file of authors has a key for each name, and a name for each key."""

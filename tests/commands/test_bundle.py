@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands._command import CommandError
 from svcbroker.commands.bundle import splitCredentials
+from svcbroker.commands.terminal import CommandError
 
 
 class AuthorityTests(SynchronousTestCase):

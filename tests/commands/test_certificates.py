@@ -26,7 +26,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.commands import main
-from svcbroker.commands._command import Exit
+from svcbroker.commands.terminal import Exit
 from svcbroker.daemon.ports import serverEndpoint
 
 

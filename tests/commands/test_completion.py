@@ -12,8 +12,7 @@ from pathlib import Path
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 import svcbroker
-from svcbroker.commands._main import COMPLETE
-from svcbroker.commands.completion import SHELLS
+from svcbroker.commands.commandline import COMPLETE, SHELLS
 
 ROOT = Path(svcbroker.__file__).parents[1]
 COMMAND = (sys.executable, "-m", "svcbroker.commands")

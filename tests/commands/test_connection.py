@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.commands._connection}: what people are told while a call is tried again, and
+Tests for L{svcbroker.commands.clientcommand}: what people are told while a call is tried again, and
 of one whose outcome is not known.
 """
 
@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import svcbroker.client
 from svcbroker.client import BrokerError, Client, Publication, Unreachable
 from svcbroker.commands import main
-from svcbroker.commands._connection import RETRY_INTERVAL, RetryHandler
+from svcbroker.commands.clientcommand import RETRY_INTERVAL, RetryHandler
 from svcbroker.errors import TopicNotFound, TransactionTimeout
 
 NOBODY = "http://127.0.0.1:9/svcbroker"

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.commands._daemon}, over real sockets of this machine.
+Tests for L{svcbroker.commands.operatorcommand}, over real sockets of this machine.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface import directlyProvides
 
 from svcbroker.carriers.http import BrokerSite, HttpSettings, makeSite
-from svcbroker.commands import _daemon, main
-from svcbroker.commands._command import CommandError
-from svcbroker.commands._contexts import Contexts, contextsPath
-from svcbroker.commands._daemon import MAX_ANSWER, anyCertificate, operated, operatingOf
+from svcbroker.commands import main, operatorcommand
+from svcbroker.commands.clientcommand import Contexts, contextsPath
+from svcbroker.commands.operatorcommand import MAX_ANSWER, anyCertificate, operated, operatingOf
+from svcbroker.commands.terminal import CommandError
 from svcbroker.daemon.operating import OPERATOR_NAME
 from svcbroker.interfaces import IFaultyLedger
 from tests.access.support import openAccess
@@ -195,7 +195,7 @@ class CredentialTests(SynchronousTestCase):
             yield Nodeless()
 
         errors = io.StringIO()
-        self.patch(_daemon, "operated", operated)
+        self.patch(operatorcommand, "operated", operated)
         self.patch(sys, "stdin", io.StringIO(typed))
         self.patch(sys, "stdout", io.StringIO())
         self.patch(sys, "stderr", errors)
@@ -248,7 +248,7 @@ class CredentialTests(SynchronousTestCase):
             for more in ("--account=op", "--url=http://host", "--context=x"):
                 self.assertIn("instead of its data directory", self.refused(*words, more))
         # It is the default where nothing else says which daemon is meant.
-        self.patch(_daemon, "DATA_DIR", directory)
+        self.patch(operatorcommand, "DATA_DIR", directory)
         self.assertEqual(self.operating(), expected)
         url, _ = self.operating(environment=others)
         self.assertEqual(url, "http://host/b")

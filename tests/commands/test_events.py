@@ -11,7 +11,7 @@ from attrs import field, mutable
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.client import Event
-from svcbroker.commands._events import Erasures, formatOf
+from svcbroker.commands.reading import Erasures, formatOf
 from svcbroker.errors import BrokerError, EventErased, LedgerUnavailable
 
 DAY = 1_795_349_002_605

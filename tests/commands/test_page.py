@@ -9,8 +9,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
-from svcbroker.commands._command import Exit
-from svcbroker.commands._main import makeGroup
+from svcbroker.commands.commandline import makeGroup
+from svcbroker.commands.terminal import Exit
 from tests.commands.test_main import leaves
 
 PAGE = Path(svcbroker.__file__).parents[1] / "docs" / "commands.rst"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands.testnet._plan import layOut
+from svcbroker.commands.testnet.blueprint import layOut
 from svcbroker.daemon.options import ConfigOptions
 from tests.directories import shortDirectory
 

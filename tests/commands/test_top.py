@@ -9,9 +9,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands._command import CommandError, Exit
+from svcbroker.commands.terminal import CommandError, Exit
+from svcbroker.commands.top import lines, render
 from svcbroker.commands.top.sampling import PAUSE, Sampler, Scrape, quantile
-from svcbroker.commands.top.view import lines, render
 
 METRICS = """\
 # HELP svcbroker_ledger_height The height.

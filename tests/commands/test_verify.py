@@ -16,8 +16,8 @@ from msgspec.json import encode
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.commands import main, verify
-from svcbroker.commands._proved import eventLines
-from svcbroker.commands._words import contentText, quoted, timeText
+from svcbroker.commands.prooftext import eventLines
+from svcbroker.commands.terminal import contentText, quoted, timeText
 from svcbroker.proofs import GenesisFields, verifyProof
 from svcbroker.proofs import _reading as reading
 from tests.proofs.support import BINARY, proofs

@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands._proved import eventFields, topicFields
+from svcbroker.commands.prooftext import eventFields, topicFields
 from svcbroker.proofs import (
     Checkpoint,
     ProofInvalid,

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from inspect import cleandoc
 
 from svcbroker import __version__
-from svcbroker.commands._connection import SECTION
-from svcbroker.commands._tree import commandOptions, commands
+from svcbroker.commands.clientcommand import SECTION
+from svcbroker.commands.commandline import allCommands, commandOptions
 
 
 def escape(text: str) -> str:
@@ -45,7 +45,7 @@ def describe(connection: dict[str, str]) -> Iterator[str]:
     @param connection: is given the options that say which broker is meant, which many commands
         have.
     """
-    for command, context in commands():
+    for command, context in allCommands():
         if context.parent is not None:
             usage = " ".join(command.collect_usage_pieces(context))
             yield f".SS \\fB{escape(context.command_path)}\\fR {escape(usage)}"
@@ -67,7 +67,7 @@ def manualPage(date: str) -> str:
 
     @param date: the day that it shows.
     """
-    group, context = next(commands())
+    group, context = next(allCommands())
     connection: dict[str, str] = {}
     lines = [
         f'.TH SVCBROKER 1 "{date}" "svcbroker {__version__}" "User Commands"',

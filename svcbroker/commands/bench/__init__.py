@@ -1,5 +1,5 @@
 """
-C{svcbroker bench}: how many events a broker takes in, and how long each publish waits.
+C{svcbroker bench}: measures how many events a broker takes in, and how long each publish waits.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 
 import click
 
-from .._arguments import Decimal, Whole, jsonOption, options
-from .._command import CommandError, Console, Exit
-from .._connection import CONNECTION_OPTIONS, NAMES, brokerOf, connected, connectedCommand
-from .._progress import progressBar
+from ..arguments import Decimal, Whole, jsonOption, options
+from ..clientcommand import CONNECTION_OPTIONS, NAMES, brokerOf, connected, connectedCommand
+from ..terminal import CommandError, Console, Exit, progressBar
 from .load import Broken, Measured, drive, percentile
 from .shapes import Target, makeShape
 

@@ -23,11 +23,10 @@ from ...daemon.configfile import readMistakes
 from ...daemon.options import ConfigOptions
 from ...net.findings import Finding, Level
 from ...net.settings import ConfigError
-from .._arguments import jsonOption, options
-from .._command import CommandError, Console, Exit
-from .._engines import findEngine
-from .._settings import settingsCommand
-from .._words import counted, printable
+from ..arguments import jsonOption, options
+from ..settingscommand import settingsCommand
+from ..terminal import CommandError, Console, Exit, counted, printable
+from ..testnet.blueprint import findEngine
 from .brokercheck import BrokerCheck
 
 __all__ = [

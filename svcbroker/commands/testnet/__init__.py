@@ -11,13 +11,22 @@ from pathlib import Path
 
 import click
 
-from .._arguments import Decimal, Whole, jsonOption, makeCommand, options
-from .._command import CommandError, Console, Exit
-from .._engines import ENGINE_VARIABLE, describeLedger, findEngine
-from .._tables import showRecord
-from ..engine._parameters import HOME_TYPE, TIMEOUTS
-from ._plan import MAX_NODES, STRIDE, TestNetwork, checkPorts, holding, layOut, readNetwork
-from ._running import recordOf, runNetwork
+from ..arguments import Decimal, Whole, jsonOption, makeCommand, options
+from ..engine.networkfiles import HOME_TYPE, TIMEOUTS
+from ..terminal import CommandError, Console, Exit, showRecord
+from .blueprint import (
+    ENGINE_VARIABLE,
+    MAX_NODES,
+    STRIDE,
+    TestNetwork,
+    checkPorts,
+    describeLedger,
+    findEngine,
+    holding,
+    layOut,
+    readNetwork,
+)
+from .daemons import recordOf, runNetwork
 
 DEFAULT_NODES = 4
 

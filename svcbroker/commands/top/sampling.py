@@ -1,5 +1,5 @@
 """
-What C{svcbroker top} shows, from two scrapes of the daemon's metrics and from operator calls.
+Samples for C{svcbroker top}: read from two scrapes of the metrics and from operator calls.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from .._command import CommandError
-from .._daemon import Daemon
+from ..operatorcommand import Daemon
+from ..terminal import CommandError
 
 SHOWN: Final = 10
 """How many subscriptions and webhooks are kept: those that are furthest behind."""

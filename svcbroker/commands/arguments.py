@@ -1,5 +1,5 @@
 """
-What the commands share of click: decorators, common options, and types of parameters.
+Arguments of commands in click: decorators, common options, and types of parameters.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Asking a running daemon for an operator call.
+Commands that make operator calls of a running daemon.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import click
 
 from ..daemon.operating import OperatorFileError, readOperatorFile
-from ._arguments import PATH, UNEXPECTED
-from ._command import CommandError, Exit, readLine
-from ._connection import (
+from .arguments import PATH, UNEXPECTED
+from .clientcommand import (
     CONNECTION_OPTIONS,
     NAMES,
     TOKEN,
@@ -26,9 +25,11 @@ from ._connection import (
     connectedCommand,
     settingsOf,
 )
+from .terminal import CommandError, Exit, readLine
 
 if TYPE_CHECKING:
     import httpx
+
 
 MAX_ANSWER: Final = 16 * 1024 * 1024
 """The longest answer that is read, in bytes."""

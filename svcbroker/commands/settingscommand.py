@@ -14,8 +14,8 @@ from twisted.python import usage
 from ..daemon.config import OUTDATED, SETTINGS
 from ..daemon.options import ConfigOptions
 from ..net.settings import List
-from ._arguments import makeCommand
-from ._command import CommandError, Console, Exit
+from .arguments import makeCommand
+from .terminal import CommandError, Console, Exit
 
 
 def settingsCommand(

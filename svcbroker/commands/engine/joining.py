@@ -1,5 +1,5 @@
 """
-C{svcbroker engine join}: the home of a new node of an existing network.
+Joining a network: the home of a new node.
 """
 
 from __future__ import annotations
@@ -24,14 +24,21 @@ from ...ledgers.cometbft.provisioning import (
     connectEngine,
     layOutJoining,
 )
-from .._arguments import PATH, ParsedType, jsonOption, makeCommand, options
-from .._command import CommandError, Console, Exit
-from .._connection import runReactor
-from .._tables import showRecord
-from ._files import JOIN_REQUEST_NAME, loadGenesis, loadJoinRequest, tried
-from ._parameters import ADDRESS, HOME, LISTEN_OPTIONS, NODE_OPTIONS, REQUESTS
-from .genesis import planHome
-from .init import describeJoinRequest, writeJoinRequest
+from ..arguments import PATH, ParsedType, jsonOption, makeCommand, options
+from ..clientcommand import runReactor
+from ..terminal import CommandError, Console, Exit, showRecord
+from .genesisceremony import describeJoinRequest, planHome, writeJoinRequest
+from .networkfiles import (
+    ADDRESS,
+    HOME,
+    JOIN_REQUEST_NAME,
+    LISTEN_OPTIONS,
+    NODE_OPTIONS,
+    REQUESTS,
+    loadGenesis,
+    loadJoinRequest,
+    tried,
+)
 
 _TRUST = re.compile(r"([1-9][0-9]{0,18}):([0-9a-fA-F]{64})")
 _ANSWER = 10.0
@@ -83,7 +90,7 @@ def _trust(text: str) -> tuple[int, bytes]:
     ),
     jsonOption(),
 )
-def command(
+def joinCommand(
     console: Console,
     home: Path,
     requests: tuple[Path, ...],

@@ -1,0 +1,276 @@
+"""
+Commands that write a chain of a data directory elsewhere, or read it from there: C{export},
+C{import}, C{genesis} and C{checkpoint}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import click
+from attrs import asdict
+from msgspec.json import encode, format
+
+from ..archive import (
+    Imported,
+    ImportRefused,
+    Prover,
+    RangeUnknown,
+    StreamBroken,
+    exportChain,
+    groupDirectory,
+    groupsIn,
+    importChain,
+    readChain,
+)
+from ..chain import Malformed
+from ..daemon.directory import DataDirectoryError, lockDataDirectory
+from ..errors import BrokerError
+from ..files import newFile, openFile
+from ..proofs import Checkpoint
+from ..storage import StorageError, StorageUnknown
+from .arguments import DATA_DIR, HEIGHT, PROGRESS, jsonOption, makeCommand, options
+from .terminal import CommandError, Console, Exit, ReportProgress, counted, progressBar
+
+CHAIN_OPTIONS: Final = (
+    DATA_DIR,
+    click.option(
+        "--group",
+        default="1",
+        show_default=True,
+        metavar="ID",
+        help="The group whose chain is meant.",
+    ),
+)
+"""Options of a command that reads the chain of a group."""
+
+
+@contextmanager
+def openedChain(dataDir: Path, group: str) -> Iterator[Prover]:
+    """
+    The chain of a group, for as long as the context lasts.
+
+    @raise CommandError: it cannot be read.
+    """
+    directory = groupDirectory(dataDir, group)
+    try:
+        with readChain(directory) as prover:
+            yield prover
+    except StorageError as error:
+        raise CommandError(str(error)) from None
+    except Malformed as error:
+        raise CommandError(f"{directory} is damaged ({error}): svcbroker audit says more") from None
+    except BrokerError as error:
+        raise CommandError(error.message) from None
+
+
+@makeCommand(
+    """\
+    Write a chain as a stream of blocks with their certificates.
+
+    Writes the genesis and the blocks with their certificates; no keys, and nothing that follows
+    from the blocks. FILE is made, and must not be there; - is standard output. A broker may be
+    running on DATA-DIR. An export that was cut off is gone on with by --from, into another file.
+    """
+)
+@options(
+    DATA_DIR,
+    click.argument("name", metavar="FILE"),
+    click.option("--group", metavar="ID", help="The group. [default: the only one that there is]"),
+    click.option(
+        "--from",
+        "first",
+        type=HEIGHT,
+        default=1,
+        show_default=True,
+        metavar="HEIGHT",
+        help="The height of the first block.",
+    ),
+    click.option(
+        "--to",
+        "last",
+        type=HEIGHT,
+        metavar="HEIGHT",
+        help="The height of the last block. [default: the latest one]",
+    ),
+    PROGRESS,
+)
+def exportCommand(
+    console: Console,
+    directory: Path,
+    name: str,
+    group: str | None,
+    first: int,
+    last: int | None,
+    isProgressShown: bool,
+) -> int:
+    """Write the stream."""
+    group = group or onlyGroup(directory)
+    if group not in groupsIn(directory):
+        raise CommandError(f"{directory} has no chain of group {group!r}")
+
+    def write(file: BinaryIO) -> Checkpoint:
+        try:
+            with progressBar(console, f"group {group}", isWanted=isProgressShown) as report:
+                source = groupDirectory(directory, group)
+                return exportChain(source, file, first=first, last=last, report=report)
+        except RangeUnknown as error:
+            raise CommandError(str(error)) from None
+        except StorageError as error:
+            isUnknown = isinstance(error, StorageUnknown)
+            raise CommandError(str(error), Exit.USAGE if isUnknown else Exit.BAD) from None
+
+    if name == "-":
+        tip = write(console.output.buffer)
+    else:
+        with newFile(name) as file:
+            try:
+                tip = write(file)
+            except CommandError:
+                if not file.tell():
+                    # Nothing of a chain is in it, and it would be in the way of the next try.
+                    os.unlink(name)
+                raise
+            file.flush()
+            os.fsync(file.fileno())
+    console.warn(f"group {group}: exported up to block {tip}")
+    return Exit.GOOD
+
+
+def onlyGroup(directory: Path) -> str:
+    """
+    The group of a data directory that has one.
+
+    @raise CommandError: it has none, or several.
+    """
+    groups = groupsIn(directory)
+    if not groups:
+        raise CommandError(f"{directory} has no chain")
+    if len(groups) > 1:
+        raise CommandError(f"{directory} has several groups: give --group")
+    return groups[0]
+
+
+@makeCommand(
+    """\
+    Import a chain from a stream, and check every block of it.
+
+    Checks every block as a node checks it, and appends it to the chain of its group, which is
+    begun where there is none. Blocks that are there already are compared, so an import that was
+    cut off is gone on with by doing it again. FILE may be - for standard input. No broker may be
+    running on DATA-DIR. Exit codes: 0 imported, 1 something does not hold, 2 wrong usage.
+    """
+)
+@options(
+    click.argument("name", metavar="FILE"),
+    DATA_DIR,
+    click.option(
+        "--group", metavar="ID", help="The group that the stream must be of. [default: any]"
+    ),
+    jsonOption("Write what was imported as a line of JSON."),
+    PROGRESS,
+)
+def importCommand(
+    console: Console,
+    name: str,
+    directory: Path,
+    group: str | None,
+    asJson: bool,
+    isProgressShown: bool,
+) -> int:
+    """Import the stream."""
+
+    def read(file: BinaryIO) -> Imported:
+        with progressBar(console, "import", isWanted=isProgressShown) as report:
+            return _import(file, directory, group, report)
+
+    if name == "-":
+        imported = read(sys.stdin.buffer)
+    else:
+        with openFile(name) as stream:
+            imported = read(stream)
+    if asJson:
+        console.say(json.dumps({**asdict(imported), "tip": str(imported.tip)}))
+        return Exit.BAD if imported.missing else Exit.GOOD
+    console.say(
+        f"group {imported.group}: {imported.added} blocks added, {imported.known} were there "
+        f"already; the chain ends at block {imported.tip}"
+    )
+    if imported.missing:
+        console.say(
+            f"group {imported.group}: {counted(imported.missing, 'event')} came without content, "
+            "and nothing up to this block has erased them: import the blocks after it, or another "
+            "export"
+        )
+        return Exit.BAD
+    return Exit.GOOD
+
+
+def _import(file: BinaryIO, directory: Path, group: str | None, report: ReportProgress) -> Imported:
+    try:
+        lock = lockDataDirectory(directory)
+    except DataDirectoryError as error:
+        raise CommandError(str(error)) from None
+    try:
+        return importChain(file, directory, group=group, report=report)
+    except (StreamBroken, ImportRefused, StorageError) as error:
+        raise CommandError(str(error), Exit.BAD) from None
+    finally:
+        lock.release()
+
+
+@makeCommand(
+    """\
+    Write the genesis of a chain, against which its proofs are checked.
+
+    Writes JSON to standard output, for svcbroker verify --genesis. A broker may be running on the
+    directory. Who has the file, or only its hash, from a source of which they know that it is
+    yours, need not trust the broker for anything else.
+    """
+)
+@options(
+    *CHAIN_OPTIONS,
+    click.option(
+        "--hash",
+        "isHash",
+        is_flag=True,
+        help="Write only its hash, which is the id of the chain.",
+    ),
+)
+def genesisCommand(console: Console, directory: Path, group: str, isHash: bool) -> int:
+    """Write the genesis."""
+    with openedChain(directory, group) as prover:
+        genesis = prover.genesis()
+    console.say(genesis.chain if isHash else format(encode(genesis)).decode())
+    return Exit.GOOD
+
+
+@makeCommand(
+    """\
+    Print a block's hash, to be kept outside of the broker's reach.
+
+    Writes HEIGHT:HASH. A broker may be running on the directory. With this line one can tell later
+    whether the chain before it was changed.
+    """
+)
+@options(
+    *CHAIN_OPTIONS,
+    click.option(
+        "--height",
+        type=HEIGHT,
+        metavar="HEIGHT",
+        help="The block's height. [default: that of the latest one]",
+    ),
+)
+def checkpointCommand(console: Console, directory: Path, group: str, height: int | None) -> int:
+    """Write the checkpoint."""
+    with openedChain(directory, group) as prover:
+        checkpoint = prover.checkpoint(height)
+    console.say(str(checkpoint))
+    return Exit.GOOD

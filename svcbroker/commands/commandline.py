@@ -1,0 +1,487 @@
+"""
+The command line: the table of all commands, the group that imports each when it is used, and the
+way from the words of a command line to an exit code.
+
+It imports neither Twisted nor a command, so that C{svcbroker --help} and completion are quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from io import TextIOWrapper
+from typing import Any, Final, TextIO
+
+import click
+from attrs import field, frozen
+
+from ..version import readVersion
+from .arguments import UNEXPECTED, SectionedCommand, makeCommand
+from .terminal import CommandError, Console, Exit, didYouMean
+
+PROGRAM: Final = "svcbroker"
+
+
+@frozen
+class Command:
+    """
+    One command.
+
+    @ivar name: its name on the command line.
+    @ivar summary: what it does, in a sentence.
+    @ivar command: a C{click.Command} that is it.
+    @ivar place: else the module that has it, by default the one of its name here, and after a
+        colon its name there. Without a colon the module has one of
+
+          - C{command}: a C{click.Command} whose callback takes a L{Console} first and returns the
+            exit code,
+          - C{COMMANDS}: the table of its own commands, C{HELP}: a text about them, and where they
+            ask a daemon C{DEFAULT}: the one that is meant if none is named, or an empty text.
+    """
+
+    name: str
+    summary: str
+    place: str = field(default="", kw_only=True)
+    command: click.Command | None = field(default=None, kw_only=True)
+
+    @classmethod
+    def of(cls, name: str, command: Any) -> Command:
+        """A C{click.Command} under a name, with the first sentence of its help text."""
+        return cls(name, command.get_short_help_str(limit=200), command=command)
+
+    def load(self) -> click.Command:
+        """Import the module, unless the command is known, and make what click runs of it."""
+        if self.command is not None:
+            return self.command
+        path, _, name = (self.place or self.name).partition(":")
+        module = import_module(f".{path}", __package__)
+        if name or not hasattr(module, "COMMANDS"):
+            found: click.Command = getattr(module, name or "command")
+            return found
+        return CommandGroup(
+            self.name,
+            module.COMMANDS,
+            default=getattr(module, "DEFAULT", None),
+            help=f"{self.summary}\n\n{module.HELP}",
+            short_help=self.summary,
+        )
+
+
+class CommandGroup(click.Group):
+    """
+    A group of commands from a table. The module of a command is imported when it is used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        commands: Sequence[Command],
+        *,
+        sections: Mapping[str, Sequence[Command]] | None = None,
+        default: str | None = None,
+        **keywords: Any,
+    ) -> None:
+        """
+        @param sections: the same commands by the titles under which the help text shows them.
+        @param default: where the commands ask a daemon, the one that is meant if none is named,
+            or an empty text. The daemon may stand before them.
+        """
+        super().__init__(
+            name,
+            invoke_without_command=True,
+            no_args_is_help=False,
+            callback=_requireCommand,
+            options_metavar="[options]",
+            subcommand_metavar=f"{'' if default is None else '[DATA-DIR|URL] '}COMMAND ...",
+            **keywords,
+        )
+        self._table = {command.name: command for command in commands}
+        self._sections = {"Commands": commands} if sections is None else sections
+        self._default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See C{click.Command}."""
+        if self._default is not None:
+            from .operatorcommand import takeDaemon
+
+            if not (args and args[0] in self._table):
+                args = list(takeDaemon(ctx, tuple(args)))
+            isNamed = args and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+            if self._default and not isNamed and not ctx.resilient_parsing:
+                args = [self._default, *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See C{click.Group}."""
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """See C{click.Group}."""
+        command = self._table.get(cmd_name)
+        return None if command is None else command.load()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See C{click.Group}."""
+        if args[0] not in self._table and not ctx.resilient_parsing:
+            hint = didYouMean(args[0], list(self._table))
+            what = "Unknown command" if self._default is None else "No command or data directory"
+            raise CommandError(f"{what}: {args[0]}{hint}")
+        ctx.meta[PROGRAM] = [*ctx.meta.get(PROGRAM, ()), args[0]]
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See C{click.Group}."""
+        width = max(map(len, self._table))
+        for title, commands in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(each.name.ljust(width), each.summary) for each in commands])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """See C{click.Group}."""
+        from click.shell_completion import CompletionItem
+
+        names = [
+            CompletionItem(each.name, help=each.summary)
+            for each in self._table.values()
+            if each.name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def _requireCommand(**options: Any) -> None:
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        raise CommandError(f"which command? See: {context.command_path} --help")
+
+
+SECTIONS: Final[Mapping[str, tuple[Command, ...]]] = {
+    "Publish and read": (
+        Command("pub", "Publish an event, or each line of standard input."),
+        Command("sub", "Show events as they are published.", place="reading:subCommand"),
+        Command(
+            "tail", "Show the last events, and then those that follow.", place="reading:tailCommand"
+        ),
+        Command("events", "Show stored events.", place="reading:eventsCommand"),
+        Command(
+            "replay",
+            "Show stored events at the pace at which they were published.",
+            place="reading:replayCommand",
+        ),
+        Command("get", "Show one event.", place="reading:getCommand"),
+        Command("prove", "Get the proof of an event, and check it."),
+        Command("topic", "List, open, close and describe topics."),
+        Command("context", "Keep where brokers are, with which credentials, under names."),
+    ),
+    "Proofs and signatures, offline": (
+        Command(
+            "bundle", "Put the proofs of events into one file, with a page that verifies them."
+        ),
+        Command("verify", "Check a proof offline, against a trusted genesis or checkpoint."),
+        Command(
+            "keygen", "Make a key with which an author signs events.", place="sign:keygenCommand"
+        ),
+        Command("sign", "Sign an event as its author, offline.", place="sign:signCommand"),
+        Command("monitor", "Follow a log from outside, and say so when it does not only grow."),
+        Command("contradict", "Show that two statements of one chain cannot both be true."),
+    ),
+    "A daemon": (
+        Command("run", "Run the daemon, until Ctrl-C.", place="run:runCommand"),
+        Command("subscription", "List, reset and delete durable subscriptions and MQTT sessions."),
+        Command(
+            "webhook", "List, pause, resume, retry and end webhooks, and skip an event of one."
+        ),
+        Command("erase", "Erase the content of events, for good and on all nodes."),
+        Command(
+            "reload",
+            "Have a running daemon read its accounts and certificates again.",
+            place="run:reloadCommand",
+        ),
+        Command(
+            "restore",
+            "Restore a chain from a backup, up to a height.",
+            place="backup:restoreCommand",
+        ),
+        Command(
+            "replicate",
+            "Keep a verified copy of the chains of another broker.",
+            place="replicate:replicateCommand",
+        ),
+        Command(
+            "promote",
+            "Go on with a copy, where the original is gone for good.",
+            place="replicate:promoteCommand",
+        ),
+        Command("nodes", "Give a running daemon's replicas new keys, or change their number."),
+        Command("top", "Show what a broker does, live."),
+        Command("bench", "Measure how fast a broker takes events in."),
+        Command("fault", "Stop replicas of a running daemon, and cut or slow down their network."),
+    ),
+    "Its data": (
+        Command("doctor", "Say what is wrong with a broker and its machine, and what to do."),
+        Command("audit", "Check everything in a data directory, and name the place of any damage."),
+        Command(
+            "genesis",
+            "Write the genesis of a chain, against which its proofs are checked.",
+            place="chainfiles:genesisCommand",
+        ),
+        Command(
+            "checkpoint",
+            "Print a block's hash, to be kept outside of the broker's reach.",
+            place="chainfiles:checkpointCommand",
+        ),
+        Command("log", "Show the transparency log's key, and write the log as files."),
+        Command(
+            "export",
+            "Write a chain as a stream of blocks with their certificates.",
+            place="chainfiles:exportCommand",
+        ),
+        Command(
+            "import",
+            "Import a chain from a stream, and check every block of it.",
+            place="chainfiles:importCommand",
+        ),
+        Command(
+            "backup",
+            "Copy a data directory, also while a broker runs on it.",
+            place="backup:backupCommand",
+        ),
+    ),
+    "Accounts, networks and set-up": (
+        Command("account", "Make accounts, their passwords and tokens, and say what they may do."),
+        Command("certificates", "Make certificates for trying TLS, of an authority of its own."),
+        Command("testnet", "Run a whole CometBFT network on this machine, to try it out."),
+        Command("engine", "Found, join and govern a CometBFT network of several organisations."),
+        Command("witness", "Run a witness, which cosigns the checkpoints of logs that only grow."),
+        Command(
+            "completion",
+            "Write a script by which bash, zsh or fish completes commands.",
+            place="commandline:completionCommand",
+        ),
+    ),
+}
+"""Every command, in the sections and the order in which the help text shows them."""
+
+COMMANDS: Final = tuple(command for commands in SECTIONS.values() for command in commands)
+
+
+COMPLETE: Final = "_SVCBROKER_COMPLETE"
+"""The environment variable by which a shell asks for completions."""
+
+_HELP: Final = """\
+Publish, subscribe, and operate brokers.
+
+The daemon is started by: svcbroker run, or as a service by: twistd svcbroker. Exit codes: 0 good,
+1 what was checked is not good, 2 wrong usage.
+"""
+
+
+def _showVersion(context: click.Context, option: click.Parameter, isGiven: bool) -> None:
+    if isGiven and not context.resilient_parsing:
+        click.echo(f"{PROGRAM} {readVersion().version}")
+        context.exit()
+
+
+def makeGroup(commands: Sequence[Command] = COMMANDS) -> CommandGroup:
+    """The whole command line."""
+    return CommandGroup(
+        PROGRAM,
+        commands,
+        sections=SECTIONS if commands is COMMANDS else None,
+        help=_HELP,
+        params=[
+            click.Option(
+                ["--traceback"], is_flag=True, help="Show where an unforeseen error comes from."
+            ),
+            click.Option(
+                ["--version"],
+                is_flag=True,
+                expose_value=False,
+                is_eager=True,
+                callback=_showVersion,
+                help="Show the version and exit.",
+            ),
+        ],
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+
+
+def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMANDS) -> int:
+    """
+    Run a command.
+
+    @param argv: the arguments, without the program's name; by default those of the process.
+    @param commands: the commands that there are.
+    @return: the exit code.
+    """
+    _prepareStreams()
+    console = Console()
+    group = makeGroup(commands)
+    context = click.Context(group, info_name=PROGRAM, obj=console, **group.context_settings)
+    try:
+        code = _run(group, context, sys.argv[1:] if argv is None else argv)
+        # Flushed here, because the interpreter's own flush at exit cannot report an error.
+        console.output.flush()
+        return code
+    except (KeyboardInterrupt, click.Abort):
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        return Exit.BROKEN_PIPE
+    except click.ClickException as error:
+        return _fail(context, console, messageOf(error), Exit.USAGE)
+    except CommandError as error:
+        return _fail(context, console, str(error), error.code)
+    except OSError as error:
+        path = "" if error.filename is None else f"{error.filename}: "
+        return _fail(context, console, f"{path}{error.strerror or error}", Exit.USAGE)
+    except UnicodeEncodeError as error:
+        # An argument, as Python has bytes that are not UTF-8.
+        return _fail(context, console, f"{ascii(error.object)[:200]} is not UTF-8", Exit.USAGE)
+    except Exception as error:
+        if context.params.get("traceback"):
+            console.warn(traceback.format_exc().rstrip())
+        text = f"unforeseen error (see --traceback): {type(error).__name__}: {error}"
+        return _fail(context, console, text, Exit.INTERNAL)
+    finally:
+        _discardUnwritable(console.output)
+        _discardUnwritable(console.errors)
+
+
+def _prepareStreams() -> None:
+    """
+    Make standard streams that can be used. One that is closed gets a file that can be neither read
+    nor written, so that commands fail as on other errors, and no other file gets its number. What
+    the encoding of standard output does not have is written as an escape sequence.
+    """
+    for name, mode, opposite in (
+        ("stdin", "r", os.O_WRONLY),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_RDONLY),
+    ):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, opposite), mode, encoding="utf-8"))
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _run(group: CommandGroup, context: click.Context, argv: Sequence[str]) -> int:
+    instruction = os.environ.get(COMPLETE)
+    if instruction is not None:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(group, {}, PROGRAM, COMPLETE, instruction)
+    try:
+        with context:
+            group.parse_args(context, list(argv))
+            code: int = group.invoke(context)
+            return code
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+
+
+def messageOf(error: click.ClickException) -> str:
+    """What is wrong with a command line, in our words."""
+    if isinstance(error, click.NoSuchOption):
+        known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
+        names = [name for each in known for name in each.opts if name.startswith("--")]
+        return f"option {error.option_name} not recognized" + didYouMean(error.option_name, names)
+    isMissing = isinstance(error, click.MissingParameter)
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        name = next(
+            (each for each in error.param.opts if each.startswith("--")),
+            error.param.human_readable_name,
+        )
+        if not isMissing:
+            return f"{name}: {error.message[:1].lower()}{error.message[1:].removesuffix('.')}"
+        if isinstance(error.param, click.Option):
+            return f"{name} is needed"
+    if isMissing or UNEXPECTED in error.format_message():
+        context = getattr(error, "ctx", None)
+        if context is not None:
+            pieces = " ".join(context.command.collect_usage_pieces(context))
+            return f"Wrong number of arguments: {pieces}"
+    text = error.format_message().removesuffix(".")
+    return text[:1].lower() + text[1:]
+
+
+def _fail(context: click.Context, console: Console, message: str, code: int) -> int:
+    line = " ".join(message.split())
+    name = " ".join([PROGRAM, *context.meta.get(PROGRAM, ())])
+    # A closed or full standard error leaves the exit code to tell of the failure.
+    with suppress(OSError):
+        console.warn(f"{name}: {line}")
+    return code
+
+
+def _discardUnwritable(stream: TextIO) -> None:
+    # What cannot be written stays in the stream's buffer, and the interpreter would try again at
+    # exit: it prints "Exception ignored" and exits with 120.
+    try:
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def allCommands() -> Iterator[tuple[click.Command, click.Context]]:
+    """Every command and group of commands, the whole program first, with a context of its name."""
+    group = makeGroup()
+    return _below(group, click.Context(group, info_name=PROGRAM, **group.context_settings))
+
+
+def _below(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[click.Command, click.Context]]:
+    yield command, context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            each = command.get_command(context, name)
+            assert each is not None
+            yield from _below(each, click.Context(each, parent=context, info_name=name))
+
+
+def commandOptions(command: click.Command, context: click.Context) -> dict[str, dict[str, str]]:
+    """
+    What each option of a command means, by the title of its section in the help text: empty for
+    those that have none.
+    """
+    sections = command.sections if isinstance(command, SectionedCommand) else {}
+    found: dict[str, dict[str, str]] = {}
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is None or not isinstance(parameter, click.Option):
+            continue
+        titles = [title for title, names in sections.items() if parameter.name in names]
+        found.setdefault(titles[0] if titles else "", {})[record[0]] = record[1]
+    return found
+
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+@makeCommand(
+    """\
+    Write a script by which a shell completes commands and options.
+
+    \b
+    bash: svcbroker completion bash > ~/.local/share/bash-completion/completions/svcbroker
+    zsh:  svcbroker completion zsh > "${fpath[1]}/_svcbroker"
+    fish: svcbroker completion fish > ~/.config/fish/completions/svcbroker.fish
+    """
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+def completionCommand(console: Console, shell: str) -> int:
+    """Write the script of a shell."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = click.get_current_context().find_root().command
+    console.say(kind(root, {}, PROGRAM, COMPLETE).source())
+    return Exit.GOOD

@@ -1,0 +1,480 @@
+"""
+Commands that read events: C{sub}, C{tail}, C{events}, C{replay} and C{get}, and the formats in
+which they show an event: a line for people, JSON for programs, or a template.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ..errors import BrokerError, EventErased
+from .arguments import Decimal, Whole, jsonOption, options
+from .clientcommand import clientCommand
+from .terminal import (
+    CommandError,
+    Console,
+    Exit,
+    didYouMean,
+    erasedText,
+    progressBar,
+    quoted,
+    reported,
+    timeText,
+)
+
+if TYPE_CHECKING:
+    from ..client import Client, Event
+
+
+Format = Callable[["Event"], str]
+"""Makes the text of an event, without the end of its line."""
+
+_FIELDS: Final[dict[str, Format]] = {
+    "topic": lambda event: event.topic,
+    "content": lambda event: event.content.decode("utf-8", "replace"),
+    "base64": lambda event: b64encode(event.content).decode("ascii"),
+    "eventId": lambda event: event.eventId,
+    "author": lambda event: event.author or "",
+    "sequence": lambda event: str(event.sequence),
+    "height": lambda event: str(event.height),
+    "timestamp": lambda event: "" if event.timestamp is None else str(event.timestamp),
+    "time": lambda event: "" if event.timestamp is None else timeText(event.timestamp),
+}
+_NAME: Final = re.compile(r"\{([A-Za-z0-9-]+)\}")
+_ESCAPES: Final = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
+_TOPICS: Final = 1000
+"""The most topics of which an erasure is remembered."""
+_DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+FORMAT_OPTIONS: Final = (
+    jsonOption("Show each event as a line of JSON."),
+    click.option(
+        "--template",
+        metavar="TEXT",
+        help=r"Show each event so: '{topic} {content}\n'; beside these there are eventId, base64, "
+        "sequence, height, timestamp, time, author, erased (when, by whom and why; empty of an "
+        "event that is not), and the names of extensions. A template is followed by the end of the "
+        "line.",
+    ),
+    click.option(
+        "--erased",
+        type=click.Choice(["show", "hide"]),
+        default="show",
+        show_default=True,
+        help="Whether erased events are shown, which have no content.",
+    ),
+)
+
+
+class Erasures:
+    """
+    Asks the broker when, by whom and why events were erased. Of the consecutive events of a topic
+    that were erased together, it asks for the first one only.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._found: dict[str, EventErased] = {}
+
+    def describe(self, event: Event) -> str:
+        """
+        The erasure of an event in words; empty of an event that was not erased. Where the broker
+        does not tell about it, C{erased} alone.
+        """
+        if not event.erased:
+            return ""
+        found = self._found.get(event.topic)
+        if found is None or not found.first <= event.sequence <= found.last:
+            try:
+                self._client.getEvent(event.eventId)
+                return erasedText(0, "", "")
+            except EventErased as error:
+                found = error
+            except BrokerError:
+                # The line of the event matters more than the reason.
+                return erasedText(0, "", "")
+            if len(self._found) >= _TOPICS:
+                self._found.clear()
+            self._found[event.topic] = found
+        return erasedText(found.time, found.account, found.reason)
+
+
+def formatOf(asJson: bool, template: str | None, erasures: Erasures) -> Format:
+    """
+    How events are shown.
+
+    @param erasures: tells about those that were erased.
+    @raise CommandError: the template has an unknown field.
+    """
+    if asJson and template is not None:
+        raise CommandError("give --json or --template, not both")
+    if asJson:
+        return jsonText
+    if template is None:
+        return lambda event: lineText(event, erasures.describe(event))
+    fields: dict[str, Format] = {**_FIELDS, "erased": erasures.describe}
+    for name in _NAME.findall(template):
+        if name not in fields and not name.startswith("svc-"):
+            hint = didYouMean(name, list(fields))
+            raise CommandError(f"--template: there is no field {name!r}{hint}")
+    text = re.sub(r"\\[nt\\]", lambda found: _ESCAPES[found[0]], template)
+
+    def fill(event: Event) -> str:
+        def value(found: re.Match[str]) -> str:
+            known = fields.get(found[1])
+            return event.extensions.get(found[1], "") if known is None else known(event)
+
+        return _NAME.sub(value, text)
+
+    return fill
+
+
+def jsonText(event: Event) -> str:
+    """An event as the call C{events} answers it, in one line. From C{getEvent} it has no time."""
+    import msgspec
+
+    fields = {
+        **msgspec.structs.asdict(event),
+        "blockNumber": event.height,
+        "sequenceNumber": event.sequence,
+    }
+    # An unsigned event has no author, one that was not erased no C{erased}. Zero stays.
+    known = {k: value for k, value in fields.items() if value is not None and value is not False}
+    return msgspec.json.encode(known).decode("utf-8")
+
+
+def lineText(event: Event, erasure: str) -> str:
+    """
+    An event in a line for people.
+
+    @param erasure: what stands in the place of an erased content; empty where there is a content.
+    """
+    try:
+        content = erasure or quoted(event.content.decode("utf-8"))
+    except UnicodeDecodeError:
+        content = f"binary, {len(event.content)} bytes"
+    words = [event.eventId, quoted(event.topic), content]
+    if event.timestamp is not None:
+        words.insert(0, timeText(event.timestamp))
+    words += [f"{quoted(name)}={quoted(each)}" for name, each in sorted(event.extensions.items())]
+    return "  ".join(words)
+
+
+def show(events: Iterable[Event], format: Format, console: Console, count: int | None) -> int:
+    """
+    Show events as they come.
+
+    @param count: how many, at most; C{None} for all.
+    @return: how many there were.
+    """
+    shown = 0
+    for event in events:
+        console.say(format(event))
+        console.output.flush()
+        shown += 1
+        if shown == count:
+            break
+    return shown
+
+
+def sinceTime(text: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> datetime:
+    """
+    The time that C{--since} says: so long ago, or a time of ISO 8601.
+
+    @raise CommandError: it is neither.
+    """
+    found = _DURATION.fullmatch(text)
+    try:
+        if found is not None:
+            return now() - timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+        return datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise CommandError(
+            f"--since: {text!r} is neither a time such as 2027-01-31T12:00 nor 90s, 5m, 1h or 2d"
+        ) from None
+
+
+def beginning(offset: str | None, since: str | None, default: str) -> str | datetime:
+    """Where reading begins, as C{--from} and C{--since} say."""
+    if offset is not None and since is not None:
+        raise CommandError("give --from or --since, not both")
+    return sinceTime(since) if since is not None else default if offset is None else offset
+
+
+COUNT = click.option(
+    "--count", type=Whole(min=1), metavar="NUMBER", help="End after so many events."
+)
+FROM = click.option(
+    "--from",
+    "offset",
+    metavar="OFFSET",
+    help="Begin after this event id, with the block of this height, or at OFFSET_FIRST.",
+)
+SINCE = click.option(
+    "--since", metavar="TIME", help="Begin so long ago: 90s, 5m, 1h, 2d; or at a time."
+)
+TAG = click.option("--tag", metavar="TAG", help="Only events whose extension svc-tag is this.")
+
+
+@clientCommand(
+    """\
+    Show events as they are published.
+
+    PATTERN is a topic, or a pattern as MQTT has them. When the connection is lost, it resumes
+    after the last event by itself.
+
+    \b
+    svcbroker sub 'weather/#'
+    svcbroker sub 'weather/#' --from OFFSET_FIRST --count 1 --template '{topic} {content}'
+    """
+)
+@options(click.argument("pattern"), FROM, SINCE, TAG, COUNT, *FORMAT_OPTIONS)
+def subCommand(
+    console: Console,
+    client: Client,
+    pattern: str,
+    offset: str | None,
+    since: str | None,
+    tag: str | None,
+    count: int | None,
+    asJson: bool,
+    template: str | None,
+    erased: str,
+) -> int:
+    """Follow, and show each event."""
+    after = beginning(offset, since, "OFFSET_LAST")
+    format = formatOf(asJson, template, Erasures(client))
+    # To follow has no end, also where no broker has ever answered.
+    next(client.events(pattern, after="OFFSET_LAST", limit=1), None)
+    events = client.follow(pattern, after=after, tag=tag, tombstones=erased == "show")
+    show(events, format, console, count)
+    return Exit.GOOD
+
+
+@clientCommand(
+    """\
+    Show the last stored events, and then events as they are published.
+
+    PATTERN is a topic, or a pattern as MQTT has them.
+
+    \b
+    svcbroker tail 'weather/#' --last 100
+    """
+)
+@options(
+    click.argument("pattern"),
+    click.option(
+        "-n",
+        "--last",
+        type=Whole(min=1, max=100_000),
+        default=10,
+        show_default=True,
+        metavar="NUMBER",
+        help="How many stored events are shown first.",
+    ),
+    TAG,
+    COUNT,
+    *FORMAT_OPTIONS,
+)
+def tailCommand(
+    console: Console,
+    client: Client,
+    pattern: str,
+    last: int,
+    tag: str | None,
+    count: int | None,
+    asJson: bool,
+    template: str | None,
+    erased: str,
+) -> int:
+    """Read backwards, and follow from there."""
+    format = formatOf(asJson, template, Erasures(client))
+    isShown = erased == "show"
+    newest = client.events(
+        pattern, after="OFFSET_LAST", limit=last, tag=tag, reverse=True, tombstones=isShown
+    )
+    stored = list(newest)[::-1]
+    shown = show(stored, format, console, count)
+    if count is None or shown < count:
+        after = stored[-1].eventId if stored else "OFFSET_FIRST"
+        left = None if count is None else count - shown
+        events = client.follow(pattern, after=after, tag=tag, tombstones=isShown)
+        show(events, format, console, left)
+    return Exit.GOOD
+
+
+@clientCommand(
+    """\
+    Show stored events, from the first one on, up to the end of the log.
+
+    PATTERN is a topic, or a pattern as MQTT has them.
+
+    \b
+    svcbroker events 'weather/#' --since 1h --json
+    svcbroker events weather/zurich --reverse --limit 10
+    """
+)
+@options(
+    click.argument("pattern"),
+    FROM,
+    SINCE,
+    TAG,
+    click.option("--limit", type=Whole(min=1), metavar="NUMBER", help="Show at most so many."),
+    click.option("--reverse", is_flag=True, help="Begin with the last one, and go backwards."),
+    *FORMAT_OPTIONS,
+)
+def eventsCommand(
+    console: Console,
+    client: Client,
+    pattern: str,
+    offset: str | None,
+    since: str | None,
+    tag: str | None,
+    limit: int | None,
+    reverse: bool,
+    asJson: bool,
+    template: str | None,
+    erased: str,
+) -> int:
+    """Read, and show each event."""
+    after = beginning(offset, since, "OFFSET_LAST" if reverse else "OFFSET_FIRST")
+    format = formatOf(asJson, template, Erasures(client))
+    events = client.events(
+        pattern,
+        after=after,
+        limit=limit,
+        tag=tag,
+        reverse=reverse,
+        tombstones=erased == "show",
+    )
+    with progressBar(console, "reading", "events", isResultShown=True) as report:
+        for event in reported(events, report, limit):
+            console.say(format(event))
+    return Exit.GOOD
+
+
+@clientCommand(
+    """\
+    Show stored events at the pace at which they were published, up to the end of the log.
+
+    PATTERN is a topic, or a pattern as MQTT has them. The times are those of the events' blocks.
+
+    \b
+    svcbroker replay 'weather/#' --since 1h --speed 60
+    """
+)
+@options(
+    click.argument("pattern"),
+    FROM,
+    SINCE,
+    TAG,
+    COUNT,
+    click.option(
+        "--speed",
+        type=Decimal(min=0.001, max=1e9),
+        default=1.0,
+        show_default=True,
+        metavar="FACTOR",
+        help="How many times as fast.",
+    ),
+    *FORMAT_OPTIONS,
+)
+def replayCommand(
+    console: Console,
+    client: Client,
+    pattern: str,
+    offset: str | None,
+    since: str | None,
+    tag: str | None,
+    count: int | None,
+    speed: float,
+    asJson: bool,
+    template: str | None,
+    erased: str,
+) -> int:
+    """Read, wait, and show each event."""
+    after = beginning(offset, since, "OFFSET_FIRST")
+    format = formatOf(asJson, template, Erasures(client))
+    events = client.events(pattern, after=after, tag=tag, tombstones=erased == "show")
+    shown = paced(events, speed, time.monotonic, time.sleep)
+    with progressBar(console, "replaying", "events", isResultShown=True) as report:
+        show(reported(shown, report, count), format, console, count)
+    return Exit.GOOD
+
+
+def paced(
+    events: Iterable[Event],
+    speed: float,
+    now: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Iterator[Event]:
+    """The same events, each at its time after the first one."""
+    start: tuple[float, int] | None = None
+    for event in events:
+        if event.timestamp is not None:
+            if start is None:
+                start = now(), event.timestamp
+            due = start[0] + (event.timestamp - start[1]) / 1000 / speed
+            sleep(max(0.0, due - now()))
+        yield event
+
+
+@clientCommand(
+    """\
+    Show an event.
+
+    \b
+    svcbroker get 7ba3f518-1-1 --content > reading.bin
+    """
+)
+@options(
+    click.argument("event"),
+    click.option("--content", is_flag=True, help="Write its content alone, byte by byte."),
+    *FORMAT_OPTIONS,
+)
+def getCommand(
+    console: Console,
+    client: Client,
+    event: str,
+    content: bool,
+    asJson: bool,
+    template: str | None,
+    erased: str,
+) -> int:
+    """Read it, and show it."""
+    format = formatOf(asJson, template, Erasures(client))
+    try:
+        found = client.getEvent(event)
+    except EventErased as error:
+        if content or erased == "hide":
+            raise
+        found = _readErased(client, event, error)
+    if content:
+        console.output.buffer.write(found.content)
+    else:
+        console.say(format(found))
+    return Exit.GOOD
+
+
+def _readErased(client: Client, eventId: str, error: EventErased) -> Event:
+    """
+    What is left of an erased event.
+
+    @raise EventErased: the broker does not tell its topic, as those of before do not.
+    """
+    height = int(eventId.split("-")[2])
+    if error.topic:
+        for each in client.events(error.topic, after=height, tombstones=True):
+            if each.eventId == eventId:
+                return each
+            if each.height > height:
+                break
+    raise error
