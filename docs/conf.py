@@ -34,6 +34,7 @@ svc_search_finds = {
     "exactly once": "subscriptions",
     "docker": "packages",
     "errors": "errors",
+    "100208": "errors",
     "gdpr": "duties",
     "kafka": "ways-in",
     "kubernetes": "kubernetes",

@@ -245,6 +245,7 @@ def _errorSection(error: type[errors.BrokerError]) -> Iterator[str]:
     ]
     if error in COMMON_ERRORS:
         calls = ["every call"]
+    yield from (f".. index:: ! {error.code}, ! {name}", "")
     yield from (f".. _error-of-{name}:", "", name, "-" * len(name), "")
     yield f"*{_escaped(error.text)}*"
     yield from ("", prose(error.__doc__), "", prose(ADVICE[error]), "")
@@ -253,7 +254,7 @@ def _errorSection(error: type[errors.BrokerError]) -> Iterator[str]:
     )
     yield f":HTTP status of REST: {_statusText(error())}"
     yield f":MQTT 5: a publish that fails by it gets ``0x{reason:02x}``"
-    yield from ([f":Of: {', '.join(calls)}"] if calls else [])
+    yield from ([f":Calls: {', '.join(calls)}"] if calls else [])
     yield ""
 
 
