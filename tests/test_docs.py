@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pygments.lexers.shell import BashSessionLexer
+from pygments.token import Token
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svcbroker.access import parseAccounts
@@ -43,6 +45,8 @@ _RUN = re.compile(r"twistd (?:-\S+ )*svcbroker\b(.*)")
 _TOML = re.compile(
     r"^```toml\n(.*?)^```$|^\.\. code-block:: toml\n\n((?:   [^\n]*\n|\n)+)", re.S | re.M
 )
+
+_CONSOLE = re.compile(r"^\.\. code-block:: console\n\n((?: {3}[^\n]*\n|\n)+)", re.MULTILINE)
 
 
 def load(path: Path) -> ModuleType:
@@ -236,6 +240,22 @@ class PageTests(SynchronousTestCase):
                     self.fail(f"{name}: {found[0]}: {error}")
                 seen += 1
         self.assertGreater(seen, 5)
+
+    def test_copiedCommandsHaveNoPrompts(self) -> None:
+        """What a page's button copies of a console is without prompts, and not empty."""
+        # conf.py leaves these two kinds of tokens out, by the names of their classes.
+        self.assertIn('copybutton_exclude = ".linenos, .gp, .go"', (DOCS / "conf.py").read_text())
+        seen = 0
+        for name, text in pages():
+            for block in _CONSOLE.findall(text):
+                tokens = BashSessionLexer().get_tokens(textwrap.dedent(block))
+                kinds = (Token.Generic.Prompt, Token.Generic.Output)
+                copied = "".join(value for kind, value in tokens if kind not in kinds)
+                self.assertNotEqual(copied.strip(), "", f"{name}: {block}")
+                prompts = re.findall("^[$#] .*", copied, flags=re.MULTILINE)
+                self.assertEqual(prompts, [], name)
+                seen += 1
+        self.assertGreater(seen, 100)
 
     def test_tomlFilesAreValid(self) -> None:
         """Every TOML file is a valid configuration, or has valid accounts."""
