@@ -20,11 +20,10 @@ from ..access._audit import MAX_LOGINS, MAX_PENDING
 from ..access._http import MAX_REMEMBERED as MAX_REMEMBERED_LOGINS
 from ..archive import MAX_PART
 from ..broker.subscriptions._dispatcher import REMEMBERED_MATCHES, REMEMBERED_TOPICS
+from ..broker.subscriptions._eventreading import MAX_CALLS, MAX_WAITING
 from ..broker.subscriptions._follower import CACHED_BYTES
-from ..broker.subscriptions._heights import MAX_CALLS
+from ..broker.subscriptions._logsubscription import SUBSCRIPTION_BYTES
 from ..broker.subscriptions._positions import MAX_POSITIONS
-from ..broker.subscriptions._reading import MAX_WAITING
-from ..broker.subscriptions._subscription import SUBSCRIPTION_BYTES
 from ..broker.subscriptions.feature import SubscriptionOptions
 from ..carriers.http import plain
 from ..carriers.http.origins import MAX_LOGGED
@@ -305,8 +304,8 @@ def _budgetBounds(sizes: BudgetSizes) -> Iterator[Bound]:
         bytes=sizes.retained,
         how=f"the indexes of all groups: {amountText(MAX_RETAINED)}, {share}",
         holders=(
-            "svcbroker.broker.subscriptions._levels._Node.below",
-            "svcbroker.broker.subscriptions._levels._Node.value",
+            "svcbroker.broker.subscriptions._topictree._Node.below",
+            "svcbroker.broker.subscriptions._topictree._Node.value",
             *_within("svcbroker.carriers.mqtt.retainers.Retainers", "_accounts", "_topics"),
         ),
     )
@@ -323,10 +322,10 @@ def _keptBounds(sizes: BudgetSizes) -> Iterator[Bound]:
             *_within("svcbroker.broker.subscriptions._registry.Subscriptions", "_live", "_held"),
             *_within("svcbroker.broker.subscriptions._backlog.Backlog", "_live", "_held"),
             "svcbroker.broker.subscriptions._dispatcher.Dispatcher._audiences",
-            *_within("svcbroker.broker.subscriptions._dispatcher.Audience", "members", "mergers"),
-            "svcbroker.broker.subscriptions._trie.FilterTrie._plain",
-            "svcbroker.broker.subscriptions._trie.FilterSet.filters",
-            "svcbroker.broker.subscriptions._subscription.LogSubscription._outstanding",
+            *_within("svcbroker.broker.subscriptions._dispatcher.Audience", "receivers", "mergers"),
+            "svcbroker.broker.subscriptions._topictree.FilterTrie._plain",
+            "svcbroker.broker.subscriptions._topictree.FilterSet.filters",
+            "svcbroker.broker.subscriptions._logsubscription.LogSubscription._outstanding",
             *_within("svcbroker.carriers.stomp.deliveries.Deliveries", "_byKey", "_byNumber"),
             *_within(
                 "svcbroker.carriers.mqtt.sessions.Sessions",
@@ -473,14 +472,14 @@ def _requestBounds(config: Config) -> Iterator[Bound]:
         name="calls that wait for events",
         bytes=MAX_WAITING * SUBSCRIPTION_BYTES,
         how=f"{MAX_WAITING:,} of {amountText(SUBSCRIPTION_BYTES)}",
-        holders=("svcbroker.broker.subscriptions._reading.EventReading._waiting",),
+        holders=("svcbroker.broker.subscriptions._eventreading.EventReading._waiting",),
     )
     yield Bound(
         name="calls that wait for a block",
         bytes=MAX_CALLS * SUBSCRIPTION_BYTES,
         how=f"{MAX_CALLS:,} of {amountText(SUBSCRIPTION_BYTES)}",
         holders=(
-            "svcbroker.broker.subscriptions._heights.HeightWaits._waiting",
+            "svcbroker.broker.subscriptions._eventreading.HeightWaits._waiting",
             "svcbroker.broker.subscriptions._follower.Follower._awaited",
         ),
     )

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import errors
 from svcbroker.access import ANYBODY, EVERYTHING, Principal, Usage
 from svcbroker.broker import Publication, PublishOutcome, PublishPolicy, SendStatus
-from svcbroker.broker.subscriptions._offsets import locateOffset
+from svcbroker.broker.subscriptions._positions import locateOffset
 from svcbroker.interfaces import Identity, Quotas, Submission, submit
 from svcbroker.model import (
     AuthorSet,

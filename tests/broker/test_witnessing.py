@@ -25,7 +25,7 @@ from svcbroker.broker.transparency import (
     checkWitnesses,
     logGroup,
 )
-from svcbroker.broker.transparency._witness import MAX_DELAY
+from svcbroker.broker.transparency._cosigning import MAX_DELAY
 from svcbroker.broker.transparency.feature import WitnessMetrics
 from svcbroker.errors import ParameterInvalid
 from svcbroker.proofs import ProofInvalid, verifyWitnessed

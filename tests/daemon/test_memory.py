@@ -63,7 +63,7 @@ OF_ONE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "svcbroker.carriers.mqtt.subscription.ShareGroup": ("_members", "_reserved", "_waiting"),
     },
     "of one subscription that reads the past, a bounded number at a time": {
-        "svcbroker.broker.subscriptions._history.History": ("_heights",),
+        "svcbroker.broker.subscriptions._follower.LogHistory": ("_heights",),
     },
     "of one account, read from a file": {"svcbroker.interfaces._access.Identity": ("credentials",)},
 }

@@ -7,9 +7,8 @@ or live, and keeps nothing that the log keeps.
 """
 
 from ._backlog import MAX_NAMED, Backlog, Holder, Survey, Total, WaitingEvents
+from ._eventreading import Places
 from ._follower import Follower
-from ._levels import LevelTree
-from ._places import Places
 from ._positions import (
     POSITIONS,
     SECONDS_A_DAY,
@@ -19,9 +18,8 @@ from ._positions import (
     StoredPosition,
     positionGroup,
 )
-from ._registry import Subscriptions
-from ._requests import kindOf
-from ._trie import FilterTrie, TopicMatches
+from ._registry import Subscriptions, kindOf
+from ._topictree import FilterTrie, LevelTree, TopicMatches
 
 __all__ = [
     "MAX_NAMED",

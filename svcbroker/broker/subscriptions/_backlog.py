@@ -20,9 +20,9 @@ from ...errors import BrokerError
 from ...model import Position, filterExpression, isPattern
 from ...net.deferreds import asDeferred
 from ._follower import Follower
+from ._logsubscription import LogSubscription
 from ._positions import KeptPositions
-from ._subscription import LogSubscription
-from ._trie import FilterSet
+from ._topictree import FilterSet
 
 SLICE: Final = 0.005
 """For how long subscriptions are looked at without a pause, in seconds."""

@@ -1,5 +1,5 @@
 """
-From a block's events to those who subscribe to them.
+The dispatcher: finds the receivers of a block's events.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from attrs import Factory, define
 from ...access import Principal
 from ...interfaces import Action, Batch
 from ...model import TAG, Block, Event, eventSize
-from ._trie import FilterTrie, TopicMatches
+from ._topictree import FilterTrie, TopicMatches
 
 MAX_BATCH_BYTES = 256 * 1024
 MAX_BATCH_EVENTS = 1000
@@ -25,9 +25,9 @@ REMEMBERED_MATCHES = 500_000
 client can have a thousand for each topic."""
 
 
-class Member(Protocol):
+class Receiver(Protocol):
     """
-    Somebody who is told of the events of new blocks: of those that its principal may read.
+    A receiver of new events that its principal may read.
 
     @ivar group: the id of the group whose events these are.
     @ivar hasTombstones: whether it is told of erased events too.
@@ -43,7 +43,7 @@ class Member(Protocol):
         """
 
 
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=Receiver)
 
 
 @define(eq=False)
@@ -53,14 +53,14 @@ class Audience(Generic[M]):
     together once.
 
     @ivar hasTombstones: whether they get erased events too.
-    @ivar members: those that have no other filter.
+    @ivar receivers: those that have no other filter.
     @ivar mergers: those that have other filters, too: they get an event once.
     """
 
     filter: str
     tag: str | None
     hasTombstones: bool
-    members: dict[M, None] = Factory(dict)
+    receivers: dict[M, None] = Factory(dict)
     mergers: dict[M, None] = Factory(dict)
 
 
@@ -76,46 +76,46 @@ class Dispatcher(Generic[M]):
             REMEMBERED_TOPICS, REMEMBERED_MATCHES
         )
 
-    def add(self, filter: str, tag: str | None, member: M, *, isMerging: bool = False) -> None:
+    def add(self, filter: str, tag: str | None, receiver: M, *, isMerging: bool = False) -> None:
         """
-        Tell a member of what matches a filter.
+        Tell a receiver of what matches a filter.
 
-        @param isMerging: whether the member has other filters, too. The same holds for all of
+        @param isMerging: whether the receiver has other filters, too. The same holds for all of
             its filters.
         """
-        key = (filter, tag, member.hasTombstones)
+        key = (filter, tag, receiver.hasTombstones)
         audience = self._audiences.get(key)
         if audience is None:
             audience = self._audiences[key] = Audience(*key)
             self._trie.add(filter, audience)
             self._remembered.clear()
-        (audience.mergers if isMerging else audience.members)[member] = None
+        (audience.mergers if isMerging else audience.receivers)[receiver] = None
 
-    def remove(self, filter: str, tag: str | None, member: M) -> None:
-        """Tell a member no more of what matches a filter."""
-        key = (filter, tag, member.hasTombstones)
+    def remove(self, filter: str, tag: str | None, receiver: M) -> None:
+        """Tell a receiver no more of what matches a filter."""
+        key = (filter, tag, receiver.hasTombstones)
         audience = self._audiences.get(key)
         if audience is None:
             return
-        audience.members.pop(member, None)
-        audience.mergers.pop(member, None)
-        if not (audience.members or audience.mergers):
+        audience.receivers.pop(receiver, None)
+        audience.mergers.pop(receiver, None)
+        if not (audience.receivers or audience.mergers):
             del self._audiences[key]
             self._trie.remove(filter, audience)
             self._remembered.clear()
 
     @property
     def audienceCount(self) -> int:
-        """How many different filters members have."""
+        """How many different filters receivers have."""
         return len(self._audiences)
 
-    def members(self) -> Sequence[M]:
-        """All members."""
-        members: dict[M, None] = {}
+    def receivers(self) -> Sequence[M]:
+        """All receivers."""
+        receivers: dict[M, None] = {}
         for audience in self._audiences.values():
-            members.update(audience.members)
-            members.update(audience.mergers)
-        return list(members)
+            receivers.update(audience.receivers)
+            receivers.update(audience.mergers)
+        return list(receivers)
 
     def dispatch(self, block: Block, size: int) -> None:
         """
@@ -124,14 +124,14 @@ class Dispatcher(Generic[M]):
         @param size: the sum of their L{eventSize}.
         """
         if self._audiences:
-            for member, batches in self.offers(block.events, block.timestamp, size):
-                member.offer(batches, block.height)
+            for receiver, batches in self.offers(block.events, block.timestamp, size):
+                receiver.offer(batches, block.height)
 
     def offers(
         self, events: Sequence[Event], timestamp: int, size: int | None = None
     ) -> Iterator[tuple[M, Sequence[Batch]]]:
         """
-        Which members are to be offered what of a block. Members may come and go meanwhile.
+        Which receivers are to be offered what of a block. Receivers may come and go meanwhile.
 
         @param timestamp: the block's time.
         @param size: the sum of the events' L{eventSize}, where it is known.
@@ -147,21 +147,23 @@ class Dispatcher(Generic[M]):
         isSmall = size is not None and size <= MAX_BATCH_BYTES
         merging = [audience for audience in found if audience.mergers]
         for audience, matching in found.items():
-            # Members of a single audience of these have nothing to merge.
+            # Receivers of a single audience of these have nothing to merge.
             both = (
-                (audience.members, audience.mergers) if len(merging) == 1 else (audience.members,)
+                (audience.receivers, audience.mergers)
+                if len(merging) == 1
+                else (audience.receivers,)
             )
             if not any(both):
                 continue
             batches = _batchesOf(matching, timestamp, isSmall=isSmall)
             readable = _Readable(matching, batches)
-            for members in both:
-                for member in tuple(members):
-                    if member in members:
-                        if member.principal.isEverything:
-                            yield member, batches
-                        elif theirs := readable.by(member):
-                            yield member, theirs
+            for receivers in both:
+                for receiver in tuple(receivers):
+                    if receiver in receivers:
+                        if receiver.principal.isEverything:
+                            yield receiver, batches
+                        elif theirs := readable.by(receiver):
+                            yield receiver, theirs
         if len(merging) > 1:
             yield from self._offersToMergers(found, merging, timestamp, isSmall=isSmall)
 
@@ -175,21 +177,21 @@ class Dispatcher(Generic[M]):
     ) -> Iterator[tuple[M, Sequence[Batch]]]:
         audiencesOf: dict[M, list[Audience[M]]] = {}
         for audience in merging:
-            for member in audience.mergers:
-                audiencesOf.setdefault(member, []).append(audience)
+            for receiver in audience.mergers:
+                audiencesOf.setdefault(receiver, []).append(audience)
         # Those that get the same share a batch.
         together: dict[tuple[Audience[M], ...], dict[M, None]] = {}
-        for member, audiences in audiencesOf.items():
-            together.setdefault(tuple(audiences), {})[member] = None
+        for receiver, audiences in audiencesOf.items():
+            together.setdefault(tuple(audiences), {})[receiver] = None
         for group, mergers in together.items():
             merged = _merged([found[audience] for audience in group])
             batches = _batchesOf(merged, timestamp, isSmall=isSmall)
             readable = _Readable(merged, batches)
-            for member in mergers:
-                if any(member in audience.mergers for audience in group):
-                    theirs = readable.by(member)
+            for receiver in mergers:
+                if any(receiver in audience.mergers for audience in group):
+                    theirs = readable.by(receiver)
                     if theirs:
-                        yield member, theirs
+                        yield receiver, theirs
 
     def _match(self, topic: str) -> Sequence[Audience[M]]:
         audiences = self._remembered.get(topic)
@@ -215,14 +217,14 @@ class _Readable:
         self._batches = batches
         self._found: dict[Principal, Sequence[Batch]] = {}
 
-    def by(self, member: Member) -> Sequence[Batch]:
-        """What the principal of a member may read."""
-        principal = member.principal
+    def by(self, receiver: Receiver) -> Sequence[Batch]:
+        """What the principal of a receiver may read."""
+        principal = receiver.principal
         if principal.isEverything:
             return self._batches
         theirs = self._found.get(principal)
         if theirs is None:
-            theirs = _readable(principal, member.group, self._events, self._batches)
+            theirs = _readable(principal, receiver.group, self._events, self._batches)
             self._found[principal] = theirs
         return theirs
 

@@ -1,28 +1,59 @@
 """
-Following one group's blocks.
+The follower of one group's blocks, and the reading of its past: for one subscription, and for many
+together, in bounded pieces of time.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, Protocol
 
+from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...interfaces import IBlockObserver, ILedger, INetworkLedger
-from ...model import Block, eventSize
+from ...errors import LedgerUnavailable
+from ...interfaces import Batch, IBlockObserver, ILedger, INetworkLedger
+from ...model import Block, Event, Position, eventSize
 from ...net.deferreds import asDeferred
 from ...net.turns import EndOfTurn
 from ...probes import probe
-from ._dispatcher import Dispatcher, Member
-from ._walks import HistoryTurns, Walks
+from ._dispatcher import Dispatcher, Receiver, inBatches
 
 CACHED_BYTES = 16 * 1024 * 1024
 """How much of the blocks read last is kept for the next who reads them."""
 
 _EVENT_BYTES = 512
 """What an event costs beside what its publisher made it of, roughly."""
+
+SLICE: Final = 0.001
+"""Seconds that history is read for in one turn of the reactor, apart from the last step."""
+
+PAUSE: Final = 1.0
+"""While events are being published, the pause after a slice: so many times as long as the slice."""
+
+PUBLISHING: Final = 0.25
+"""For so many seconds after a block, events are said to be being published."""
+
+BLOCKS_A_TURN: Final = 16
+"""The most blocks that a walk looks at in one turn."""
+
+MAX_MATCHES: Final = 20_000
+"""The most matches of events with filters that are looked for without a look at the clock."""
+
+MERGE_DISTANCE: Final = 64
+"""Walks closer than this many blocks are joined: the one ahead waits, for at most so many turns."""
+
+BLOCKS_A_STEP = 16
+"""How many blocks are looked at in one step, at the most."""
+
+_HEIGHTS_AHEAD = 64
+
+_log = Logger()
 
 
 @implementer(IBlockObserver)
@@ -45,7 +76,7 @@ class Follower:
         @param turns: when history may be read.
         """
         self.ledger = ledger
-        self.dispatcher: Dispatcher[Member] = Dispatcher()
+        self.dispatcher: Dispatcher[Receiver] = Dispatcher()
         self.turns = turns
         self.walks = Walks(self, turns)
         self.height = self.committed = 0
@@ -155,3 +186,330 @@ class Follower:
             probe("follower: block dropped from the cache")
             _, (_, dropped) = self._cache.popitem(last=False)
             self._cached -= dropped
+
+
+class HistoryTurns:
+    """
+    Shares out the time in which history is read. Everybody who reads waits for a turn, one after
+    the other; when the slice is over, the others get theirs in a later turn of the reactor.
+    Publishers come first: while blocks are made, there is a pause between slices.
+    """
+
+    def __init__(self, reactor: IReactorTime) -> None:
+        self._reactor = reactor
+        self._queue: deque[Deferred[None]] = deque()
+        self._call: IDelayedCall | None = None
+        self._deadline = 0.0
+        self._publishedUntil = 0.0
+
+    def turn(self) -> Deferred[None]:
+        """Fires when the caller may read, until L{isOver}. Cancelling it gives the turn up."""
+        waiting: Deferred[None] = Deferred()
+        self._queue.append(waiting)
+        if self._call is None:
+            self._call = self._reactor.callLater(0, self._run)
+        return waiting
+
+    @property
+    def isOver(self) -> bool:
+        """Whether who has the turn should wait for another one."""
+        return self._reactor.seconds() >= self._deadline
+
+    def published(self) -> None:
+        """A block was made."""
+        self._publishedUntil = self._reactor.seconds() + PUBLISHING
+
+    def stop(self) -> None:
+        """Give no more turns."""
+        self._queue.clear()
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+
+    def _run(self) -> None:
+        began = self._reactor.seconds()
+        self._deadline = began + SLICE
+        # Each who waits now gets one turn at most.
+        for _ in range(len(self._queue)):
+            waiting = self._queue.popleft()
+            if not waiting.called:
+                waiting.callback(None)
+                if self.isOver:
+                    break
+        self._call = None
+        if self._queue:
+            now = self._reactor.seconds()
+            pause = PAUSE * (now - began) if now < self._publishedUntil else 0.0
+            self._call = self._reactor.callLater(pause, self._run)
+
+
+class BlockHistory(Protocol):
+    """
+    The blocks of a group: L{Follower<svcbroker.broker.subscriptions._follower.Follower>}.
+
+    @ivar height: the height of the last block that is history.
+    """
+
+    height: int
+
+    def readBlock(self, height: int) -> Deferred[Block]:
+        """Read a block."""
+
+
+class Walker(Receiver, Protocol):
+    """A subscription that reads history along a walk."""
+
+    def followWalk(self, walk: Walk) -> None:
+        """Follow this walk from now on, after its last block, and of no other."""
+
+    def follows(self, walk: Walk) -> bool:
+        """Whether it follows this walk."""
+
+    def endWalk(self, height: int) -> None:
+        """The walk has come to the end of the log; C{height} was its last block."""
+
+    def failWalk(self, failure: Failure) -> None:
+        """The log cannot be read."""
+
+
+class Walk:
+    """
+    Subscriptions that read the same blocks of the past, one after the other.
+
+    @ivar height: the height of the last block that all its walkers were offered.
+    @ivar dispatcher: its walkers.
+    """
+
+    def __init__(self, height: int) -> None:
+        self.height = height
+        self.dispatcher: Dispatcher[Walker] = Dispatcher()
+        self.waited = 0
+
+
+class Walks:
+    """
+    The walks through one group's log. A block is read once for all subscriptions of a walk, and
+    an event is looked up once in all their filters. Walks that meet become one; a walk waits
+    for another that is close behind it.
+    """
+
+    def __init__(self, history: BlockHistory, turns: HistoryTurns) -> None:
+        self._history = history
+        self._turns = turns
+        # Those that are between two blocks, by the height of the next one.
+        self._walks: dict[int, Walk] = {}
+
+    def join(self, walker: Walker, height: int) -> None:
+        """
+        Have a subscription walk along from the block of a height on.
+        """
+        walk = self._walks.get(height)
+        if walk is None:
+            walk = self._walks[height] = Walk(height - 1)
+            self._go(walk).addErrback(self._failed, walk)
+        walker.followWalk(walk)
+
+    @asDeferred
+    async def _go(self, walk: Walk) -> None:
+        while True:
+            await self._turns.turn()
+            for _ in range(BLOCKS_A_TURN):
+                if not walk.dispatcher.audienceCount:
+                    del self._walks[walk.height + 1]
+                    return
+                if walk.height >= self._history.height:
+                    del self._walks[walk.height + 1]
+                    for walker in walk.dispatcher.receivers():
+                        walker.endWalk(walk.height)
+                    return
+                if self._waitsForAnother(walk):
+                    break
+                await self._step(walk)
+                other = self._walks.setdefault(walk.height + 1, walk)
+                if other is not walk:
+                    for walker in walk.dispatcher.receivers():
+                        walker.followWalk(other)
+                    return
+                if self._turns.isOver:
+                    break
+
+    def _waitsForAnother(self, walk: Walk) -> bool:
+        following = walk.height + 1
+        if len(self._walks) > 1 and walk.waited < MERGE_DISTANCE:
+            for height in range(max(1, following - MERGE_DISTANCE), following):
+                if height in self._walks:
+                    walk.waited += 1
+                    return True
+        walk.waited = 0
+        return False
+
+    async def _step(self, walk: Walk) -> None:
+        """Offer the next block to all walkers."""
+        block = await self._history.readBlock(walk.height + 1)
+        del self._walks[block.height]
+        # An event may concern every walker, so there is a bound for both together.
+        count = max(1, MAX_MATCHES // max(1, walk.dispatcher.audienceCount))
+        for start in range(0, len(block.events), count):
+            events = block.events[start : start + count]
+            for walker, batches in walk.dispatcher.offers(events, block.timestamp):
+                if self._turns.isOver:
+                    await self._turns.turn()
+                    if not walker.follows(walk):
+                        continue  # it has left meanwhile
+                walker.offer(batches, block.height)
+        walk.height = block.height
+
+    def _failed(self, failure: Failure, walk: Walk) -> None:
+        if self._walks.get(walk.height + 1) is walk:
+            del self._walks[walk.height + 1]
+        for walker in walk.dispatcher.receivers():
+            walker.failWalk(failure)
+
+
+@frozen(kw_only=True)
+class HistoryStep:
+    """
+    What one step into the past found.
+
+    @ivar batch: the next events, where there were any.
+    @ivar position: the place up to which everything was looked at.
+    """
+
+    batch: Batch | None
+    position: Position
+
+
+class LogHistory:
+    """
+    Finds a subscription's next events in the log, one bounded step at a time.
+
+    Plain topics are found by the ledger's index. Patterns are looked for block by block.
+    """
+
+    def __init__(self, follower: Follower, topics: tuple[str, ...] | None) -> None:
+        """
+        @param topics: all filters; C{None} where any is a pattern.
+        """
+        self._follower = follower
+        self._topics = topics
+        self._heights: deque[int] = deque()
+        self._known = 0
+
+    async def step(
+        self, position: Position, skip: frozenset[Position], wants: Callable[[Event], bool]
+    ) -> HistoryStep:
+        """
+        The next events after a place, as far as the follower has come.
+
+        @param skip: places of events to leave out.
+        @param wants: whether an event is meant for the subscription, and its principal may read it.
+        @raise LedgerUnavailable: the ledger is damaged: going on would leave out events.
+        """
+        last = self._follower.height
+        for _ in range(BLOCKS_A_STEP):
+            height = await self._nextHeight(position.height, last)
+            if height is None:
+                return HistoryStep(batch=None, position=Position(last + 1, -1))
+            if height > position.height:
+                position = Position(height, -1)
+            block = await self._follower.readBlock(height)
+            checkIndex(self._follower, block, self._topics)
+            events = [
+                event
+                for event in block.events
+                if event.index > position.index
+                and wants(event)
+                and (not skip or event.position not in skip)
+            ]
+            batch = next(inBatches(events, block.timestamp), None)
+            if batch is not None:
+                rest = len(events) > len(batch.events)
+                end = batch.events[-1].position if rest else Position(height + 1, -1)
+                return HistoryStep(batch=batch, position=end)
+            position = Position(height + 1, -1)
+            if self._follower.turns.isOver:
+                break
+        return HistoryStep(batch=None, position=position)
+
+    async def _nextHeight(self, height: int, last: int) -> int | None:
+        """The height of the next block to look at, from C{height} up to C{last}."""
+        height = max(height, 1)
+        if height > last:
+            return None
+        if self._topics is None:
+            return height
+        while self._heights and self._heights[0] < height:
+            self._heights.popleft()
+        if not self._heights and self._known <= last:
+            first = max(height, self._known)
+            found = await self._follower.ledger.findBlocks(self._topics, first, _HEIGHTS_AHEAD)
+            self._heights.extend(found)
+            # Fewer than asked for: that was all up to the height that the ledger has now.
+            self._known = found[-1] + 1 if len(found) == _HEIGHTS_AHEAD else last + 1
+        if not self._heights or self._heights[0] > last:
+            return None
+        return self._heights[0]
+
+
+class HeightsBelow:
+    """
+    The heights of blocks that may hold events of topics, the highest first.
+
+    A ledger finds blocks from a height on only. So this looks into one range of heights below the
+    other, which becomes wider while there are no events, and narrower where there are more than one
+    read answers.
+    """
+
+    def __init__(self, ledger: ILedger, topics: tuple[str, ...] | None) -> None:
+        """
+        @param topics: the topics; C{None} for any.
+        """
+        self._ledger = ledger
+        self._topics = topics
+        self._found: list[int] = []
+        self._lowest: int | None = None
+        self._width = _HEIGHTS_AHEAD
+
+    async def next(self, before: Position) -> int | None:
+        """
+        The height of the highest block that may hold such events before a position; C{None} where
+        there is none. The position is never above the last one that was asked for.
+        """
+        # The block of the position holds events before it, unless it is that of its first one.
+        end = before.height + (before.index > 0)
+        if self._topics is None:
+            return end - 1 if end > 1 else None
+        while self._found and self._found[-1] >= end:
+            self._found.pop()
+        while not self._found:
+            top = end if self._lowest is None else min(end, self._lowest)
+            if top <= 1:
+                return None
+            first = max(1, top - self._width)
+            found = await self._ledger.findBlocks(self._topics, first, _HEIGHTS_AHEAD)
+            below = [height for height in found if height < top]
+            if len(below) == _HEIGHTS_AHEAD and below[-1] < top - 1:
+                # These are the lowest ones of the range.
+                self._width //= 2
+                continue
+            if len(below) < _HEIGHTS_AHEAD // 4:
+                self._width *= 2
+            self._lowest, self._found = first, below
+        return self._found[-1]
+
+
+def checkIndex(follower: Follower, block: Block, topics: tuple[str, ...] | None) -> None:
+    """
+    Check that a block has events of the topics whose index led to it.
+
+    @param topics: C{None} where no index was used.
+    @raise LedgerUnavailable: it has none: the index is damaged, and may leave out other events.
+    """
+    if topics and not any(event.topic in topics for event in block.events):
+        _log.error(
+            "the index of group {group} is damaged: block {height} has none of the events "
+            "that it leads to",
+            group=follower.ledger.group,
+            height=block.height,
+        )
+        raise LedgerUnavailable("the ledger's disk cannot be read")

@@ -1,22 +1,29 @@
 """
-Where durable subscriptions resume.
+The positions at which durable subscriptions resume: how they are kept, when those expire that
+nobody uses any more, and which position an offset stands for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from itertools import islice
 from sys import intern
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 
-from ...errors import Overloaded
-from ...model import DurableRecord, InterfaceType, Owner, Position
+from ...access import Principal
+from ...errors import EventNotFound, HeightUnknown, Overloaded
+from ...interfaces import Action, ILedger, topicOfEvent
+from ...model import DurableRecord, Edge, EventId, InterfaceType, Moment, Offset, Owner, Position
 from ...net.addresses import storedKey
 from ...net.budgets import ENTRY_BYTES, MAX_SESSION_BYTES, ByteBudget
+from ._follower import Follower
 
 POSITIONS: Final = "position"
 """The kind of these entries in the metadata store."""
@@ -24,6 +31,18 @@ SECONDS_A_DAY: Final = 86400
 
 _DAYS: Final = "position-days"
 _FILTERS: Final = "position-filters"
+
+MAX_POSITIONS: Final = 100_000
+"""How many positions of durable subscriptions are kept, of live ones and of others."""
+
+MAX_OWN_POSITIONS: Final = 10_000
+"""How many positions one owner may have made, by default. One client cannot take all of them."""
+
+INTERVAL: Final = 3600.0
+"""Seconds before the first sweep, in which clients come back after a start, and between sweeps."""
+
+PIECE: Final = 500
+"""How many positions a turn of the reactor looks at: some milliseconds."""
 
 
 @frozen
@@ -98,12 +117,6 @@ class _Index(NamedTuple):
     owner: str
     account: str
 
-
-MAX_POSITIONS: Final = 100_000
-"""How many positions of durable subscriptions are kept, of live ones and of others."""
-
-MAX_OWN_POSITIONS: Final = 10_000
-"""How many positions one owner may have made, by default. One client cannot take all of them."""
 
 _REMEDY: Final = (
     "unsubscribe from some, or delete them (deleteDurableSubscription, or of all owners svcbroker "
@@ -351,3 +364,150 @@ class MemoryPositions(KeptPositions):
 
     def __init__(self) -> None:
         super().__init__(_MemoryEntries())
+
+
+def dayOf(seconds: float) -> int:
+    """The day of a time since the epoch, counted from 1970-01-01."""
+    return int(seconds // SECONDS_A_DAY)
+
+
+class PositionExpiry:
+    """
+    Removes positions that were not used for some days.
+
+    Days on which the broker did not serve the chain do not count against a position: after a break
+    of more than a day, all days are counted from its end.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        positions: KeptPositions,
+        groups: Collection[str],
+        reactor: IReactorTime,
+        now: Callable[[], float],
+        days: int,
+        use: Callable[[str, bool], bool],
+    ) -> None:
+        """
+        @param groups: the groups that are served; positions of others stay.
+        @param now: the wall clock: seconds since the epoch.
+        @param days: how many days a position is kept that is not used; 0 for ever.
+        @param use: C{use(subscriptionId, isDue)} tells whether a position is in use and stays; if
+            so and C{isDue}, it stores that it was used today.
+        """
+        self._positions = positions
+        self._groups = groups
+        self._reactor = reactor
+        self._now = now
+        self._days = days
+        self._use = use
+        self._served: dict[str, ServedDays] = {}
+        self._call: IDelayedCall | None = None
+        self._removed = 0
+
+    def start(self) -> None:
+        """Begin to count days, and sweep each L{INTERVAL}, unless positions are kept for ever."""
+        if self._days:
+            self._serve()
+            self._call = self._reactor.callLater(INTERVAL, self._sweep)
+
+    def stop(self) -> None:
+        """Sweep no more."""
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _serve(self) -> None:
+        today = dayOf(self._now())
+        for group in self._groups:
+            days = self._positions.servedDays(group)
+            isBroken = days is None or today - days.last > 1
+            first = today if isBroken or days is None else days.first
+            self._served[group] = ServedDays(first, today)
+            self._positions.serve(group, self._served[group])
+
+    def _sweep(self) -> None:
+        self._serve()
+        self._removed = 0
+        self._sweepOn(iter(self._positions.ids()))
+
+    def _sweepOn(self, ids: Iterator[str]) -> None:
+        """Look at the next positions, a piece a turn of the reactor."""
+        today = dayOf(self._now())
+        piece = tuple(islice(ids, PIECE))
+        for subscriptionId in piece:
+            self._check(subscriptionId, today)
+        if piece:
+            self._call = self._reactor.callLater(0, self._sweepOn, ids)
+            return
+        if self._removed:
+            self._log.info(
+                "{count} positions of durable subscriptions are removed: they were not used for "
+                "{days} days",
+                count=self._removed,
+                days=self._days,
+            )
+        self._call = self._reactor.callLater(INTERVAL, self._sweep)
+
+    def _check(self, subscriptionId: str, today: int) -> None:
+        kept = self._positions.find(subscriptionId)
+        if kept is None or kept.group not in self._served:
+            return
+        if self._use(subscriptionId, kept.used < today):
+            return
+        unused = today - max(kept.used, self._served[kept.group].first)
+        if unused > self._days:
+            self._positions.remove(subscriptionId)
+            self._removed += 1
+
+
+async def locateOffset(follower: Follower, principal: Principal, offset: Offset) -> Position:
+    """
+    The position after which events begin that are read from an offset on.
+
+    @param principal: who reads.
+    @raise EventNotFound: the offset is the id of no event that the principal may read.
+    @raise HeightUnknown: the offset is a block above the chain's next one.
+    """
+    ledger, following = follower.ledger, follower.committed + 1
+    if offset is Edge.FIRST:
+        return Position(1, -1)
+    if isinstance(offset, Position):
+        if offset.height > following:
+            raise HeightUnknown("the offset names a block above the chain's height")
+        return offset
+    if isinstance(offset, Moment):
+        return Position(await _firstNotBefore(ledger, offset, following), -1)
+    if not isinstance(offset, EventId):
+        return Position(following, -1)
+    try:
+        if not principal.isEverything:
+            topic = await topicOfEvent(ledger, offset)
+            if not principal.may(Action.SUBSCRIBE, ledger.group, topic):
+                raise EventNotFound()
+        return await ledger.locate(offset)
+    except HeightUnknown:
+        raise EventNotFound() from None
+
+
+async def _firstNotBefore(ledger: ILedger, moment: Moment, following: int) -> int:
+    """
+    The height of the first block whose time is not before a moment. The times of a chain's blocks
+    never fall, so a binary search finds it: 10 million blocks take 24 reads.
+
+    Blocks that the ledger does not have (any more) count as older: they are the first ones of
+    their chain.
+
+    @param following: the height of the chain's next block, which is found where all are older.
+    """
+    low, high = 1, following
+    while low < high:
+        middle = (low + high) // 2
+        page = await ledger.listBlocks(0, 1, height=middle)
+        if page.items and page.items[0].timestamp >= moment.milliseconds:
+            high = middle
+        else:
+            low = middle + 1
+    return low

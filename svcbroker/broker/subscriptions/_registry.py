@@ -22,6 +22,7 @@ from ...errors import (
     Overloaded,
     PatternInvalid,
     SubscriptionExists,
+    SubscriptionIdInvalid,
     SubscriptionNotFound,
     TopicNotFound,
 )
@@ -45,21 +46,48 @@ from .._dependencies import IDurableSubscriptions, ISubscriptionDirectory
 from .._groups import Groups
 from .._values import ReadPage, ReadRequest
 from ._backlog import Backlog, Holder
-from ._expiry import PositionExpiry, dayOf
-from ._follower import Follower
-from ._heights import HeightWaits
-from ._offsets import locateOffset
+from ._eventreading import EventReading, HeightWaits, checkLogIn
+from ._follower import Follower, HistoryTurns
+from ._logsubscription import SUBSCRIPTION_BYTES, LogSubscription
 from ._positions import (
     MAX_OWN_POSITIONS,
     KeptPosition,
     KeptPositions,
     MemoryPositions,
+    PositionExpiry,
     StoredPosition,
+    dayOf,
+    locateOffset,
 )
-from ._reading import EventReading
-from ._requests import canonicalId, checkLogIn, kindOf
-from ._subscription import SUBSCRIPTION_BYTES, LogSubscription
-from ._walks import HistoryTurns
+
+
+def kindOf(request: SubscribeRequest) -> tuple[str, bool]:
+    """
+    What a subscription counts as: C{mqtt}, C{stomp}, C{webhook} or C{follow}; and whether it is
+    durable.
+    """
+    isDurable = request.isDurable
+    if request.interfaceType is InterfaceType.MQTT:
+        return "mqtt", isDurable
+    if request.interfaceType is InterfaceType.STOMP:
+        return "stomp", isDurable
+    return "webhook" if isDurable else "follow", isDurable
+
+
+def canonicalId(asked: str) -> str:
+    """
+    The id of a subscription as it is kept: a UUID in lower case with hyphens.
+
+    @raise SubscriptionIdInvalid: it is no UUID, or one without hyphens.
+    """
+    try:
+        canonical = str(UUID(asked))
+    except ValueError:
+        raise SubscriptionIdInvalid() from None
+    if len(asked) != len(canonical):
+        raise SubscriptionIdInvalid()
+    return canonical
+
 
 GATHER = 0.025
 """Seconds that a position may stand still on its way to the disk, before the disk's own delay."""

@@ -5,13 +5,26 @@ Entry C{n} of the log is the hash of the header of block C{n}, genesis included.
 C{n} has the root that the header of block C{n} holds as its history, and nothing is stored for it.
 """
 
-from ._certification import LOG, LOG_TOPIC, Certification, LogCertification, LogKeyRecord
-from ._checkpoint import LogCheckpoint
-from ._cosigned import CosignedCheckpoints
-from ._log import TransparencyLog, logGroup
-from ._serving import Transparency, WitnessAnswer, WitnessesAnswer
-from ._witness import IWitnessClient, LogWitness, WitnessFailed
-from ._witnessing import Witnessing, WitnessingRule, checkWitnesses
+from ._cosigning import (
+    IWitnessClient,
+    LogWitness,
+    WitnessFailed,
+    Witnessing,
+    WitnessingRule,
+    checkWitnesses,
+)
+from ._logservice import Transparency, WitnessAnswer, WitnessesAnswer
+from ._transparencylog import (
+    LOG,
+    LOG_TOPIC,
+    Certification,
+    CosignedCheckpoints,
+    LogCertification,
+    LogCheckpoint,
+    LogKeyRecord,
+    TransparencyLog,
+    logGroup,
+)
 
 __all__ = [
     "LOG",

@@ -12,7 +12,7 @@ from twisted.web.http_headers import Headers
 from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, makeClient, readBody
 from ...tlog import MAX_NOTE_SIZE
-from ._witness import WitnessFailed
+from ._cosigning import WitnessFailed
 
 TIMEOUT: Final = 30.0
 """How long a witness may take for an answer, in seconds."""

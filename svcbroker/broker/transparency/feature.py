@@ -22,12 +22,10 @@ from ...net.settings import ConfigError, Seconds, Text, anyText, declareSetting
 from ...tlog import Policy, checkName
 from .._proving import Proving
 from ..features import Feature, RunningFeature, Services
-from ._certification import LOG
 from ._client import WitnessClient, makeWitnessClient
-from ._cosigned import CosignedCheckpoints
-from ._log import TransparencyLog, logGroup
-from ._serving import Transparency
-from ._witnessing import Witnessing, WitnessingRule, checkWitnesses
+from ._cosigning import Witnessing, WitnessingRule, checkWitnesses
+from ._logservice import Transparency
+from ._transparencylog import LOG, CosignedCheckpoints, TransparencyLog, logGroup
 
 _LABELS = ["group", "witness"]
 

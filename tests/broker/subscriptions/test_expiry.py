@@ -13,13 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal, Usage
 from svcbroker.broker import MetadataStore
-from svcbroker.broker.subscriptions import (
-    KeptPositions,
-    StoredPosition,
-    Subscriptions,
-    _expiry,
-    _positions,
-)
+from svcbroker.broker.subscriptions import KeptPositions, StoredPosition, Subscriptions, _positions
 from svcbroker.interfaces import Identity, Quotas
 from svcbroker.model import InterfaceType, Owner, Position, SubscribeRequest
 from svcbroker.net.budgets import Budgets
@@ -163,7 +157,7 @@ class ExpiryTests(SynchronousTestCase):
         for _ in range(32):
             fixture.pass_(1)
             fixture.kill()
-        fixture.clock.advance(_expiry.INTERVAL)
+        fixture.clock.advance(_positions.INTERVAL)
         fixture.turn()
         self.assertKept()
 
@@ -203,7 +197,7 @@ class ExpiryTests(SynchronousTestCase):
     def test_sweepIsCutIntoPieces(self) -> None:
         """A turn of the reactor looks at some hundred positions only, however many there are."""
         fixture = self.fixture
-        for number in range(5 * _expiry.PIECE):
+        for number in range(5 * _positions.PIECE):
             fixture.positions.make(
                 f"{number}", "1", StoredPosition(Position(1, -1)), owner="a", day=1
             )
@@ -225,8 +219,8 @@ class ExpiryTests(SynchronousTestCase):
 
         self.patch(fixture.positions, "find", count)
         self.patch(fixture.clock, "callLater", turn)
-        fixture.clock.advance(_expiry.INTERVAL)
-        self.assertEqual(turns, [_expiry.PIECE] * 5 + [0])
+        fixture.clock.advance(_positions.INTERVAL)
+        self.assertEqual(turns, [_positions.PIECE] * 5 + [0])
 
     def test_useCostsNoWriteOfItsOwn(self) -> None:
         """Coming and going on one day writes nothing, if no event came; on the next day, once."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
-from svcbroker.broker.subscriptions._trie import FilterSet
+from svcbroker.broker.subscriptions._topictree import FilterSet
 from svcbroker.model import Edge, filterMatches
 
 from .test_subscriptions import Fixture

@@ -13,8 +13,8 @@ from zope.interface import alsoProvides
 from svcbroker import errors
 from svcbroker.access import ANYBODY
 from svcbroker.broker import ReadPage, ReadRequest
-from svcbroker.broker.subscriptions import StoredPosition, _heights
-from svcbroker.broker.subscriptions._heights import WAIT
+from svcbroker.broker.subscriptions import StoredPosition, _eventreading
+from svcbroker.broker.subscriptions._eventreading import WAIT
 from svcbroker.interfaces import INetworkLedger, ISubscription
 from svcbroker.model import (
     EventId,
@@ -138,7 +138,7 @@ class HeightsTests(SynchronousTestCase):
         self.failureResultOf(reached, errors.HeightUnknown)
 
     def test_callsThatWaitAreBounded(self) -> None:
-        self.patch(_heights, "MAX_CALLS", 8)
+        self.patch(_eventreading, "MAX_CALLS", 8)
         self.fixture.restart()
         waiting = [self.subscribe(self.idAt(1))[0] for _ in range(2)]
         refused, _ = self.subscribe(self.idAt(1))

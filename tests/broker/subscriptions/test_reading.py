@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import ReadPage, ReadRequest
-from svcbroker.broker.subscriptions import _reading
+from svcbroker.broker.subscriptions import _eventreading
 from svcbroker.chain import proposeBlock
 from svcbroker.interfaces import submit
 from svcbroker.ledgers._views import eventIdsOf
@@ -148,7 +148,7 @@ class ForwardTests(ReadingTestCase):
         self.publish(3)
         page = self.read("a", limit=1)
         asked = self.ask("a", offset=page.next)
-        self.fixture.clock.advance(_reading.MAX_SEARCH)
+        self.fixture.clock.advance(_eventreading.MAX_SEARCH)
         self.fixture.turn()
         late = self.successResultOf(asked)
         self.assertEqual(contents(late) + self.walk("a", offset=str(late.next)), [b"2"])
@@ -170,7 +170,7 @@ class ForwardTests(ReadingTestCase):
 
     def test_pagesAreBoundedInBytes(self) -> None:
         """Except for a single event, they are not larger as JSON than allowed."""
-        self.patch(_reading, "MAX_PAGE", 10_000)
+        self.patch(_eventreading, "MAX_PAGE", 10_000)
         for size in (4000, 4000, 20_000, 10):
             self.fixture.publish("a", bytes(size))
         for more in ({}, {"isReverse": True}):
@@ -230,7 +230,7 @@ class ForwardTests(ReadingTestCase):
                 while not asked.called:
                     clock.advance(0.001)
                 page = self.successResultOf(asked)
-                self.assertLess(clock.seconds() - began, _reading.MAX_SEARCH + 0.5)
+                self.assertLess(clock.seconds() - began, _eventreading.MAX_SEARCH + 0.5)
                 found += contents(page)
                 pages += 1
                 if page.isAtEnd:
@@ -331,7 +331,7 @@ class WaitTests(ReadingTestCase):
 
     def test_waitsOfEachClientAreBounded(self) -> None:
         """Others wait beside it, and it reads without waiting."""
-        self.patch(_reading, "MAX_WAITING", 8)
+        self.patch(_eventreading, "MAX_WAITING", 8)
         self.fixture = Fixture()
         self.fixture.open("a")
         ann, bob = (principalOf("subscribe 1 #", name=name) for name in ("ann", "bob"))

@@ -32,7 +32,7 @@ from svcbroker.broker.subscriptions import (
     _positions,
     _registry,
 )
-from svcbroker.broker.subscriptions._subscription import SUBSCRIPTION_BYTES
+from svcbroker.broker.subscriptions._logsubscription import SUBSCRIPTION_BYTES
 from svcbroker.interfaces import (
     Batch,
     Identity,

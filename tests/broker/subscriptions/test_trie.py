@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker.subscriptions import _dispatcher
-from svcbroker.broker.subscriptions._dispatcher import Dispatcher, Member
-from svcbroker.broker.subscriptions._trie import FilterTrie
+from svcbroker.broker.subscriptions._dispatcher import Dispatcher, Receiver
+from svcbroker.broker.subscriptions._topictree import FilterTrie
 from svcbroker.errors import PatternInvalid, TopicBlank, TopicInvalid, TopicTooLong
 from svcbroker.model import TAG, Event, EventId, checkFilter, filterMatches
 
@@ -123,7 +123,7 @@ class DispatcherTests(SynchronousTestCase):
     def test_rememberedMatchesAreBounded(self) -> None:
         """One connection may have a thousand subscriptions that match every topic."""
         self.patch(_dispatcher, "REMEMBERED_MATCHES", 10_000)
-        dispatcher: Dispatcher[Member] = Dispatcher()
+        dispatcher: Dispatcher[Receiver] = Dispatcher()
         fixture = Fixture()
         fixture.open("a")
         member: Any = fixture.subscribe("a").subscription

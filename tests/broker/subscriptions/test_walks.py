@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
-from svcbroker.broker.subscriptions._walks import PAUSE, SLICE
+from svcbroker.broker.subscriptions._follower import PAUSE, SLICE
 from svcbroker.interfaces import Batch
 from svcbroker.model import Block, Edge
 

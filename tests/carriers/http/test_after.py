@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from svcbroker.broker import Broker
-from svcbroker.broker.subscriptions._heights import WAIT
+from svcbroker.broker.subscriptions._eventreading import WAIT
 from svcbroker.interfaces import submit
 from svcbroker.model import EventId, LedgerMeasures, OpenTopic, topicPrefix
 

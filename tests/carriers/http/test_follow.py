@@ -15,8 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY, Access, Principal
 from svcbroker.broker import ReadPage, ReadRequest
-from svcbroker.broker.subscriptions import Subscriptions, _reading
-from svcbroker.broker.subscriptions._heights import WAIT
+from svcbroker.broker.subscriptions import Subscriptions, _eventreading
+from svcbroker.broker.subscriptions._eventreading import WAIT
 from svcbroker.carriers.http import Following, HttpSettings, follow
 from svcbroker.carriers.http.follow import BEAT
 from svcbroker.interfaces import Identity, submit
@@ -399,7 +399,7 @@ class ShareTests(FollowTestCase):
 
     def setUp(self) -> None:
         self.patch(follow, "MAX_STREAMS", 4)
-        self.patch(_reading, "MAX_WAITING", 4)
+        self.patch(_eventreading, "MAX_WAITING", 4)
         super().setUp()
 
     def begin(self, host: str, call: str, account: str = "") -> Connection:

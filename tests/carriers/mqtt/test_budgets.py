@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker.subscriptions._subscription import SUBSCRIPTION_BYTES
+from svcbroker.broker.subscriptions._logsubscription import SUBSCRIPTION_BYTES
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import Disconnect, Publish, Will
 from svcbroker.carriers.mqtt.reasons import ReasonCode

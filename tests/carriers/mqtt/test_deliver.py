@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker.subscriptions._heights import WAIT
+from svcbroker.broker.subscriptions._eventreading import WAIT
 from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (

@@ -18,11 +18,9 @@ from ...errors import BrokerError, NotAuthenticated, UnknownError
 from ...interfaces import Action, Batch, ISubscriber, ISubscription
 from ...model import TAG, Event, Position, SubscribeRequest, SubscriptionRecord, isPattern
 from ...net.deferreds import asDeferred
-from ._follower import Follower
-from ._history import History
+from ._follower import Follower, LogHistory, Walk
 from ._positions import StoredPosition
-from ._trie import FilterSet
-from ._walks import Walk
+from ._topictree import FilterSet
 
 STEPS_A_TURN = 16
 """The most steps through history in one turn. Each gives the events of one block at the most."""
@@ -106,9 +104,9 @@ class LogSubscription:
         follower.join()
         self._goLiveIfThere()
 
-    def _newHistory(self) -> History:
+    def _newHistory(self) -> LogHistory:
         topics = None if self._filters.hasPatterns else self.request.filters
-        return History(self._follower, topics)
+        return LogHistory(self._follower, topics)
 
     def _matches(self, event: Event) -> bool:
         tag = self.request.tag

@@ -19,9 +19,8 @@ from ...tlog import LogProof, parseTilePath
 from .._groups import Groups
 from .._proving import Proving
 from .._timeouts import TimeoutQueue
-from ._certification import LOG_TOPIC
-from ._log import TransparencyLog
-from ._witnessing import Witnessing
+from ._cosigning import Witnessing
+from ._transparencylog import LOG_TOPIC, TransparencyLog
 
 
 @frozen(kw_only=True)

@@ -1,5 +1,6 @@
 """
-Reading pages of events, for clients that ask for them.
+The reading of pages of events, for clients that ask for them; and their places while they wait for
+events, or for blocks that other nodes have and this one does not have yet.
 """
 
 from __future__ import annotations
@@ -7,19 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from ...access import Principal
-from ...errors import BrokerError, NotAuthenticated, TopicNotFound
+from ...errors import BrokerError, NodeBehind, NotAuthenticated, QuotaExceeded, TopicNotFound
 from ...interfaces import Action, Batch, ISubscriber
 from ...model import (
     TAG,
     Event,
     EventId,
     InterfaceType,
+    Offset,
     Position,
     SubscribeRequest,
     filterMatches,
@@ -28,15 +30,11 @@ from ...model import (
 from ...net.addresses import ownerKey
 from ...net.budgets import OutputBudget, Unsent
 from ...net.deferreds import asDeferred
+from ...net.turns import Slots
 from .._values import ReadPage, ReadRequest
-from ._follower import Follower
-from ._heights import HeightWaits
-from ._history import BLOCKS_A_STEP, HeightsBelow, checkIndex
-from ._offsets import locateOffset
-from ._places import Places
-from ._positions import StoredPosition
-from ._requests import checkLogIn
-from ._subscription import LogSubscription
+from ._follower import BLOCKS_A_STEP, Follower, HeightsBelow, checkIndex
+from ._logsubscription import LogSubscription
+from ._positions import StoredPosition, locateOffset
 
 MAX_PAGE: Final = 4 * 1024 * 1024
 """How large the events of a page may be as JSON, in bytes. One event alone may be larger."""
@@ -56,6 +54,126 @@ _ESCAPED: Final = 6
 
 _PAIR: Final = 6
 """The bytes between the names and values of JSON objects."""
+
+SHARE: Final = 4
+"""One account, or one address of clients without one, may have one place in so many."""
+
+
+class Places:
+    """
+    A bound on what clients hold open at the same time, in all and for each of them: an account, or
+    without accounts, an address as L{ownerOf} counts addresses.
+    """
+
+    def __init__(self, total: int, what: str) -> None:
+        """
+        @param total: how many places there are.
+        @param what: what takes them, in the plural.
+        """
+        self._total, self._own, self._what = total, max(1, total // SHARE), what
+        self._slots = Slots(total, self._own)
+
+    def take(self, principal: Principal, remote: str) -> str:
+        """
+        Take a place.
+
+        @param remote: the client's address, as L{peerText<svcbroker.net.addresses.peerText>} gives
+            it.
+        @return: whose place it is, for L{release}.
+        @raise QuotaExceeded: there is none.
+        """
+        owner = ownerKey(principal.name, remote)
+        if self._slots.take(owner):
+            return owner
+        if self._slots.busy >= self._total:
+            raise QuotaExceeded(f"all {self._total} places for {self._what} are taken: try again")
+        kind = owner.partition(" ")[0]
+        raise QuotaExceeded(
+            f"{owner} has {self._own} {self._what}, as many as one {kind} may have: try again"
+        )
+
+    def release(self, owner: str) -> None:
+        """Give a place back."""
+        self._slots.release(owner)
+
+
+WAIT: Final = 10.0
+"""The seconds that a call waits for a block that this node does not have yet."""
+
+MAX_CALLS: Final = 1000
+"""The most calls that wait for a block at the same time; one account or address has a share."""
+
+
+class HeightWaits:
+    """
+    Calls that wait until this node has a block.
+    """
+
+    def __init__(self, reactor: IReactorTime) -> None:
+        self._reactor = reactor
+        self._places = Places(MAX_CALLS, "calls that wait for a block")
+        self._waiting: dict[Deferred[None], None] = {}
+        self._isDrained = False
+
+    async def reachOffset(
+        self, follower: Follower, principal: Principal, offset: Offset, remote: str
+    ) -> None:
+        """Wait as L{reach} does until an offset can be located."""
+        if isinstance(offset, EventId):
+            await self.reach(follower, principal, offset.height, remote)
+        elif isinstance(offset, Position):
+            # Before the chain's next block is a place, too.
+            await self.reach(follower, principal, offset.height - 1, remote)
+
+    async def reach(
+        self, follower: Follower, principal: Principal, height: int, remote: str
+    ) -> None:
+        """
+        Wait until this node has the block of a height. A ledger that only this node has is not
+        waited for: nobody else can have told of a block above its height.
+
+        @param remote: the client's address; only so many of its calls may wait.
+        @raise NodeBehind: it does not have the block in L{WAIT} seconds, or is about to stop.
+        @raise QuotaExceeded: too many calls wait, in all or of this client.
+        """
+        if height <= follower.committed or not follower.isOfNetwork:
+            return
+        if self._isDrained:
+            raise NodeBehind()
+        place = self._places.take(principal, remote)
+        reached = follower.awaitHeight(height)
+        self._waiting[reached] = None
+        reached.addTimeout(WAIT, self._reactor)
+        try:
+            await reached
+        except TimeoutError:
+            raise NodeBehind(
+                f"this node has blocks up to {follower.committed}, and {height} was not there "
+                f"within {WAIT:g} seconds: try again, or ask another node"
+            ) from None
+        finally:
+            del self._waiting[reached]
+            self._places.release(place)
+            follower.forgetHeight(height, reached)
+        # Many may have waited for one block.
+        await follower.turns.turn()
+
+    def drain(self) -> Deferred[None]:
+        """Refuse all calls that wait, and those that would wait from now on."""
+        self._isDrained = True
+        for waiting in tuple(self._waiting):
+            waiting.errback(NodeBehind())
+        return succeed(None)
+
+
+def checkLogIn(principal: Principal) -> None:
+    """
+    Check that a principal may still act, after something that took its time.
+
+    @raise NotAuthenticated: its log-in has ended.
+    """
+    if principal.isRevoked:
+        raise NotAuthenticated("the log-in has ended")
 
 
 class _Page:
