@@ -12,8 +12,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import readAccounts
-from svcbroker.authenticators._jwks import readFile as readKeySet
-from svcbroker.authenticators.mosquitto import readPasswords
+from svcbroker.access.authenticators.jwt import readFile as readKeySet
+from svcbroker.access.authenticators.mosquitto import readPasswords
 from svcbroker.client import AuthorKey, Client
 from svcbroker.client._httpx import makeContext
 from svcbroker.commands.bundle import readRoots

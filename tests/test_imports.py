@@ -30,7 +30,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("archive",),
     ("net",),
     ("access",),
-    ("authenticators",),
     ("ledgers",),
     ("broker",),
     ("operations",),

@@ -1,26 +1,22 @@
 """
-Who may do what: the grants of accounts, and the principals that act through the broker.
+Access: the grants of accounts, and the principals that act through the broker.
 """
 
-from ._access import LOGINS, Access
+from ._access import COUNTED, LOGINS, Access, AccountStatus, credentialsOf
 from ._accountfile import (
     Account,
+    Accounts,
     AccountTable,
     checkName,
     grantsOf,
     parseAccounts,
     readAccounts,
 )
-from ._accounts import Accounts
 from ._accounttext import AccountText, CannotEdit
-from ._audit import AuditTrail
-from ._credentials import credentialsOf
+from ._audittrail import AuditTrail
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants, fitsPlaceholder
-from ._logins import LOGIN_THREADS, LoginLimits
-from ._passwords import DEFAULT_COST, costOf, hashPassword
-from ._principal import ANYBODY, Admission, Principal
-from ._status import COUNTED, AccountStatus
-from ._usage import UNLIMITED, Usage
+from ._logins import DEFAULT_COST, LOGIN_THREADS, LoginLimits, costOf, hashPassword
+from ._principal import ANYBODY, UNLIMITED, Admission, Principal, Usage
 
 __all__ = [
     "ANYBODY",

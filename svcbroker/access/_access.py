@@ -12,8 +12,8 @@ from operator import itemgetter
 from typing import Any, Final
 from weakref import ReferenceType, WeakValueDictionary, ref
 
-from attrs import evolve
-from twisted.cred.credentials import ICredentials, IUsernamePassword
+from attrs import evolve, field, frozen
+from twisted.cred.credentials import ICredentials, IUsernamePassword, UsernamePassword
 from twisted.cred.error import LoginFailed, UnauthorizedLogin
 from twisted.cred.portal import IRealm, Portal
 from twisted.internet.defer import Deferred, fail
@@ -23,36 +23,35 @@ from zope.interface import Interface, implementer
 
 from ..errors import BrokerError, NotAuthenticated, Overloaded
 from ..interfaces import (
+    AccountToken,
     Action,
+    ClientCertificate,
+    GrantLine,
     IAuthenticator,
     IClientCertificate,
     Identity,
     Quotas,
 )
 from ..net.deferreds import asDeferred, asLeanDeferred
-from ._audit import HTTP, AuditTrail
-from ._credentials import accountToken
-from ._http import HttpLogins
-from ._logins import Authenticators, LoginLimits, LoginQueue
-from ._principal import ANYBODY, Admission, Principal
-from ._status import COUNTED, AccountStatus
-from ._usage import UNLIMITED, Usage
+from ..net.tls import peerCertificate
+from ._audittrail import HTTP, AuditTrail
+from ._logins import Authenticators, HttpLogins, LoginLimits, LoginQueue
+from ._principal import ANYBODY, UNLIMITED, Admission, Principal, Usage
+
+COUNTED: Final = ("connections", "subscriptions", "inflight")
+"""The quotas of which uses are counted for each account, by their names."""
 
 LOGINS: Final = ("success", "failed", "overloaded")
-"""What may become of a log-in."""
+"""The ends of a log-in."""
 
 _MAX_RECENT: Final = 10_000
 """Of how many accounts the rates are kept that no connection uses."""
 
 
-class IPrincipal(Interface):
-    """What a log-in gives: a L{Principal}."""
-
-
 @implementer(IRealm)
 class Access:
     """
-    Who may use the broker: the authenticators, and the principals of all who are logged in.
+    The gate to the broker: the authenticators, and the principals of all who are logged in.
 
     Carriers call L{login} with the credentials of a client, and act by the principal that it
     gives. Where there are no accounts, L{anonymous} is L{ANYBODY}, and nobody logs in.
@@ -435,6 +434,61 @@ class Access:
         name = principal.name or "anonymous"
         self._log.info("The account {name} {reason}: its connections end", name=name, reason=reason)
         principal.revoke()
+
+
+def credentialsOf(transport: Any, name: bytes | None, password: bytes | None) -> Any:
+    """
+    The credentials of a connection that logs in inside its protocol.
+
+    @param transport: the connection. Its client's certificate counts where there is neither name
+        nor password.
+    @return: C{ICredentials}; C{None} where there are none.
+    """
+    if name is not None or password is not None:
+        return UsernamePassword(name or b"", password or b"")
+    certificate = peerCertificate(transport)
+    if certificate is None:
+        return None
+    return ClientCertificate(certificate.commonName, certificate.fingerprint)
+
+
+def accountToken(credentials: Any) -> AccountToken:
+    """
+    A name and a password as a name and a token.
+
+    @param credentials: C{IUsernamePassword}.
+    """
+    # What is not UTF-8 is no name and no token.
+    name, token = (
+        each.decode("utf-8", "replace") if isinstance(each, bytes) else each
+        for each in (credentials.username, credentials.password)
+    )
+    return AccountToken(name, token)
+
+
+@frozen(kw_only=True)
+class AccountStatus:
+    """
+    An account: what is granted to it, and how much of its quotas it uses now. There is no secret.
+
+    @ivar name: its name; empty for clients without credentials.
+    @ivar grants: its L{IGrants<svcbroker.interfaces.IGrants>}.
+    @ivar used: how much it uses of each of L{COUNTED}.
+    """
+
+    name: str
+    grants: Any = field(repr=False)
+    quotas: Quotas
+    used: Mapping[str, int]
+
+    def lines(self, group: str | None) -> Sequence[GrantLine]:
+        """The lines of its grants that are about a group; C{None} for all."""
+        lines: Sequence[GrantLine] = self.grants.describe(group)
+        return lines
+
+
+class IPrincipal(Interface):
+    """The interface of what a log-in gives: a L{Principal}."""
 
 
 def _asLoggedIn(identity: Identity, loggedIn: Identity) -> Identity:

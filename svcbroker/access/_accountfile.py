@@ -1,25 +1,41 @@
 """
-The file of the accounts: C{[accounts.NAME]}, C{[roles.NAME]} and C{[limits.NAME]} in TOML.
+The file of the accounts, and the authenticator that reads it: C{[accounts.NAME]}, C{[roles.NAME]}
+and C{[limits.NAME]} in TOML.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
-from attrs import field, frozen
+from attrs import evolve, field, frozen
+from twisted.cred.credentials import IUsernamePassword
+from twisted.cred.error import UnauthorizedLogin
+from twisted.internet.defer import Deferred, succeed
+from zope.interface import implementer
 
 from ..files import openFile
-from ..interfaces import Identity, InvalidDescription, Quotas
+from ..interfaces import (
+    AuthenticatorContext,
+    IAccountToken,
+    IAuthenticator,
+    IBearerToken,
+    IClientCertificate,
+    Identity,
+    InvalidDescription,
+    Quotas,
+)
+from ..net.deferreds import asDeferred
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants
-from ._passwords import DEFAULT_COST, checkHash, costOf
-from ._usage import UNLIMITED
+from ._logins import DEFAULT_COST, PasswordVerifier, checkHash, costOf
+from ._principal import UNLIMITED
 
 MAX_FILE_SIZE: Final = 4 * 1024 * 1024
 MAX_NAME_LENGTH: Final = 128
@@ -75,7 +91,7 @@ class Account:
 @frozen(kw_only=True)
 class AccountTable:
     """
-    What a file of accounts holds.
+    The contents of a file of accounts.
 
     @ivar accounts: by their names.
     @ivar tokens: by their hashes: the account's name, and the token.
@@ -134,7 +150,7 @@ def grantsOf(
     roles: Iterable[str], declared: Mapping[str, tuple[str, ...]] | None = None, name: str = ""
 ) -> Grants:
     """
-    What roles grant together.
+    The grants of several roles together.
 
     @param roles: the names of roles; also grants themselves.
     @param declared: the roles beside the built-in ones.
@@ -350,7 +366,9 @@ def _quotas(table: Mapping[str, Any], key: str, where: str) -> Quotas | None:
 
 
 def _moment(value: object, at: str) -> float | None:
-    """When a token expires. A day is over at its end; times without an offset are UTC."""
+    """
+    The time at which a token expires. A day is over at its end; times without an offset are UTC.
+    """
     if value is None:
         return None
     if isinstance(value, datetime):
@@ -363,3 +381,95 @@ def _moment(value: object, at: str) -> float | None:
         return moment.timestamp()
     except (OverflowError, ValueError):
         raise _Mistake(f"{at}: expires is not a date that a calendar has") from None
+
+
+@implementer(IAuthenticator)
+class Accounts:
+    """
+    Knows the accounts of a file, by their passwords, tokens and certificates.
+    """
+
+    credentialInterfaces = (IUsernamePassword, IAccountToken, IBearerToken, IClientCertificate)
+
+    def __init__(self, path: Path, table: AccountTable, context: AuthenticatorContext) -> None:
+        """
+        @param path: the file.
+        @param table: what it held when the daemon was started.
+        """
+        self._path = path
+        self._context = context
+        self._use(table)
+
+    def _use(self, table: AccountTable) -> None:
+        self._table = table
+        self._verifier = PasswordVerifier(table.costs, self._context.entropy)
+
+    def start(self) -> Deferred[None]:
+        """See L{IAuthenticator}."""
+        return succeed(None)
+
+    def stop(self) -> None:
+        """See L{IAuthenticator}."""
+
+    @asDeferred
+    async def reload(self) -> Callable[[], None]:
+        """See L{IAuthenticator}."""
+        table = await self._context.runInThread(readAccounts, self._path)
+        return lambda: self._use(table)
+
+    def identify(self, name: str) -> Identity | None:
+        """See L{IAuthenticator}."""
+        account = self._table.accounts.get(name)
+        return None if account is None else account.identity
+
+    def names(self) -> Iterable[str]:
+        """See L{IAuthenticator}."""
+        return self._table.accounts
+
+    def quotas(self, name: str) -> Quotas:
+        """The quotas of an account that has none of its own; by an empty name, of all others."""
+        return self._table.defaultQuotas if name else self._table.anonymousQuotas
+
+    @asDeferred
+    async def requestAvatarId(self, credentials: Any) -> Any:
+        """See C{ICredentialsChecker}."""
+        if IUsernamePassword.providedBy(credentials):
+            return await self._checkPassword(credentials)
+        if IClientCertificate.providedBy(credentials):
+            found = self._findCertificate(credentials)
+            return evolve(found.identity, credential=found.certificate)
+        return self._checkToken(credentials)
+
+    async def _checkPassword(self, credentials: Any) -> Identity:
+        # What is not UTF-8 is no name.
+        name = credentials.username.decode("utf-8", "replace")
+        account = self._table.accounts.get(name)
+        hash = "" if account is None else account.password
+        verify = self._verifier.verify
+        isGood = await self._context.runInThread(verify, hash, credentials.password)
+        # The file may have been read again meanwhile.
+        if not isGood or account is None or self._table.accounts.get(name) != account:
+            raise UnauthorizedLogin()
+        return evolve(account.identity, credential=account.password)
+
+    def _findCertificate(self, credentials: Any) -> Account:
+        table = self._table
+        name = table.fingerprints.get(credentials.fingerprint)
+        if name is None:
+            name = table.commonNames.get(credentials.commonName)
+        if name is None:
+            raise UnauthorizedLogin()
+        return table.accounts[name]
+
+    def _checkToken(self, credentials: Any) -> Identity:
+        # The time that finding a hash takes tells nothing that helps to find a token.
+        hash = sha256(credentials.token.encode("utf-8", "surrogatepass")).hexdigest()
+        name, token = self._table.tokens.get(hash, ("", None))
+        if token is None or (
+            IAccountToken.providedBy(credentials) and credentials.name not in ("", name)
+        ):
+            raise UnauthorizedLogin()
+        if token.expiresAt is not None and token.expiresAt <= self._context.now():
+            raise UnauthorizedLogin()
+        identity = self._table.accounts[name].identity
+        return evolve(identity, expiresAt=token.expiresAt, credential=token.credential)

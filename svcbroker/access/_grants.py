@@ -98,7 +98,7 @@ class Grant:
 @frozen
 class Grants:
     """
-    What the lines of an account's roles grant it. A line that denies wins over all that grant.
+    The grants of an account: the lines of its roles. A line that denies wins over all that grant.
 
     Where a name does not fit C{%u} or C{%c}, see L{fitsPlaceholder}, an account whose grants use it
     is granted nothing: left out of a line that denies, it would be granted more.

@@ -16,8 +16,8 @@ from twisted.logger import Logger
 
 from ..access import LOGIN_THREADS, LoginLimits
 from ..access._access import _MAX_RECENT
-from ..access._audit import MAX_LOGINS, MAX_PENDING
-from ..access._http import MAX_REMEMBERED as MAX_REMEMBERED_LOGINS
+from ..access._audittrail import MAX_LOGINS, MAX_PENDING
+from ..access._logins import MAX_REMEMBERED as MAX_REMEMBERED_LOGINS
 from ..archive import MAX_PART
 from ..broker.subscriptions._dispatcher import REMEMBERED_MATCHES, REMEMBERED_TOPICS
 from ..broker.subscriptions._eventreading import MAX_CALLS, MAX_WAITING
@@ -389,7 +389,7 @@ def _connectionBounds(
         how=f"{MAX_REMEMBERED_LOGINS:,} credentials, {limits.addresses:,} addresses with failures, "
         f"{limits.waiting:,} that wait, {MAX_SESSIONS:,} of the console, {_MAX_RECENT:,} accounts",
         holders=(
-            *_within("svcbroker.access._http.HttpLogins", "_known", "_checks"),
+            *_within("svcbroker.access._logins.HttpLogins", "_known", "_checks"),
             *_within("svcbroker.access._logins.LoginQueue", "_failures", "_waiting"),
             *_within("svcbroker.carriers.http.sessions.Sessions", "_sessions", "_counts"),
             "svcbroker.access._access.Access._recent",
@@ -399,7 +399,7 @@ def _connectionBounds(
         name="the audit trail",
         bytes=ENTRY_BYTES * (MAX_LOGINS + 2 * MAX_PENDING),
         how=f"{MAX_LOGINS:,} log-ins, {MAX_PENDING:,} records that are not written",
-        holders=_within("svcbroker.access._audit.AuditTrail", "_logins", "_counts", "_single"),
+        holders=_within("svcbroker.access._audittrail.AuditTrail", "_logins", "_counts", "_single"),
     )
 
 
@@ -514,7 +514,7 @@ def _clientUnits() -> Iterator[Bound]:
             *_within("svcbroker.access._access.Access", "_principals", "_usages", "_expiries"),
             *_within("svcbroker.access._principal.Principal", "_answers", "_endings", "_groups"),
             "svcbroker.access._principal.Principal.onEnd.<locals>.forget.kept",
-            *_within("svcbroker.access._usage.Usage", "_counts", "_buckets"),
+            *_within("svcbroker.access._principal.Usage", "_counts", "_buckets"),
         ),
     )
 

@@ -236,7 +236,7 @@ class Peer:
     news: list[bytes] = field(factory=list)
 
     def look(self) -> bytes:
-        """What it was sent since the last time; it is kept in C{news}, too."""
+        """The bytes that it was sent since the last time; it is kept in C{news}, too."""
         if self.isHttp:
             data: bytes = self.transport.value()
             self.transport.clear()

@@ -21,12 +21,12 @@ from svcbroker.access import (
     Access,
     Accounts,
     Principal,
-    _passwords,
+    _logins,
     grantsOf,
     readAccounts,
 )
 from svcbroker.access._accountfile import MAX_FILE_SIZE, parseAccounts
-from svcbroker.access._passwords import checkHash, costOf, hashPassword, unknownHash, verifyPassword
+from svcbroker.access._logins import checkHash, costOf, hashPassword, unknownHash, verifyPassword
 from svcbroker.errors import NotAuthenticated
 from svcbroker.interfaces import (
     Action,
@@ -283,7 +283,7 @@ class AccountsTests(SynchronousTestCase):
             costs.append(costOf(hash))
             return verifyPassword(hash, password)
 
-        self.patch(_passwords, "verifyPassword", verify)
+        self.patch(_logins, "verifyPassword", verify)
         self.write(f'{FILE}[accounts.eve]\npassword = "{DEARER}"\n')
         for name in (b"ann", b"eve", b"nobody", b"bob@example.org", b"\xff"):
             costs.clear()

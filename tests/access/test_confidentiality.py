@@ -1,5 +1,5 @@
 """
-What clients are sent never exceeds what their accounts may read, whatever they and others do.
+Clients are never sent more than their accounts may read, whatever they and others do.
 
 Contents are marks that tell which event they are of, so that every byte that leaves the broker can
 be held against the grants of that moment.
@@ -194,7 +194,7 @@ class Run:
         return offset
 
     def publishAnything(self) -> None:
-        """What others publish, so that there is something to read."""
+        """Publish as others, so that there is something to read."""
         group, topic = self.pick("1", "1", "2"), self.pick(*TOPICS)
         extensions = self.pick({}, {}, {"svc-retain": "1"}, {"svc-tag": "t"})
         requests = [

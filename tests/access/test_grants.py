@@ -183,7 +183,7 @@ class GrantsTests(SynchronousTestCase):
             Grants.parse(lines)
 
     def test_unusableNamesSeeNoTopics(self) -> None:
-        """Where a name or a client id cannot be filled in, nothing is visible, other lines too."""
+        """If a name or a client id cannot be filled in, nothing is visible, other lines too."""
         for line, name, clientId in (("* * a/%u", "a+b", "c"), ("* * a/%c", "ann", "")):
             isVisible = Grants.parse([line, "publish 1 b"], name).visibility("1", clientId)
             self.assertEqual([isVisible(topic) for topic in ("a/a+b", "a/", "b")], [False] * 3)

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.access import Access, _http
+from svcbroker.access import Access, _logins
 from svcbroker.errors import NotAuthenticated
 
 from .support import FakeAuthenticator, account
@@ -95,7 +95,7 @@ class HttpTests(SynchronousTestCase):
 
     def test_theOldestAreForgottenFirst(self) -> None:
         one, other = basic("ann", "ann"), basic("ann", "ann") + b" "
-        with mock.patch.object(_http, "MAX_REMEMBERED", 1):
+        with mock.patch.object(_logins, "MAX_REMEMBERED", 1):
             self.loggedIn(one)
             self.loggedIn(other)
         self.assertIsNone(self.access.recall(one))

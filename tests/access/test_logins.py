@@ -58,7 +58,7 @@ class QueueTests(SynchronousTestCase):
             self.failureResultOf(answer, UnauthorizedLogin)
 
     def delayOf(self, address: str) -> float:
-        """How long an address waits before it is checked."""
+        """The time that an address waits before it is checked."""
         answer: Deferred[Any]
         answer = Deferred.fromCoroutine(self.queue.check(address, lambda: succeed(None)))
         delay = 0.0

@@ -16,7 +16,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import readAccounts
-from svcbroker.access._passwords import verifyPassword
+from svcbroker.access._logins import verifyPassword
 from svcbroker.commands import account, main
 from svcbroker.commands.terminal import CommandError
 

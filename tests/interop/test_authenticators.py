@@ -16,7 +16,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.authenticators.tokens import AUDIENCE, Key, keySet, someKey
+from tests.access.authenticators.tokens import AUDIENCE, Key, keySet, someKey
 from tests.needed import neededProgram
 
 from .daemon import Daemon

@@ -14,9 +14,7 @@ from typing import Any
 from attrs import frozen
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.authenticators._aclfile import AclFile, parseAcl
-from svcbroker.authenticators._lines import LineError
-from svcbroker.authenticators._passwordfile import parsePasswords
+from svcbroker.access.authenticators.mosquitto import AclFile, LineError, parseAcl, parsePasswords
 from svcbroker.interfaces import Action
 from svcbroker.model import filterMatches
 from tests.carriers.mqtt.conformance.brokers import IBroker

@@ -11,7 +11,7 @@ from typing import Final
 from attrs import frozen
 
 from ...access import DEFAULT_COST, Account, AccountTable, Grant, Grants, costOf, grantsOf
-from ...authenticators.mosquitto import USUAL_ITERATIONS, PasswordHash, readPasswords
+from ...access.authenticators.mosquitto import USUAL_ITERATIONS, PasswordHash, readPasswords
 from ...interfaces import Action, InvalidDescription
 from ...model import filterCovers
 from ...net.descriptions import absolutePath, readDescription

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.authenticators._jwks import (
+from svcbroker.access.authenticators.jwt import (
     ALGORITHMS,
     MAX_AGE,
     MAX_SIZE,

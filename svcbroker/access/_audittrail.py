@@ -36,21 +36,22 @@ FAILURE: Final = "failure"
 HTTP: Final = "http"
 
 PERIOD: Final = 10.0
-"""How long what is repeated is counted before the count is written, in seconds."""
+"""The time for which repetitions are counted before the count is written, in seconds."""
 
 MAX_SINGLE: Final = 100
-"""How many records of a kind are written at once in a L{PERIOD}, and how many counts. An attack
+"""The number of records of a kind that are written at once in a L{PERIOD}, and of counts. An attack
 from any number of addresses adds no more to the log; the rest is one count."""
 
 MAX_PENDING: Final = 1000
-"""How many records wait for the ledgers. Further ones are lost."""
+"""The number of records that may wait for the ledgers. Further ones are lost."""
 
 LOGIN_MEMORY: Final = 3600.0
-"""How long a log-in by HTTP, which sends the credentials with each request, is written once for an
+"""The time for which a log-in by HTTP, which sends the credentials with each request, is written
+once for an
 account and address, in seconds."""
 
 MAX_LOGINS: Final = 10_000
-"""How many such log-ins are remembered."""
+"""The number of such log-ins that are remembered."""
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Accounts, readAccounts
-from svcbroker.authenticators import jwt, mosquitto
+from svcbroker.access.authenticators import jwt, mosquitto
 from svcbroker.interfaces import (
     AccountToken,
     AuthenticatorContext,

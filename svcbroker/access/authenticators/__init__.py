@@ -9,8 +9,8 @@ from __future__ import annotations
 from attrs import frozen
 from zope.interface import implementer
 
-from ..interfaces import IAuthenticatorFactory
-from ..net.descriptions import ModuleFactory
+from ...interfaces import IAuthenticatorFactory
+from ...net.descriptions import ModuleFactory
 
 __all__ = ["AuthenticatorPlugin"]
 

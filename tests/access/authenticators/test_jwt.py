@@ -16,10 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.cred.credentials import UsernamePassword
 
-from svcbroker.authenticators._jwks import (
-    ALGORITHMS,
-)
-from svcbroker.authenticators.jwt import LEEWAY, MAX_TOKEN
+from svcbroker.access.authenticators.jwt import ALGORITHMS, LEEWAY, MAX_TOKEN
 from svcbroker.errors import NotAuthenticated
 from svcbroker.interfaces import Action, InvalidDescription
 

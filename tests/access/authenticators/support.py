@@ -39,7 +39,7 @@ class AuthenticatorTestCase(SynchronousTestCase):
         return maybeDeferred(f, *args)
 
     def configure(self, description: str) -> Any:
-        """What makes the authenticator that a description describes."""
+        """The function that makes the authenticator of a description."""
         factories = findFactories(IAuthenticatorFactory)
         return configureDescribed("authenticator", description, factories)
 

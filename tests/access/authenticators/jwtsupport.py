@@ -18,7 +18,7 @@ from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
 from svcbroker.access import Principal
-from svcbroker.authenticators.jwt import JwtAuthenticator, JwtSettings
+from svcbroker.access.authenticators.jwt import JwtAuthenticator, JwtSettings
 from svcbroker.errors import NotAuthenticated
 from svcbroker.interfaces import BearerToken
 from svcbroker.net.http import HttpClient

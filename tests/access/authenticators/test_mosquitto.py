@@ -15,10 +15,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svcbroker.access import UNLIMITED, Principal, Usage
-from svcbroker.authenticators import _passwordfile
-from svcbroker.authenticators._aclfile import parseAcl
-from svcbroker.authenticators._lines import LineError
-from svcbroker.authenticators._passwordfile import PasswordHash, parsePasswords
+from svcbroker.access.authenticators import mosquitto
+from svcbroker.access.authenticators.mosquitto import (
+    LineError,
+    PasswordHash,
+    parseAcl,
+    parsePasswords,
+)
 from svcbroker.errors import NotAuthenticated
 from svcbroker.interfaces import (
     Action,
@@ -108,7 +111,9 @@ class PasswordFileTests(SynchronousTestCase):
 
 
 class AclFileTests(SynchronousTestCase):
-    """What L{tests.interop.test_mosquitto_acl} does not compare with mosquitto."""
+    """
+    Rules of ACL files that L{tests.interop.test_mosquitto_acl} does not compare with mosquitto.
+    """
 
     def test_onlyPublishOpenAndSubscribeAreGranted(self) -> None:
         grants = parseAcl(b"pattern readwrite #").grants("ann")
@@ -300,7 +305,7 @@ class MosquittoAuthenticatorTests(AuthenticatorTestCase):
             made.append(iterations)
             return pbkdf2_hmac(name, password, salt, iterations)
 
-        self.patch(_passwordfile, "pbkdf2_hmac", count)
+        self.patch(mosquitto, "pbkdf2_hmac", count)
         for name in (b"bob", b"beth", b"ann", b"nosuch"):
             made.clear()
             self.calls.clear()

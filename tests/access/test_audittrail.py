@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access, AuditTrail
-from svcbroker.access._audit import LOGIN_MEMORY, MAX_LOGINS, MAX_PENDING, MAX_SINGLE, PERIOD
+from svcbroker.access._audittrail import LOGIN_MEMORY, MAX_LOGINS, MAX_PENDING, MAX_SINGLE, PERIOD
 from svcbroker.errors import (
     LedgerUnavailable,
     NotAuthenticated,
@@ -57,7 +57,7 @@ class AuditTestCase(SynchronousTestCase):
 
 class RecordTests(AuditTestCase):
     """
-    What records say.
+    The contents of records.
     """
 
     def test_recordsAreCompactJson(self) -> None:
@@ -137,7 +137,7 @@ class RecordTests(AuditTestCase):
 
 class StormTests(AuditTestCase):
     """
-    What is repeated is counted.
+    Repetitions are counted.
     """
 
     def fail(self, address: str, times: int = 1) -> None:  # type: ignore[override]
@@ -286,7 +286,7 @@ class LedgerTests(AuditTestCase):
 
 class AccessAuditTests(AuditTestCase):
     """
-    What log-ins and principals record.
+    The records of log-ins and principals.
     """
 
     def setUp(self) -> None:
