@@ -106,8 +106,10 @@ class Attempts:
         tried that was not tried yet.
 
         @param error: why the last attempt has failed.
-        @raise BrokerError: that, if there is no time for another one.
+        @raise BrokerError: that, if there is no time for another one, or another one is no use.
         """
+        if isinstance(error, Unreachable) and error.isFinal:
+            raise error
         brokers = self._brokers
         self._count += 1
         rounds, tried = divmod(self._count, len(brokers.urls))

@@ -30,7 +30,7 @@ from svcbroker.client import (
     Unreachable,
 )
 from svcbroker.client._effects import Delay, HttpRequest, HttpResponse
-from svcbroker.client._errors import Erasure, errorOf
+from svcbroker.client._errors import Erasure, answerTooLong, errorOf
 from svcbroker.client._options import Options
 from svcbroker.client._publishing import newKey
 from svcbroker.client.twisted import TwistedClient
@@ -207,6 +207,25 @@ class PublishTests(SynchronousTestCase):
         )
         self.assertIsInstance(outcome, Unreachable)
         self.assertFalse(outcome.isSent)
+
+    def test_tooLongAnswerIsNotAskedForAgain(self) -> None:
+        """Neither that of a read nor that of a publish, of which it is open what came of it."""
+        network = Network()
+        core = network.core()
+        asked: list[object] = []
+
+        def answer(request: object) -> Unreachable:
+            asked.append(request)
+            return answerTooLong()
+
+        network.run(core.publish(TOPIC, "known"))
+        self.patch(network.broker, "answer", answer)
+        [outcome] = network.run(core.publishMany([Publication(TOPIC, "x")]))
+        assert isinstance(outcome, Unreachable)
+        self.assertTrue(outcome.isSent)
+        with self.assertRaisesRegex(Unreachable, "is longer than"):
+            network.run(core.exist(TOPIC))
+        self.assertEqual(len(asked), 2)
 
     def test_brokerWithoutKeysIsNotAskedAgain(self) -> None:
         """An unknown outcome is final at a broker that ignores keys; a refusal is not."""
