@@ -17,7 +17,7 @@ import treq
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SkipTest
 
-from .daemon import LOCAL, OFF, RUN, TIMEOUT, DaemonTestCase
+from .daemon import LOCAL, OFF, RUN, TIMEOUT, DaemonTestCase, until
 
 LATE_PLUGIN = """
 from zope.interface import implementer
@@ -207,7 +207,7 @@ class RefusalTests(DaemonTestCase):
         )
         self.assertEqual(await starter.exits(), 1)
         self.assertIn("group b: ", starter.protocol.errors)
-        self.assertFalse(pidFile.exists())
+        await until(lambda: not pidFile.exists())
 
     async def test_ledgerFailingLateStopsStart(self) -> None:
         """A ledger that fails after the reactor has started."""
@@ -230,7 +230,8 @@ class RefusalTests(DaemonTestCase):
         self.assertIn("another svcbroker", starter.protocol.errors)
         self.assertNotIn("Traceback", starter.protocol.errors + logFile.read_text())
         self.assertIn("another svcbroker", logFile.read_text())
-        self.assertFalse(pidFile.exists())
+        # What runs in the background ends after it has told its starter.
+        await until(lambda: not pidFile.exists())
 
 
 class AccessTests(DaemonTestCase):
