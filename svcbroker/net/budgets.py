@@ -33,6 +33,9 @@ READS_A_TURN: Final = 0.016
 READS_BESIDE_WRITES: Final = 0.004
 """The same while events are published: a publish takes two or three turns."""
 
+READS_WHILE_PUBLISHING: Final = 0.002
+"""The same for those that have waited, while a ledger has events."""
+
 PUBLISHING: Final = 0.25
 """For so many seconds after a publish, events are said to be being published."""
 
@@ -197,6 +200,7 @@ class WorkBudget:
     @ivar isWrite: the kind of its work.
     @ivar since: since when it is.
     @ivar sinceTurn: since which turn.
+    @ivar isServing: whether it is the turn of what has waited.
     """
 
     _log = Logger()
@@ -222,6 +226,7 @@ class WorkBudget:
         self.isWrite = False
         self.since = 0.0
         self.sinceTurn = 0
+        self.isServing = False
         self._call: IDelayedCall | None = None
 
     def lane(self) -> Lane:
@@ -307,6 +312,8 @@ class WorkBudget:
     def _limit(self, isWrite: bool, now: float) -> float:
         if isWrite:
             return WRITES_A_TURN
+        if self.pending and self.isServing:
+            return READS_WHILE_PUBLISHING
         return READS_BESIDE_WRITES if now - self.publishedAt < PUBLISHING else READS_A_TURN
 
     def schedule(self) -> None:
@@ -320,6 +327,7 @@ class WorkBudget:
         self.used = [0.0, 0.0]
         if self.clock is not self:
             self.turn = self.clock.turns + 1
+        self.isServing = True
         for kind, queue in enumerate(self.queues):
             isWrite = kind != _READ
             while self._mayServe(kind) and (
@@ -331,6 +339,7 @@ class WorkBudget:
                     self._serve(waiter, isWrite)
             if self._mayServe(kind):
                 self.schedule()
+        self.isServing = False
 
     def _serve(self, waiter: Waiter, isWrite: bool) -> None:
         now = self.seconds()

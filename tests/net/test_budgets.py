@@ -24,6 +24,7 @@ from svcbroker.net.budgets import (
     QUANTUM,
     READS_A_TURN,
     READS_BESIDE_WRITES,
+    READS_WHILE_PUBLISHING,
     SHARE,
     WRITES_A_TURN,
     ByteBudget,
@@ -123,6 +124,16 @@ class WorkTests(WorkTestCase):
         self.unit(self.work.lane(), 0, isWrite=True)
         self.assertTrue(self.unit(self.work.lane(), READS_BESIDE_WRITES))
         self.assertFalse(self.work.lane().begin(isWrite=False))
+
+    def test_readsThatHaveWaitedHaveLeastWhileALedgerHasEvents(self) -> None:
+        self.work.submitted(1)
+        for name in "ab":
+            self.wait(name, self.work.lane(), READS_WHILE_PUBLISHING)
+        self.assertEqual([self.turn(), self.turn()], [["a"], ["b"]])
+        self.work.settled(1)
+        for name in "ab":
+            self.wait(name, self.work.lane(), READS_WHILE_PUBLISHING)
+        self.assertEqual(self.turn(), ["a", "b"])
 
     def test_aUnitEndsWhereTheNextBegins(self) -> None:
         one, other = self.work.lane(), self.work.lane()
