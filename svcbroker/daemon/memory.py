@@ -362,7 +362,7 @@ def _connectionBounds(
             "svcbroker.carriers.mqtt.carrier.MqttCarrier._links",
             "svcbroker.carriers.stomp.carrier.StompFactory.protocols",
             "svcbroker.carriers.http.follow.Following._streams",
-            "svcbroker.net.budgets.WorkBudget._queues",
+            "svcbroker.net.budgets.WorkBudget.queues",
             *_within("svcbroker.net.turns.Slots", "_busy", "_queues", "_ready"),
             "svcbroker.broker._copies.Copies._waiting",
         ),
