@@ -16,10 +16,9 @@ cryptography to verify and to sign. C{docs/client.rst} has more.
 """
 
 from ..errors import BrokerError
-from ._asynchronous import AsyncClient
-from ._blocking import Client
+from ._core import Options
 from ._errors import AnswerInvalid, NotVerified, Unreachable
-from ._options import Options
+from ._httpx import AsyncClient, Client
 from ._records import CheckpointRecord, Event, Publication, Published, TopicInfo, TopicState
 from ._signing import AuthorKey, PassphraseMissing
 

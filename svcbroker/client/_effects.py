@@ -8,8 +8,13 @@ end (events), it yields as L{Deliver}. So each client, blocking or not, only per
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import (
+    AsyncGenerator,
+    Generator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from attrs import frozen
 
@@ -142,3 +147,50 @@ def _checked(outcome: T | Unreachable) -> T:
     if isinstance(outcome, Unreachable):
         raise outcome
     return outcome
+
+
+Events: TypeAlias = AsyncGenerator[Event, None]
+"""Events for C{async for}."""
+
+
+class Performer(Protocol):
+    """
+    Performs the effects of one procedure.
+    """
+
+    async def perform(self, effect: Effect) -> Any:
+        """Perform an effect, and return its outcome."""
+
+    async def close(self) -> None:
+        """Close the stream that is open."""
+
+
+async def run(procedure: Procedure[T], performer: Performer) -> T:
+    """Drive a procedure to its result."""
+    outcome = None
+    while True:
+        try:
+            effect = procedure.send(outcome)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        outcome = await performer.perform(effect)
+
+
+async def iterate(procedure: Procedure[Any], performer: Performer) -> Events:
+    """Drive a procedure, and yield the events that it delivers."""
+    outcome = None
+    try:
+        while True:
+            try:
+                effect = procedure.send(outcome)
+            except StopIteration:
+                return
+            if isinstance(effect, Deliver):
+                for event in effect.events:
+                    yield event
+                outcome = None
+            else:
+                outcome = await performer.perform(effect)
+    finally:
+        await performer.close()

@@ -1,21 +1,257 @@
 """
-Requests of a client to the brokers of one network, with credentials and repetition.
+The requests and answers of brokers, and their attempts: which failures are tried again, after what
+delay, and at which broker of the network.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence, Set
+from logging import getLogger
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
+from attrs import define
 
 from .. import __version__
-from ..errors import BrokerError, HeightUnknown, NodeBehind
-from ._answers import readAnswer, readBatch, readDocument
-from ._attempts import Attempts, Brokers, isRefused, isUncertain
-from ._effects import HttpRequest, HttpResponse, Procedure, send
+from ..errors import (
+    BrokerError,
+    HeightUnknown,
+    LedgerUnavailable,
+    NodeBehind,
+    Overloaded,
+    QuotaExceeded,
+    TransactionTimeout,
+)
+from ._effects import MAX_DIGITS, Delay, HttpRequest, HttpResponse, Procedure, send
+from ._errors import AnswerInvalid, Erasure, Unreachable, errorOf, statusError
+
+FIRST_DELAY: Final = 0.1
+MAX_DELAY: Final = 10.0
+"""The back-off doubles from the first to this, in seconds."""
+_SHORTEST: Final = 0.01
+
+_log: Final = getLogger("svcbroker.client")
+
+
+def isRefused(error: BrokerError) -> bool:
+    """Whether an error says that the request was not executed, and may be sent again later."""
+    if isinstance(error, Unreachable):
+        return not error.isSent and not error.isFinal
+    return isinstance(error, Overloaded | NodeBehind)
+
+
+def isUncertain(error: BrokerError) -> bool:
+    """Whether an error leaves open whether the request was executed."""
+    if isinstance(error, Unreachable):
+        return error.isSent
+    return isinstance(error, TransactionTimeout | LedgerUnavailable)
+
+
+@define(eq=False)
+class Brokers:
+    """
+    The brokers of one network. All calls of a client use the same one, until it fails.
+
+    @ivar urls: their base URLs.
+    @ivar now: the time in seconds, of a clock that never goes back.
+    @ivar random: a number from 0 to 1.
+    """
+
+    urls: Sequence[str]
+    now: Callable[[], float]
+    random: Callable[[], float]
+    _current: int = 0
+
+    @property
+    def current(self) -> str:
+        """The one to use."""
+        return self.urls[self._current]
+
+    def failed(self, url: str) -> None:
+        """Use the next one, if this is still the one to use."""
+        if url == self.current:
+            self._current = (self._current + 1) % len(self.urls)
+
+
+class Attempts:
+    """
+    The attempts of one call.
+
+    @ivar url: the broker of this attempt.
+    """
+
+    def __init__(self, brokers: Brokers, timeout: float | None) -> None:
+        """
+        @param timeout: how long they may take together, in seconds; C{None} for no limit.
+        """
+        self._brokers = brokers
+        self._timeout = timeout
+        self.url = brokers.current
+        self.succeeded()
+
+    def succeeded(self) -> None:
+        """Start anew: an attempt of a call that goes on, such as a stream, was successful."""
+        self._count = 0
+        self._end = None if self._timeout is None else self._brokers.now() + self._timeout
+
+    def progressed(self) -> None:
+        """Begin the delays anew: an attempt has done a part, as with a quota that takes a part."""
+        self._count = 0
+
+    def limit(self, seconds: float) -> float:
+        """How long a request of this attempt may take that may take so long by itself."""
+        if self._end is None:
+            return seconds
+        return min(seconds, max(_SHORTEST, self._end - self._brokers.now()))
+
+    def failed(self, error: BrokerError) -> Procedure[None]:
+        """
+        Prepare the next attempt: choose its broker, and wait. There is no delay before a broker is
+        tried that was not tried yet.
+
+        @param error: why the last attempt has failed.
+        @raise BrokerError: that, if there is no time for another one, or another one is no use.
+        """
+        if isinstance(error, Unreachable) and error.isFinal:
+            raise error
+        brokers = self._brokers
+        self._count += 1
+        rounds, tried = divmod(self._count, len(brokers.urls))
+        delay = 0.0
+        if not tried:
+            delay = min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(rounds - 1, 16))
+            # Many clients of one broker that restarts must not all come back at the same time.
+            delay *= 0.5 + 0.5 * brokers.random()
+            if isinstance(error, QuotaExceeded):
+                delay = max(delay, error.retryAfter)
+        if self._end is not None and brokers.now() + delay > self._end:
+            raise error
+        brokers.failed(self.url)
+        failed, self.url = self.url, brokers.current
+        _log.info("%s: %s; trying %s in %.1f seconds", failed, error.message, self.url, delay)
+        if delay:
+            yield Delay(delay)
+
+
+class _Failure(msgspec.Struct):
+    code: int
+    message: str
+    erased: Erasure | None = None
+
+
+class _RpcData(msgspec.Struct):
+    # The protocol's own errors have no code of the broker.
+    code: int = AnswerInvalid.code
+    retryAfter: float | None = None
+
+
+class _RpcFailure(msgspec.Struct):
+    message: str
+    data: _RpcData = msgspec.field(default_factory=_RpcData)
+
+
+class RpcAnswer(msgspec.Struct):
+    """The answer to one call of JSON-RPC."""
+
+    id: int | None = None
+    result: msgspec.Raw = msgspec.Raw()
+    error: _RpcFailure | None = None
+
+
+_failures = msgspec.json.Decoder(_Failure)
+_rpcAnswer = msgspec.json.Decoder(RpcAnswer)
+_rpcAnswers = msgspec.json.Decoder(list[RpcAnswer])
+
+
+def readError(body: bytes, retryAfter: float | None = None) -> BrokerError | None:
+    """The error that a body tells of; C{None} where it tells of none."""
+    try:
+        failure = _failures.decode(body)
+    except msgspec.MsgspecError:
+        return None
+    return errorOf(failure.code, failure.message, retryAfter, failure.erased)
+
+
+def readDocument(response: HttpResponse) -> bytes:
+    """
+    Read the result of a call by REST that is kept as it is.
+
+    @raise BrokerError: the call failed.
+    """
+    checkResponse(response, response.body)
+    return response.body
+
+
+def checkResponse(response: HttpResponse, body: bytes) -> None:
+    """
+    Check that an answer is not a failure.
+
+    @raise BrokerError: it is.
+    """
+    error = readError(body, response.retryAfter)
+    if error is None and response.status != 200:
+        error = statusError(response.status, response.retryAfter)
+    if error is not None:
+        raise error
+
+
+def readAnswer(response: HttpResponse, decoder: msgspec.json.Decoder[T]) -> T:
+    """
+    Read the result of a call by REST.
+
+    @raise BrokerError: the call failed.
+    """
+    if response.status == 200:
+        try:
+            return decoder.decode(response.body)
+        except msgspec.MsgspecError:
+            pass
+    checkResponse(response, response.body)
+    raise AnswerInvalid()
+
+
+def readBatch(response: HttpResponse, count: int) -> list[msgspec.Raw | BrokerError]:
+    """
+    Read the results of a batch of JSON-RPC whose ids are 0, 1, and so on.
+
+    @param count: how many calls it had.
+    @return: the result or the error of each call.
+    @raise BrokerError: all of it failed.
+    """
+    try:
+        answers = _rpcAnswers.decode(response.body)
+    except msgspec.MsgspecError:
+        checkResponse(response, response.body)
+        raise _refusalOf(response.body) from None
+    outcomes: list[Any] = [None] * count
+    for answer in answers:
+        if answer.id is not None and 0 <= answer.id < count:
+            outcomes[answer.id] = _outcomeOf(answer)
+    if None in outcomes:
+        raise AnswerInvalid("calls of a batch were not answered")
+    return outcomes
+
+
+def _outcomeOf(answer: RpcAnswer) -> msgspec.Raw | BrokerError:
+    error = answer.error
+    if error is None:
+        return answer.result
+    retryAfter = error.data.retryAfter
+    if retryAfter is not None and not 0 <= retryAfter < 10**MAX_DIGITS:
+        retryAfter = None
+    return errorOf(error.data.code, error.message, retryAfter)
+
+
+def _refusalOf(body: bytes) -> BrokerError:
+    """Why all of a batch was refused: one answer instead of a list."""
+    try:
+        outcome = _outcomeOf(_rpcAnswer.decode(body))
+    except msgspec.MsgspecError:
+        return AnswerInvalid()
+    return outcome if isinstance(outcome, BrokerError) else AnswerInvalid()
+
 
 T = TypeVar("T")
 

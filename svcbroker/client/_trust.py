@@ -25,12 +25,10 @@ from ..proofs import (
     verifyConsistency,
     verifyProof,
 )
-from ._answers import readDocument
-from ._attempts import Attempts
 from ._effects import Procedure
 from ._errors import NotVerified
 from ._records import CheckpointRecord, Event
-from ._requests import Requests
+from ._requests import Attempts, Requests, readDocument
 
 BATCH: Final = 50
 """How many proofs are asked for in one request."""

@@ -42,11 +42,20 @@ from zope.interface import implementer
 from ..files import readFile
 from ..net.http import ConnectionPool
 from . import _errors
-from ._core import Core
-from ._driving import Events, iterate, run
-from ._effects import Delay, Effect, HttpRequest, HttpResponse, OpenStream, Procedure, ReadStream
+from ._core import Core, Options
+from ._effects import (
+    Delay,
+    Effect,
+    Events,
+    HttpRequest,
+    HttpResponse,
+    OpenStream,
+    Procedure,
+    ReadStream,
+    iterate,
+    run,
+)
 from ._errors import Unreachable, answerTooLong
-from ._options import Options
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -192,7 +201,7 @@ def _privateKey(path: str | Path) -> Any:
 
 class _Performer:
     """
-    Performs the effects of one procedure. See L{Performer<svcbroker.client._driving.Performer>}.
+    Performs the effects of one procedure. See L{Performer<svcbroker.client._effects.Performer>}.
     """
 
     def __init__(self, reactor: Any, http: treq.client.HTTPClient) -> None:

@@ -64,7 +64,7 @@ class User(Struct, frozen=True):
     groups: list[str]
 
 
-class Console:
+class WebConsole:
     """
     The page and its sessions at C{{base}/console}.
 
@@ -226,7 +226,7 @@ class ConsoleFeature(RunningFeature):
     def routes(self, calls: Calls) -> Iterable[Any]:
         """See L{RunningFeature}."""
         services = self._services
-        console = Console(
+        console = WebConsole(
             *(services.basePath, services.access, calls.answers[Sessions]),
             *(services.broker.groups, services.operatorToken),
         )

@@ -29,10 +29,9 @@ from svcbroker.client import (
     Published,
     Unreachable,
 )
+from svcbroker.client._core import Options, newKey
 from svcbroker.client._effects import Delay, HttpRequest, HttpResponse
 from svcbroker.client._errors import Erasure, answerTooLong, errorOf
-from svcbroker.client._options import Options
-from svcbroker.client._publishing import newKey
 from svcbroker.client.twisted import TwistedClient
 from svcbroker.errors import (
     TABLE,

@@ -16,9 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import Eraser, Erasing
 from svcbroker.client import Event, NotVerified
-from svcbroker.client._attempts import Brokers
 from svcbroker.client._effects import Delay, HttpRequest, HttpResponse, Procedure
-from svcbroker.client._requests import Requests
+from svcbroker.client._requests import Brokers, Requests
 from svcbroker.client._trust import Verifier
 from svcbroker.errors import BrokerError
 from svcbroker.model import EventId, topicPrefix

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import svcbroker.console
 from svcbroker.access import Access
 from svcbroker.carriers.http import HttpSettings, Sessions, makeSite
-from svcbroker.console import Console
+from svcbroker.console import WebConsole
 from tests.access.support import MANY, account, openAccess
 from tests.broker.support import makeFixture
 from tests.carriers.http.accounts import Accounts
@@ -110,7 +110,7 @@ class ConsoleTestCase(SynchronousTestCase):
         self.addCleanup(self.access.stop)
         settings = HttpSettings()
         self.sessions = Sessions(clock, Entropy(), BASE)
-        console = Console(
+        console = WebConsole(
             BASE, self.access, self.sessions, self.fixture.broker.groups, OPERATOR_TOKEN
         )
         self.site = makeSite(

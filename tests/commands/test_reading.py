@@ -1,5 +1,5 @@
 """
-Tests for what the commands share that show events. The commands themselves are run in
+Tests for L{svcbroker.commands.reading}. The commands themselves are run in
 L{tests.functional.test_commands}.
 """
 

@@ -1,6 +1,6 @@
 """
-Tests for L{svcbroker.commands.clientcommand}: what people are told while a call is tried again, and
-of one whose outcome is not known.
+Tests for L{svcbroker.commands.clientcommand}: lines about calls that are tried again, and about
+calls whose outcome is not known.
 """
 
 from __future__ import annotations
@@ -88,9 +88,19 @@ class RetryTests(SynchronousTestCase):
         told = []
         for time in times:
             now = time
-            with Client(NOBODY, timeout=0.1) as client, self.assertRaises(Unreachable):
-                client.exist("a")
+            logger.info("tried again")
             told.append(len(stream.getvalue().splitlines()))
         self.assertEqual(told, [0, 1, 1, 2])
-        line = stream.getvalue().splitlines()[0]
-        self.assertRegex(line, f"^{NOBODY}: the broker cannot be reached: .*; trying {NOBODY} in 0")
+        self.assertEqual(stream.getvalue().splitlines()[0], "tried again")
+
+    def test_retryIsLoggedWithItsReason(self) -> None:
+        with (
+            self.assertLogs("svcbroker.client", INFO) as found,
+            Client(NOBODY, timeout=2.0) as client,
+            self.assertRaises(Unreachable),
+        ):
+            client.exist("a")
+        self.assertRegex(
+            found.records[0].getMessage(),
+            f"^{NOBODY}: the broker cannot be reached: .*; trying {NOBODY} in 0",
+        )
