@@ -29,7 +29,7 @@ from svcbroker.proofs.cometbft import (
     validatorsHash,
     votePayload,
 )
-from svcbroker.proofs.cometbft import Header as EngineHeader
+from svcbroker.proofs.cometbft import EngineHeader as EngineHeader
 
 from .signedchain import STEP, SignedChain
 

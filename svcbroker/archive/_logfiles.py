@@ -12,8 +12,7 @@ from typing import Final, TypeAlias
 
 from ..chain import History, Malformed, checkGrowth, growthPath, merkleRoot
 from ..files import readFile
-from ..storage import Snapshot, writeFile
-from ..tlog import (
+from ..proofs.tlog import (
     TILE_HEIGHT,
     TILE_WIDTH,
     Note,
@@ -29,6 +28,7 @@ from ..tlog import (
     splitTile,
     tilesBetween,
 )
+from ..storage import Snapshot, writeFile
 from ._layout import METADATA_NAME, groupDirectory
 from ._prover import Prover, readChain
 

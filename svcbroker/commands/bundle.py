@@ -23,8 +23,8 @@ from .terminal import CommandError, Console, Exit, counted
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
-    from ..bundle import ErasureNote
     from ..client import Client
+    from ..proofs.bundle import ErasureNote
 
 TSA_ROOTS: Final = click.option(
     "--tsa-roots",
@@ -78,9 +78,9 @@ def command(
     output: str | None,
 ) -> int:
     """Write a bundle."""
-    from ..bundle import Bundle
     from ..proofs import ProofInvalid
-    from ..tlog import Policy
+    from ..proofs.bundle import Bundle
+    from ..proofs.tlog import Policy
     from .inputs import readPolicy
 
     ids = list(dict.fromkeys(events or sys.stdin.read().split()))
@@ -122,7 +122,7 @@ def command(
 
 def _erasuresOf(client: Client, ids: Iterable[str]) -> Mapping[str, ErasureNote]:
     """What the broker says of events whose contents are not in their proofs."""
-    from ..bundle import ErasureNote
+    from ..proofs.bundle import ErasureNote
 
     found = {}
     for each in ids:
@@ -165,9 +165,9 @@ def _stamped(
     """The time stamps of the checkpoints in proofs, by their names."""
     from twisted.web.http_headers import Headers
 
-    from ..bundle import MAX_STAMP, REQUEST_TYPE, StampRefused, requestStamp, stampName
     from ..net.http import HttpError, makeClient, readBody
-    from ..tlog import LogProof
+    from ..proofs.bundle import MAX_STAMP, REQUEST_TYPE, StampRefused, requestStamp, stampName
+    from ..proofs.tlog import LogProof
 
     where, authorization = splitCredentials(url)
     headers = Headers({"Content-Type": [REQUEST_TYPE], "User-Agent": ["svcbroker"]})

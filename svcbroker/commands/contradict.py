@@ -25,7 +25,7 @@ from ..proofs import (
     readStatement,
     verifyContradiction,
 )
-from ..tlog import Policy, VerifierKey
+from ..proofs.tlog import Policy, VerifierKey
 from .arguments import PATH, UNEXPECTED, makeCommand, options
 from .inputs import readPolicy
 from .terminal import CommandError, Console, Exit, quoted

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from ..chain import Malformed, isUsableKey
 from ..files import openFile, readFile
 from ..proofs import Checkpoint, ProofInvalid, readCheckpoint
-from ..tlog import Policy
+from ..proofs.tlog import Policy
 from .terminal import CommandError
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ def _proveTopic(client: Client, path: str) -> bytes:
     """
     from ..chain import Malformed, historyPath
     from ..proofs import ProofInvalid, blockOfTopic
-    from ..tlog import LogProof, Note, Tiles, TreeHead, neededTiles
+    from ..proofs.tlog import LogProof, Note, Tiles, TreeHead, neededTiles
 
     data = readFile(path)
     try:

@@ -18,8 +18,7 @@ from ..chain import Malformed
 from ..client._httpx import makeContext
 from ..client._requests import authorization, checkUrl
 from ..files import readFile, writeNew
-from ..storage import writeFile
-from ..tlog import (
+from ..proofs.tlog import (
     MAX_NOTE_SIZE,
     FetchFailed,
     LogContradiction,
@@ -28,6 +27,7 @@ from ..tlog import (
     Note,
     Policy,
 )
+from ..storage import writeFile
 from .arguments import Decimal, makeCommand, options
 from .clientcommand import FIELD_OPTIONS, askTerminal, settingsOf
 from .terminal import CommandError, Console, Exit, printable, timeText

@@ -19,11 +19,11 @@ from ..proofs import (
     WitnessedTopic,
     contentFields,
 )
-from ..tlog import Witnessed
+from ..proofs.tlog import Witnessed
 from .terminal import contentText, counted, printable, quoted, timeText
 
 if TYPE_CHECKING:
-    from ..bundle import ErasureNote
+    from ..proofs.bundle import ErasureNote
 
 
 def witnessedFields(witnessed: Witnessed) -> Mapping[str, Any]:

@@ -32,7 +32,7 @@ from ..proofs import (
     verifyWitnessed,
     verifyWitnessedTopic,
 )
-from ..tlog import Policy
+from ..proofs.tlog import Policy
 from .arguments import CHAIN, PATH, UNEXPECTED, jsonOption, makeCommand, options
 from .bundle import TSA_ROOTS, readRoots
 from .inputs import readAuthors, readPolicy
@@ -52,7 +52,7 @@ from .prooftext import (
 from .terminal import CommandError, Console, Exit, progressBar, quoted, reported, timeText
 
 if TYPE_CHECKING:
-    from ..bundle import Stamp
+    from ..proofs.bundle import Stamp
 
 _ARCHIVE = b"PK\x03\x04"
 
@@ -240,7 +240,7 @@ def _checkBundle(
     asJson: bool,
 ) -> int:
     """Check all proofs of a bundle, and tell what they prove."""
-    from ..bundle import MAX_SIZE, Bundle, StampRefused
+    from ..proofs.bundle import MAX_SIZE, Bundle, StampRefused
 
     with openFile(path) as file:
         data = file.read(MAX_SIZE + 1)

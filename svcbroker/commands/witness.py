@@ -28,9 +28,8 @@ from ..files import readFile
 from ..ledgers.copy import CopyLedger, CopySettings
 from ..net.deferreds import asDeferred
 from ..net.settings import Endpoint
-from ..storage import StorageError
-from ..tlog import EXECUTED, KeyType, Note, Policy, VerifierKey
-from ..witness import (
+from ..proofs.tlog import EXECUTED, KeyType, Note, Policy, VerifierKey
+from ..proofs.witness import (
     KEY_NAME,
     ExecutedCopy,
     Seen,
@@ -41,6 +40,7 @@ from ..witness import (
     makeWitness,
     resumeWitness,
 )
+from ..storage import StorageError
 from .arguments import jsonOption, makeCommand, options
 from .commandline import Command
 from .replicate import SOURCE_OPTIONS, copyContext, copySettings

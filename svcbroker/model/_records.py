@@ -248,7 +248,7 @@ class NodeCondition:
 
 
 @frozen(kw_only=True)
-class Contradiction:
+class DoubleVote:
     """
     A node has signed two things of which it may sign only one.
 
@@ -282,7 +282,7 @@ class FaultReport:
     loss: float
     duplication: float
     cut: Collection[tuple[int, int]]
-    evidence: Sequence[Contradiction]
+    evidence: Sequence[DoubleVote]
 
 
 class SettingSource(Enum):

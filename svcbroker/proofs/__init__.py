@@ -17,11 +17,11 @@ from ._certificates import (
     PbftCertificate,
     checkFinal,
     checkLightBlock,
+    contentFields,
     engineSet,
     isEngineCertificate,
     storedCertificate,
 )
-from ._checkpoint import Checkpoint
 from ._contradictions import (
     Contradiction,
     Side,
@@ -31,7 +31,16 @@ from ._contradictions import (
     readStatement,
     verifyContradiction,
 )
-from ._events import eventFieldsOf
+from ._documents import (
+    MAX_PROOF_SIZE,
+    Checkpoint,
+    ProofInvalid,
+    formatOf,
+    readCheckpoint,
+    readFields,
+    readGenesis,
+)
+from ._eventproofs import eventFieldsOf
 from ._format import (
     CERTIFIED,
     UNCERTIFIED,
@@ -51,22 +60,18 @@ from ._format import (
     TopicFields,
     TopicProof,
 )
-from ._hex import contentFields
-from ._reading import (
-    MAX_PROOF_SIZE,
-    ProofInvalid,
-    formatOf,
-    readCheckpoint,
-    readFields,
-    readGenesis,
-)
-from ._topics import ProvedTopic, verifyComplete, verifyTopic
-from ._verify import ProvedEvent, ProvedGrowth, verifyConsistency, verifyProof
-from ._witnessed import (
+from ._verification import (
+    ProvedEvent,
+    ProvedGrowth,
+    ProvedTopic,
     WitnessedEvent,
     WitnessedTopic,
     blockOfTopic,
     extraOf,
+    verifyComplete,
+    verifyConsistency,
+    verifyProof,
+    verifyTopic,
     verifyWitnessed,
     verifyWitnessedTopic,
 )

@@ -1,9 +1,14 @@
 """
-What makes a header final, by the kind of ledger.
+Certificates: the signatures that make a header final, by the kind of ledger; and the binary fields
+of proofs.
+
+B{Frozen}: what is accepted is pinned by C{docs/vectors/proofs.json}.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -18,7 +23,6 @@ from ..chain import (
     ValidatorSet,
     checkCertificate,
 )
-from ._hex import unhex
 from .cometbft import (
     MARK,
     Base64,
@@ -54,7 +58,7 @@ class PbftCertificate(
 
     @classmethod
     def of(cls, certificate: Certificate) -> PbftCertificate:
-        """What is said of a certificate."""
+        """The fields of a certificate."""
         return cls(
             round=certificate.round,
             signatures=[
@@ -77,6 +81,47 @@ class PbftCertificate(
         )
 
 
+def unhex(text: str, size: int) -> bytes:
+    """
+    The bytes that some digits stand for.
+
+    @param size: how many bytes there must be.
+    @raise Malformed: it is something else, or written in another way than proofs are.
+    """
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        data = b""
+    if len(data) != size or data.hex() != text:
+        raise Malformed(f"{text[:80]!r} are not {size} bytes in lower-case hexadecimal digits")
+    return data
+
+
+def contentFields(content: bytes) -> Mapping[str, str]:
+    """
+    The fields in which an event's content is written.
+    """
+    try:
+        return {"content": content.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"contentBase64": b64encode(content).decode("ascii")}
+
+
+def unbase64(text: str) -> bytes:
+    """
+    The content that is written in Base64.
+
+    @raise Malformed: it is something else, or not canonical.
+    """
+    try:
+        data = b64decode(text, validate=True)
+    except (Base64Error, ValueError):
+        data = b""
+    if b64encode(data).decode("ascii") != text:
+        raise Malformed("the content is not in canonical base64")
+    return data
+
+
 class CometCertificate(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="cometbft"
 ):
@@ -90,7 +135,7 @@ class CometCertificate(
 
     @classmethod
     def of(cls, block: LightBlock) -> CometCertificate:
-        """What is said of a light block."""
+        """The fields of a light block."""
         return cls(lightBlock=block.toJson())
 
     def block(self) -> LightBlock:
@@ -103,7 +148,7 @@ class CometCertificate(
 
 
 AnyCertificate: TypeAlias = PbftCertificate | CometCertificate
-"""What makes a header final, by the kind of ledger."""
+"""The certificate that makes a header final, by the kind of ledger."""
 
 
 def kindOf(certificate: AnyCertificate) -> str:

@@ -16,14 +16,18 @@ from attrs import frozen
 
 from ..chain import CertificateInvalid, Header, Malformed
 from ..errors import BrokerError
-from ..tlog import KeyType, LogProof, Note, SignatureRefused, TreeHead, VerifierKey
-from ._checkpoint import Checkpoint
+from ._documents import Checkpoint, ProofInvalid, formatOf, readCheckpoint, readDocument, readFields
 from ._format import ContradictionFields, EventProof, HeaderProof, TopicProof
 from ._headers import HeaderVerifier, SignedHeader
-from ._reading import ProofInvalid, formatOf, readCheckpoint, readDocument, readFields
-from ._topics import ProvedTopic, checkedTopic
-from ._verify import ProvedEvent, checkedEvent, checkHistory
-from ._witnessed import checkEntry
+from ._verification import (
+    ProvedEvent,
+    ProvedTopic,
+    checkedEvent,
+    checkedTopic,
+    checkEntry,
+    checkHistory,
+)
+from .tlog import KeyType, LogProof, Note, SignatureRefused, TreeHead, VerifierKey
 
 _LOG_PROOF: Final = b"c2sp.org/tlog-proof@v1\n"
 _SIGNATURE: Final = "\n\n\N{EM DASH} ".encode()
@@ -150,7 +154,7 @@ class Side:
 @frozen(kw_only=True)
 class Contradiction:
     """
-    What two statements contradict each other in.
+    A contradiction of two statements.
 
     @ivar kind: C{block}: two hashes of one height; C{event}: two events of one id or number, or
         numbers out of order; C{topic}: another number of events than was proved; C{root}: two
@@ -236,7 +240,7 @@ def readStatement(data: bytes, keys: Collection[VerifierKey] = ()) -> Statement:
 
 def findContradiction(first: Statement, second: Statement) -> Contradiction | None:
     """
-    What two statements contradict each other in, if they do.
+    Find the contradiction of two statements, if there is one.
     """
     if not _isOneChain(first, second):
         return None

@@ -1,8 +1,7 @@
 """
-What proofs look like: JSON that holds all that is needed to check it.
+The format of proofs: JSON that holds all that is needed to check it.
 
-C{docs/proofs.rst} is the specification. Binary fields are lower-case hexadecimal digits. A field
-that is not known here is refused, so that nothing in a proof goes unchecked.
+B{Frozen}: names and forms of all fields, pinned by C{docs/vectors/proofs.json}.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from ..chain import (
     encodeAuthors,
 )
 from ..model import AuthorSet, EventId, Topic, topicPrefix
-from ._certificates import AnyCertificate
-from ._hex import unbase64, unhex
+from ._certificates import AnyCertificate, unbase64, unhex
 
 
 class GenesisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,7 +41,7 @@ class GenesisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @classmethod
     def of(cls, genesis: Genesis) -> GenesisFields:
-        """What is said of a genesis."""
+        """The fields of a genesis."""
         return cls(
             group=genesis.group,
             created=genesis.created,
@@ -95,7 +93,7 @@ class HeaderFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @classmethod
     def of(cls, header: Header) -> HeaderFields:
-        """What is said of a header."""
+        """The fields of a header."""
         values: dict[str, Any] = {
             name: value.hex() if isinstance(value := getattr(header, name), bytes) else value
             for name in cls.__struct_fields__
@@ -350,7 +348,7 @@ class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 class TopicProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """
-    How many events a topic has in the state after a block.
+    A proof of the number of a topic's events in the state after a block.
 
     @ivar index: the topic's number in the order of creation, from 0.
     @ivar topicPath: the way from the topic's leaf to the root of the topics.

@@ -1,5 +1,5 @@
 """
-Verifying the headers of a proof: the validator sets, the certificates, and how they follow.
+The headers of a proof: their validator sets, their certificates, and that they follow.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from itertools import pairwise
 from attrs import frozen
 
 from ..chain import CertificateInvalid, Genesis, Header, Malformed, ValidatorSet
-from ._certificates import AnyCertificate, CometCertificate, checkFinal, engineSet
-from ._checkpoint import Checkpoint
+from ._certificates import AnyCertificate, CometCertificate, checkFinal, engineSet, unhex
+from ._documents import Checkpoint
 from ._format import FinalHeader, HeaderFields, NodeChange
-from ._hex import unhex
-from .cometbft import Header as EngineHeader
+from .cometbft import EngineHeader as EngineHeader
 from .cometbft import headerHash
 
 _NANOSECONDS = 1_000_000

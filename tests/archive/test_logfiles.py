@@ -12,8 +12,8 @@ from unittest.mock import patch
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import LogRefused, exportLog
-from svcbroker.tlog import Tiles, encodeEntries, neededTiles, parseTilePath
-from tests.tlog.support import MemoryLog
+from svcbroker.proofs.tlog import Tiles, encodeEntries, neededTiles, parseTilePath
+from tests.proofs.tlog.support import MemoryLog
 
 
 def newDirectory(test: SynchronousTestCase) -> Path:

@@ -27,11 +27,11 @@ from svcbroker.chain import CertificateInvalid, ChainState, Malformed
 from svcbroker.errors import EventErased
 from svcbroker.ledgers._reader import ChainReader
 from svcbroker.model import EventId, topicPrefix
+from svcbroker.proofs.tlog import CheckpointRefused
+from svcbroker.proofs.witness import LAST_NAME, STATE_NAME, Witness, WitnessError, makeWitness
 from svcbroker.storage import MetadataFile, StorageError, Store, tipPath
-from svcbroker.tlog import CheckpointRefused
-from svcbroker.witness import LAST_NAME, STATE_NAME, Witness, WitnessError, makeWitness
 
-from ..tlog.support import MemoryLog
+from ..proofs.tlog.support import MemoryLog
 from .erasable import canary, eventsIn, makeErasable
 
 FLIPS = int(os.environ.get("SVCBROKER_SWEEP_FLIPS", "60"))

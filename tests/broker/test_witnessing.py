@@ -29,18 +29,12 @@ from svcbroker.broker.transparency._cosigning import MAX_DELAY
 from svcbroker.broker.transparency.feature import WitnessMetrics
 from svcbroker.errors import ParameterInvalid
 from svcbroker.proofs import ProofInvalid, verifyWitnessed
-from svcbroker.tlog import (
-    LogKey,
-    Note,
-    Policy,
-    TreeHead,
-    WitnessKey,
-)
+from svcbroker.proofs.tlog import LogKey, Note, Policy, TreeHead, WitnessKey
 from tests.broker.support import makeFixture
 from tests.broker.witnesses import KEYS, NAMES, FakeWitnesses, policyOf
 from tests.carriers.mqtt.support import MetadataFile
 from tests.ledgers.pbft.rig import LedgerRig
-from tests.tlog.support import MemoryLog
+from tests.proofs.tlog.support import MemoryLog
 
 
 class WitnessingTests(SynchronousTestCase):

@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
-from svcbroker.tlog import (
+from svcbroker.proofs.tlog import (
     AddCheckpoint,
     CheckpointRefused,
     Policy,

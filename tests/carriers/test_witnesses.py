@@ -19,7 +19,7 @@ from zope.interface import implementer
 from svcbroker.broker.transparency import WitnessFailed
 from svcbroker.broker.transparency._client import TIMEOUT, WitnessClient
 from svcbroker.net.http import HttpClient
-from svcbroker.tlog import MAX_NOTE_SIZE
+from svcbroker.proofs.tlog import MAX_NOTE_SIZE
 
 
 class FakeWitness(Resource):

@@ -158,7 +158,7 @@ class Sent:
 
     @property
     def options(self) -> int:
-        """Which parts a head from version 2 on has."""
+        """The parts of a head from version 2 on."""
         return (
             (self.author is not None)
             + 2 * (self.key is not None)
@@ -169,7 +169,7 @@ class Sent:
 
     @property
     def seal(self) -> bytes:
-        """What stands between head and content."""
+        """The bytes between head and content."""
         if self.version == 1 or self.kind != "PUBLISH":
             return b""
         return self.salt + self.signature + (pairs(self.private) if self.private else b"")
@@ -288,17 +288,17 @@ class Nodes:
 
     @property
     def hash(self) -> bytes:
-        """What stands in headers."""
+        """The hash that stands in headers."""
         return digest(b"svcbroker/validators\0", self.encoded)
 
     @property
     def quorum(self) -> int:
-        """How many must agree."""
+        """The number that must agree."""
         return len(self.keys) - (len(self.keys) - 1) // 3
 
 
 def agreement(chain: bytes, current: Nodes, following: Nodes) -> bytes:
-    """What is signed for a change of the set."""
+    """The bytes that are signed for a change of the set."""
     return b"svcbroker/validators-change" + chain + current.hash + following.hash
 
 
@@ -370,7 +370,7 @@ def header(fields: Mapping[str, Any]) -> bytes:
 
 
 def payload(phase: str, chain: bytes, height: int, round: int, what: bytes) -> bytes:
-    """What is signed for a vote."""
+    """The bytes that are signed for a vote."""
     return b"svcbroker/vote" + struct.pack(">B32sQQ", PHASES[phase], chain, height, round) + what
 
 

@@ -74,7 +74,7 @@ def readRelease(content: bytes) -> tuple[str, str, str]:
 def readHold(
     content: bytes,
 ) -> tuple[tuple[str, str, str], Sequence[str], Sequence[tuple[bytes, int]]]:
-    """What a hold has in common with a release, its patterns and its events."""
+    """The fields that a hold has in common with a release, its patterns and its events."""
     cursor = Cursor(content)
     found = _case(cursor)
     patterns = [cursor.text(cursor.number(2)) for _ in range(cursor.number(1))]
@@ -125,7 +125,7 @@ def readRecipientChange(content: bytes) -> tuple[int, Recipients, bytes, bytes]:
 
 
 def recipientsStatement(chain: bytes, topic: str, generation: int, recipients: Recipients) -> bytes:
-    """What an admin signs."""
+    """The bytes that an admin signs."""
     return lines(
         "svcbroker/recipients/1",
         f"chain={chain.hex()}",

@@ -21,7 +21,7 @@ def need(condition: object, why: str) -> None:
 
 @define
 class Cursor:
-    """What is left of some bytes."""
+    """The rest of some bytes."""
 
     data: bytes
 
@@ -150,7 +150,7 @@ def statement(
     version: int = 1,
     expected: int | None = None,
 ) -> bytes:
-    """What an author signs."""
+    """The bytes that an author signs."""
     number = "" if expected is None else str(expected)
     return lines(
         f"svcbroker/statement/{version}",
@@ -206,7 +206,7 @@ class Authors:
 
 
 def authorsStatement(chain: bytes, topic: str, following: Authors) -> bytes:
-    """What an admin signs."""
+    """The bytes that an admin signs."""
     return lines(
         "svcbroker/authors/1",
         f"chain={chain.hex()}",

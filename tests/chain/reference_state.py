@@ -31,7 +31,7 @@ from .reference_reading import (
 )
 
 IN_FORCE = 2**20
-"""How many of its latest uses of keys an owner can count on."""
+"""The number of its latest uses of keys that an owner can count on."""
 
 
 @define

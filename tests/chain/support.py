@@ -1,5 +1,5 @@
 """
-What the tests of the chain share.
+Chains, keys and property tests that the tests of the chain share.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEYS = [
 TWINS: tuple[str, str] = tuple(VECTORS["twins"]["topics"])
 
 few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
-"""How property tests run: the same examples each time."""
+"""The settings of property tests: the same examples each time."""
 
 FIELDS: Mapping[str, type] = {
     "chain": bytes,

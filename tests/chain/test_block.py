@@ -38,7 +38,7 @@ def transactions(*texts: str) -> list[Transaction]:
 
 class SelectTests(SynchronousTestCase):
     """
-    What goes into the next block.
+    The choice of transactions for the next block.
     """
 
     def test_emptyQueueGivesNothing(self) -> None:
@@ -160,12 +160,12 @@ class CheckTests(SynchronousTestCase):
         return checkBlock(self.state, self.parent, candidate.header, decodeBody(candidate.body))
 
     def test_proposalIsReproduced(self) -> None:
-        """What one node proposes, another finds to be the very same."""
+        """A block that one node proposes, another finds to be the very same."""
         candidate = self.propose()
         self.assertEqual(self.check(candidate), candidate)
 
     def test_headerDescribesItsBlock(self) -> None:
-        """What a proposer says of its block."""
+        """The header describes its block."""
         header = self.propose().header
         self.assertEqual((header.height, header.parent), (2, self.parent.hash))
         self.assertEqual((header.view, header.proposer), (5, (5 + 2) % 4))

@@ -37,7 +37,7 @@ def vote(
 
 class CheckTests(SynchronousTestCase):
     """
-    What makes a block final, with true signatures of four nodes.
+    Certificates make blocks final, with true signatures of four nodes.
     """
 
     def check(
@@ -81,7 +81,7 @@ class CheckTests(SynchronousTestCase):
         self.refuse("order", [vote(1), vote(0), vote(2)])
 
     def test_foreignSignerIsRefused(self) -> None:
-        """Who is not a node does not sign, even beyond a quorum."""
+        """A foreign signer is refused, even beyond a quorum."""
         for index in (4, 2**16 - 1):
             self.refuse("not a validator", [*map(vote, range(4)), (index, vote(0)[1])])
 
@@ -136,7 +136,7 @@ class QuorumTests(SynchronousTestCase):
 
 class VoteTests(SynchronousTestCase):
     """
-    What is signed.
+    The bytes that are signed.
     """
 
     def test_payloadsDifferInEveryField(self) -> None:

@@ -84,7 +84,7 @@ class ChangeTestCase(SynchronousTestCase):
 
 class ExecutionTests(ChangeTestCase):
     """
-    How changes end.
+    The ends of changes.
     """
 
     def test_newSetDecidesNextBlock(self) -> None:
@@ -109,7 +109,7 @@ class ExecutionTests(ChangeTestCase):
         self.assertEqual(self.parent.validators, setOf(2, 3, 4).hash)
 
     def test_transactionsBesideChangeAreExecuted(self) -> None:
-        """What is in a block beside a change is executed as ever, before it and after it."""
+        """Transactions in a block beside a change are executed as ever, before it and after it."""
         ends = self.run_(
             self.sent("OPEN", "a"),
             self.sent("PUBLISH", "a"),

@@ -265,7 +265,7 @@ U32 = 4
 
 class HeaderTests(SynchronousTestCase):
     """
-    What a header's hash stands for.
+    The hash of a header stands for all of it.
     """
 
     def test_everyChangedByteChangesTheHash(self) -> None:
@@ -300,7 +300,7 @@ class HeaderTests(SynchronousTestCase):
 
 class GenesisTests(SynchronousTestCase):
     """
-    What a genesis may say.
+    The contents of a genesis.
     """
 
     def test_genesisWithoutKeysIsRefused(self) -> None:

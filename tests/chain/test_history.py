@@ -67,7 +67,7 @@ KEPT = Kept(MOST)
 
 
 def without(level: int, position: int) -> NodeSource:
-    """What is kept, but for one node."""
+    """The nodes that are kept, but for one."""
 
     def source(wanted: int, first: int, count: int) -> Sequence[bytes]:
         nodes = list(KEPT.source(wanted, first, count))
@@ -102,7 +102,7 @@ class HistoryTests(SynchronousTestCase):
             self.assertEqual(History.of(HASHES[:size]), KEPT.histories[size])
 
     def test_sizeGrowsLogarithmically(self) -> None:
-        """What it takes to go on grows with the logarithm."""
+        """The nodes that it takes to go on grow with the logarithm."""
         for size, history in enumerate(KEPT.histories):
             self.assertEqual(len(history.peaks), size.bit_count())
             self.assertLessEqual(len(history.completed), 2)

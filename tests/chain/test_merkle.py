@@ -28,7 +28,7 @@ class RootTests(SynchronousTestCase):
         self.assertEqual(EMPTY_ROOT, reference.digest())
 
     def test_leavesAndInnerNodesDiffer(self) -> None:
-        """What is hashed as a leaf cannot be taken for an inner node."""
+        """A hashed leaf cannot be taken for an inner node."""
         left, right = leafHash(b"a"), leafHash(b"b")
         self.assertNotEqual(leafHash(left + right), nodeHash(left, right))
         self.assertEqual(merkleRoot([left, right]), nodeHash(left, right))
@@ -50,7 +50,7 @@ class RootTests(SynchronousTestCase):
 
 class PathTests(SynchronousTestCase):
     """
-    What proves that a leaf is in a tree.
+    Paths prove that a leaf is in a tree.
     """
 
     LEAVES = tuple(leafHash(bytes([number])) for number in range(70))
@@ -86,7 +86,7 @@ class PathTests(SynchronousTestCase):
                 self.assertNotEqual(rootOfPath(self.LEAVES[69], index, size, path), root)
 
     def tried(self, leaf: bytes, index: int, size: int, path: list[bytes]) -> bytes | None:
-        """Where a path leads to, if anywhere."""
+        """The root that a path leads to, if any."""
         try:
             return rootOfPath(leaf, index, size, path)
         except Malformed:

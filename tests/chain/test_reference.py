@@ -134,7 +134,7 @@ class ReferenceTests(SynchronousTestCase):
             self.assertEqual(made.hex(), vector["encoded"])
 
     def test_roundChangesMatchReference(self) -> None:
-        """What round changes sign."""
+        """Round changes sign the same bytes."""
         free, bound = VECTORS["roundChangeDigests"]
         self.assertIsNone(free["prepared"])
         self.assertEqual(free["digest"], reference.digest(b"svcbroker/not-prepared").hex())

@@ -87,7 +87,7 @@ class EncodingTests(SynchronousTestCase):
                 readEntry(bytes.fromhex(vector["entry"]))
 
     def test_malformedTransactionsAreRefused(self) -> None:
-        """What is nearly a transaction of version 2 is none."""
+        """Bytes that are nearly a transaction of version 2 are refused."""
         self.refused("malformedTransactions", readEntry, "entry")
 
     def test_erasedEntriesMatchReference(self) -> None:

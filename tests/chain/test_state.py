@@ -52,7 +52,7 @@ def newState() -> ChainState:
 
 class AccountTests(SynchronousTestCase):
     """
-    Which nonces are executed.
+    The nonces that are executed.
     """
 
     def test_noncesBeginWithOne(self) -> None:
@@ -98,7 +98,7 @@ class AccountTests(SynchronousTestCase):
 
 class ExecutionTests(SynchronousTestCase):
     """
-    What transactions do.
+    The effects of transactions.
     """
 
     def setUp(self) -> None:
@@ -207,7 +207,7 @@ class ExecutionTests(SynchronousTestCase):
         self.assertEqual(self.run_(both[1]), [("DONE", 1)])
 
     def test_refusedPublishClaimsNoPrefix(self) -> None:
-        """What is refused publishes nothing, and so stands in nobody's way."""
+        """A refused publish claims no prefix, and so stands in nobody's way."""
         left, right = TWINS
         self.run_(self.sent("OPEN", left))
         self.assertEqual(
@@ -281,7 +281,7 @@ class ModelTests(SynchronousTestCase):
         self.assertEqual([rows[index] for index in range(len(rows))], list(state._topics))
 
     def compare(self, state: ChainState, model: reference_state.State) -> None:
-        """What can be asked of the state is what the model has."""
+        """Compare all that the state answers with the model."""
         for name in NAMES:
             found, expected = state.topic(name), model.topics.get(name)
             self.assertEqual(found is None, expected is None)

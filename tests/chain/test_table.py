@@ -38,7 +38,7 @@ class BodyTableTests(SynchronousTestCase):
 
     def test_shortTableIsRefused(self) -> None:
         """
-        What is no beginning of a body is refused.
+        Bytes that are no beginning of a body are refused.
         """
         for data in (b"", b"\0\0\0", pack(">2I", 2, 72)):
             self.assertRaises(Malformed, BodyTable, data)

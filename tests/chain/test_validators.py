@@ -190,7 +190,7 @@ class ChangeTests(SynchronousTestCase):
         self.refuse("rising order", self.approved(3, 2, 1, 0))
 
     def test_foreignApprovalIsRefused(self) -> None:
-        """Who is not in the old set does not approve, not even beyond a quorum."""
+        """A foreign approval is refused, even beyond a quorum."""
         good = self.approved(0, 1, 2)
         signature = good.approvals[0][1]
         for index in (4, 2**16 - 1):

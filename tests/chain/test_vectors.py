@@ -118,7 +118,7 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(Transaction.decode(made.head + made.content), made)
 
     def test_malformedTransactionsAreRefused(self) -> None:
-        """What is nearly a transaction is none."""
+        """Bytes that are nearly a transaction are refused."""
         accepted = [
             vector["why"]
             for vector in VECTORS["malformedTransactions"]
@@ -137,7 +137,7 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(list(decodeTable(body)), vector["offsets"])
 
     def test_malformedBodiesAreRefused(self) -> None:
-        """What is nearly a body is none."""
+        """Bytes that are nearly a body are refused."""
         accepted = [
             vector["why"]
             for vector in VECTORS["malformedBodies"]
@@ -209,7 +209,7 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(refused, bool(vector["refused"]), vector["refused"])
 
     def test_malformedChangesAreRefused(self) -> None:
-        """What is nearly a change is none."""
+        """Bytes that are nearly a change are refused."""
         accepted = [
             vector["why"]
             for vector in VECTORS["malformedChanges"]
@@ -218,7 +218,7 @@ class PackageTests(SynchronousTestCase):
         self.assertEqual(accepted, [])
 
     def test_accountsMatchVectors(self) -> None:
-        """Which nonces are executed, and what is remembered of them."""
+        """The nonces that are executed, and the memory of them."""
         for vector in VECTORS["accounts"]:
             account, accepted = Nonces(), []
             for nonce in vector["nonces"]:
@@ -238,20 +238,20 @@ class PackageTests(SynchronousTestCase):
         self.assertEqual(Header.decode(header.encoded), header)
 
     def test_leadersMatchVectors(self) -> None:
-        """Whose turn it is."""
+        """The leaders by view and height."""
         for vector in VECTORS["leaders"]:
             found = leaderIndex(vector["view"], vector["height"], vector["nodes"])
             self.assertEqual(found, vector["leader"])
 
     def test_quorumsMatchVectors(self) -> None:
-        """How many may fail, and how many must agree."""
+        """The numbers that may fail, and that must agree."""
         for vector in VECTORS["quorums"]:
             nodes = vector["nodes"]
             self.assertEqual(faultsTolerated(nodes), vector["faults"])
             self.assertEqual(quorum(nodes), vector["quorum"])
 
     def test_votesMatchVectors(self) -> None:
-        """What is signed for a vote; the signature is that node's."""
+        """The bytes that are signed for a vote; the signature is that node's."""
         self.assertEqual([vote["phase"] for vote in VECTORS["votes"]], [*Phase.__members__])
         for vector in VECTORS["votes"]:
             payload = votePayload(

@@ -187,7 +187,10 @@ class EncodingTests(SynchronousTestCase):
             self.assertEqual(Transaction.decode(made.head + made.seal + made.content), made)
 
     def test_malformedTransactionsAreRefused(self) -> None:
-        """What is nearly a transaction of version 2 is none, whether or not it may be erased."""
+        """
+        Bytes that are nearly a transaction of version 2 are refused, whether or not it may be
+        erased.
+        """
         later = ["version 3"]
         self.malformed("malformedTransactions", Transaction.decode, "entry", later)
         self.malformed(

@@ -80,7 +80,7 @@ class EncodingTests(SynchronousTestCase):
             self.assertEqual(readEntry(sent.entry), sent)
 
     def test_malformedTransactionsAreRefused(self) -> None:
-        """What is nearly a transaction of version 3 is none, by both."""
+        """Bytes that are nearly a transaction of version 3 are refused by both."""
         for vector in VECTORS4["malformedTransactions"]:
             entry = bytes.fromhex(vector["entry"])
             for isStored in (False, True):
@@ -265,7 +265,7 @@ class PartTests(SynchronousTestCase):
             self.assertRaises(ValueError, reference_parts.readRegistered, erased)
 
     def test_malformedPartsAreRefused(self) -> None:
-        """What is nearly one of these is none."""
+        """Bytes that are nearly one of these are refused."""
         readers: dict[str, Callable[[bytes], Any]] = {
             "malformedHolds": reference_parts.readHold,
             "malformedReleases": reference_parts.readRelease,

@@ -337,7 +337,7 @@ class AuthorTests(ChainTestCase):
         )
 
     def test_topicWithAuthorsTakesOnlyTheirEvents(self) -> None:
-        """What none of a topic's authors has signed is refused, of either version."""
+        """An event that none of a topic's authors has signed is refused, of either version."""
         authors = encodeAuthors(setOf(ALICE))
         self.run_(self.make(Kind.OPEN, "a", authors))
         self.assertEqual(self.state.topic("a"), self.again.topic("a"))

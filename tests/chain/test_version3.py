@@ -27,7 +27,7 @@ from .support import GENESIS
 from .test_version2 import ALICE, SALT, SENDER, ChainTestCase, signed
 
 OPTIONS = 73
-"""Where the options stand in the head of a transaction to the topic t."""
+"""The place of the options in the head of a transaction to the topic t."""
 
 
 def entryOf(transaction: Transaction) -> bytes:
@@ -214,7 +214,7 @@ class ErasedKeyTests(ChainTestCase):
         self.replay(isErased=False)
 
     def test_formatOfTheBlockDecides(self) -> None:
-        """What was erased in format 3 is refused from the first block of format 4 on."""
+        """A key whose event was erased is refused from the first block of format 4 on."""
         self.run_(self.publish(b"x", key="k"), self.erase((1, 1)))
         self.assertEqual(self.run_(self.publish(b"y", key="k")), [(Execution.PUBLISHED_BEFORE, 1)])
         self.assertEqual(

@@ -10,8 +10,8 @@ from pathlib import Path
 from attrs import evolve
 
 from svcbroker.proofs import Checkpoint
-from svcbroker.tlog import LogProof, WitnessKey
-from tests.tlog.support import MemoryLog
+from svcbroker.proofs.tlog import LogProof, WitnessKey
+from tests.proofs.tlog.support import MemoryLog
 
 from .test_verify import CommandTestCase
 

@@ -19,7 +19,7 @@ from svcbroker.commands import main, verify
 from svcbroker.commands.prooftext import eventLines
 from svcbroker.commands.terminal import contentText, quoted, timeText
 from svcbroker.proofs import GenesisFields, verifyProof
-from svcbroker.proofs import _reading as reading
+from svcbroker.proofs import _documents as reading
 from tests.proofs.support import BINARY, proofs
 from tests.test_files import makeSpecial
 from tools.enginechain import EngineChain

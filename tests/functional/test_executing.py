@@ -16,7 +16,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from svcbroker.tlog import VerifierKey
+from svcbroker.proofs.tlog import VerifierKey
 
 from .daemon import AGAIN, TIMEOUT, Daemon, DaemonTestCase, reactor
 

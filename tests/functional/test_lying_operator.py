@@ -18,8 +18,8 @@ from twisted.web.server import NOT_DONE_YET, Site
 
 from svcbroker.archive import exportPart
 from svcbroker.broker.transparency import LOG_TOPIC
-from svcbroker.tlog import NoteSignature, VerifierKey, WitnessKey
-from tests.witness.lying import ChainLog, LyingChain
+from svcbroker.proofs.tlog import NoteSignature, VerifierKey, WitnessKey
+from tests.proofs.witness.lying import ChainLog, LyingChain
 
 from .daemon import LOCAL, STEP, TIMEOUT, Daemon, DaemonTestCase, reactor
 

@@ -9,9 +9,9 @@ from hashlib import sha256
 from twisted.web.server import Site
 from twisted.web.static import File
 
-from svcbroker.tlog import Note, TreeHead, WitnessKey, tilesBetween
+from svcbroker.proofs.tlog import Note, TreeHead, WitnessKey, tilesBetween
 
-from ..tlog.support import ORIGIN, MemoryLog
+from ..proofs.tlog.support import ORIGIN, MemoryLog
 from .daemon import DaemonTestCase, reactor
 
 LOG = MemoryLog(700)

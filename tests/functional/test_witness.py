@@ -10,9 +10,9 @@ import sys
 
 import treq
 
-from svcbroker.tlog import Note, NoteSignature, VerifierKey
+from svcbroker.proofs.tlog import Note, NoteSignature, VerifierKey
 
-from ..tlog.support import MemoryLog
+from ..proofs.tlog.support import MemoryLog
 from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase
 
 LOG = MemoryLog(100)

@@ -14,8 +14,8 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import deferLater
 
 from svcbroker.proofs import ProofInvalid, readGenesis, verifyProof, verifyWitnessed
-from svcbroker.tlog import Policy, VerifierKey
-from svcbroker.witness import Witness, WitnessSite, makeWitness
+from svcbroker.proofs.tlog import Policy, VerifierKey
+from svcbroker.proofs.witness import Witness, WitnessSite, makeWitness
 
 from .daemon import TIMEOUT, Daemon, reactor
 from .test_proofs import CommandTestCase

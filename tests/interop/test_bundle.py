@@ -13,13 +13,13 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.bundle import Bundle, decodeArchive
+from svcbroker.proofs.bundle import Bundle, decodeArchive
 from tests.functional.daemon import DaemonTestCase
 from tests.needed import neededProgram
 from tools.signedchain import publicKeyOf
 
-from ..bundle.support import CONTENTS, bundle, bundleOf, executedBundle, signedBundle
-from ..bundle.test_bundle import MUTATIONS, mutated
+from ..proofs.bundle.support import CONTENTS, bundle, bundleOf, executedBundle, signedBundle
+from ..proofs.bundle.test_bundle import MUTATIONS, mutated
 from .chromium import Chromium
 from .node import nodeModules
 

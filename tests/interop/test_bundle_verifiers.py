@@ -19,15 +19,15 @@ from unittest import mock
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.bundle import Bundle, _archive, decodeArchive, encodeArchive
 from svcbroker.chain import Malformed
 from svcbroker.proofs import ProofInvalid
-from svcbroker.tlog import Policy
+from svcbroker.proofs.bundle import Bundle, _archive, decodeArchive, encodeArchive
+from svcbroker.proofs.tlog import Policy
 from tests.needed import neededProgram
 from tests.proofs.mutations import mutations, randomlyChanged
 
-from ..bundle.support import bundle, signedBundle
-from ..bundle.test_bundle import mutated
+from ..proofs.bundle.support import bundle, signedBundle
+from ..proofs.bundle.test_bundle import mutated
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from svcbroker.access import hashPassword
-from svcbroker.tlog import LogKey, WitnessKey
+from svcbroker.proofs.tlog import LogKey, WitnessKey
 
 from .test_console import ConsoleTestCase
 

@@ -17,11 +17,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
-from svcbroker.bundle import REQUEST_TYPE, Bundle, StampRefused, requestStamp, stampName
+from svcbroker.proofs.bundle import REQUEST_TYPE, Bundle, StampRefused, requestStamp, stampName
 from tests.functional.daemon import DaemonTestCase, reactor
 from tests.needed import neededProgram, needPackage
 
-from ..bundle.support import bundle
+from ..proofs.bundle.support import bundle
 
 _CONFIGURATION = """
 [tsa]

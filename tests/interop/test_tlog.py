@@ -18,7 +18,7 @@ from urllib.request import urlopen
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 import svcbroker
-from svcbroker.tlog import LogKey, VerifierKey
+from svcbroker.proofs.tlog import LogKey, VerifierKey
 from tests.needed import neededProgram
 
 from .daemon import TIMEOUT, Daemon

@@ -115,7 +115,7 @@ def randomlyChanged(data: bytes, seed: Random) -> bytes:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Where the plain values of a document stand: containers and keys."""
+    """The places of the plain values of a document: containers and keys."""
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
         if isinstance(inner, dict | list):
             yield from _places(inner)

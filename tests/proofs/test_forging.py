@@ -147,7 +147,7 @@ class ForgeTests(SynchronousTestCase):
 
     def test_formerNodesSignNoLaterBlock(self) -> None:
         """
-        Who has all keys of a former set cannot forge a block after it, under either set's name.
+        All keys of a former set cannot forge a block after it, under either set's name.
         """
         proof = self.prove(self.late)
         header = proof.block.header.header()
@@ -220,7 +220,7 @@ class ForgeTests(SynchronousTestCase):
 
     def test_formerSetBringsNoLaterSet(self) -> None:
         """
-        Who has all keys of a former set cannot bring in a set after the one that followed it.
+        All keys of a former set cannot bring in a set after the one that followed it.
         """
         proof = self.prove(self.late)
         (change,) = proof.changes
@@ -302,7 +302,7 @@ class ForgeTests(SynchronousTestCase):
 
     def test_checkpointRefusesFork(self) -> None:
         """
-        Who has all keys can fork; then a checkpoint of the one chain refuses the proofs of the
+        All keys together can fork; then a checkpoint of the one chain refuses the proofs of the
         other, and there is no consistency proof between them.
         """
         fork = self.fork()

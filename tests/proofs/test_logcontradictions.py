@@ -19,8 +19,8 @@ from svcbroker.proofs import (
     readStatement,
     verifyContradiction,
 )
-from svcbroker.tlog import VerifierKey, WitnessKey
-from tests.witness.lying import ChainLog, LyingChain
+from svcbroker.proofs.tlog import VerifierKey, WitnessKey
+from tests.proofs.witness.lying import ChainLog, LyingChain
 
 WITNESSES = [WitnessKey(f"{name}.example", name.encode() * 32) for name in "ab"]
 TIME = 1_800_000_000

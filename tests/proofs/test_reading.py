@@ -22,7 +22,7 @@ from svcbroker.proofs import (
     verifyConsistency,
     verifyProof,
 )
-from svcbroker.proofs import _reading as reading
+from svcbroker.proofs import _documents as reading
 
 from .support import proofs
 
@@ -114,7 +114,7 @@ class FuzzTests(SynchronousTestCase):
             self.assertEqual(readAll(data), 0, data[:40])
 
     def test_tooLongProofsAreNotRead(self) -> None:
-        """What is too long is not looked at."""
+        """A text that is too long is not looked at."""
         self.patch(reading, "MAX_PROOF_SIZE", 10)
         with self.assertRaisesRegex(ProofInvalid, "never as long"):
             formatOf(b'{"format": "x"}')
@@ -156,7 +156,7 @@ class FormTests(SynchronousTestCase):
                 verifyProof(changed, chain=self.chain)
 
     def test_brokersRefusalIsTold(self) -> None:
-        """Where the broker has refused, its words are told."""
+        """If the broker has refused, its words are told."""
         for data in (
             b'{"code": 100303, "message": "event does not exist"}',
             b'{"jsonrpc": "2.0", "id": 1, "error": '

@@ -25,7 +25,7 @@ def written(document: Any) -> bytes:
 
 def meant(document: Any) -> Any:
     """
-    What a document stands for: absent and empty are one where both are allowed.
+    The meaning of a document: absent and empty are one where both are allowed.
     """
     if not isinstance(document, dict):
         return document

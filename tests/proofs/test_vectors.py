@@ -48,7 +48,7 @@ class VectorTests(SynchronousTestCase):
         self.assertEqual(readGenesis(written(VECTORS["genesis"])).chain, CHAIN)
 
     def test_goodProofsHold(self) -> None:
-        """What holds is taken, by ours and by the example of the documentation."""
+        """Good proofs hold, by ours and by the example of the documentation."""
         names = set()
         for vector in VECTORS["events"]:
             data = written(vector["proof"])
@@ -111,7 +111,7 @@ class VectorTests(SynchronousTestCase):
         self.assertEqual(len(reasons), 15)
 
     def test_badProofsAreRefused(self) -> None:
-        """What does not hold is refused by both."""
+        """Bad proofs are refused by both."""
         reasons = set()
         for vector in VECTORS["badEvents"]:
             data = written(vector["proof"])

@@ -11,7 +11,7 @@ from twisted.web.http_headers import Headers
 
 from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, makeClient, readBody
-from ...tlog import MAX_NOTE_SIZE
+from ...proofs.tlog import MAX_NOTE_SIZE
 from ._cosigning import WitnessFailed
 
 TIMEOUT: Final = 30.0

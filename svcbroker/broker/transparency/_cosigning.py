@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from ...chain import Malformed
 from ...errors import BrokerError
 from ...net.deferreds import asDeferred
-from ...tlog import AddCheckpoint, Note, NoteSignature, Party, Policy, SignatureRefused
+from ...proofs.tlog import AddCheckpoint, Note, NoteSignature, Party, Policy, SignatureRefused
 from .._metadata import MetadataStore
 from ._transparencylog import LOG, CosignedCheckpoints, LogCheckpoint, TransparencyLog
 
@@ -67,7 +67,7 @@ class IWitnessClient(Protocol):
         Post a request.
 
         @param url: the submission prefix of the witness.
-        @param body: an L{AddCheckpoint<svcbroker.tlog.AddCheckpoint>}.
+        @param body: an L{AddCheckpoint<svcbroker.proofs.tlog.AddCheckpoint>}.
         @return: the status and the body of the answer, which are bounded in size and time.
         @raise WitnessFailed: there is no answer.
         """

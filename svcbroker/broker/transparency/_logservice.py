@@ -15,7 +15,7 @@ from ...errors import NoSuchCall, ParameterInvalid
 from ...interfaces import Action
 from ...model import EventId
 from ...net.deferreds import asDeferred
-from ...tlog import LogProof, parseTilePath
+from ...proofs.tlog import LogProof, parseTilePath
 from .._groups import Groups
 from .._proving import Proving
 from .._timeouts import TimeoutQueue

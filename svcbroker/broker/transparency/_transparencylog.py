@@ -21,7 +21,7 @@ from ...interfaces import IProvableLedger
 from ...model import EventId, Execution, OpenTopic, PublishEvent, Receipt, Request
 from ...net.deferreds import asDeferred
 from ...net.turns import Lock
-from ...tlog import (
+from ...proofs.tlog import (
     TILE_HEIGHT,
     LogKey,
     Note,

@@ -19,7 +19,7 @@ from ...net.deferreds import asDeferred
 from ...net.findings import Finding, warning
 from ...net.metrics import counter, gauge
 from ...net.settings import ConfigError, Seconds, Text, anyText, declareSetting
-from ...tlog import Policy, checkName
+from ...proofs.tlog import Policy, checkName
 from .._proving import Proving
 from ..features import Feature, RunningFeature, Services
 from ._client import WitnessClient, makeWitnessClient

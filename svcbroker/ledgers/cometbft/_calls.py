@@ -16,7 +16,7 @@ from msgspec import Meta, Raw, Struct
 from ...proofs.cometbft import (
     BadAnswer,
     Commit,
-    Header,
+    EngineHeader,
     Hex,
     Natural,
     PublicKey,
@@ -171,7 +171,7 @@ class ValidatorsPage(Wire, frozen=True, kw_only=True):
 class SignedHeader(Wire, frozen=True, kw_only=True):
     """A header, and the votes that make its block final."""
 
-    header: Header
+    header: EngineHeader
     commit: Commit
 
 

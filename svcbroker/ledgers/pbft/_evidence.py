@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ...files import readFile
-from ...model import Contradiction
+from ...model import DoubleVote
 from ._effects import Evidence
 from ._messages import Proposal, Vote
 
@@ -71,7 +71,7 @@ class EvidenceFile:
         self._chain = chain
         self._runInThread = runInThread
         self._keys: set[str] = set()
-        self.contradictions: list[Contradiction] = []
+        self.contradictions: list[DoubleVote] = []
         try:
             for line in readFile(self._path).splitlines() if self._path.exists() else ():
                 self._note(msgspec.json.decode(line, type=_Record))
@@ -102,7 +102,7 @@ class EvidenceFile:
     def _note(self, record: _Record) -> None:
         self._keys.add(record.key)
         self.contradictions.append(
-            Contradiction(node=record.node, height=record.height, round=record.round)
+            DoubleVote(node=record.node, height=record.height, round=record.round)
         )
 
 

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from ...chain import quorum
 from ...errors import ParameterInvalid
-from ...model import Contradiction, FaultReport, NodeCondition
+from ...model import DoubleVote, FaultReport, NodeCondition
 from ._network import Conditions
 from ._replicaset import ReplicaSet
 
@@ -30,7 +30,7 @@ class FaultControls:
         group: str,
         replicaSet: ReplicaSet,
         calm: Conditions,
-        earlier: Sequence[Contradiction] = (),
+        earlier: Sequence[DoubleVote] = (),
     ) -> None:
         """
         @param group: the group's name, for the log.
@@ -108,7 +108,7 @@ class FaultControls:
             evidence=[
                 *self._earlier,
                 *(
-                    Contradiction(
+                    DoubleVote(
                         node=each.first.sender, height=each.first.height, round=each.first.round
                     )
                     for each in self._replicaSet.evidence

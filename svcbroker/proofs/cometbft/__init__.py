@@ -5,7 +5,6 @@ and validators, what it hashes and signs, and what makes a block of it final.
 Nothing here needs a network or Twisted.
 """
 
-from ._hashing import headerHash, validatorsHash, votePayload
 from ._light import (
     MARK,
     MAX_MEMBERS,
@@ -24,8 +23,8 @@ from ._values import (
     BlockId,
     Commit,
     CommitSignature,
+    EngineHeader,
     Flag,
-    Header,
     Hex,
     Instant,
     Member,
@@ -39,9 +38,12 @@ from ._values import (
     addressOf,
     engineOrder,
     fromBuiltins,
+    headerHash,
     inOrder,
     makeDecoder,
     toBuiltins,
+    validatorsHash,
+    votePayload,
 )
 
 __all__ = [
@@ -53,8 +55,8 @@ __all__ = [
     "BlockId",
     "Commit",
     "CommitSignature",
+    "EngineHeader",
     "Flag",
-    "Header",
     "Hex",
     "Instant",
     "LightBlock",

@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import binascii
 import re
+import struct
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
 
+from ...chain import leafHash, merkleRoot
+from .wire import DELIMITED, FIXED64, VARINT, delimited, encodeTag, encodeVarint
+
 T = TypeVar("T")
 
 ADDRESS_SIZE = 20
 ED25519 = "tendermint/PubKeyEd25519"
-"""What the engine calls a public key of the one kind that this ledger uses."""
+"""The engine's name of a public key of the one kind that this ledger uses."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z", re.ASCII)
@@ -74,12 +79,12 @@ class Instant(int):
 
 
 def engineName(name: str) -> str:
-    """What the engine's JSON calls a field of ours."""
+    """The name of a field of ours in the engine's JSON."""
     return _CAPITAL.sub(lambda match: f"_{match[0].lower()}", name)
 
 
 class Wire(Struct, frozen=True, kw_only=True, rename=engineName):
-    """What the engine writes as an object. Unused fields are left out."""
+    """A value that the engine writes as an object. Unused fields are left out."""
 
 
 class PartSetHeader(Wire, frozen=True, kw_only=True):
@@ -90,7 +95,7 @@ class PartSetHeader(Wire, frozen=True, kw_only=True):
 
 
 class BlockId(Wire, frozen=True, kw_only=True):
-    """What votes are for."""
+    """The id of a block, for which votes are."""
 
     hash: Hex
     parts: PartSetHeader
@@ -103,7 +108,7 @@ class Version(Wire, frozen=True, kw_only=True):
     app: Natural = 0
 
 
-class Header(Wire, frozen=True, kw_only=True):
+class EngineHeader(Wire, frozen=True, kw_only=True):
     """
     An engine's block header.
 
@@ -127,7 +132,7 @@ class Header(Wire, frozen=True, kw_only=True):
 
 
 class Flag(IntEnum):
-    """What a validator's entry in a commit says."""
+    """The kind of a validator's entry in a commit."""
 
     ABSENT = 1
     COMMIT = 2
@@ -177,7 +182,7 @@ class Validator(Wire, frozen=True, kw_only=True):
 
     @property
     def address(self) -> bytes:
-        """What the engine calls it elsewhere."""
+        """The address, as the engine calls it elsewhere."""
         return addressOf(self.pubKey.value)
 
 
@@ -243,7 +248,7 @@ def _write(value: Any) -> Any:
 
 def makeDecoder(kind: type[T]) -> Callable[[bytes], T]:
     """
-    What reads one kind of the engine's answers from JSON.
+    Make a reader of one kind of the engine's answers in JSON.
 
     @return: a function that raises L{BadAnswer}.
     """
@@ -281,3 +286,98 @@ def _canonical(value: Any) -> bytes:
 def toBuiltins(value: Any) -> Any:
     """A value as what JSON has: objects, lists, text and numbers."""
     return msgspec.to_builtins(value, enc_hook=_write)
+
+
+_PRECOMMIT = 2
+_FIXED = struct.Struct("<q")
+
+
+def _number(field: int, value: int) -> bytes:
+    """A number field, left out where it is 0. Negative ones take ten bytes."""
+    return encodeTag(field, VARINT) + encodeVarint(value) if value else b""
+
+
+def _fixed(field: int, value: int) -> bytes:
+    return encodeTag(field, FIXED64) + _FIXED.pack(value) if value else b""
+
+
+def _message(field: int, data: bytes) -> bytes:
+    """An embedded message, written even if it is empty."""
+    return encodeTag(field, DELIMITED) + delimited(data)
+
+
+def _bytes(field: int, data: bytes) -> bytes:
+    """A field of bytes, left out if it is empty."""
+    return _message(field, data) if data else b""
+
+
+def _text(field: int, text: str) -> bytes:
+    return _bytes(field, text.encode("utf-8"))
+
+
+def _instant(time: int) -> bytes:
+    seconds, nanos = divmod(time, 10**9)
+    return _number(1, seconds) + _number(2, nanos)
+
+
+def _blockId(value: BlockId) -> bytes:
+    """A block id, encoded alike in headers and in votes."""
+    parts = _number(1, value.parts.total) + _bytes(2, value.parts.hash)
+    return _bytes(1, value.hash) + _message(2, parts)
+
+
+@lru_cache(maxsize=64)
+def headerHash(header: EngineHeader) -> bytes:
+    """
+    The hash of a block: the root over its header's fields. A block is hashed when it is made from
+    answers, and when it is checked.
+    """
+    fields = (
+        _number(1, header.version.block) + _number(2, header.version.app),
+        _text(1, header.chainId),
+        _number(1, header.height),
+        _instant(header.time),
+        _blockId(header.lastBlockId),
+        _bytes(1, header.lastCommitHash),
+        _bytes(1, header.dataHash),
+        _bytes(1, header.validatorsHash),
+        _bytes(1, header.nextValidatorsHash),
+        _bytes(1, header.consensusHash),
+        _bytes(1, header.appHash),
+        _bytes(1, header.lastResultsHash),
+        _bytes(1, header.evidenceHash),
+        _bytes(1, header.proposerAddress),
+    )
+    return merkleRoot([leafHash(field) for field in fields])
+
+
+def validatorsHash(members: Sequence[Member]) -> bytes:
+    """
+    The hash of a validator set, in the engine's order.
+    """
+    return merkleRoot(
+        [
+            leafHash(_message(1, _message(1, member.key)) + _number(2, member.power))
+            for member in members
+        ]
+    )
+
+
+def votePayload(chainId: str, height: int, round: int, blockId: BlockId, time: int) -> bytes:
+    """
+    The sign bytes of a precommit.
+    """
+    before, after = _aroundTime(chainId, height, round, blockId)
+    return delimited(before + _message(5, _instant(time)) + after)
+
+
+@lru_cache(maxsize=64)
+def _aroundTime(chainId: str, height: int, round: int, blockId: BlockId) -> tuple[bytes, bytes]:
+    """The fields of a precommit before and after its time, which all votes for a block share."""
+    before = (
+        _number(1, _PRECOMMIT),
+        _fixed(2, height),
+        _fixed(3, round),
+        _message(4, _blockId(blockId)),
+    )
+    return b"".join(before), _text(6, chainId)

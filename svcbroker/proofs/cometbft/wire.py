@@ -26,7 +26,7 @@ _BITS64: Final = (1 << 64) - 1
 _BITS32: Final = (1 << 32) - 1
 
 
-class Malformed(ValueError):
+class WireMalformed(ValueError):
     """
     Bytes that are not what they should be. Nothing of them can be used.
     """
@@ -72,12 +72,12 @@ def readVarint(data: bytes, position: int, end: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value > _BITS64:
-                raise Malformed("a varint has more than 64 bits")
+                raise WireMalformed("a varint has more than 64 bits")
             return value, at + 1
         shift += 7
     if end - position >= _MAX_VARINT:
-        raise Malformed("a varint has more than ten bytes")
-    raise Malformed("a varint ends too soon")
+        raise WireMalformed("a varint has more than ten bytes")
+    raise WireMalformed("a varint ends too soon")
 
 
 def readLength(data: bytes, position: int, end: int) -> tuple[int, int]:
@@ -89,7 +89,7 @@ def readLength(data: bytes, position: int, end: int) -> tuple[int, int]:
     """
     length, start = readVarint(data, position, end)
     if length > end - start:
-        raise Malformed("a field is longer than what it stands in")
+        raise WireMalformed("a field is longer than what it stands in")
     return start, start + length
 
 
@@ -131,12 +131,12 @@ def skipField(data: bytes, tag: int, position: int, end: int) -> int:
             position += 4
         elif kind == _GROUP:
             if len(open_) == _MAX_DEPTH:
-                raise Malformed("groups stand too deep in one another")
+                raise WireMalformed("groups stand too deep in one another")
             open_.append(number)
         elif kind != _GROUP_END or not open_ or open_.pop() != number:
-            raise Malformed(f"field {number} has wire type {kind}")
+            raise WireMalformed(f"field {number} has wire type {kind}")
         if position > end:
-            raise Malformed("a field ends too soon")
+            raise WireMalformed("a field ends too soon")
         if not open_:
             return position
         tag, position = readVarint(data, position, end)
@@ -150,7 +150,7 @@ def checkTag(tag: int) -> tuple[int, int]:
     """
     number = tag >> 3
     if not 0 < number <= MAX_NUMBER:
-        raise Malformed("a field has a number out of range")
+        raise WireMalformed("a field has a number out of range")
     return number, tag & 7
 
 
@@ -174,7 +174,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def encodeTag(number: int, kind: int) -> bytes:
-    """What stands before a field."""
+    """The tag that stands before a field."""
     if not 0 < number <= MAX_NUMBER:
         raise ValueError("a field has a number out of range")
     return encodeVarint(number << 3 | kind)

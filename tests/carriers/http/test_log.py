@@ -19,7 +19,7 @@ from svcbroker.errors import EventNotFound, LedgerUnavailable, NotAuthorized
 from svcbroker.interfaces import Identity, Quotas
 from svcbroker.model import EventId
 from svcbroker.proofs import ProofInvalid, readGenesis, verifyProof, verifyWitnessed
-from svcbroker.tlog import (
+from svcbroker.proofs.tlog import (
     LogProof,
     Note,
     Policy,

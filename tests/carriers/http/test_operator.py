@@ -22,7 +22,7 @@ from svcbroker.carriers.http.operator import MAX_BODY
 from svcbroker.errors import SubscriptionExists, SubscriptionNotFound
 from svcbroker.interfaces import IFaultyLedger
 from svcbroker.model import (
-    Contradiction,
+    DoubleVote,
     DurablePage,
     DurableRecord,
     Edge,
@@ -49,7 +49,7 @@ REPORT = FaultReport(
     loss=0.25,
     duplication=0.0,
     cut={(1, 0), (0, 1)},
-    evidence=[Contradiction(node=0, height=5, round=1)],
+    evidence=[DoubleVote(node=0, height=5, round=1)],
 )
 
 

@@ -19,7 +19,7 @@ from svcbroker.commands.doctor.configurationchecks import (
 )
 from svcbroker.daemon.config import makeConfig
 from svcbroker.daemon.features import FEATURES
-from svcbroker.tlog import Policy, WitnessKey
+from svcbroker.proofs.tlog import Policy, WitnessKey
 
 from .support import CheckTestCase
 

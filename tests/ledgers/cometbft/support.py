@@ -22,7 +22,7 @@ from svcbroker.proofs.cometbft import (
     Base64,
     BlockId,
     Commit,
-    Header,
+    EngineHeader,
     Hex,
     Instant,
     LightBlock,
@@ -70,7 +70,7 @@ def recordedLightBlock() -> LightBlock:
     """Block 3 of the recorded network."""
     signed = recorded("commit_height_3")["signed_header"]
     return makeLightBlock(
-        decoded(Header, signed["header"]),
+        decoded(EngineHeader, signed["header"]),
         decoded(Commit, signed["commit"]),
         decoded(tuple[Validator, ...], recorded("validators")["validators"]),
     )
@@ -136,7 +136,7 @@ class FakeChain:
         self,
         after: Sequence[Node] | None = None,
         voters: Sequence[Node] | None = None,
-        change: Callable[[Header], Header] = lambda header: header,
+        change: Callable[[EngineHeader], EngineHeader] = lambda header: header,
     ) -> LightBlock:
         """
         Decide a block.
@@ -150,7 +150,7 @@ class FakeChain:
         nodes = ordered(self.nodes)
         nothing = Hex(sha256(b"").digest())
         header = change(
-            Header(
+            EngineHeader(
                 version=Version(block=11, app=1),
                 chainId=self.chainId,
                 height=self.height,
@@ -186,7 +186,7 @@ class FakeChain:
         )
 
 
-def replaceHeader(**changes: Any) -> Callable[[Header], Header]:
+def replaceHeader(**changes: Any) -> Callable[[EngineHeader], EngineHeader]:
     """What changes some fields of a header."""
     return lambda header: msgspec.structs.replace(header, **changes)
 

@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.cometbft.abci import (
     FrameParser,
-    Malformed,
+    WireMalformed,
     decodeRequest,
     decodeResponse,
     encodeFrame,
@@ -202,7 +202,7 @@ class HostileTests(SynchronousTestCase):
             (encodeVarint(1 << 3) + b"\x00", "message 1 has wire type 0"),
             (encodeVarint(1 << 3 | 2) + b"\x01", "longer than what it stands in"),
         ):
-            with self.assertRaises(Malformed) as raised:
+            with self.assertRaises(WireMalformed) as raised:
                 decodeRequest(data)
             self.assertIn(text, str(raised.exception))
 
@@ -211,7 +211,7 @@ class HostileTests(SynchronousTestCase):
         parser = FrameParser(maxFrame=10)
         parser.feed(encodeVarint(10) + bytes(10) + encodeVarint(11))
         self.assertEqual(parser.nextFrame(), bytes(10))
-        with self.assertRaises(Malformed) as raised:
+        with self.assertRaises(WireMalformed) as raised:
             parser.nextFrame()
         self.assertIn("at most 10 bytes, not 11", str(raised.exception))
 
@@ -221,7 +221,7 @@ class HostileTests(SynchronousTestCase):
         parser.feed(b"\xff" * 9)
         self.assertIsNone(parser.nextFrame())
         parser.feed(b"\xff")
-        with self.assertRaises(Malformed):
+        with self.assertRaises(WireMalformed):
             parser.nextFrame()
 
     @given(st.binary())
@@ -233,7 +233,7 @@ class HostileTests(SynchronousTestCase):
         try:
             while (frame := parser.nextFrame()) is not None:
                 decodeRequest(frame)
-        except Malformed:
+        except WireMalformed:
             return
         self.assertLess(parser.buffered, 60)
 
@@ -248,7 +248,7 @@ class HostileTests(SynchronousTestCase):
             for changed in (whole[:at] + byte + whole[at + 1 :], whole[:at]):
                 try:
                     value = read(changed)
-                except Malformed:
+                except WireMalformed:
                     continue
                 self.assertEqual(read(frameIn(encodeFrame(value))), value)
 

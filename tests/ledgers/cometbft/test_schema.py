@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.cometbft.abci import schema
 from svcbroker.ledgers.cometbft.abci.schema import decode, encode
-from svcbroker.proofs.cometbft.wire import Malformed, delimited, encodeTag, encodeVarint
+from svcbroker.proofs.cometbft.wire import WireMalformed, delimited, encodeTag, encodeVarint
 
 
 class Colour(IntEnum):
@@ -198,7 +198,7 @@ class DecodingTests(SynchronousTestCase):
             (b"\x08", "ends too soon"),
             (b"\x00", "out of range"),
         ):
-            with self.assertRaises(Malformed) as raised:
+            with self.assertRaises(WireMalformed) as raised:
                 decode(Outer, data)
             self.assertIn(text, str(raised.exception))
 
@@ -207,7 +207,7 @@ class DecodingTests(SynchronousTestCase):
         """Whatever comes is a message, or malformed."""
         try:
             value = decode(Outer, data)
-        except Malformed:
+        except WireMalformed:
             return
         self.assertEqual(decode(Outer, encode(value)), value)
 
@@ -218,7 +218,7 @@ class DecodingTests(SynchronousTestCase):
         cut = whole[: data.draw(st.integers(0, len(whole)))]
         try:
             decode(Outer, cut)
-        except Malformed:
+        except WireMalformed:
             self.assertNotEqual(cut, whole)
 
 
@@ -245,5 +245,5 @@ class TimeTests(SynchronousTestCase):
             (2, 0, -1),
         ):
             span = encode(Inner(number=seconds)) + encodeTag(2, 0) + encodeVarint(nanos)
-            with self.assertRaises(Malformed):
+            with self.assertRaises(WireMalformed):
                 decode(Strict, encodeTag(number, 2) + delimited(span))

@@ -18,8 +18,8 @@ from svcbroker.proofs import cometbft
 from svcbroker.proofs.cometbft import (
     Base64,
     Commit,
+    EngineHeader,
     Flag,
-    Header,
     Hex,
     Instant,
     LightBlock,
@@ -57,14 +57,14 @@ FIVE = [*FOUR, Node.numbered(5)]
 
 class RecordedTests(SynchronousTestCase):
     """
-    What a real network of four has decided.
+    A chain that a real network of four has decided.
     """
 
     def test_headerHashesMatchEngine(self) -> None:
         """The hashes of headers are the engine's, of the first one too, which follows nothing."""
         metas = recorded("blockchain_minHeight_1_maxHeight_5")["block_metas"]
         self.assertEqual(
-            [headerHash(decoded(Header, meta["header"])).hex().upper() for meta in metas],
+            [headerHash(decoded(EngineHeader, meta["header"])).hex().upper() for meta in metas],
             [meta["block_id"]["hash"] for meta in metas],
         )
         self.assertEqual([meta["header"]["height"] for meta in metas], ["5", "4", "3", "2", "1"])
@@ -291,7 +291,7 @@ class MakeTests(SynchronousTestCase):
         signed = recorded("commit_height_3")["signed_header"]
         signed["commit"]["signatures"][1].update(changes)
         return makeLightBlock(
-            decoded(Header, signed["header"]),
+            decoded(EngineHeader, signed["header"]),
             decoded(Commit, signed["commit"]),
             decoded(tuple[Validator, ...], recorded("validators")["validators"]),
         )
@@ -303,7 +303,7 @@ class MakeTests(SynchronousTestCase):
         trustOf(recordedGenesis()).follow(block)
 
     def test_absentVotesAreLeftOut(self) -> None:
-        """Who did not vote has no vote."""
+        """A validator that did not vote has no vote."""
         self.check(
             self.make(
                 block_id_flag=Flag.ABSENT,
@@ -327,7 +327,7 @@ class MakeTests(SynchronousTestCase):
         signed = recorded("commit_height_3")["signed_header"]
         del signed["commit"]["signatures"][1:]
         block = makeLightBlock(
-            decoded(Header, signed["header"]),
+            decoded(EngineHeader, signed["header"]),
             decoded(Commit, signed["commit"]),
             decoded(tuple[Validator, ...], recorded("validators")["validators"]),
         )
@@ -359,7 +359,7 @@ class InstantTests(SynchronousTestCase):
             self.assertEqual(toBuiltins(Instant(number)), text)
 
     def test_malformedInstantsAreRefused(self) -> None:
-        """What is no time in UTC is refused."""
+        """A text that is no time in UTC is refused."""
         for text in ("", "2026-11-20", "2026-11-20T11:57:41", "2026-13-20T11:57:41Z",
                      "2026-11-20T11:57:41+01:00", "2026-11-20T11:57:41.Z",
                      "2026-11-20T11:57:41.1234567890Z", "٢026-11-20T11:57:41Z"):  # fmt: skip
@@ -373,8 +373,8 @@ class PurityTests(SynchronousTestCase):
     """
 
     def test_verificationImportsLittle(self) -> None:
-        """What verification is made of imports itself, the chain, and little else."""
-        pure = {"wire", "_values", "_hashing", "_light", "_zip215"}
+        """The modules of verification import themselves, the chain, and little else."""
+        pure = {"wire", "_values", "_light"}
         others = {"__future__", "attrs", "base64", "binascii", "collections", "cryptography"}
         others |= {
             "datetime",

@@ -43,7 +43,7 @@ from svcbroker.proofs.cometbft import (
     LightBlock,
     LightBlockInvalid,
 )
-from svcbroker.proofs.cometbft import Header as EngineHeader
+from svcbroker.proofs.cometbft import EngineHeader as EngineHeader
 from tools.enginechain import EngineChain
 from tools.signedchain import seedOf
 
@@ -145,7 +145,7 @@ class EngineTests(SynchronousTestCase):
         return self.chain.light(header, self.chain.genesis.validatorSet, voters)
 
     def test_proofNamesEventAndValidators(self) -> None:
-        """What is proved, and by whom."""
+        """A proof names the event and the validators."""
         proved = self.check(self.prove(self.early))
         self.assertEqual(proved.group, self.chain.genesis.group)
         self.assertEqual((len(proved.signers), proved.nodes, proved.changes), (3, 4, 0))
@@ -256,7 +256,7 @@ class EngineTests(SynchronousTestCase):
         )
 
     def test_formerValidatorsCannotForge(self) -> None:
-        """Who has the keys of a former set cannot forge a block after it."""
+        """The keys of a former set cannot forge a block after it."""
         proof = self.prove(self.late)
         header = proof.block.header.header()
         former = [f"node {index}" for index in range(4)]
@@ -337,7 +337,7 @@ class EngineTests(SynchronousTestCase):
         self.assertEqual(chain.prover.checkpoint(None), Checkpoint.of(chain.genesis.header()))
 
     def test_givenCertificateIsUsed(self) -> None:
-        """What is not stored can be given."""
+        """A certificate that is not stored can be given."""
         chain = self.makeChain(keeps=False)
         chain.changeNodes("node 0", "node 1", "new 2")
         (event,) = chain.publish("t", b"x")
@@ -352,7 +352,7 @@ class EngineTests(SynchronousTestCase):
 
     def test_laterCertificateStandsBehindMissingOne(self) -> None:
         """
-        Where there is no certificate of an event's block, a later one proves the event; the same
+        If there is no certificate of an event's block, a later one proves the event; the same
         holds with the checkpoint that was asked for. A change needs its own.
         """
         chain = self.makeChain(keeps=False)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs.cometbft.wire import (
-    Malformed,
+    WireMalformed,
     delimited,
     encodeTag,
     encodeVarint,
@@ -44,7 +44,7 @@ class VarintTests(SynchronousTestCase):
 
     @given(st.integers(0, 2**64 - 1), st.binary(max_size=3), st.binary(max_size=3))
     def test_varintsRoundTrip(self, value: int, before: bytes, after: bytes) -> None:
-        """What is written is read, wherever it stands."""
+        """A varint that is written is read, wherever it stands."""
         data = before + encodeVarint(value) + after
         end = len(data) - len(after)
         self.assertEqual(readVarint(data, len(before), len(data)), (value, end))
@@ -72,10 +72,10 @@ class VarintTests(SynchronousTestCase):
             (b"\x80" * 10 + b"\x01", "more than ten bytes"),
             (b"\xff" * 9 + b"\x02", "more than 64 bits"),
         ):
-            with self.assertRaises(Malformed) as raised:
+            with self.assertRaises(WireMalformed) as raised:
                 readVarint(data, 0, len(data))
             self.assertIn(text, str(raised.exception))
-        with self.assertRaises(Malformed):
+        with self.assertRaises(WireMalformed):
             readVarint(b"\x80\x01", 0, 1)
 
     def test_overlongVarintsAreRead(self) -> None:
@@ -113,7 +113,7 @@ class SkipTests(SynchronousTestCase):
             self.check(data + rest, len(data))
 
     def test_malformedFieldsAreRefused(self) -> None:
-        """What is cut short, or has a wire type that there is not, is no field."""
+        """A field that is cut short, or has an unknown wire type, is refused."""
         for data in (
             encodeTag(7, 0),
             encodeTag(7, 1) + bytes(7),
@@ -128,7 +128,7 @@ class SkipTests(SynchronousTestCase):
             b"\x80\x80\x80\x80\x10\x00",
             encodeTag(7, 3) * 101 + encodeTag(7, 4) * 101,
         ):
-            with self.assertRaises(Malformed):
+            with self.assertRaises(WireMalformed):
                 self.check(data, 0)
 
     def test_groupDepthIsBounded(self) -> None:
@@ -139,7 +139,7 @@ class SkipTests(SynchronousTestCase):
     def test_lengthIsBounded(self) -> None:
         """A length ends where the bytes end, at the latest."""
         self.assertEqual(readLength(b"\x03abc", 0, 4), (1, 4))
-        with self.assertRaises(Malformed):
+        with self.assertRaises(WireMalformed):
             readLength(b"\x03abc", 0, 3)
 
     def test_fieldsAreWalked(self) -> None:
@@ -150,7 +150,7 @@ class SkipTests(SynchronousTestCase):
             [(number, kind, data[start:end]) for number, kind, start, end in fields(data)],
             [(1, 0, b"\x05"), (2, 2, b"ab"), (3, 5, bytes(4))],
         )
-        with self.assertRaises(Malformed):
+        with self.assertRaises(WireMalformed):
             list(fields(data[:-1]))
 
     def test_fieldNumbersAreBounded(self) -> None:

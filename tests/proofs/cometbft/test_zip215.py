@@ -25,12 +25,12 @@ from svcbroker.proofs.cometbft import (
     Vote,
     votePayload,
 )
-from svcbroker.proofs.cometbft._light import _holds
-from svcbroker.proofs.cometbft._zip215 import (
+from svcbroker.proofs.cometbft._light import (
     ORDER,
     P,
     Point,
     _add,
+    _holds,
     _multiplyBoth,
     decompress,
     verifyZip215,
@@ -136,7 +136,7 @@ class Zip215Tests(SynchronousTestCase):
         self.assertGreater(refused, 40)
 
     def test_libsodiumAcceptsNoMore(self) -> None:
-        """What libsodium accepts is valid by ZIP-215, so asking it first changes nothing."""
+        """All that libsodium accepts is valid by ZIP-215, so asking it first changes nothing."""
         assert BASE is not None
         for inKey in torsion():
             key = _add(times(1234567, BASE), inKey)

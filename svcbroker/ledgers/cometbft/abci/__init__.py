@@ -5,7 +5,7 @@ L{codec} is sans-io, L{server} is the one module that touches a transport, L{lis
 socket, and L{Application} is the contract of an application.
 """
 
-from ....proofs.cometbft.wire import Malformed
+from ....proofs.cometbft.wire import WireMalformed
 from .application import Answer, Application, framedSize
 from .codec import MAX_FRAME, FrameParser, decodeRequest, decodeResponse, encodeFrame
 from .listening import listenUnix, removeSocket
@@ -17,7 +17,7 @@ __all__ = [
     "Answer",
     "Application",
     "FrameParser",
-    "Malformed",
+    "WireMalformed",
     "decodeRequest",
     "decodeResponse",
     "encodeFrame",

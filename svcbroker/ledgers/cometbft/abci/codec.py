@@ -8,7 +8,7 @@ from typing import Final
 
 from ....proofs.cometbft.wire import (
     DELIMITED,
-    Malformed,
+    WireMalformed,
     checkTag,
     encodeTag,
     encodeVarint,
@@ -120,11 +120,11 @@ def _envelope(data: bytes, table: dict[int, type]) -> tuple[int, int, int]:
             position = skipField(data, tag, position, size)
             continue
         if kind != DELIMITED:
-            raise Malformed(f"message {number} has wire type {kind}")
+            raise WireMalformed(f"message {number} has wire type {kind}")
         start, position = readLength(data, position, size)
         found = number, start, position
     if found is None:
-        raise Malformed(f"message {unknown} is not known" if unknown else "there is no message")
+        raise WireMalformed(f"message {unknown} is not known" if unknown else "there is no message")
     return found
 
 
@@ -169,7 +169,7 @@ class FrameParser:
             return None
         length, used = readVarint(prefix, 0, len(prefix))
         if length > self._maxFrame:
-            raise Malformed(f"a frame has at most {self._maxFrame} bytes, not {length}")
+            raise WireMalformed(f"a frame has at most {self._maxFrame} bytes, not {length}")
         begin = start + used
         end = begin + length
         if end > len(buffer):

@@ -26,7 +26,7 @@ from attrs import frozen
 from ....proofs.cometbft.wire import (
     DELIMITED,
     VARINT,
-    Malformed,
+    WireMalformed,
     checkTag,
     delimited,
     encodeTag,
@@ -125,7 +125,7 @@ def enumeration(number: int, kind: type[IntEnum]) -> Any:
         try:
             return kind(signed32(value))
         except ValueError:
-            raise Malformed(f"{kind.__name__} has no value {signed32(value)}") from None
+            raise WireMalformed(f"{kind.__name__} has no value {signed32(value)}") from None
 
     return _declare(_Field(number, VARINT, encodeVarint, convert, default=kind(0)))
 
@@ -149,7 +149,7 @@ def _takeText(data: bytes, start: int, end: int) -> str:
     try:
         return data[start:end].decode("utf-8")
     except UnicodeDecodeError:
-        raise Malformed("a text is not UTF-8") from None
+        raise WireMalformed("a text is not UTF-8") from None
 
 
 def _encodeText(value: str) -> bytes:
@@ -226,7 +226,7 @@ def encodeTime(value: int) -> bytes:
 def _takeTime(data: bytes, start: int, end: int) -> int:
     stamp = _decode(_Timestamp, data, start, end)
     if not (_MIN_TIME <= stamp.seconds <= _MAX_TIME and 0 <= stamp.nanos < SECOND):
-        raise Malformed("a time is out of range")
+        raise WireMalformed("a time is out of range")
     return stamp.seconds * SECOND + stamp.nanos
 
 
@@ -307,7 +307,7 @@ def _decode(kind: type[T], data: bytes, position: int, end: int) -> T:
         if found is None:
             number, wireType = checkTag(tag)
             if number in numbers:
-                raise Malformed(f"field {number} of {kind.__name__} has wire type {wireType}")
+                raise WireMalformed(f"field {number} of {kind.__name__} has wire type {wireType}")
             position = skipField(data, tag, position, end)
             continue
         name, field = found

@@ -22,7 +22,7 @@ from zope.interface import implementer
 
 from ....net.deferreds import asDeferred
 from ....net.transports import sender
-from ....proofs.cometbft.wire import Malformed
+from ....proofs.cometbft.wire import WireMalformed
 from . import messages
 from .application import Application
 from .codec import MAX_FRAME, FrameParser, decodeRequest, encodeFrame
@@ -355,7 +355,7 @@ class AbciConnection(Protocol):
             if frame is None:
                 return False
             request = decodeRequest(frame)
-        except Malformed as error:
+        except WireMalformed as error:
             # A fault of the client; the application has not failed.
             _log.error("An engine sent a malformed request: {error}", error=str(error))
             self._refuse(f"no request of ABCI 2.0: {error}")

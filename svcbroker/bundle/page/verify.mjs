@@ -1,1 +1,0 @@
-../../console/page/verify.mjs

@@ -1,0 +1,511 @@
+"""
+Verification of proofs, offline, against a trusted genesis or checkpoint: of an event, of how many
+events a topic has, of a chain's growth, and of an entry in a transparency log that witnesses watch.
+
+B{Frozen}: what holds, and what does not, is pinned by C{docs/vectors/proofs.json}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from struct import error as StructError
+
+from attrs import field, frozen
+
+from ..chain import (
+    CertificateInvalid,
+    Header,
+    Malformed,
+    TopicPath,
+    TransactionReceipt,
+    leafHash,
+    receiptLeaf,
+    rootOfPath,
+)
+from ..errors import BrokerError
+from ..model import AuthorSet, Authorship, Execution
+from ._certificates import kindOf, unhex
+from ._documents import Checkpoint, ProofInvalid, checkChain, checkTrusted, readFields
+from ._eventproofs import checkMembers, checkSignature, transactionOf
+from ._format import CERTIFIED, VERSIONED, ConsistencyProof, EventProof, HeaderFields, TopicProof
+from ._headers import HeaderVerifier, SignedHeader
+from .tlog import LogProof, Policy, SignatureRefused, Witnessed
+
+
+@frozen(kw_only=True)
+class ProvedEvent:
+    """
+    The facts that a valid event proof proves.
+
+    @ivar group: the id of the group whose log the event is in.
+    @ivar chain: the id of the chain: the hash of its genesis.
+    @ivar eventId: the event's id.
+    @ivar topic: the topic that it was published to.
+    @ivar content: what was published; C{None} where the proof does not have it, because it was
+        erased or left out.
+    @ivar extensions: what it was published with; without C{content} the public ones.
+    @ivar author: who has signed it, and when by the author's own clock; C{None} where it is
+        unsigned. Without C{content} it has no signature: the validators have checked it.
+    @ivar idempotencyKey: the key by which it was published once, if it has one.
+    @ivar expectedSequence: the sequence number that its topic had to have, if it was published with
+        one.
+    @ivar sequence: its number in its topic, from 1.
+    @ivar submitted: when its transaction was submitted, by the broker's clock, in milliseconds
+        since the epoch.
+    @ivar timestamp: the time of its block, which a quorum of validators accepted, in
+        milliseconds since the epoch.
+    @ivar block: its block.
+    @ivar signed: the block that validators signed: the event's, or the later one where the event's
+        has no certificate; C{None} where the proof has no signatures.
+    @ivar ledger: the kind of the certificates; C{None} where there are none.
+    @ivar signers: the public keys of the validators that signed it, by their indexes.
+    @ivar nodes: the size of the validator set, of which a quorum had to sign.
+    @ivar changes: how often the validator set had changed since the genesis.
+    @ivar checkpoint: the later block that the proof leads to, where it has one.
+    @ivar transaction: the hash of the event's transaction.
+    @ivar headers: the headers with certificates: those of changes first, that of C{signed} among
+        the others.
+    """
+
+    group: str
+    chain: bytes
+    eventId: str
+    topic: str
+    content: bytes | None
+    extensions: Mapping[str, str]
+    author: Authorship | None
+    idempotencyKey: str | None
+    expectedSequence: int | None
+    sequence: int
+    submitted: int
+    timestamp: int
+    block: Checkpoint
+    signed: Checkpoint | None
+    ledger: str | None
+    signers: Mapping[int, bytes]
+    nodes: int
+    changes: int
+    checkpoint: Checkpoint | None
+    transaction: bytes
+    headers: Sequence[SignedHeader] = field(eq=False, repr=False)
+
+
+@frozen(kw_only=True)
+class ProvedGrowth:
+    """
+    The facts that a valid consistency proof proves: the chain up to one checkpoint is the beginning
+    of the chain up to another.
+
+    @ivar chain: the id of the chain, as the newer checkpoint's header has it.
+    @ivar older: the older checkpoint.
+    @ivar newer: the newer one.
+    @ivar timestamp: the time of the newer one's block, in milliseconds since the epoch.
+    """
+
+    chain: bytes
+    older: Checkpoint
+    newer: Checkpoint
+    timestamp: int
+
+
+def verifyProof(
+    data: bytes, *, chain: bytes | None = None, checkpoint: Checkpoint | None = None
+) -> ProvedEvent:
+    """
+    Check an event proof against a trusted chain id, a trusted checkpoint, or both. All of the proof
+    is checked in each case.
+
+    @param data: the proof: JSON.
+    @param chain: the id of the chain: the hash of its genesis.
+    @param checkpoint: a block of the chain: the event's own, or the proof's checkpoint.
+    @raise ProofInvalid: it does not prove its event, or does not lead to the trusted chain or
+        checkpoint.
+    """
+    checkTrusted(chain, checkpoint)
+    proof = readFields(EventProof, data, "an event proof")
+    try:
+        proved = checkedEvent(proof)
+    except (Malformed, CertificateInvalid) as error:
+        raise ProofInvalid(str(error)) from None
+    except BrokerError as error:
+        raise ProofInvalid(error.message) from None
+    checkChain(proved.chain, chain)
+    if checkpoint is None and proved.signed is None:
+        raise ProofInvalid("it has no signatures: it needs a checkpoint that is trusted")
+    if checkpoint is not None and checkpoint not in (proved.block, proved.checkpoint):
+        raise ProofInvalid(_leadsElsewhere(proved, checkpoint))
+    return proved
+
+
+def verifyConsistency(
+    data: bytes, *, older: Checkpoint, newer: Checkpoint, chain: bytes | None = None
+) -> ProvedGrowth:
+    """
+    Check that the chain up to one checkpoint is the beginning of the chain up to another. Both
+    checkpoints are the verifier's own, and not taken from the proof.
+
+    @param data: the proof: JSON.
+    @param chain: the id of the chain, if that is trusted too.
+    @raise ProofInvalid: it does not prove that, or is of another chain.
+    """
+    proof = readFields(ConsistencyProof, data, "a consistency proof")
+    try:
+        header = proof.newer.header()
+        for said, trusted in ((proof.older, older), (str(Checkpoint.of(header)), newer)):
+            if said != str(trusted):
+                raise ProofInvalid(f"it is about {said[:100]}, not about {trusted}")
+        checkHistory(older.hash, older.height, header, proof.path)
+    except Malformed as error:
+        raise ProofInvalid(str(error)) from None
+    checkChain(header.chain, chain)
+    return ProvedGrowth(chain=header.chain, older=older, newer=newer, timestamp=header.timestamp)
+
+
+def checkedEvent(proof: EventProof) -> ProvedEvent:
+    """
+    Check all of an event proof but for its being of what is trusted.
+
+    @raise Malformed, CertificateInvalid, BrokerError: it does not prove its event.
+    """
+    genesis = proof.genesis.genesis()
+    headers = HeaderVerifier(genesis, proof.changes)
+    header = headers.read(proof.block.header)
+    signed = _signedBlock(proof, headers)
+    eventId = proof.event.id()
+    if eventId.height != header.height:
+        raise Malformed("the event's id names another block")
+    checkMembers(proof.event, proof.format == VERSIONED)
+    transaction = transactionOf(proof.event)
+    author = checkSignature(transaction, genesis.chain)
+    receipt = TransactionReceipt(Execution.DONE, eventId.sequence)
+    for what, leaf, path, root in (
+        ("transaction", transaction.hash, proof.transactionPath, header.transactionRoot),
+        (
+            "receipt",
+            receiptLeaf(transaction.hash, receipt),
+            proof.receiptPath,
+            header.receiptRoot,
+        ),
+    ):
+        siblings = [unhex(sibling, 32) for sibling in path]
+        if rootOfPath(leaf, proof.index, header.transactionCount, siblings) != root:
+            raise Malformed(f"the event's {what} is not in its block")
+    last = header
+    if proof.checkpoint is not None:
+        last = headers.read(proof.checkpoint.header)
+        checkHistory(header.hash, header.height, last, proof.checkpoint.path)
+    headers.finish(last)
+    claims = transaction.claims
+    return ProvedEvent(
+        group=genesis.group,
+        chain=genesis.chain,
+        eventId=str(eventId),
+        topic=transaction.topic,
+        content=None if transaction.isErased else transaction.content,
+        extensions=transaction.extensions,
+        author=author,
+        idempotencyKey=None if claims is None else claims.key,
+        expectedSequence=None if claims is None else claims.expected,
+        sequence=eventId.sequence,
+        submitted=transaction.timestamp,
+        timestamp=header.timestamp,
+        block=Checkpoint.of(header),
+        signed=None if signed is None else Checkpoint.of(signed.header),
+        ledger=None if signed is None else kindOf(signed.certificate),
+        signers={} if signed is None else signed.signers,
+        nodes=0 if signed is None else len(signed.validators.keys),
+        changes=0 if signed is None else signed.validators.generation,
+        checkpoint=None if proof.checkpoint is None else Checkpoint.of(last),
+        transaction=transaction.hash,
+        headers=headers.signed,
+    )
+
+
+def _signedBlock(proof: EventProof, headers: HeaderVerifier) -> SignedHeader | None:
+    """
+    Check the certificates of a proof's headers.
+
+    @return: the event's block, or the later one; C{None} where there are no certificates.
+    @raise Malformed: a certificate is missing, or is there where the format has none.
+    """
+    later = proof.checkpoint
+    hasCertificate = proof.block.certificate is not None
+    if proof.format == CERTIFIED or (proof.format == VERSIONED and hasCertificate):
+        signed = headers.check(proof.block)
+        if later is not None:
+            headers.check(later)
+        return signed
+    if hasCertificate:
+        raise Malformed("the event's block has a certificate, which this format does not have")
+    if later is not None and later.certificate is not None:
+        return headers.check(later)
+    if proof.changes:
+        raise Malformed("there are changes of the validators, and nothing that they sign")
+    return None
+
+
+def checkHistory(hash: bytes, height: int, later: Header, path: Sequence[str]) -> None:
+    """
+    Check that a block is in the history of a later header.
+
+    @raise Malformed: it is not.
+    """
+    siblings = [unhex(sibling, 32) for sibling in path]
+    if rootOfPath(leafHash(hash), height, later.height, siblings) != later.history:
+        raise Malformed(f"block {height} is not in the history of block {later.height}")
+
+
+def _leadsElsewhere(proved: ProvedEvent, checkpoint: Checkpoint) -> str:
+    for block in (proved.block, proved.checkpoint):
+        if block is not None and block.height == checkpoint.height:
+            return f"block {block.height} has another hash than checkpoint {checkpoint}"
+    if checkpoint.height < proved.block.height:
+        return (
+            f"the checkpoint is of block {checkpoint.height}, the event is in block "
+            f"{proved.block.height}: it cannot cover it"
+        )
+    return f"it does not lead to checkpoint {checkpoint}: ask for a proof that does"
+
+
+@frozen(kw_only=True)
+class ProvedTopic:
+    """
+    The facts that a valid topic proof proves.
+
+    @ivar group: the id of the group whose log the topic is in.
+    @ivar chain: the id of the chain: the hash of its genesis.
+    @ivar topic: the topic's name.
+    @ivar isOpen: whether it was open after the block.
+    @ivar count: how many events were published to it up to the block.
+    @ivar latest: the height of the block of the latest of them; 0 if there is none.
+    @ivar authors: who may publish to it; C{None} where events need no signature.
+    @ivar block: the block.
+    @ivar timestamp: its time, in milliseconds since the epoch.
+    @ivar ledger: the kind of the block's certificate.
+    @ivar signers: the public keys of the validators that signed the block, by their indexes.
+    @ivar nodes: the size of the validator set, of which a quorum had to sign.
+    @ivar changes: how often the validator set had changed since the genesis.
+    @ivar headers: the headers with certificates: those of changes, and the block's.
+    """
+
+    group: str
+    chain: bytes
+    topic: str
+    isOpen: bool
+    count: int
+    latest: int
+    authors: AuthorSet | None
+    block: Checkpoint
+    timestamp: int
+    ledger: str
+    signers: Mapping[int, bytes]
+    nodes: int
+    changes: int
+    headers: Sequence[SignedHeader] = field(eq=False, repr=False)
+
+    @property
+    def signed(self) -> Checkpoint:
+        """The block that validators signed."""
+        return self.block
+
+
+def verifyTopic(
+    data: bytes, *, chain: bytes | None = None, checkpoint: Checkpoint | None = None
+) -> ProvedTopic:
+    """
+    Check a topic proof against a trusted chain id, a trusted checkpoint, or both.
+
+    @param data: the proof: JSON.
+    @param chain: the id of the chain: the hash of its genesis.
+    @param checkpoint: the proof's block.
+    @raise ProofInvalid: it does not prove its topic, or does not lead to the trusted chain or
+        checkpoint.
+    """
+    checkTrusted(chain, checkpoint)
+    proof = readFields(TopicProof, data, "a topic proof")
+    try:
+        proved = checkedTopic(proof)
+    except (Malformed, CertificateInvalid) as error:
+        raise ProofInvalid(str(error)) from None
+    checkChain(proved.chain, chain)
+    if checkpoint is not None and checkpoint != proved.block:
+        raise ProofInvalid(f"it is of block {proved.block}, not of checkpoint {checkpoint}")
+    return proved
+
+
+def verifyComplete(topic: ProvedTopic, proofs: Iterable[bytes]) -> Sequence[ProvedEvent]:
+    """
+    Check that some event proofs are of all events that a topic has, and prove each of them.
+
+    Each proof has to lead to the block of the topic proof, so that all of them are of one history.
+
+    @return: the events, by their numbers.
+    @raise ProofInvalid: a proof does not hold, is of another topic, or one is missing.
+    """
+    found: dict[int, ProvedEvent] = {}
+    for number, data in enumerate(proofs, start=1):
+        try:
+            event = verifyProof(data, chain=topic.chain, checkpoint=topic.block)
+        except ProofInvalid as error:
+            raise ProofInvalid(f"event proof {number}: {error}") from None
+        if event.topic != topic.topic:
+            raise ProofInvalid(f"event proof {number} is of another topic")
+        found[event.sequence] = event
+    if found and max(found) > topic.count:
+        raise ProofInvalid(f"event number {max(found)} is beyond the topic's {topic.count} events")
+    if len(found) < topic.count:
+        first = next(number for number in range(1, topic.count + 1) if number not in found)
+        raise ProofInvalid(
+            f"{topic.count - len(found)} of the topic's {topic.count} events are missing, the "
+            f"first of them is number {first}"
+        )
+    return [found[number] for number in sorted(found)]
+
+
+def checkedTopic(proof: TopicProof) -> ProvedTopic:
+    """
+    Check all of a topic proof but for its being of what is trusted.
+
+    @raise Malformed, CertificateInvalid: it does not prove its topic.
+    """
+    genesis = proof.genesis.genesis()
+    headers = HeaderVerifier(genesis, proof.changes)
+    signed = headers.check(proof.block)
+    header, topic = signed.header, proof.topic.topic()
+    path = TopicPath(
+        index=proof.index,
+        path=[unhex(sibling, 32) for sibling in proof.topicPath],
+        topics=proof.topicCount,
+        senderRoot=unhex(proof.accountRoot, 32),
+        senders=proof.accountCount,
+    )
+    try:
+        root = path.rootWith(topic)
+    except StructError as error:
+        raise Malformed(f"the topic is not one: {error}") from None
+    if root != header.stateRoot:
+        raise Malformed(f"the topic is not in the state after block {header.height}")
+    headers.finish(header)
+    return ProvedTopic(
+        group=genesis.group,
+        chain=genesis.chain,
+        topic=topic.name,
+        isOpen=topic.isOpen,
+        count=topic.sequence,
+        latest=topic.height,
+        authors=topic.authors,
+        block=Checkpoint.of(header),
+        timestamp=header.timestamp,
+        ledger=kindOf(signed.certificate),
+        signers=signed.signers,
+        nodes=len(signed.validators.keys),
+        changes=signed.validators.generation,
+        headers=headers.signed,
+    )
+
+
+@frozen
+class WitnessedEvent:
+    """
+    The facts that the proof of a logged event proves.
+
+    @ivar event: the event.
+    @ivar witnessed: the log's checkpoint, and the witnesses that have cosigned it.
+    """
+
+    event: ProvedEvent
+    witnessed: Witnessed
+
+
+@frozen
+class WitnessedTopic:
+    """
+    The facts that the proof of a topic proves, whose block is in a log.
+
+    @ivar topic: the topic.
+    @ivar witnessed: the log's checkpoint, and the witnesses that have cosigned it.
+    """
+
+    topic: ProvedTopic
+    witnessed: Witnessed
+
+
+def verifyWitnessed(data: bytes, policy: Policy) -> WitnessedEvent:
+    """
+    Check the proof that an event is in a log: a C{tlog-proof} whose extra data is an event proof.
+    The entry is the hash of the header of the event's block. Validators are not trusted: the log's
+    key and the witnesses are.
+
+    @param data: the proof: the text of the file.
+    @param policy: which logs and witnesses are trusted.
+    @raise ProofInvalid: it does not prove an event, or the policy does not accept its checkpoint.
+    """
+    proof, witnessed = _accepted(data, policy)
+    block = readFields(EventProof, proof.extra, "an event proof").block
+    entry = checkEntry(proof, block.header)
+    return WitnessedEvent(verifyProof(proof.extra, checkpoint=entry), witnessed)
+
+
+def verifyWitnessedTopic(data: bytes, policy: Policy) -> WitnessedTopic:
+    """
+    Check the proof that the block of a topic proof is in a log: a C{tlog-proof} whose extra data is
+    that topic proof.
+
+    @param data: the proof: the text of the file.
+    @param policy: which logs and witnesses are trusted.
+    @raise ProofInvalid: it does not prove a topic, or the policy does not accept its checkpoint.
+    """
+    proof, witnessed = _accepted(data, policy)
+    block = readFields(TopicProof, proof.extra, "a topic proof").block
+    entry = checkEntry(proof, block.header)
+    return WitnessedTopic(verifyTopic(proof.extra, checkpoint=entry), witnessed)
+
+
+def extraOf(data: bytes) -> bytes:
+    """
+    The event proof or topic proof in a C{tlog-proof}. Nothing is checked.
+
+    @raise ProofInvalid: it is no C{tlog-proof}.
+    """
+    try:
+        return LogProof.decode(data).extra
+    except Malformed as error:
+        raise ProofInvalid(str(error)) from None
+
+
+def blockOfTopic(data: bytes) -> Checkpoint:
+    """
+    The block of a topic proof. Nothing is checked.
+
+    @raise ProofInvalid: it is no topic proof.
+    """
+    try:
+        fields = readFields(TopicProof, data, "a topic proof").block.header
+        return Checkpoint.of(fields.header())
+    except Malformed as error:
+        raise ProofInvalid(str(error)) from None
+
+
+def checkEntry(proof: LogProof, fields: HeaderFields) -> Checkpoint:
+    """
+    Check that the entry of a proof is a header.
+
+    @return: its block.
+    @raise ProofInvalid: it is not.
+    """
+    try:
+        entry = Checkpoint.of(fields.header())
+        proof.check(entry.hash)
+    except Malformed as error:
+        raise ProofInvalid(str(error)) from None
+    if entry.height != proof.index:
+        raise ProofInvalid(f"block {entry.height} is entry {proof.index} of the log")
+    return entry
+
+
+def _accepted(data: bytes, policy: Policy) -> tuple[LogProof, Witnessed]:
+    try:
+        proof = LogProof.decode(data)
+        return proof, policy.check(proof.checkpoint)
+    except (Malformed, SignatureRefused) as error:
+        raise ProofInvalid(str(error)) from None

@@ -1,0 +1,186 @@
+"""
+The bundle: its files, made and read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+from attrs import field, frozen
+from cryptography.x509 import Certificate
+
+from ...chain import Malformed
+from .. import ProofInvalid, WitnessedEvent, readFields, verifyWitnessed
+from ..tlog import LogProof, Policy
+from ._archive import decodeArchive, encodeArchive
+from ._readme import ErasureNote, makeReadme
+from ._timestamps import Stamp, checkStamp, stampName
+
+POLICY: Final = "policy.txt"
+"""The file of the policy by which it is verified where the reader has none."""
+PROOFS: Final = "proofs/"
+"""The folder of the proofs."""
+PROOF_SUFFIX: Final = ".tlog-proof"
+ERASURES: Final = "erasures.json"
+"""The file with what the broker has said of erased events. It is there if there are any."""
+STAMP: Final = "timestamps/"
+"""The folder of the time stamps (RFC 3161) of checkpoints."""
+PAGE: Final = "verify.html"
+README: Final = "README.txt"
+
+_HERE: Final = Path(__file__).parent / "page"
+_SCRIPTS: Final = ("verify.mjs", "verify-log.mjs", "bundle.mjs")
+_IMPORT: Final = re.compile(r'^import [^;]* from "\./[a-z-]+\.mjs";\n', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=async |function |const )", re.MULTILINE)
+
+
+@frozen(kw_only=True)
+class Bundle:
+    """
+    A bundle.
+
+    @ivar proofs: the C{tlog-proof} files of the events, by the events' ids.
+    @ivar policy: the policy file that it comes with.
+    @ivar timestamps: the time stamps of checkpoints, by the names that L{stampName} gives.
+    @ivar erasures: when and why events were erased, by the events' ids. It is not proved.
+    """
+
+    proofs: Mapping[str, bytes]
+    policy: bytes
+    timestamps: Mapping[str, bytes] = field(factory=dict)
+    erasures: Mapping[str, ErasureNote] = field(factory=dict)
+
+    def encode(self) -> bytes:
+        """
+        The file of the bundle, with its page and a text that says what it proves.
+
+        @raise svcbroker.proofs.ProofInvalid: a proof does not hold by the bundle's own policy.
+        """
+        found = self.verify(Policy.parse(self.policy))
+        readme = makeReadme(found, self.erasures, isStamped=bool(self.timestamps))
+        files = {
+            POLICY: self.policy,
+            **{f"{PROOFS}{name}{PROOF_SUFFIX}": data for name, data in self.proofs.items()},
+            **{f"{STAMP}{name}": data for name, data in self.timestamps.items()},
+        }
+        if self.erasures:
+            files[ERASURES] = msgspec.json.encode(self.erasures, order="deterministic")
+        page = makePage(files)
+        return encodeArchive({**files, PAGE: page, README: readme})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """
+        Read the file of a bundle. The page in it is not looked at.
+
+        @raise Malformed: it is none.
+        """
+        files = dict(decodeArchive(data))
+        for name in (PAGE, README):
+            files.pop(name, None)
+        policy = files.pop(POLICY, None)
+        if policy is None:
+            raise Malformed(f"the bundle has no {POLICY}")
+        try:
+            policy.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Malformed(f"{POLICY} is not UTF-8") from None
+        erasures = _readErasures(files.pop(ERASURES, None))
+        proofs, timestamps = {}, {}
+        for name, content in files.items():
+            if name.startswith(PROOFS) and name.endswith(PROOF_SUFFIX):
+                proofs[name.removeprefix(PROOFS).removesuffix(PROOF_SUFFIX)] = content
+            elif name.startswith(STAMP):
+                timestamps[name.removeprefix(STAMP)] = content
+            else:
+                raise Malformed(f"the bundle has a file that is not known: {name[:80]!r}")
+        if not proofs:
+            raise Malformed("the bundle has no proofs")
+        return cls(proofs=proofs, policy=policy, timestamps=timestamps, erasures=erasures)
+
+    def verify(self, policy: Policy) -> Sequence[WitnessedEvent]:
+        """
+        Verify all proofs.
+
+        @param policy: whom the reader trusts.
+        @return: the events, in the order of their names.
+        @raise svcbroker.proofs.ProofInvalid: a proof does not hold, or is of another event than its
+            name says.
+        """
+        return [_verified(name, data, policy) for name, data in sorted(self.proofs.items())]
+
+    def stamp(self, name: str, roots: Sequence[Certificate]) -> Stamp | None:
+        """
+        Check the time stamp of the checkpoint in a proof that was verified.
+
+        @param name: the name of the proof.
+        @param roots: the certificates that are trusted.
+        @return: C{None} where there is none.
+        @raise StampRefused: it does not hold.
+        @raise ImportError: the extra C{timestamps} is not installed.
+        """
+        text = LogProof.decode(self.proofs[name]).checkpoint.text
+        answer = self.timestamps.get(stampName(text))
+        return None if answer is None else checkStamp(answer, text, roots)
+
+
+def _readErasures(data: bytes | None) -> Mapping[str, ErasureNote]:
+    """
+    Read the file of what the broker has said of erased events.
+
+    @raise Malformed: it cannot be read.
+    """
+    if data is None:
+        return {}
+    try:
+        return readFields(dict[str, ErasureNote], data, "what was said of erased events")
+    except ProofInvalid as error:
+        raise Malformed(f"{ERASURES}: {error}") from None
+
+
+def _verified(name: str, data: bytes, policy: Policy) -> WitnessedEvent:
+    """
+    Verify the proof of an event.
+
+    @raise ProofInvalid: it does not hold, or is of another event.
+    """
+    try:
+        found = verifyWitnessed(data, policy)
+    except ProofInvalid as error:
+        raise ProofInvalid(f"{name}: {error}") from None
+    if str(found.event.eventId) != name:
+        raise ProofInvalid(f"{name}: the proof is of another event, {found.event.eventId}")
+    return found
+
+
+def makePage(files: Mapping[str, bytes]) -> bytes:
+    """
+    The page that verifies some files without a network.
+
+    @param files: the policy and the proofs, by name.
+    """
+    scripts = [(_HERE / name).read_text("utf-8") for name in _SCRIPTS]
+    script = "\n".join(_EXPORT.sub("", _IMPORT.sub("", each)) for each in scripts)
+    style = (_HERE / "bundle.css").read_text("utf-8")
+    data = json.dumps({name: b64encode(files[name]).decode("ascii") for name in sorted(files)})
+    # In base64 there is nothing that ends a script.
+    replaced = {
+        "@SCRIPT-HASH@": _sourceHash(f"\n{script}"),
+        "@STYLE-HASH@": _sourceHash(f"\n{style}"),
+        "@STYLE@": style,
+        "@DATA@": data,
+        "@SCRIPT@": script,
+    }
+    page = (_HERE / "bundle.html").read_text("utf-8")
+    return re.sub(r"@[A-Z-]+@", lambda match: replaced[match[0]], page).encode()
+
+
+def _sourceHash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}"

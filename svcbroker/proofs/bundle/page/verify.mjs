@@ -1,0 +1,1 @@
+../../../console/page/verify.mjs

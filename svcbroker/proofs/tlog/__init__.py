@@ -1,0 +1,88 @@
+"""
+Transparency logs: a chain's headers as a log that strangers can follow, and that witnesses cosign.
+
+Encodings and verification by the specifications of C2SP: signed notes, checkpoints, cosignatures,
+tiles, proofs, policies and the witness protocol. No clock, no input or output, no Twisted.
+"""
+
+from ._addcheckpoint import (
+    MAX_REQUEST_SIZE,
+    SIZE_TYPE,
+    AddCheckpoint,
+    CheckpointRefused,
+    checkCheckpoint,
+)
+from ._monitor import FetchFailed, LogContradiction, LogMonitor, LogReport, WitnessReport
+from ._note import (
+    EXECUTED,
+    MAX_NOTE_SIZE,
+    KeyType,
+    LogKey,
+    Note,
+    NoteSignature,
+    SignatureRefused,
+    VerifierKey,
+    WitnessKey,
+    checkName,
+)
+from ._policy import NONE, Cosignature, Group, Party, Policy, Witnessed
+from ._tiles import (
+    ENTRIES,
+    TILE_HEIGHT,
+    TILE_WIDTH,
+    Tile,
+    Tiles,
+    decodeEntries,
+    encodeEntries,
+    encodeTile,
+    hashEntries,
+    neededTiles,
+    parseTilePath,
+    splitTile,
+    tilesBetween,
+)
+from ._treehead import LogProof, TreeHead
+
+__all__ = [
+    "ENTRIES",
+    "EXECUTED",
+    "MAX_NOTE_SIZE",
+    "MAX_REQUEST_SIZE",
+    "NONE",
+    "SIZE_TYPE",
+    "TILE_HEIGHT",
+    "TILE_WIDTH",
+    "AddCheckpoint",
+    "CheckpointRefused",
+    "Cosignature",
+    "FetchFailed",
+    "Group",
+    "KeyType",
+    "LogContradiction",
+    "LogKey",
+    "LogMonitor",
+    "LogProof",
+    "LogReport",
+    "Note",
+    "NoteSignature",
+    "Party",
+    "Policy",
+    "SignatureRefused",
+    "Tile",
+    "Tiles",
+    "TreeHead",
+    "VerifierKey",
+    "WitnessKey",
+    "WitnessReport",
+    "Witnessed",
+    "checkCheckpoint",
+    "checkName",
+    "decodeEntries",
+    "encodeEntries",
+    "encodeTile",
+    "hashEntries",
+    "neededTiles",
+    "parseTilePath",
+    "splitTile",
+    "tilesBetween",
+]
