@@ -225,7 +225,7 @@ class HTTPFreedTests(FreedTests):
     async def test_batchThatWaitsForItsTurn(self) -> None:
         work = self.site.fixture.broker.budgets.work
         times = count(0.0, 1.0)
-        self.patch(work, "_seconds", lambda: next(times))
+        self.patch(work, "seconds", lambda: next(times))
         body = json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "rpc.discover"}] * 200).encode()
         request = requestBytes("POST", f"{BASE}/jsonrpc", body, {"Host": "127.0.0.1"})
         await self.visit(self.site.site, request, isAborted=True)
