@@ -16,8 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.messages import ENVELOPE, publicationOf
 from svcbroker.carriers.mqtt.packets import Publish
-from svcbroker.carriers.webhook.messages import Payload, RequestForm
-from svcbroker.carriers.webhook.posting import Poster, Receiver
+from svcbroker.carriers.webhook.posting import Payload, Poster, RequestForm, WebhookReceiver
 from svcbroker.carriers.webhook.targets import parseUrl
 from svcbroker.interfaces import Batch
 from svcbroker.model import Authorship, Event, EventFormat, EventId, InterfaceType
@@ -217,7 +216,9 @@ class WebhookTests(SynchronousTestCase):
         poster = Poster(lambda _: HttpClient(agent, clock), lambda: 0.0, SETTINGS)
         form = RequestForm(interfaceType=InterfaceType.RESTFUL, subscriptionId="s", isBatch=True)
         posting = poster.post(
-            Receiver(target=parseUrl("https://a.example/"), form=form), events, Payload(b"x", {})
+            WebhookReceiver(target=parseUrl("https://a.example/"), form=form),
+            events,
+            Payload(b"x", {}),
         )
         agent.flush()
         self.successResultOf(posting)

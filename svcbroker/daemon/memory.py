@@ -33,8 +33,8 @@ from ..carriers.http.site import largestBody
 from ..carriers.mqtt import MqttSettings, messages
 from ..carriers.mqtt.session import SESSION_BYTES
 from ..carriers.stomp import frames
+from ..carriers.webhook.delivery import MAX_BATCH
 from ..carriers.webhook.posting import MAX_ANSWER
-from ..carriers.webhook.sending import MAX_BATCH
 from ..carriers.webhook.settings import MAX_REQUESTS
 from ..chain import _authors, _encoding
 from ..interfaces import IBoundedLedgerFactory, InvalidDescription
@@ -283,7 +283,7 @@ def _budgetBounds(sizes: BudgetSizes) -> Iterator[Bound]:
         "(max-content)",
         holders=(
             "svcbroker.carriers.http.bodies.IncompleteBody.content",
-            "svcbroker.carriers.stomp.transactions.Transaction.publications",
+            "svcbroker.carriers.stomp.session.StompTransaction.publications",
             "svcbroker.carriers.mqtt.decoder.Decoder._parts",
             "svcbroker.carriers.mqtt.publishing.Receiving._unsubmitted",
             "svcbroker.net.budgets.ByteBudget._owners",
@@ -295,8 +295,8 @@ def _budgetBounds(sizes: BudgetSizes) -> Iterator[Bound]:
         how=f"deliveries not acknowledged: {amountText(MAX_WINDOWS)}, {share}",
         holders=(
             "svcbroker.carriers.mqtt.frames.Window._runs",
-            "svcbroker.carriers.stomp.window.Window._sent",
-            "svcbroker.carriers.stomp.window.Window._waiting",
+            "svcbroker.carriers.stomp.messages.AckWindow._sent",
+            "svcbroker.carriers.stomp.messages.AckWindow._waiting",
         ),
     )
     yield Bound(
@@ -551,7 +551,7 @@ def _storedUnits(config: Config) -> Iterator[Bound]:
         bytes=2 * _KIB,
         how="about; it is a durable subscription, and is bounded with them",
         each="each",
-        holders=("svcbroker.carriers.webhook.webhooks.Webhooks._webhooks",),
+        holders=("svcbroker.carriers.webhook.webhookservice.Webhooks._webhooks",),
     )
 
 

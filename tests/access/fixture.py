@@ -28,7 +28,7 @@ from svcbroker.carriers.mqtt.fields import NO_PROPERTIES
 from svcbroker.carriers.mqtt.packets import Connect
 from svcbroker.carriers.stomp import StompFactory
 from svcbroker.carriers.webhook import Webhooks
-from svcbroker.carriers.webhook.sending import DeliveryContext
+from svcbroker.carriers.webhook.delivery import DeliveryContext
 from svcbroker.interfaces import Identity, submit
 from svcbroker.model import CloseTopic, InterfaceType, OpenTopic, PublishEvent
 from svcbroker.net.turns import Slots

@@ -19,7 +19,7 @@ from zope.interface.verify import verifyObject
 from svcbroker.access import Access
 from svcbroker.carriers.http import HttpSettings, Route
 from svcbroker.carriers.stomp import webSocketRoute
-from svcbroker.carriers.stomp.connection import StompProtocol
+from svcbroker.carriers.stomp.carrier import StompProtocol
 from svcbroker.carriers.websocket import (
     CLOSE_TIMEOUT,
     WebSocketResource,

@@ -42,9 +42,9 @@ OF_ONE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "svcbroker.carriers.mqtt.connection.Connection": ("_handlers", "_backlog"),
         "svcbroker.carriers.mqtt.delivery.Delivery": ("_pending",),
         "svcbroker.carriers.mqtt.publishing.Receiving": ("_open", "_order"),
-        "svcbroker.carriers.stomp.connection.StompProtocol": ("_subscriptions",),
+        "svcbroker.carriers.stomp.carrier.StompProtocol": ("_subscriptions",),
         "svcbroker.carriers.stomp.requests.PublicationReader": ("_headers",),
-        "svcbroker.carriers.stomp.transactions.Transactions": ("_open",),
+        "svcbroker.carriers.stomp.session.StompTransactions": ("_open",),
     },
     "of one request, of which a connection has one": {
         "svcbroker.carriers.http.request.BrokerRequest": (

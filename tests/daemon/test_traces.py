@@ -23,8 +23,13 @@ from svcbroker.access import ANYBODY
 from svcbroker.broker import Publication, PublishOutcome, PublishPolicy, SendStatus
 from svcbroker.broker._groups import Groups, Limits
 from svcbroker.broker._tracedpublishing import TracedPublishing
-from svcbroker.carriers.webhook.messages import NotAcknowledged, Payload, RequestForm
-from svcbroker.carriers.webhook.posting import Poster, Receiver
+from svcbroker.carriers.webhook.posting import (
+    NotAcknowledged,
+    Payload,
+    Poster,
+    RequestForm,
+    WebhookReceiver,
+)
 from svcbroker.carriers.webhook.targets import parseUrl
 from svcbroker.daemon.config import makeConfig
 from svcbroker.daemon.dependencies import StartError
@@ -160,7 +165,7 @@ class DeliveryTests(TracerTestCase):
             )
             for number, parent in enumerate(parents)
         ]
-        receiver = Receiver(target=parseUrl("https://a.example:1/"), form=form)
+        receiver = WebhookReceiver(target=parseUrl("https://a.example:1/"), form=form)
         posting = poster.post(receiver, events, Payload(b"x", {}))
         self.failureResultOf(posting, NotAcknowledged)
         [self.sent] = requests

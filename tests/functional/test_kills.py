@@ -31,7 +31,13 @@ from svcbroker.carriers.mqtt.packets import (
     Subscribe,
     TopicSubscription,
 )
-from svcbroker.carriers.stomp.frames import Frame, FrameLimits, FrameParser, Version, encodeFrame
+from svcbroker.carriers.stomp.frames import (
+    Frame,
+    FrameLimits,
+    StompParser,
+    StompVersion,
+    encodeFrame,
+)
 
 from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
 from .test_durability import Publishers
@@ -211,7 +217,7 @@ class StompSubscriber(Protocol):
     def __init__(self, got: Callable[[str], None]) -> None:
         self.ready: Deferred[None] = Deferred()
         self._got = got
-        self._parser = FrameParser(FrameLimits())
+        self._parser = StompParser(FrameLimits())
 
     def connectionMade(self) -> None:
         self.send("CONNECT", {"accept-version": "1.2", "host": "x"})
@@ -221,7 +227,7 @@ class StompSubscriber(Protocol):
 
     def send(self, command: str, headers: dict[str, str]) -> None:
         """Send a frame."""
-        self.transport.write(encodeFrame(command, headers.items(), version=Version.V12))
+        self.transport.write(encodeFrame(command, headers.items(), version=StompVersion.V12))
 
     def dataReceived(self, data: bytes) -> None:
         self._parser.feed(data)

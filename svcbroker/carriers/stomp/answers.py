@@ -1,21 +1,25 @@
 """
-What the frames of one connection are answered with, in the order of the frames.
+The answers to the frames of one connection, in the order of the frames, and the effects that a
+session wants carried out.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
+from attrs import field, frozen
 from msgspec import Struct
 
-from ...broker import PublishOutcome, SendStatus
+from ...broker import Publication, PublishOutcome, SendStatus
 from ...errors import BrokerError, TopicNotFound, TransactionTimeout
-from .frames import Version, encodeFrame, encodeHeader
+from ...model import Event, SubscribeRequest
+from .frames import StompVersion, encodeFrame, encodeHeader
 from .requests import NEWEST_FIRST
 
 
-class Answer(Struct, eq=False):
+class FrameAnswer(Struct, eq=False):
     """
     The answer to one frame, there or still to come.
 
@@ -36,7 +40,7 @@ class Answer(Struct, eq=False):
     isLast: bool = False
     isError: bool = False
 
-    def confirm(self, version: Version | None, name: str = "", value: str = "") -> None:
+    def confirm(self, version: StompVersion | None, name: str = "", value: str = "") -> None:
         """
         Answer with RECEIPT, if the client has asked for one.
 
@@ -52,7 +56,7 @@ class Answer(Struct, eq=False):
             receipt = encodeHeader("receipt-id", self.receipt, version)
             self.data = f"RECEIPT\n{receipt}{more}\n\0".encode()
 
-    def fail(self, error: BrokerError, version: Version | None) -> None:
+    def fail(self, error: BrokerError, version: StompVersion | None) -> None:
         """
         Answer with ERROR.
 
@@ -68,14 +72,14 @@ class Answer(Struct, eq=False):
         self.data = encodeFrame("ERROR", headers, body, version=version)
 
 
-def encodeConnected(version: Version, beats: str, sessionId: str, server: str) -> bytes:
+def encodeConnected(version: StompVersion, beats: str, sessionId: str, server: str) -> bytes:
     """
     The CONNECTED frame.
 
     @param beats: the header C{heart-beat}, which 1.0 has not.
     """
     headers = [("version", version.value), ("session", sessionId), ("server", server)]
-    if version is not Version.V10:
+    if version is not StompVersion.V10:
         headers.insert(1, ("heart-beat", beats))
     return encodeFrame("CONNECTED", headers, version=None)
 
@@ -86,7 +90,7 @@ def errorOf(result: PublishOutcome) -> BrokerError:
     return TransactionTimeout() if result.status is SendStatus.TIMEOUT else TopicNotFound()
 
 
-class Answers:
+class FrameAnswers:
     """
     Answers that are not given yet.
 
@@ -100,12 +104,12 @@ class Answers:
 
     def __init__(self) -> None:
         self.size = 0
-        self._queue: deque[Answer] = deque()
+        self._queue: deque[FrameAnswer] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, answer: Answer) -> Answer:
+    def add(self, answer: FrameAnswer) -> FrameAnswer:
         """Put an answer after all others. Its receipt waits, too."""
         if answer.receipt is not None:
             answer.size += len(answer.receipt)
@@ -118,14 +122,138 @@ class Answers:
         """Whether there is one that can be given now."""
         return bool(self._queue) and self._queue[0].data is not None
 
-    def isFirst(self, answer: Answer) -> bool:
+    def isFirst(self, answer: FrameAnswer) -> bool:
         """Whether all answers before this one are given."""
         return bool(self._queue) and self._queue[0] is answer
 
-    def ready(self) -> Iterator[Answer]:
+    def ready(self) -> Iterator[FrameAnswer]:
         """Take those out that can be given now."""
         queue = self._queue
         while queue and queue[0].data is not None:
             answer = queue.popleft()
             self.size -= answer.size
             yield answer
+
+
+@frozen
+class Write:
+    """Send bytes to the client."""
+
+    data: bytes
+
+
+@frozen
+class Proceed:
+    """Call C{StompSession.goOn} in a while: there may be more frames, or messages to be sent."""
+
+
+@frozen
+class LogInAccount:
+    """
+    Log the client in. Answered by C{StompSession.loggedIn} or C{failed}.
+
+    @ivar login: the account's name, if the client gives one.
+    @ivar passcode: its password, if the client gives one.
+    """
+
+    answer: FrameAnswer
+    login: str | None
+    passcode: str | None = field(repr=False)
+
+
+@frozen
+class PublishEvents:
+    """
+    Publish events, in their order and after all that was to be published before; what comes of
+    one is nothing to the others. Answered by C{StompSession.publishedEach}.
+
+    @ivar answers: the answer to each.
+    """
+
+    answers: list[FrameAnswer]
+    publications: list[Publication]
+
+
+@frozen
+class PublishAll:
+    """
+    Publish events in order, if all their topics are there; otherwise none. Answered by
+    C{StompSession.published} or C{failed}; C{StompSession.proceed} tells that they are under way.
+    """
+
+    answer: FrameAnswer
+    publications: Sequence[Publication]
+
+
+@frozen
+class OpenSubscription:
+    """
+    Request a subscription. Answered by C{StompSession.subscribed} or C{failed}. All that the client
+    has published before it is answered.
+
+    @ivar number: what the subscription is called between session and carrier.
+    """
+
+    answer: FrameAnswer
+    number: int
+    request: SubscribeRequest
+
+
+@frozen
+class Resume:
+    """Let a subscription's events flow."""
+
+    number: int
+
+
+@frozen
+class Pause:
+    """Let no more of a subscription's events flow."""
+
+    number: int
+
+
+@frozen
+class Acknowledge:
+    """The client has got these events of a subscription for good."""
+
+    number: int
+    events: Sequence[Event]
+
+
+@frozen
+class EndSubscription:
+    """
+    End a subscription.
+
+    @ivar isForgotten: whether its position is forgotten too.
+    """
+
+    number: int
+    isForgotten: bool
+
+
+@frozen
+class Close:
+    """
+    Close the connection, and end whatever subscriptions there are.
+
+    @ivar isAbrupt: whether the client may still be sending.
+    """
+
+    isAbrupt: bool
+
+
+Effect: TypeAlias = (
+    Write
+    | Proceed
+    | LogInAccount
+    | PublishEvents
+    | PublishAll
+    | OpenSubscription
+    | Resume
+    | Pause
+    | Acknowledge
+    | EndSubscription
+    | Close
+)

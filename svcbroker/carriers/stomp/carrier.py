@@ -1,31 +1,75 @@
 """
-The STOMP carrier: what makes connections, over TCP and over WebSocket, and closes them in order.
+The STOMP carrier: the factory that makes connections, over TCP and over WebSocket, and closes them
+in order; and the protocol of a connection, the one thing here that touches a transport.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
 from typing import Protocol as TypingProtocol
 
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IAddress, IProtocolNegotiationFactory, IReactorTime
-from twisted.internet.protocol import Factory
+from attrs import evolve
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IHalfCloseableProtocol,
+    IProtocolNegotiationFactory,
+    IReactorTime,
+    ITCPTransport,
+)
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...access import Access, Principal
-from ...broker import Broker
-from ...interfaces import ISubscriber, ISubscription
+from ...access import Access, Admission, Principal, credentialsOf
+from ...broker import Broker, PublishOutcome, PublishPolicy
+from ...errors import BrokerError, NotAuthenticated, TopicNotFound
+from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import SubscribeRequest
+from ...net.addresses import networkOf, ownerKey, peerText
+from ...net.budgets import FEW, Stranger
+from ...net.deferreds import asDeferred
+from ...net.transports import ClosingAtStop, endSending, sender
+from ...net.turns import LazyTimer, ReadsInTurn
 from ...operations import Incidents
-from ..websocket import Route, WebSocketResource, routeTo
-from .connection import StompProtocol
-from .dialects import PLAIN, StompDialect
-from .session import Session
-from .settings import StompSettings
+from ..websocket import Route, WebSocketResource, WebSocketTransport, routeTo
+from .answers import (
+    Acknowledge,
+    Close,
+    Effect,
+    EndSubscription,
+    FrameAnswer,
+    LogInAccount,
+    OpenSubscription,
+    Pause,
+    Proceed,
+    PublishAll,
+    PublishEvents,
+    Resume,
+    Write,
+)
+from .frames import StompSettings
+from .session import StompSession
+from .stompdialects import PLAIN, StompDialect
 
 SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
+
+LINGER: Final = 2.0
+"""
+Seconds for which a refused client is read from after the ERROR. A connection that is closed with
+unread bytes is reset, and the client may never see the ERROR ("Connection Lingering").
+"""
+
+ABORT: Final = 5.0
+"""How long a client may take to read the last bytes, in seconds."""
+
+_POLICY: Final = PublishPolicy(carrier="stomp", mayBeEmpty=True)
+_COMMIT_POLICY: Final = evolve(_POLICY, isWhole=True)
 
 
 class ISubscriptions(TypingProtocol):
@@ -95,13 +139,13 @@ class StompFactory(Factory):
         """Whether the carrier closes its connections."""
         return self._drained is not None
 
-    def makeSession(self, remote: str, *, isMessages: bool) -> Session:
+    def makeSession(self, remote: str, *, isMessages: bool) -> StompSession:
         """
         The session of a new connection.
 
         @param isMessages: whether what is written is a message, as over WebSocket.
         """
-        return Session(
+        return StompSession(
             self.settings,
             sessionId=self._entropy(8).hex(),
             server=self._server,
@@ -143,3 +187,432 @@ def webSocketRoute(factory: StompFactory, basePath: str) -> Route:
     """
     resource = WebSocketResource(factory, SUBPROTOCOLS, factory.clock)
     return routeTo(f"{basePath}/stomp", resource)
+
+
+@implementer(ISubscriber)
+class StompSubscriber:
+    """
+    The subscriber of one subscription of a connection.
+    """
+
+    def __init__(self, protocol: StompProtocol, number: int) -> None:
+        self._protocol = protocol
+        self._number = number
+
+    def deliver(self, batch: Batch) -> None:
+        """See L{ISubscriber.deliver}."""
+        self._protocol.deliver(self._number, batch)
+
+    def subscriptionEnded(self, error: BrokerError) -> None:
+        """See L{ISubscriber.subscriptionEnded}."""
+        self._protocol.subscriptionEnded(self._number, error)
+
+
+@implementer(IHalfCloseableProtocol)
+class StompProtocol(Protocol):
+    """
+    One connection: carries out what its session wants, and keeps it from wanting too much.
+
+    It is the producer of its transport: while the client does not read what it was sent, its
+    subscriptions are paused; when it goes on to ask for answers, it is not read from either.
+    While too many of its publishes wait for the chain, it is not read from.
+    """
+
+    factory: StompFactory
+    stranger: Stranger | None = None
+
+    def __init__(self, factory: StompFactory) -> None:
+        self.factory = factory
+        self._clock = factory.clock
+        self._admission: Admission | None = None
+        self._subscriptions: dict[int, ISubscription] = {}
+        self._todo: deque[Effect] = deque()
+        self._isBusy = False
+        # Whether effects wait for a turn of the reactor that has time for them.
+        self._isLate = False
+        self._isStalled = False
+        self._isReading = True
+        self._isClosed = False
+        self._unread = 0
+        # Until the client has logged in.
+        self._early: ReadsInTurn | None = None
+        self._isEarly = False
+        self._timer = LazyTimer(self._clock, self._tick)
+        self._closing: IDelayedCall | ClosingAtStop | None = None
+
+    # What the transport says.
+
+    def connectionMade(self) -> None:
+        """See C{IProtocol}."""
+        transport: Any = self.transport
+        if ITCPTransport.providedBy(transport):
+            transport.setTcpNoDelay(True)
+            transport.setTcpKeepAlive(True)
+        peer, access = transport.getPeer(), self.factory.access
+        budgets, self._remote = self.factory.broker.budgets, peerText(peer)
+        self._lane = budgets.work.lane()
+        self._reads = ReadsInTurn(
+            *(partial(self._lane.begin, True), partial(self._lane.turn, True)),
+            *(self.dataReceived, self._setReading),
+        )
+        self._unsent = budgets.output.unsent(
+            *(ownerKey("", self._remote), transport, self.pauseProducing, self.resumeProducing)
+        )
+        transport.registerProducer(self._unsent, True)
+        self._send = sender(transport, self._unsent.written)
+        self._address: str = getattr(peer, "host", "")
+        if not access.isOpen:
+            turns, network = access.turns, networkOf(self._address)
+            self._early = ReadsInTurn(
+                *(partial(turns.take, network), partial(turns.wait, network)),
+                *(self.dataReceived, self._setReading),
+            )
+        isMessages = isinstance(transport, WebSocketTransport)
+        self._session = self.factory.makeSession(self._remote, isMessages=isMessages)
+        self.factory.protocols.add(self)
+        self._look()
+
+    def dataReceived(self, data: bytes) -> None:
+        """See C{IProtocol}."""
+        if self._isClosed or (self._early is not None and not self._early.mayHandle(data)):
+            return
+        if self._reads.mayHandle(data):
+            self._perform(self._session.receive(data, self._clock.seconds()))
+            self._lane.end()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """See C{IProtocol}."""
+        self._isClosed = True
+        self._todo.clear()
+        if self._early is not None:
+            self._early.stop()
+        self._reads.stop()
+        self._known()
+        self._session.close()
+        self._lane.stop()
+        self._unsent.close()
+        self._endSubscriptions()
+        if self._admission is not None:
+            self._admission.release()
+        self._timer.close()
+        if self._closing is not None:
+            self._closing.cancel()
+        self.factory.connectionLost(self)
+
+    def readConnectionLost(self) -> None:
+        """The client sends nothing more, and may still read the answers to what it has sent."""
+        if self._isClosed:
+            transport: Any = self.transport
+            transport.loseConnection()
+        else:
+            self._perform(self._session.inputEnded(self._clock.seconds()))
+
+    def writeConnectionLost(self) -> None:
+        """See C{IHalfCloseableProtocol}: an own direction that is ended needs nothing more."""
+
+    def _known(self) -> None:
+        if self.stranger is not None:
+            self.stranger.leave()
+
+    def pauseProducing(self) -> None:
+        """The client does not read."""
+        self._isStalled = True
+        self._perform(self._session.stall(True, self._clock.seconds()))
+
+    def resumeProducing(self) -> None:
+        """The client has read everything."""
+        self._isStalled = False
+        self._unread = 0
+        self._perform(self._session.stall(False, self._clock.seconds()))
+
+    # What the broker says.
+
+    def deliver(self, number: int, batch: Batch) -> None:
+        """The next events of a subscription."""
+        self._perform(self._session.deliver(number, batch, self._clock.seconds()))
+
+    def subscriptionEnded(self, number: int, error: BrokerError) -> None:
+        """A subscription has ended."""
+        self._subscriptions.pop(number, None)
+        self._perform(self._session.end(error, self._clock.seconds()))
+
+    def _accountEnded(self) -> None:
+        """The client's account is gone."""
+        self._perform(self._session.end(NotAuthenticated(), self._clock.seconds()))
+
+    def shutDown(self) -> None:
+        """The broker stops: answer what came, and close."""
+        if not self._isClosed:
+            self._perform(self._session.shutDown(self._clock.seconds()))
+        elif self._closing is not None:
+            self._closing.cancel()
+            self._closing = ClosingAtStop(self.transport, self._clock, wasClosing=True)
+
+    # What the session wants.
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        """
+        Carry out effects in order. What they bring about at once is carried out after them, not
+        inside them.
+        """
+        self._todo.extend(effects)
+        if self._isBusy or self._isLate:
+            return
+        self._isBusy = True
+        try:
+            while self._todo:
+                effect = self._todo[0]
+                events = _LONG.get(type(effect))
+                if events is not None and not self._isClosed:
+                    count = events(effect)
+                    # A few publishes belong to the unit that has read them.
+                    isLong = count > FEW or type(effect) is not PublishEvents
+                    if isLong and not self._lane.begin(isWrite=True, events=count):
+                        self._isLate = True
+                        self._lane.wait(self._performLate, isWrite=True, events=count)
+                        break
+                del self._todo[0]
+                if not self._isClosed:
+                    _PERFORM[type(effect)](self, effect)
+        finally:
+            self._isBusy = False
+        if not self._isClosed:
+            self._look()
+
+    def _performLate(self) -> None:
+        """Go on with effects that have waited for a turn."""
+        self._isLate = False
+        self._perform(())
+
+    def _proceed(self, effect: Proceed) -> None:
+        self._perform(self._session.goOn(self._clock.seconds()))
+
+    def _look(self) -> None:
+        """Read or do not read, and look at the clock again in time."""
+        wantsInput = (
+            self._session.wantsInput
+            and self._unread <= self.factory.settings.maxUnread
+            and not self._isEarly
+            and not self._isLate
+        )
+        if wantsInput is not self._isReading:
+            self._isReading = wantsInput
+            transport: Any = self.transport
+            if wantsInput:
+                transport.resumeProducing()
+            else:
+                transport.pauseProducing()
+        deadline = self._session.deadline
+        if deadline is None:
+            self._timer.stop()
+        else:
+            self._timer.startAt(deadline)
+
+    def _setReading(self, isOn: bool) -> None:
+        self._isEarly = not isOn
+        if not self._isClosed:
+            self._look()
+
+    def _tick(self) -> None:
+        self._perform(self._session.tick(self._clock.seconds()))
+
+    def _write(self, effect: Write) -> None:
+        if self._isStalled:
+            self._unread += len(effect.data)
+        self._send(effect.data)
+
+    @property
+    def _principal(self) -> Principal:
+        assert self._admission is not None
+        return self._admission.principal
+
+    def _logIn(self, effect: LogInAccount) -> None:
+        login, passcode, transport = effect.login, effect.passcode, self.transport
+        assert transport is not None
+        credentials = credentialsOf(
+            transport,
+            None if login is None else login.encode("utf-8"),
+            None if passcode is None else passcode.encode("utf-8"),
+        )
+
+        def admitted(admission: Admission) -> Iterable[Effect]:
+            if self._isClosed:
+                admission.release()
+                return ()
+            self._admission = admission
+            self._known()
+            self._early = None
+            owner = ownerKey(admission.principal.name, self._remote)
+            self._unsent.belongTo(owner)
+            self._session.belongTo(owner)
+            return self._session.loggedIn(effect.answer, self._clock.seconds())
+
+        admitting = self.factory.access.admit(
+            credentials, self._address, self._accountEnded, carrier="stomp"
+        )
+        self._settle(effect.answer, admitting, admitted)
+
+    def _publish(self, effect: PublishEvents) -> None:
+        answers = effect.answers
+
+        def failed(failure: Failure) -> Sequence[BrokerError]:
+            return [self.factory.incidents.explain(failure)] * len(answers)
+
+        def published(outcomes: Sequence[PublishOutcome | BrokerError]) -> None:
+            now = self._clock.seconds()
+            self._perform(self._session.publishedEach(answers, outcomes, now))
+
+        publishing: Deferred[Any] = self.factory.broker.publish(
+            self._principal, effect.publications, _POLICY
+        )
+        publishing.addErrback(failed)
+        publishing.addCallback(published)
+        publishing.addErrback(self._crashed)
+
+    def _publishAll(self, effect: PublishAll) -> None:
+        self._settle(
+            effect.answer,
+            self._commit(effect),
+            lambda results: self._session.published(effect.answer, results, self._clock.seconds()),
+        )
+
+    @asDeferred
+    async def _commit(self, effect: PublishAll) -> Sequence[PublishOutcome]:
+        # All or nothing, as far as can be seen before.
+        for group, topic in {(each.groupId, each.topic): None for each in effect.publications}:
+            if not await self.factory.broker.exist(self._principal, group, topic):
+                raise TopicNotFound()
+        submitted = self.factory.broker.publish(
+            self._principal, effect.publications, _COMMIT_POLICY
+        )
+        self._perform(self._session.proceed(effect.answer, self._clock.seconds()))
+        results = []
+        for outcome in await submitted:
+            if isinstance(outcome, BrokerError):
+                raise outcome
+            results.append(outcome)
+        return results
+
+    def _subscribe(self, effect: OpenSubscription) -> None:
+        number = effect.number
+
+        def made(subscription: ISubscription) -> Iterable[Effect]:
+            if self._isClosed:
+                subscription.close()
+                return ()
+            self._subscriptions[number] = subscription
+            return self._session.subscribed(
+                effect.answer, number, subscription, self._clock.seconds()
+            )
+
+        def subscribe() -> Deferred[ISubscription]:
+            factory, request = self.factory, effect.request
+            principal = self._principal
+            group = factory.broker.groups.resolve(principal, request.group)
+            request = evolve(request, group=group)
+            return factory.subscriptions.subscribe(
+                principal, request, StompSubscriber(self, number)
+            )
+
+        self._settle(effect.answer, maybeDeferred(subscribe), made)
+
+    def _settle(
+        self,
+        answer: FrameAnswer,
+        pending: Deferred[Any],
+        succeeded: Callable[[Any], Iterable[Effect]],
+    ) -> None:
+        """Tell the session what comes of something."""
+
+        def failed(failure: Failure) -> Iterable[Effect]:
+            error = self.factory.incidents.explain(failure)
+            return self._session.failed(answer, error, self._clock.seconds())
+
+        pending.addCallbacks(succeeded, failed)
+        pending.addCallback(self._perform)
+        pending.addErrback(self._crashed)
+
+    def _crashed(self, failure: Failure) -> None:
+        self.factory.log.failure("A STOMP connection failed", failure=failure)
+        self._drop(Close(isAbrupt=False))
+
+    # A subscription may have ended by itself: the session says so in the last ERROR.
+
+    def _resume(self, effect: Resume) -> None:
+        subscription = self._subscriptions.get(effect.number)
+        if subscription is not None:
+            subscription.resume()
+
+    def _pause(self, effect: Pause) -> None:
+        subscription = self._subscriptions.get(effect.number)
+        if subscription is not None:
+            subscription.pause()
+
+    def _acknowledge(self, effect: Acknowledge) -> None:
+        subscription = self._subscriptions.get(effect.number)
+        if subscription is not None:
+            subscription.acknowledge(effect.events)
+
+    def _unsubscribe(self, effect: EndSubscription) -> None:
+        subscription = self._subscriptions.pop(effect.number, None)
+        if subscription is not None:
+            subscription.close(forget=effect.isForgotten)
+
+    def _drop(self, effect: Close) -> None:
+        if self._isClosed:
+            return
+        self._isClosed = True
+        self._endSubscriptions()
+        transport: Any = self.transport
+        # A transport with a producer waits for it.
+        transport.unregisterProducer()
+        if self.factory.isDraining:
+            self._closing = ClosingAtStop(transport, self._clock)
+            if effect.isAbrupt:
+                endSending(transport)
+            else:
+                transport.loseConnection()
+        elif not effect.isAbrupt:
+            self._lose()
+        else:
+            self._closing = self._clock.callLater(LINGER, self._lose)
+            endSending(transport)
+
+    def _lose(self) -> None:
+        self._closing = self._clock.callLater(ABORT, self._abort)
+        transport: Any = self.transport
+        transport.loseConnection()
+
+    def _abort(self) -> None:
+        self._closing = None
+        transport: Any = self.transport
+        transport.abortConnection()
+
+    def _endSubscriptions(self) -> None:
+        subscriptions, self._subscriptions = self._subscriptions, {}
+        for subscription in subscriptions.values():
+            subscription.close()
+
+
+_LONG: Final[dict[type[Any], Callable[[Any], int]]] = {
+    Proceed: lambda effect: 1,
+    PublishEvents: lambda effect: len(effect.publications),
+    PublishAll: lambda effect: len(effect.publications),
+    OpenSubscription: lambda effect: 1,
+    EndSubscription: lambda effect: 1,
+}
+"""The effects that take time, and how many events each publishes."""
+
+_PERFORM: Final[dict[type[Any], Callable[[StompProtocol, Any], None]]] = {
+    Write: StompProtocol._write,
+    Proceed: StompProtocol._proceed,
+    LogInAccount: StompProtocol._logIn,
+    PublishEvents: StompProtocol._publish,
+    PublishAll: StompProtocol._publishAll,
+    OpenSubscription: StompProtocol._subscribe,
+    Resume: StompProtocol._resume,
+    Pause: StompProtocol._pause,
+    Acknowledge: StompProtocol._acknowledge,
+    EndSubscription: StompProtocol._unsubscribe,
+    Close: StompProtocol._drop,
+}

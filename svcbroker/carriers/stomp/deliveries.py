@@ -14,13 +14,11 @@ from ...errors import Overloaded, ParameterInvalid, SubscriptionExists
 from ...interfaces import Batch, ISubscription
 from ...model import Event
 from ...net.budgets import ByteCount
-from .dialects import PLAIN, StompDialect
-from .effects import Acknowledge, Effect, Pause, Resume
-from .frames import Version
-from .messages import MessageHeads, encodedEvents
-from .settings import StompSettings
-from .transactions import Acknowledgement
-from .window import Account, AckMode, Waiting, Window
+from .answers import Acknowledge, Effect, Pause, Resume
+from .frames import StompSettings, StompVersion
+from .messages import AckMode, AckWindow, MessageHeads, UnacknowledgedBytes, Waiting, encodedEvents
+from .requests import Acknowledgement
+from .stompdialects import PLAIN, StompDialect
 
 MESSAGES_AT_ONCE: Final = 1000
 """The number of messages that are sent between two looks at the time: some milliseconds."""
@@ -45,7 +43,7 @@ class StompSubscription:
 
     number: int
     key: tuple[str, str]
-    window: Window | None
+    window: AckWindow | None
     filterBytes: int = 0
     subscriptionId: str | None = None
     heads: MessageHeads | None = None
@@ -78,7 +76,7 @@ class Deliveries:
     @ivar starting: times, and the numbers of the subscriptions that begin then, in their order.
     """
 
-    version = Version.V10
+    version = StompVersion.V10
 
     def __init__(
         self,
@@ -102,7 +100,7 @@ class Deliveries:
         self._count = 0
         self._filterBytes = 0
         self._unacknowledged = windows
-        self._account = Account(settings.maxUnacknowledgedBytes, self._unacknowledged)
+        self._account = UnacknowledgedBytes(settings.maxUnacknowledgedBytes, self._unacknowledged)
         # Those that may send now what they could not before.
         self._due: dict[int, StompSubscription] = {}
         self._isStalled = False
@@ -127,7 +125,7 @@ class Deliveries:
         if self._filterBytes + filterBytes > most:
             raise Overloaded(f"the destinations of a connection have at most {most} bytes")
         self._filterBytes += filterBytes
-        window = None if mode is AckMode.AUTO else Window(mode, prefetch, self._account)
+        window = None if mode is AckMode.AUTO else AckWindow(mode, prefetch, self._account)
         self._count += 1
         added = StompSubscription(self._count, key, window, filterBytes)
         self._byKey[key] = self._byNumber[added.number] = added
@@ -272,7 +270,7 @@ class Deliveries:
             self._pauseAll()
         return bool(self._due)
 
-    def _send(self, subscription: StompSubscription, window: Window, limit: int) -> int:
+    def _send(self, subscription: StompSubscription, window: AckWindow, limit: int) -> int:
         """Send what a subscription may send, and tell how many events that were."""
         heads, version, encode = subscription.heads, self.version, self._dialect.encodeEvent
         assert heads is not None

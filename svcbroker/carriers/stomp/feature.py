@@ -18,9 +18,8 @@ from ...model import InterfaceType
 from ...net.settings import Endpoint, declareSetting
 from ...operations import WEEVENT
 from .carrier import StompFactory, webSocketRoute
-from .dialects import WEEVENT_1_1
-from .frames import FrameLimits
-from .settings import StompSettings
+from .frames import FrameLimits, StompSettings
+from .stompdialects import WEEVENT_1_1
 
 PORT: Final = "stomp"
 """The name of the port, and of its setting."""

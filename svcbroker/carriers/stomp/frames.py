@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from attrs import field, frozen
-from attrs.validators import gt
+from attrs.validators import ge, gt
 from msgspec import Struct
 
 from ...errors import ContentTooLarge, ParameterInvalid
@@ -23,12 +23,8 @@ from ...model import EXTENSION_PREFIX, PRIVATE_PREFIX
 NULL: Final = 0
 HEARTBEAT: Final = b"\n"
 
-_HANDSHAKE = frozenset({"CONNECT", "STOMP", "CONNECTED"})
-_WITH_BODY = frozenset({"SEND", "MESSAGE", "ERROR"})
-_MAX_DIGITS = 18
 
-
-class Version(Enum):
+class StompVersion(Enum):
     """A version of the protocol, by the name that C{accept-version} gives it."""
 
     V10 = "1.0"
@@ -39,15 +35,82 @@ class Version(Enum):
     __hash__ = object.__hash__
 
 
-_ESCAPES: Final[Mapping[Version, Mapping[str, str]]] = {
-    Version.V10: {},
-    Version.V11: {"\\": "\\\\", "\n": "\\n", ":": "\\c"},
+@frozen(kw_only=True)
+class FrameLimits:
+    """
+    How large a frame may be ("Size Limits").
+
+    @ivar maxHeaders: the most headers.
+    @ivar maxHead: the most bytes of command and headers together.
+    @ivar maxBody: the most bytes of a body.
+    """
+
+    maxHeaders: int = field(default=1000, validator=gt(0))
+    maxHead: int = field(default=32 * 1024, validator=gt(0))
+    maxBody: int = field(default=1024 * 1024, validator=gt(0))
+
+
+@frozen(kw_only=True)
+class StompSettings:
+    """
+    The bounds of one STOMP connection.
+
+    @ivar frames: how large a frame may be.
+    @ivar maxPublishes: how many frames may wait for the chain. While as many wait, nothing more is
+        read.
+    @ivar maxPublishBytes: how much of contents and receipts may wait for the chain, beside one
+        frame's. As above.
+    @ivar maxSubscriptions: the most subscriptions.
+    @ivar maxFilters: the most topics and patterns of a subscription.
+    @ivar maxFilterBytes: the most bytes of those of all subscriptions together.
+    @ivar defaultPrefetch: how many events an acknowledging subscription is sent ahead of its
+        acknowledgements when it does not say.
+    @ivar maxPrefetch: the most that it can ask for.
+    @ivar maxUnacknowledgedBytes: how much may be sent ahead of acknowledgements on all
+        subscriptions together; an event counts as its content and 512 bytes.
+    @ivar maxTransactions: the most open transactions.
+    @ivar maxTransactionFrames: the most frames in all of them.
+    @ivar maxTransactionBytes: the most content in all of them.
+    @ivar connectTimeout: how long a client may take to CONNECT, in seconds.
+    @ivar canBeatEvery: the shortest time between heart-beats that a client can ask for, in
+        milliseconds.
+    @ivar wantsBeatEvery: the shortest time in which a client is asked to be heard of that is
+        willing to be, in milliseconds.
+    @ivar maxUnread: how much is written to a client that does not read, beside events, before
+        nothing more is read from it, in bytes.
+    """
+
+    frames: FrameLimits = FrameLimits()
+    maxPublishes: int = field(default=1024, validator=gt(0))
+    maxPublishBytes: int = field(default=4 * 1024 * 1024, validator=gt(0))
+    maxSubscriptions: int = field(default=1000, validator=gt(0))
+    maxFilters: int = field(default=100, validator=gt(0))
+    maxFilterBytes: int = field(default=64 * 1024, validator=gt(0))
+    defaultPrefetch: int = field(default=1000, validator=gt(0))
+    maxPrefetch: int = field(default=10_000, validator=gt(0))
+    maxUnacknowledgedBytes: int = field(default=8 * 1024 * 1024, validator=gt(0))
+    maxTransactions: int = field(default=100, validator=gt(0))
+    maxTransactionFrames: int = field(default=1000, validator=gt(0))
+    maxTransactionBytes: int = field(default=4 * 1024 * 1024, validator=gt(0))
+    connectTimeout: float = field(default=30.0, validator=gt(0))
+    canBeatEvery: int = field(default=1000, validator=ge(0))
+    wantsBeatEvery: int = field(default=10_000, validator=ge(0))
+    maxUnread: int = field(default=64 * 1024, validator=gt(0))
+
+
+_HANDSHAKE = frozenset({"CONNECT", "STOMP", "CONNECTED"})
+_WITH_BODY = frozenset({"SEND", "MESSAGE", "ERROR"})
+_MAX_DIGITS = 18
+
+_ESCAPES: Final[Mapping[StompVersion, Mapping[str, str]]] = {
+    StompVersion.V10: {},
+    StompVersion.V11: {"\\": "\\\\", "\n": "\\n", ":": "\\c"},
     # "Value Encoding"
-    Version.V12: {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"},
+    StompVersion.V12: {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"},
 }
 _TO_ESCAPE: Final = {
-    Version.V11: re.compile(r"[\\\n:]"),
-    Version.V12: re.compile(r"[\\\n:\r]"),
+    StompVersion.V11: re.compile(r"[\\\n:]"),
+    StompVersion.V12: re.compile(r"[\\\n:\r]"),
 }
 _ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
 # Where none of these is, no version has to look more closely.
@@ -55,9 +118,9 @@ _SPECIAL = re.compile(r"[\\\n:\r\0]")
 # What no name or value can hold where the version has no escapes; and, in any version, the octet
 # that ends a frame, at which many clients cut.
 _UNSPEAKABLE: Final = {
-    Version.V10: re.compile(r"[\n\0]"),
-    Version.V11: re.compile(r"\0"),
-    Version.V12: re.compile(r"\0"),
+    StompVersion.V10: re.compile(r"[\n\0]"),
+    StompVersion.V11: re.compile(r"\0"),
+    StompVersion.V12: re.compile(r"\0"),
 }
 # "Augmented BNF": a line ends with LF, in 1.2 with an optional CR before it. Who has not yet said
 # a version may use either.
@@ -96,22 +159,7 @@ class Frame(Struct, frozen=True):
     receipt: str | None = None
 
 
-@frozen(kw_only=True)
-class FrameLimits:
-    """
-    How large a frame may be ("Size Limits").
-
-    @ivar maxHeaders: the most headers.
-    @ivar maxHead: the most bytes of command and headers together.
-    @ivar maxBody: the most bytes of a body.
-    """
-
-    maxHeaders: int = field(default=1000, validator=gt(0))
-    maxHead: int = field(default=32 * 1024, validator=gt(0))
-    maxBody: int = field(default=1024 * 1024, validator=gt(0))
-
-
-class FrameParser:
+class StompParser:
     """
     Takes bytes as they arrive, and gives the frames in them.
 
@@ -122,7 +170,7 @@ class FrameParser:
     @ivar version: the version that was agreed on; C{None} before.
     """
 
-    version: Version | None = None
+    version: StompVersion | None = None
 
     def __init__(self, limits: FrameLimits) -> None:
         self._limits = limits
@@ -187,7 +235,7 @@ class FrameParser:
         end = buffer.find(_LF_END, seen, start + self._limits.maxHead)
         if end >= 0:
             end += len(_LF_END)
-        if self.version not in (Version.V10, Version.V11):
+        if self.version not in (StompVersion.V10, StompVersion.V11):
             other = buffer.find(_CRLF_END, seen, len(buffer) if end < 0 else end)
             if other >= 0:
                 end = other + len(_CRLF_END)
@@ -266,15 +314,15 @@ class _Head(Struct, frozen=True):
     receipt: str | None
 
 
-def _readHeaders(text: str, version: Version | None) -> tuple[str, dict[str, str]]:
+def _readHeaders(text: str, version: StompVersion | None) -> tuple[str, dict[str, str]]:
     """Command and headers of a head."""
     lines = text.split("\n")
     # What follows the last two line ends is nothing.
     del lines[-2:]
-    if "\r" in text and version not in (Version.V10, Version.V11):
+    if "\r" in text and version not in (StompVersion.V10, StompVersion.V11):
         lines = [line.removesuffix("\r") for line in lines]
     command = lines[0]
-    isPadded = version is Version.V10
+    isPadded = version is StompVersion.V10
     isEscaped = "\\" in text and version in _TO_ESCAPE and command not in _HANDSHAKE
     headers: dict[str, str] = {}
     for line in lines[1:]:
@@ -291,13 +339,13 @@ def _readHeaders(text: str, version: Version | None) -> tuple[str, dict[str, str
 
 
 @lru_cache(maxsize=256)
-def _shareHeaders(text: str, version: Version | None) -> tuple[str, dict[str, str]]:
+def _shareHeaders(text: str, version: StompVersion | None) -> tuple[str, dict[str, str]]:
     """Command and headers of a SEND. It has no credentials."""
     command, headers = _readHeaders(text, version)
     return command, SharedHeaders(headers)
 
 
-def _removeHeader(text: str, start: str, version: Version | None) -> tuple[str, str | None]:
+def _removeHeader(text: str, start: str, version: StompVersion | None) -> tuple[str, str | None]:
     """
     Remove the first header of a name from a head.
 
@@ -308,7 +356,7 @@ def _removeHeader(text: str, start: str, version: Version | None) -> tuple[str, 
     if not found:
         return text, None
     value, _, rest = behind.partition("\n")
-    if version is Version.V12:
+    if version is StompVersion.V12:
         value = value.removesuffix("\r")
     if "\\" in value:
         value = _unescape(value, version)
@@ -328,7 +376,7 @@ def _decode(data: bytes | bytearray) -> str:
         raise ParameterInvalid("command and headers are not UTF-8") from None
 
 
-def _unescape(text: str, version: Version | None) -> str:
+def _unescape(text: str, version: StompVersion | None) -> str:
     meanings = _MEANINGS[version]
 
     def meaning(found: re.Match[str]) -> str:
@@ -341,13 +389,13 @@ def _unescape(text: str, version: Version | None) -> str:
     return _ESCAPED.sub(meaning, text)
 
 
-_MEANINGS: Final[Mapping[Version | None, Mapping[str, str]]] = {
+_MEANINGS: Final[Mapping[StompVersion | None, Mapping[str, str]]] = {
     version: {escaped[1]: plain for plain, escaped in escapes.items()}
     for version, escapes in _ESCAPES.items()
 }
 
 
-def encodeHeader(name: str, value: str, version: Version | None) -> str:
+def encodeHeader(name: str, value: str, version: StompVersion | None) -> str:
     """
     One header line, escaped as the version has it.
 
@@ -357,10 +405,10 @@ def encodeHeader(name: str, value: str, version: Version | None) -> str:
     """
     if not _SPECIAL.search(name + value):
         return f"{name}:{value}\n"
-    version = Version.V10 if version is None else version
+    version = StompVersion.V10 if version is None else version
     if _UNSPEAKABLE[version].search(name) or _UNSPEAKABLE[version].search(value):
         return ""
-    if version is Version.V10:
+    if version is StompVersion.V10:
         return "" if ":" in name else f"{name}:{value}\n"
     escapes, wanted = _ESCAPES[version], _TO_ESCAPE[version]
     if wanted.search(name):
@@ -375,7 +423,7 @@ def encodeFrame(
     headers: Iterable[tuple[str, str]],
     body: bytes = b"",
     *,
-    version: Version | None,
+    version: StompVersion | None,
 ) -> bytes:
     """
     A frame as bytes.
@@ -388,3 +436,71 @@ def encodeFrame(
     if body:
         text += f"content-length:{len(body)}\n"
     return b"%b\n%b\n%b\0" % (command.encode("ascii"), text.encode("utf-8"), body)
+
+
+_SEND_EARLY = 0.75
+"""After which part of the agreed time a heart-beat is sent: timers are late, networks slow."""
+
+_MISSED_AFTER = 2.0
+"""After how many agreed times without a byte the client counts as gone ("error margin")."""
+
+_HEADER = re.compile(r" *([0-9]{1,9}) *, *([0-9]{1,9}) *", re.ASCII)
+
+
+class HeartBeats:
+    """
+    Knows when to be heard, and when the client should have been.
+
+    @ivar sendEvery: the agreed time between what is sent, in seconds; 0 for none.
+    @ivar expectEvery: the agreed time between what is received, in seconds; 0 for none.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.sendEvery = 0.0
+        self.expectEvery = 0.0
+        self._sent = now
+        self._received = now
+
+    def agree(self, header: str, canEvery: int, wantsEvery: int) -> None:
+        """
+        Find what both sides can and want.
+
+        @param header: the client's C{heart-beat} header.
+        @param canEvery: what can be guaranteed here, in milliseconds; 0 for nothing.
+        @param wantsEvery: what is wanted here, in milliseconds; 0 for nothing.
+        @raise ParameterInvalid: the header is not two numbers.
+        """
+        found = _HEADER.fullmatch(header)
+        if found is None:
+            raise ParameterInvalid("heart-beat is not two numbers of milliseconds")
+        theyCan, theyWant = int(found[1]), int(found[2])
+        if canEvery and theyWant:
+            self.sendEvery = max(canEvery, theyWant) / 1000
+        if theyCan and wantsEvery:
+            self.expectEvery = max(theyCan, wantsEvery) / 1000
+
+    def sent(self, now: float) -> None:
+        """Something was sent."""
+        self._sent = now
+
+    def received(self, now: float) -> None:
+        """Something was received, or could not have been since nothing was read."""
+        self._received = now
+
+    @property
+    def deadline(self) -> float | None:
+        """When to look again; C{None} for never."""
+        times = []
+        if self.sendEvery:
+            times.append(self._sent + self.sendEvery * _SEND_EARLY)
+        if self.expectEvery:
+            times.append(self._received + self.expectEvery * _MISSED_AFTER)
+        return min(times, default=None)
+
+    def isDue(self, now: float) -> bool:
+        """Whether it is time to be heard."""
+        return self.sendEvery > 0 and now >= self._sent + self.sendEvery * _SEND_EARLY
+
+    def isGone(self, now: float) -> bool:
+        """Whether the client was not heard of for too long."""
+        return self.expectEvery > 0 and now >= self._received + self.expectEvery * _MISSED_AFTER

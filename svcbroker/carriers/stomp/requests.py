@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from attrs import frozen
 from msgspec.json import encode
 from msgspec.structs import replace
 
@@ -36,11 +37,8 @@ from ...operations import (
     readTrace,
     withTrace,
 )
-from .frames import Frame, SharedHeaders, Version
-from .messages import MESSAGE_HEADERS, USER_HEADERS
-from .settings import StompSettings
-from .transactions import Acknowledgement
-from .window import AckMode
+from .frames import Frame, SharedHeaders, StompSettings, StompVersion
+from .messages import MESSAGE_HEADERS, USER_HEADERS, AckMode
 
 _COUNT = re.compile(r" *([0-9]{1,9}) *", re.ASCII)
 _MESSAGE_ID = re.compile(r"([0-9]{1,9})-([0-9a-f]{8}-[0-9]{1,19}-[0-9]{1,19})", re.ASCII)
@@ -50,10 +48,25 @@ _WEEVENT: Final = WEEVENT_PREFIX.encode("ascii")
 BROKER_HEADERS: Final = MESSAGE_HEADERS | {header.name for header in STOMP.send}
 """Headers of SEND for the broker, and those of MESSAGE itself. All others are user headers."""
 
-NEWEST_FIRST: Final = (Version.V12, Version.V11, Version.V10)
+NEWEST_FIRST: Final = (StompVersion.V12, StompVersion.V11, StompVersion.V10)
 
 
-def chooseVersion(headers: Mapping[str, str]) -> Version:
+@frozen
+class Acknowledgement:
+    """
+    An ACK, or a NACK.
+
+    @ivar number: the number of the subscription.
+    @ivar eventId: the event, in the subscription's words.
+    @ivar isGood: whether the client has got it for good; otherwise it is to be sent again.
+    """
+
+    number: int
+    eventId: str
+    isGood: bool
+
+
+def chooseVersion(headers: Mapping[str, str]) -> StompVersion:
     """
     The newest version that the client of a CONNECT frame accepts ("Protocol Negotiation").
 
@@ -61,7 +74,7 @@ def chooseVersion(headers: Mapping[str, str]) -> Version:
     """
     accepted = headers.get("accept-version")
     if accepted is None:
-        return Version.V10
+        return StompVersion.V10
     offered = {name.strip() for name in accepted.split(",")}
     for version in NEWEST_FIRST:
         if version.value in offered:
@@ -176,7 +189,7 @@ def _takeTrace(extensions: dict[str, str], user: dict[str, str]) -> dict[str, st
     return dict(traced)
 
 
-def readSubscriptionKey(frame: Frame, version: Version) -> tuple[str, str]:
+def readSubscriptionKey(frame: Frame, version: StompVersion) -> tuple[str, str]:
     """
     What a connection's subscription is known by: its id; in STOMP 1.0, where the id may be left
     out, else its destination.
@@ -185,7 +198,7 @@ def readSubscriptionKey(frame: Frame, version: Version) -> tuple[str, str]:
     @raise ExtensionKeyInvalid: the frame has headers that only a dialect knows.
     """
     _checkNames(frame.headers)
-    if version is Version.V10 and "id" not in frame.headers:
+    if version is StompVersion.V10 and "id" not in frame.headers:
         return "destination", need(frame, "destination")
     return "id", need(frame, "id")
 
@@ -266,7 +279,7 @@ def _readOffset(headers: Mapping[str, str]) -> Offset:
         raise ParameterInvalid(f"eventId: {error.message}") from None
 
 
-def readAcknowledgement(frame: Frame, version: Version) -> Acknowledgement:
+def readAcknowledgement(frame: Frame, version: StompVersion) -> Acknowledgement:
     """
     What an ACK or NACK frame is for. STOMP 1.2 names the value of the C{ack} header in C{id}, 1.0
     and 1.1 name the C{message-id}, which is the same here.
@@ -275,9 +288,9 @@ def readAcknowledgement(frame: Frame, version: Version) -> Acknowledgement:
 
     @raise ParameterInvalid: no message was ever named so.
     """
-    if version is Version.V11:
+    if version is StompVersion.V11:
         need(frame, "subscription")
-    name = need(frame, "id" if version is Version.V12 else "message-id")
+    name = need(frame, "id" if version is StompVersion.V12 else "message-id")
     found = _MESSAGE_ID.fullmatch(name)
     if found is None:
         raise ParameterInvalid(f"{frame.command} names no message of this connection")

@@ -1,9 +1,9 @@
 """
-One client's session: frames in, frames and wishes out.
+STOMP session, sans-io: frames in, frames and effects out.
 
 Nothing here touches a transport, a clock or the broker: times come in as arguments, in seconds,
-and what is to be done comes out as L{effects<svcbroker.carriers.stomp.effects>}, which the caller
-carries out in order. Clauses are those of the STOMP 1.2 specification.
+and what is to be done comes out as L{effects<svcbroker.carriers.stomp.answers.Effect>}, which the
+caller carries out in order. Clauses are those of the STOMP 1.2 specification.
 """
 
 from __future__ import annotations
@@ -12,30 +12,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
-from ...broker import PublishOutcome, SendStatus
+from attrs import Factory, define
+
+from ...broker import Publication, PublishOutcome, SendStatus
 from ...errors import BrokerError, Overloaded, ParameterInvalid
 from ...interfaces import Batch, ISubscription
 from ...net.addresses import ownerKey
 from ...net.budgets import Budgets
 from ...net.turns import NEVER
 from ..websocket import MESSAGE_BYTES
-from .answers import Answer, Answers, encodeConnected, errorOf
-from .deliveries import Deliveries
-from .dialects import PLAIN, StompDialect
-from .effects import (
+from .answers import (
     Close,
     Effect,
-    LogIn,
+    EndSubscription,
+    FrameAnswer,
+    FrameAnswers,
+    LogInAccount,
+    OpenSubscription,
     Proceed,
-    Publish,
     PublishAll,
-    Subscribe,
-    Unsubscribe,
+    PublishEvents,
     Write,
+    encodeConnected,
+    errorOf,
 )
-from .frames import HEARTBEAT, Frame, FrameParser, Version
-from .heartbeats import HeartBeats
+from .deliveries import Deliveries
+from .frames import HEARTBEAT, Frame, HeartBeats, StompParser, StompSettings, StompVersion
 from .requests import (
+    Acknowledgement,
     PublicationReader,
     chooseVersion,
     need,
@@ -44,8 +48,7 @@ from .requests import (
     readPrefetch,
     readSubscriptionKey,
 )
-from .settings import StompSettings
-from .transactions import Acknowledgement, Transactions
+from .stompdialects import PLAIN, StompDialect
 
 
 class State(Enum):
@@ -66,8 +69,11 @@ _TAKES_FRAMES: Final = (State.CONNECTING, State.OPEN)
 FRAMES_AT_ONCE: Final = 200
 """So many frames are taken without a look at the time."""
 
+_FRAME_BYTES: Final = 512
+"""What a frame costs beside its content and its extensions, roughly."""
 
-class Session:
+
+class StompSession:
     """
     The server's side of one connection.
 
@@ -97,7 +103,7 @@ class Session:
             long for it.
         """
         self.state = State.CONNECTING
-        self.version: Version | None = None
+        self.version: StompVersion | None = None
         self._settings = settings
         self._dialect = dialect
         self._readFrame = dialect.readFrame
@@ -106,10 +112,10 @@ class Session:
         self._server = server
         self._remote = remote
         self._connectBy = now + settings.connectTimeout
-        self._parser = FrameParser(settings.frames)
+        self._parser = StompParser(settings.frames)
         self._beats = HeartBeats(now)
-        self._answers = Answers()
-        self._transactions = Transactions(settings)
+        self._answers = FrameAnswers()
+        self._transactions = StompTransactions(settings)
         owner = ownerKey("", remote)
         self._windows = budgets.windows.count(owner)
         self._isMessages = isMessages
@@ -118,11 +124,11 @@ class Session:
         self._effects = self._deliveries.effects
         self._output = self._deliveries.output
         # What the next frame waits for, since it could overtake it.
-        self._before: Answer | None = None
+        self._before: FrameAnswer | None = None
         # A SUBSCRIBE whose turn comes when all before it is answered.
-        self._next: Subscribe | None = None
+        self._next: OpenSubscription | None = None
         # What COMMIT acknowledges once its events are published.
-        self._acknowledgements: dict[Answer, Sequence[Acknowledgement]] = {}
+        self._acknowledgements: dict[FrameAnswer, Sequence[Acknowledgement]] = {}
         self._isStalled = False
         self._isInputEnded = False
 
@@ -171,11 +177,11 @@ class Session:
 
     def publishedEach(
         self,
-        answers: Sequence[Answer],
+        answers: Sequence[FrameAnswer],
         outcomes: Sequence[PublishOutcome | BrokerError],
         now: float,
     ) -> list[Effect]:
-        """What came of each event of a L{Publish}."""
+        """What came of each event of a L{PublishEvents}."""
         for answer, outcome in zip(answers, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
                 self._settleWithError(answer, outcome)
@@ -184,13 +190,13 @@ class Session:
         return self._go(now)
 
     def published(
-        self, answer: Answer, results: Sequence[PublishOutcome], now: float
+        self, answer: FrameAnswer, results: Sequence[PublishOutcome], now: float
     ) -> list[Effect]:
         """What came of L{PublishAll}."""
         self._published(answer, results)
         return self._go(now)
 
-    def _published(self, answer: Answer, results: Sequence[PublishOutcome]) -> None:
+    def _published(self, answer: FrameAnswer, results: Sequence[PublishOutcome]) -> None:
         for result in results:
             if result.status is not SendStatus.SUCCESS:
                 self._settleWithError(answer, errorOf(result))
@@ -204,22 +210,22 @@ class Session:
             self._answer(answer, "eventId", ",".join([str(each.eventId) for each in results]))
 
     def subscribed(
-        self, answer: Answer, number: int, made: ISubscription, now: float
+        self, answer: FrameAnswer, number: int, made: ISubscription, now: float
     ) -> list[Effect]:
-        """L{Subscribe} was done."""
+        """L{OpenSubscription} was done."""
         self._deliveries.made(number, made)
         self._answer(answer, "subscription-id", made.subscriptionId)
         return self._go(now)
 
-    def failed(self, answer: Answer, error: BrokerError, now: float) -> list[Effect]:
-        """L{LogIn}, L{PublishAll} or L{Subscribe} was refused."""
+    def failed(self, answer: FrameAnswer, error: BrokerError, now: float) -> list[Effect]:
+        """L{LogInAccount}, L{PublishAll} or L{OpenSubscription} was refused."""
         if answer.subscription is not None:
             self._deliveries.abandon(answer.subscription)
             answer.subscription = None
         self._settleWithError(answer, error)
         return self._go(now)
 
-    def proceed(self, answer: Answer, now: float) -> list[Effect]:
+    def proceed(self, answer: FrameAnswer, now: float) -> list[Effect]:
         """What L{PublishAll} asks for can no longer be overtaken."""
         if self._before is answer:
             self._before = None
@@ -259,7 +265,7 @@ class Session:
         """The broker stops: take no more frames, answer what came, close."""
         if self.state in _TAKES_FRAMES:
             self.state = State.ENDING
-            self._answers.add(Answer(data=b"", isLast=True))
+            self._answers.add(FrameAnswer(data=b"", isLast=True))
         return self._go(now)
 
     # What it wants.
@@ -305,7 +311,7 @@ class Session:
                 if not self._isInputEnded:
                     break
                 self.state = State.ENDING
-                self._answers.add(Answer(data=b"", isLast=True))
+                self._answers.add(FrameAnswer(data=b"", isLast=True))
             self._giveAnswers(now)
             frames += 1
             if frames == FRAMES_AT_ONCE:
@@ -374,21 +380,23 @@ class Session:
         self.state = State.CLOSED
         self._effects.append(Close(isAbrupt))
 
-    def _await(self, frame: Frame, size: int = 0) -> Answer:
+    def _await(self, frame: Frame, size: int = 0) -> FrameAnswer:
         """An answer that is still to come, in its place."""
-        return self._answers.add(Answer(receipt=frame.receipt, size=size))
+        return self._answers.add(FrameAnswer(receipt=frame.receipt, size=size))
 
     def _done(self, frame: Frame) -> None:
         """A frame that needed no answer of the broker was carried out."""
         if frame.receipt is not None:
             self._answer(self._await(frame))
 
-    def _answer(self, answer: Answer, name: str = "", value: str = "") -> None:
+    def _answer(self, answer: FrameAnswer, name: str = "", value: str = "") -> None:
         if self._before is answer:
             self._before = None
         answer.confirm(self.version, name, value)
 
-    def _settleWithError(self, answer: Answer, error: BrokerError, isFinal: bool = False) -> None:
+    def _settleWithError(
+        self, answer: FrameAnswer, error: BrokerError, isFinal: bool = False
+    ) -> None:
         """
         Answer with ERROR. The connection closes then ("ERROR": "and then close the connection"),
         unless the dialect has it otherwise for a client that is logged in.
@@ -405,7 +413,7 @@ class Session:
     def _refuse(self, error: BrokerError) -> None:
         """Take no more frames; answer those before, then say what is wrong."""
         if self.state in _TAKES_FRAMES:
-            self._settleWithError(self._answers.add(Answer()), error, isFinal=True)
+            self._settleWithError(self._answers.add(FrameAnswer()), error, isFinal=True)
 
     # Frames, by their command.
 
@@ -414,7 +422,7 @@ class Session:
         # broker, and common clients leave it out.
         version = chooseVersion(frame.headers)
         beats = frame.headers.get("heart-beat")
-        if beats is not None and version is not Version.V10:
+        if beats is not None and version is not StompVersion.V10:
             wants = self._settings.wantsBeatEvery if self._dialect.expectsHeartBeats else 0
             self._beats.agree(beats, self._settings.canBeatEvery, wants)
         self.version = self._parser.version = self._deliveries.version = version
@@ -422,10 +430,10 @@ class Session:
         self._connectBy = NEVER
         self._before = answer = self._await(frame)
         login, passcode = frame.headers.get("login"), frame.headers.get("passcode")
-        self._effects.append(LogIn(answer, login, passcode))
+        self._effects.append(LogInAccount(answer, login, passcode))
 
-    def loggedIn(self, answer: Answer, now: float) -> list[Effect]:
-        """L{LogIn} was done."""
+    def loggedIn(self, answer: FrameAnswer, now: float) -> list[Effect]:
+        """L{LogInAccount} was done."""
         if self.state is State.CONNECTING:
             self.state = State.OPEN
         assert self.version is not None
@@ -443,11 +451,11 @@ class Session:
         else:
             answer = self._await(frame, len(frame.body))
             last = self._effects[-1] if self._effects else None
-            if isinstance(last, Publish):
+            if isinstance(last, PublishEvents):
                 last.answers.append(answer)
                 last.publications.append(publication)
             else:
-                self._effects.append(Publish([answer], [publication]))
+                self._effects.append(PublishEvents([answer], [publication]))
 
     def _subscribe(self, frame: Frame) -> None:
         request = self._dialect.readSubscribe(frame, self._remote, self._settings)
@@ -460,12 +468,12 @@ class Session:
         # What is published after it, it must get, and of what was published before it nothing.
         self._before = answer = self._await(frame)
         answer.subscription = added.number
-        self._next = Subscribe(answer, added.number, request)
+        self._next = OpenSubscription(answer, added.number, request)
 
     def _unsubscribe(self, frame: Frame) -> None:
         named = frame.headers.get("svc-subscriptionId")
         number = self._deliveries.end(readSubscriptionKey(frame, self._agreed), named)
-        self._effects.append(Unsubscribe(number, isForgotten=named is not None))
+        self._effects.append(EndSubscription(number, isForgotten=named is not None))
         self._done(frame)
 
     def _acknowledge(self, frame: Frame) -> None:
@@ -501,10 +509,10 @@ class Session:
     def _disconnect(self, frame: Frame) -> None:
         self._done(frame)
         self.state = State.ENDING
-        self._answers.add(Answer(data=b"", isLast=True))
+        self._answers.add(FrameAnswer(data=b"", isLast=True))
 
     @property
-    def _agreed(self) -> Version:
+    def _agreed(self) -> StompVersion:
         assert self.version is not None
         return self.version
 
@@ -522,19 +530,124 @@ def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
     yield b"".join(part)
 
 
-_Handler = Callable[[Session, Frame], None]
+_Handler = Callable[[StompSession, Frame], None]
 _CONNECTING: Final[Mapping[str, _Handler]] = {
-    "CONNECT": Session._connect,
-    "STOMP": Session._connect,
+    "CONNECT": StompSession._connect,
+    "STOMP": StompSession._connect,
 }
 _OPEN: Final[Mapping[str, _Handler]] = {
-    "SEND": Session._send,
-    "SUBSCRIBE": Session._subscribe,
-    "UNSUBSCRIBE": Session._unsubscribe,
-    "ACK": Session._acknowledge,
-    "NACK": Session._acknowledge,
-    "BEGIN": Session._begin,
-    "COMMIT": Session._commit,
-    "ABORT": Session._abort,
-    "DISCONNECT": Session._disconnect,
+    "SEND": StompSession._send,
+    "SUBSCRIBE": StompSession._subscribe,
+    "UNSUBSCRIBE": StompSession._unsubscribe,
+    "ACK": StompSession._acknowledge,
+    "NACK": StompSession._acknowledge,
+    "BEGIN": StompSession._begin,
+    "COMMIT": StompSession._commit,
+    "ABORT": StompSession._abort,
+    "DISCONNECT": StompSession._disconnect,
 }
+
+
+@define(eq=False)
+class StompTransaction:
+    """
+    What one transaction holds, in order.
+
+    @ivar weight: about how many bytes of memory it takes.
+    """
+
+    publications: list[Publication] = Factory(list)
+    acknowledgements: list[Acknowledgement] = Factory(list)
+    weight: int = 0
+
+    @property
+    def frames(self) -> int:
+        """How many frames it holds."""
+        return len(self.publications) + len(self.acknowledgements)
+
+    @property
+    def size(self) -> int:
+        """How much content it holds, in bytes."""
+        return sum(len(publication.content) for publication in self.publications)
+
+
+class StompTransactions:
+    """
+    The open transactions of a connection, within its bounds.
+    """
+
+    def __init__(self, settings: StompSettings) -> None:
+        self._settings = settings
+        self._open: dict[str, StompTransaction] = {}
+        self._frames = 0
+        self._size = 0
+        self._weight = 0
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of memory they take."""
+        return self._weight
+
+    def begin(self, name: str) -> None:
+        """
+        Open a transaction.
+
+        @raise ParameterInvalid: there is one of this name.
+        @raise Overloaded: there are too many.
+        """
+        if name in self._open:
+            raise ParameterInvalid("there is a transaction of this name already")
+        if len(self._open) >= self._settings.maxTransactions:
+            raise Overloaded(f"there are {self._settings.maxTransactions} open transactions")
+        self._open[name] = StompTransaction()
+
+    def add(self, name: str, part: Publication | Acknowledgement) -> None:
+        """
+        Put something into a transaction.
+
+        @raise ParameterInvalid: there is no such transaction.
+        @raise Overloaded: this is more than transactions may hold.
+        """
+        transaction, settings = self._find(name), self._settings
+        size = len(part.content) if isinstance(part, Publication) else 0
+        if self._frames >= settings.maxTransactionFrames:
+            raise Overloaded(f"transactions hold {settings.maxTransactionFrames} frames")
+        if self._size + size > settings.maxTransactionBytes:
+            raise Overloaded(f"transactions hold {settings.maxTransactionBytes} bytes")
+        self._frames += 1
+        self._size += size
+        weight = _weightOf(part)
+        self._weight += weight
+        transaction.weight += weight
+        if isinstance(part, Publication):
+            transaction.publications.append(part)
+        else:
+            transaction.acknowledgements.append(part)
+
+    def end(self, name: str) -> StompTransaction:
+        """
+        Take a transaction out, to be carried out or forgotten.
+
+        @raise ParameterInvalid: there is no such transaction.
+        """
+        transaction = self._find(name)
+        del self._open[name]
+        self._frames -= transaction.frames
+        self._size -= transaction.size
+        self._weight -= transaction.weight
+        return transaction
+
+    def _find(self, name: str) -> StompTransaction:
+        transaction = self._open.get(name)
+        if transaction is None:
+            raise ParameterInvalid("there is no such transaction")
+        return transaction
+
+
+def _weightOf(part: Publication | Acknowledgement) -> int:
+    if isinstance(part, Acknowledgement):
+        return _FRAME_BYTES
+    extensions = part.extensions.items()
+    return (
+        _FRAME_BYTES + len(part.content) + sum(len(key) + len(value) for key, value in extensions)
+    )

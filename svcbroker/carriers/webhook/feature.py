@@ -29,12 +29,12 @@ from ...net.settings import (
     readSecrets,
 )
 from ...net.turns import Slots
+from .delivery import DeliveryContext
 from .posting import MAX_ANSWER, Poster
-from .records import KIND, webhookGroup
-from .sending import DeliveryContext
 from .settings import WebhookSettings
-from .signing import NO_SECRETS, Secrets, Signer, parseSecrets
-from .webhooks import Webhooks
+from .signing import NO_SECRETS, Secrets, WebhookSigner, parseSecrets
+from .webhookrecords import KIND, webhookGroup
+from .webhookservice import Webhooks
 
 _IDLE_PER_HOST = 2
 
@@ -110,7 +110,7 @@ def readWebhooks(options: WebhookOptions) -> ReadWebhooks:
     """
     settings = WebhookSettings(
         policy=AddressPolicy.allowing(options.allow),
-        signer=Signer(readWebhookSecrets(options.secretFile)),
+        signer=WebhookSigner(readWebhookSecrets(options.secretFile)),
         timeout=options.timeout,
         maxDelay=options.maxDelay,
     )

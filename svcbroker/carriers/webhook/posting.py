@@ -1,33 +1,197 @@
 """
-One request to a receiver, and what its answer means.
+The posting of events to receivers: the bodies of requests and the meaning of their answers, sans
+I/O; the headers that a client has added; and the poster that makes the requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+import msgspec
 from attrs import field, frozen
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.web.http_headers import Headers
 
-from ...model import Event
+from ... import __version__
+from ...errors import ParameterInvalid
+from ...interfaces import Batch
+from ...model import Event, EventFormat, InterfaceType
 from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, Problem, discardBody, headerOf, readBody
 from ...net.pem import ClientIdentity
 from ...net.tracing import Tracer
-from ...operations import traceOf
-from .messages import USER_AGENT, NotAcknowledged, Payload, RequestForm, checkAnswer, checkStatus
+from ...operations import (
+    CLOUD_EVENT_TYPE,
+    CLOUD_EVENTS_TYPE,
+    EVENT,
+    cloudEventHeaders,
+    cloudEvents,
+    traceOf,
+)
 from .settings import WebhookSettings
 from .signing import SecretMissing
-from .targets import Target
+from .targets import WebhookTarget
+
+USER_AGENT: Final = f"svcbroker/{__version__}".encode("ascii")
 
 MAX_ANSWER: Final = 64 * 1024
 """The longest body of a receiver's answer, in bytes."""
 
+MAX_HEADERS: Final = 16
+"""The most headers."""
+MAX_SIZE: Final = 8192
+"""The most characters of all names and values together: receivers take no more either."""
+
+_DIGITS = 6
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(dict[str, Any])
+_batchDecoder = msgspec.json.Decoder(dict[str, Any] | list[dict[str, Any]])
+
+
+_CONTENT_TYPE: Final = b"Content-Type"
+_JSON: Final = {_CONTENT_TYPE: b"application/json"}
+_CLOUD_EVENT: Final = {_CONTENT_TYPE: CLOUD_EVENT_TYPE.encode("ascii")}
+_CLOUD_EVENTS: Final = {_CONTENT_TYPE: CLOUD_EVENTS_TYPE.encode("ascii")}
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """
+    The content of a request.
+
+    @ivar headers: those that are part of it: the content type, and in binary mode the attributes of
+        a CloudEvent.
+    """
+
+    body: bytes
+    headers: Mapping[bytes, bytes]
+
+
+class NotAcknowledged(Exception):
+    """
+    Events were not acknowledged. The text is a few words for the operator and for the account
+    that made the webhook: no URL, no header, nothing that the receiver has written.
+
+    @ivar retryAfter: how long the receiver asks to wait, in seconds; 0 where it does not.
+    @ivar isAttempt: whether the receiver had its chance: it answered, or could not be reached.
+    """
+
+    def __init__(self, reason: str, retryAfter: int = 0, *, isAttempt: bool = True) -> None:
+        super().__init__(reason)
+        self.retryAfter = retryAfter
+        self.isAttempt = isAttempt
+
+
+def encodeEvents(events: Sequence[Event]) -> Sequence[bytes]:
+    """The JSON text of each event, which is the same for all receivers."""
+    return [_encoder.encode(EVENT.render(event)) for event in events]
+
+
+def encodeBody(
+    interfaceType: InterfaceType, subscriptionId: str, event: Event, text: bytes
+) -> bytes:
+    """
+    The body of a delivery.
+
+    @param subscriptionId: a UUID: it needs no escapes.
+    @param text: what L{encodeEvents} gives for the event.
+    """
+    params = b'{"subscriptionId":"%b","event":%b}' % (subscriptionId.encode("ascii"), text)
+    if interfaceType is not InterfaceType.JSON_RPC:
+        return params
+    return b'{"jsonrpc":"2.0","id":"%b","method":"onEvent","params":%b}' % (
+        str(event.eventId).encode("ascii"),
+        params,
+    )
+
 
 @frozen(kw_only=True)
-class Receiver:
+class RequestForm:
+    """
+    The form of a webhook's requests.
+
+    @ivar interfaceType: RESTful or JsonRPC.
+    @ivar format: how events are written. CloudEvents are the same for both interfaces.
+    @ivar source: what the C{source} of CloudEvents begins with.
+    @ivar isBatch: whether a body is an array of events.
+    """
+
+    interfaceType: InterfaceType
+    subscriptionId: str
+    format: EventFormat = EventFormat.SVC
+    source: str = ""
+    isBatch: bool = False
+
+    @property
+    def isCall(self) -> bool:
+        """Whether a request is a call of JSON-RPC."""
+        return self.interfaceType is InterfaceType.JSON_RPC and self.format is EventFormat.SVC
+
+    def encode(self, batch: Batch) -> Iterable[Payload]:
+        """The payload of each event alone. What is the same for all receivers is made once."""
+        if self.format is EventFormat.SVC:
+            texts = batch.encoded("webhook", encodeEvents)
+            return (
+                Payload(encodeBody(self.interfaceType, self.subscriptionId, event, text), _JSON)
+                for event, text in zip(batch.events, texts, strict=True)
+            )
+        make = self._structured if self.format is EventFormat.CLOUD_EVENTS else self._binary
+        return batch.encoded(("webhook", self.format.value), lambda _: make(batch))
+
+    def _structured(self, batch: Batch) -> Sequence[Payload]:
+        events = cloudEvents(batch, self.source)
+        return [Payload(_encoder.encode(each), _CLOUD_EVENT) for each in events]
+
+    def _binary(self, batch: Batch) -> Sequence[Payload]:
+        return [
+            Payload(event.content, cloudEventHeaders(event, self.source, batch.timestamp))
+            for event in batch.events
+        ]
+
+    def join(self, payloads: Sequence[Payload]) -> Payload:
+        """The payload of one request, of those of its events: in a batch an array."""
+        if not self.isBatch:
+            [payload] = payloads
+            return payload
+        body = b"[%b]" % b",".join(each.body for each in payloads)
+        return Payload(body, _JSON if self.format is EventFormat.SVC else _CLOUD_EVENTS)
+
+
+def checkStatus(status: int, retryAfter: str | None) -> None:
+    """
+    Check the status of an answer. Redirects are not followed.
+
+    @param retryAfter: the header Retry-After.
+    @raise NotAcknowledged: it is no 2xx.
+    """
+    if not 200 <= status <= 299:
+        wait = retryAfter.strip() if retryAfter is not None else ""
+        isNumber = wait.isascii() and wait.isdigit() and len(wait) <= _DIGITS
+        raise NotAcknowledged(f"HTTP status {status}", int(wait) if isNumber else 0)
+
+
+def checkAnswer(body: bytes, *, isBatch: bool = False) -> None:
+    """
+    Check the body of a 2xx answer to a JSON-RPC call. An empty one acknowledges, too.
+
+    @param isBatch: whether it was a batch of calls, whose answer may be an array.
+    @raise NotAcknowledged: it holds an error, or is no answer of JSON-RPC.
+    """
+    if not body.strip():
+        return
+    answer: Any
+    try:
+        answer = (_batchDecoder if isBatch else _decoder).decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise NotAcknowledged("the answer is not a JSON object") from None
+    for each in answer if isinstance(answer, list) else (answer,):
+        if each.get("error") is not None:
+            raise NotAcknowledged("the answer is a JSON-RPC error")
+
+
+@frozen(kw_only=True)
+class WebhookReceiver:
     """
     Where the events of a webhook are sent, and how.
 
@@ -37,7 +201,7 @@ class Receiver:
     @ivar headers: more headers of each request. They may hold secrets.
     """
 
-    target: Target
+    target: WebhookTarget
     form: RequestForm
     secret: str = ""
     certificate: str = ""
@@ -47,7 +211,9 @@ class Receiver:
 class IPoster(Protocol):
     """Sends events to receivers."""
 
-    def post(self, receiver: Receiver, events: Sequence[Event], payload: Payload) -> Deferred[None]:
+    def post(
+        self, receiver: WebhookReceiver, events: Sequence[Event], payload: Payload
+    ) -> Deferred[None]:
         """
         Make one request.
 
@@ -85,7 +251,7 @@ class Poster:
         """Close idle connections. Called once, at the end."""
         return gatherResults([client.close() for _, client in self._clients.values()])
 
-    def _clientOf(self, receiver: Receiver) -> HttpClient:
+    def _clientOf(self, receiver: WebhookReceiver) -> HttpClient:
         """
         The client that shows a receiver's certificate, as it was read last.
 
@@ -103,7 +269,9 @@ class Poster:
             self._clients[name] = certificate, client
         return client
 
-    def post(self, receiver: Receiver, events: Sequence[Event], payload: Payload) -> Deferred[None]:
+    def post(
+        self, receiver: WebhookReceiver, events: Sequence[Event], payload: Payload
+    ) -> Deferred[None]:
         """See L{IPoster.post}."""
         span = None
         if self._tracer is not None:
@@ -115,7 +283,7 @@ class Poster:
     @asDeferred
     async def _post(
         self,
-        receiver: Receiver,
+        receiver: WebhookReceiver,
         events: Sequence[Event],
         payload: Payload,
         trace: Mapping[str, str],
@@ -153,7 +321,7 @@ class Poster:
 
     def _headers(
         self,
-        receiver: Receiver,
+        receiver: WebhookReceiver,
         events: Sequence[Event],
         payload: Payload,
         trace: Mapping[str, str],
@@ -194,3 +362,43 @@ def _traceOfAll(events: Sequence[Event]) -> Mapping[str, str]:
     """The trace context of a request. One with events of several traces belongs to none."""
     first, *others = map(traceOf, events)
     return first if all(other == first for other in others) else {}
+
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}", re.ASCII)
+_VALUE = re.compile(r"[!-~]([\t -~]*[!-~])?", re.ASCII)
+# Of HTTP itself (the framing of a message, the connection, what the receiver believes of the
+# sender) and those of the broker.
+_FORBIDDEN = frozenset(
+    (
+        *("host", "content-length", "content-type", "content-encoding", "transfer-encoding"),
+        *("connection", "keep-alive", "te", "trailer", "upgrade", "expect", "http2-settings"),
+        *("accept-encoding", "date", "user-agent", "via", "forwarded"),
+    )
+)
+_FORBIDDEN_PREFIXES = ("webhook-", "ce-", "x-svc-", "proxy-", "x-forwarded-")
+
+
+def checkHeaders(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """
+    Check the headers that are to be added to each request.
+
+    @return: the headers, their names in lower case and in order.
+    @raise ParameterInvalid: one may not be set, or is no header. The message holds no value.
+    """
+    if len(headers) > MAX_HEADERS:
+        raise ParameterInvalid(f"headers: there are more than {MAX_HEADERS}")
+    if sum(len(name) + len(value) for name, value in headers.items()) > MAX_SIZE:
+        raise ParameterInvalid(f"headers: they have more than {MAX_SIZE} characters together")
+    checked = {}
+    for name, value in headers.items():
+        if _NAME.fullmatch(name) is None:
+            raise ParameterInvalid("headers: one of the names is not that of a header")
+        key = name.lower()
+        if key in _FORBIDDEN or key.startswith(_FORBIDDEN_PREFIXES):
+            raise ParameterInvalid(f"headers: {key} is set by the broker alone")
+        if key in checked:
+            raise ParameterInvalid(f"headers: {key} is there twice")
+        if _VALUE.fullmatch(value) is None:
+            raise ParameterInvalid(f"headers: the value of {key} is empty or not plain ASCII")
+        checked[key] = value
+    return dict(sorted(checked.items()))

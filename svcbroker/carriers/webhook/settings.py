@@ -11,7 +11,7 @@ from attrs import field, frozen
 from attrs.validators import ge, gt
 
 from ...net.endpoints import AddressPolicy
-from .signing import Signer
+from .signing import WebhookSigner
 
 _MOST_DOUBLINGS: Final = 30
 
@@ -37,7 +37,7 @@ class WebhookSettings:
     """
 
     policy: AddressPolicy = AddressPolicy()
-    signer: Signer = field(factory=Signer)
+    signer: WebhookSigner = field(factory=WebhookSigner)
     timeout: float = field(default=10.0, validator=gt(0))
     connections: int = field(default=MAX_REQUESTS, validator=ge(1))
     firstDelay: float = field(default=0.5, validator=gt(0))

@@ -82,7 +82,7 @@ class SecretMissing(Exception):
 
 
 @define(eq=False)
-class Signer:
+class WebhookSigner:
     """
     Signs requests: HMAC-SHA256 in the form of Standard Webhooks, and in the form of earlier
     releases where a webhook names no secret.

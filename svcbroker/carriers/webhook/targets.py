@@ -33,7 +33,7 @@ _CREDENTIALS = re.compile(r"[A-Za-z]+://[^/?#]*@")
 
 
 @frozen(kw_only=True)
-class Target:
+class WebhookTarget:
     """
     Where events are sent.
 
@@ -64,7 +64,7 @@ class Target:
         return parseAddress(self.host) is not None
 
 
-def parseUrl(text: str) -> Target:
+def parseUrl(text: str) -> WebhookTarget:
     """
     Read a URL as a client gives it.
 
@@ -84,7 +84,7 @@ def parseUrl(text: str) -> Target:
     if not 0 < port <= _MAX_PORT:
         raise UrlInvalid("url has no valid port")
     rest = found["rest"]
-    return Target(
+    return WebhookTarget(
         scheme=scheme,
         host=_host(found["host"]),
         port=port,

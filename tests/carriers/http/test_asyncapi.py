@@ -20,9 +20,9 @@ from svcbroker.carriers.mqtt.fields import _TABLE, Place, Properties
 from svcbroker.carriers.mqtt.messages import EVENT_ID
 from svcbroker.carriers.mqtt.subscribing import FORMAT, OFFSET, TOMBSTONES
 from svcbroker.carriers.stomp import WEEVENT_1_1
-from svcbroker.carriers.stomp.dialects import LISTENER_DELAY, PLAIN, StompDialect
 from svcbroker.carriers.stomp.frames import Frame
-from svcbroker.carriers.webhook.messages import encodeBody, encodeEvents
+from svcbroker.carriers.stomp.stompdialects import LISTENER_DELAY, PLAIN, StompDialect
+from svcbroker.carriers.webhook.posting import encodeBody, encodeEvents
 from svcbroker.model import TAG, Authorship, Event, EventFormat, EventId, InterfaceType
 from svcbroker.operations import (
     CLOUD_EVENT_TYPE,

@@ -13,23 +13,23 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.carriers.stomp.frames import (
     Frame,
     FrameLimits,
-    FrameParser,
     SharedHeaders,
-    Version,
+    StompParser,
+    StompVersion,
     encodeFrame,
     encodeHeader,
 )
 from svcbroker.errors import BrokerError, ContentTooLarge, ParameterInvalid
 
-V10, V11, V12 = Version.V10, Version.V11, Version.V12
+V10, V11, V12 = StompVersion.V10, StompVersion.V11, StompVersion.V12
 SMALL = FrameLimits(maxHeaders=3, maxHead=60, maxBody=10)
 
 
 def parse(
-    *chunks: bytes, version: Version | None = V12, limits: FrameLimits | None = None
+    *chunks: bytes, version: StompVersion | None = V12, limits: FrameLimits | None = None
 ) -> list[Frame]:
     """All frames in some bytes, as they come out when each chunk arrives."""
-    parser = FrameParser(FrameLimits() if limits is None else limits)
+    parser = StompParser(FrameLimits() if limits is None else limits)
     parser.version = version
     frames = []
     for chunk in chunks:
@@ -50,7 +50,7 @@ def inPieces(data: bytes, sizes: Iterable[int]) -> list[bytes]:
 
 class ParserTests(SynchronousTestCase):
     """
-    L{FrameParser}.
+    L{StompParser}.
     """
 
     def test_frameHasCommandHeadersBody(self) -> None:
@@ -162,7 +162,7 @@ class ParserTests(SynchronousTestCase):
 
     def test_endlessLineEnds(self) -> None:
         """Heart-beats cost no memory."""
-        parser = FrameParser(SMALL)
+        parser = StompParser(SMALL)
         for _ in range(100):
             parser.feed(b"\n\r\n" * 1000)
             self.assertIsNone(parser.nextFrame())
@@ -204,7 +204,7 @@ class EncoderTests(SynchronousTestCase):
         self.assertEqual(encodeHeader("x", value, None), "")
         self.assertEqual(encodeHeader("x:y", "a", V10), "")
         self.assertEqual(encodeHeader("x", "a:b\\c", V10), "x:a:b\\c\n")
-        for version in Version:
+        for version in StompVersion:
             self.assertEqual(encodeHeader("x", "a\0b", version), "")
 
 
@@ -227,7 +227,7 @@ class PropertyTests(SynchronousTestCase):
         sizes=st.lists(st.integers(0, 40), max_size=10),
     )
     def test_roundTrip(
-        self, version: Version, frames: list[tuple[dict[str, str], bytes]], sizes: list[int]
+        self, version: StompVersion, frames: list[tuple[dict[str, str], bytes]], sizes: list[int]
     ) -> None:
         """What is encoded is read again, however it is cut into pieces."""
         data = b"\n".join(
@@ -260,7 +260,7 @@ class PropertyTests(SynchronousTestCase):
             self.assertNotIsInstance(first.headers, SharedHeaders)
 
     @given(
-        version=st.sampled_from(Version),
+        version=st.sampled_from(StompVersion),
         lines=st.lists(
             st.sampled_from(
                 [
@@ -275,7 +275,7 @@ class PropertyTests(SynchronousTestCase):
         end=st.sampled_from(["\n", "\r\n"]),
     )
     def test_sendIsReadAsOtherFramesWithBody(
-        self, version: Version, lines: list[str], end: str
+        self, version: StompVersion, lines: list[str], end: str
     ) -> None:
         """The heads of SEND frames are remembered, those of others are not."""
         head = "".join(f"\n{line}" for line in lines)
@@ -292,7 +292,7 @@ class PropertyTests(SynchronousTestCase):
 
     def test_keepsNothing(self) -> None:
         """When everything was taken, nothing is held."""
-        parser = FrameParser(SMALL)
+        parser = StompParser(SMALL)
         parser.feed(b"SEND\n\nx\0")
         self.assertIsNotNone(parser.nextFrame())
         self.assertIsNone(parser.nextFrame())
@@ -310,15 +310,15 @@ class PropertyTests(SynchronousTestCase):
             max_size=20,
         ).map(b"".join),
         sizes=st.lists(st.integers(0, 20), max_size=10),
-        version=st.sampled_from([None, *Version]),
+        version=st.sampled_from([None, *StompVersion]),
     )
-    def test_anyBytes(self, data: bytes, sizes: list[int], version: Version | None) -> None:
+    def test_anyBytes(self, data: bytes, sizes: list[int], version: StompVersion | None) -> None:
         """
         Any bytes are frames or an error, within the bounds, and the same however they are cut.
         """
 
         def outcome(pieces: Iterable[bytes]) -> tuple[list[Frame], type[BrokerError] | None]:
-            parser = FrameParser(SMALL)
+            parser = StompParser(SMALL)
             parser.version = version
             frames: list[Frame] = []
             for piece in pieces:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.stomp import FrameLimits, StompSettings
-from svcbroker.carriers.stomp.connection import LINGER
+from svcbroker.carriers.stomp.carrier import LINGER
 
 from .support import Client, Server, event
 

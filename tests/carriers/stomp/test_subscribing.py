@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svcbroker.carriers.stomp import StompSettings
-from svcbroker.carriers.stomp.connection import Reader
+from svcbroker.carriers.stomp.carrier import StompSubscriber
 from svcbroker.carriers.stomp.messages import MESSAGE_HEADERS
 from svcbroker.errors import Overloaded, SubscriptionExists
 from svcbroker.interfaces import Batch, ISubscriber
@@ -325,7 +325,7 @@ class MessageTests(SynchronousTestCase):
 
     def test_readerProvidesISubscriber(self) -> None:
         server = Server()
-        verifyObject(ISubscriber, Reader(server.connect().protocol, 1))
+        verifyObject(ISubscriber, StompSubscriber(server.connect().protocol, 1))
 
 
 class UnsubscribeTests(SynchronousTestCase):

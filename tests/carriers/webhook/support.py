@@ -21,10 +21,9 @@ from svcbroker.access import Access
 from svcbroker.broker import Broker, IWebhooks, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
-from svcbroker.carriers.webhook.messages import NotAcknowledged, Payload
-from svcbroker.carriers.webhook.posting import Receiver
-from svcbroker.carriers.webhook.sending import DeliveryContext
-from svcbroker.carriers.webhook.targets import Target
+from svcbroker.carriers.webhook.delivery import DeliveryContext
+from svcbroker.carriers.webhook.posting import NotAcknowledged, Payload, WebhookReceiver
+from svcbroker.carriers.webhook.targets import WebhookTarget
 from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import (
     Edge,
@@ -111,7 +110,7 @@ class Post:
     @ivar answer: fire it to acknowledge, or to fail.
     """
 
-    receiver: Receiver
+    receiver: WebhookReceiver
     events: Sequence[Event]
     payload: Payload
     isCancelled: bool = False
@@ -126,7 +125,7 @@ class Post:
         return Deferred(cancel)
 
     @property
-    def target(self) -> Target:
+    def target(self) -> WebhookTarget:
         """Where it was sent."""
         return self.receiver.target
 
@@ -165,7 +164,9 @@ class FakePoster:
     posts: list[Post] = field(factory=list)
     judge: Callable[[Post], bool | None] = lambda post: True
 
-    def post(self, receiver: Receiver, events: Sequence[Event], payload: Payload) -> Deferred[None]:
+    def post(
+        self, receiver: WebhookReceiver, events: Sequence[Event], payload: Payload
+    ) -> Deferred[None]:
         post = Post(receiver, events, payload)
         self.posts.append(post)
         verdict = self.judge(post)

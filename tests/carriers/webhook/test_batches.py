@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.carriers.webhook.sending}: several events in one request.
+Tests for L{svcbroker.carriers.webhook.delivery}: several events in one request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
-from svcbroker.carriers.webhook.webhooks import TIMEOUT
+from svcbroker.carriers.webhook.webhookservice import TIMEOUT
 from svcbroker.interfaces import Batch
 from svcbroker.model import Edge, EventFormat, InterfaceType
 

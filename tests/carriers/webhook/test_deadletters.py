@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY
-from svcbroker.carriers.webhook.deadletters import MAX_REASON, MAX_WEBHOOKS, makeDeadLetter
-from svcbroker.carriers.webhook.messages import NotAcknowledged
+from svcbroker.carriers.webhook.posting import NotAcknowledged
+from svcbroker.carriers.webhook.webhookservice import MAX_REASON, MAX_WEBHOOKS, makeDeadLetter
 from svcbroker.interfaces import Quotas, submit
 from svcbroker.model import (
     MAX_EXTENSIONS_SIZE,

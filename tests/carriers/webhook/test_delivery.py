@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
-from svcbroker.carriers.webhook.webhooks import TIMEOUT
+from svcbroker.carriers.webhook.webhookservice import TIMEOUT
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import Batch, submit
 from svcbroker.model import CloseTopic, Edge, EventFormat, InterfaceType

@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.webhook import Signer
+from svcbroker.carriers.webhook import WebhookSigner
 from svcbroker.carriers.webhook.signing import parseSecrets
 
 PAGE = Path(__file__).parents[3] / "docs" / "webhooks.rst"
@@ -39,7 +39,7 @@ class SignatureTests(SynchronousTestCase):
             "whsec_" + b64encode(bytes(24)).decode(),
             "whsec_" + b64encode(b"x" * 24).decode(),
         )
-        signer = Signer(parseSecrets(f"{old}\n{new}".encode()))
+        signer = WebhookSigner(parseSecrets(f"{old}\n{new}".encode()))
         body = b'{"x":"\xc3\xbc"}'
         now = int(time.time())
 

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.carriers.webhook.headers}: the headers that clients may add.
+Tests for L{svcbroker.carriers.webhook.posting}: the headers that clients may add.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.webhook.headers import MAX_HEADERS, MAX_SIZE, checkHeaders
+from svcbroker.carriers.webhook.posting import MAX_HEADERS, MAX_SIZE, checkHeaders
 from svcbroker.errors import ParameterInvalid
 
 SECRET = "Bearer do-not-tell"

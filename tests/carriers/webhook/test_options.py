@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY
-from svcbroker.carriers.webhook import Signer
-from svcbroker.carriers.webhook.records import KIND
+from svcbroker.carriers.webhook import WebhookSigner
 from svcbroker.carriers.webhook.signing import parseSecrets
+from svcbroker.carriers.webhook.webhookrecords import KIND
 from svcbroker.model import EventFormat
 from svcbroker.net.pem import ClientIdentity
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
@@ -40,7 +40,7 @@ class OptionTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.harness = Harness(self, evolve(SETTINGS, signer=Signer(SECRETS)))
+        self.harness = Harness(self, evolve(SETTINGS, signer=WebhookSigner(SECRETS)))
         self.harness.open("a", "dead")
         [operation] = (each for each in OPERATIONS if each.name == "subscribe")
         self.text = connected(bindText(operation, self.harness.calls))

@@ -25,17 +25,19 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
-from svcbroker.carriers.webhook.messages import (
+from svcbroker.carriers.webhook.posting import (
+    MAX_ANSWER,
     NotAcknowledged,
     Payload,
+    Poster,
     RequestForm,
+    WebhookReceiver,
     checkAnswer,
     checkStatus,
     encodeBody,
     encodeEvents,
 )
-from svcbroker.carriers.webhook.posting import MAX_ANSWER, Poster, Receiver
-from svcbroker.carriers.webhook.signing import Secrets, Signer, parseSecrets
+from svcbroker.carriers.webhook.signing import Secrets, WebhookSigner, parseSecrets
 from svcbroker.carriers.webhook.targets import parseUrl
 from svcbroker.interfaces import Batch
 from svcbroker.model import Event, EventFormat, EventId, InterfaceType
@@ -52,7 +54,7 @@ EVENT = Event(
     extensions={"svc-x": "ü\n"},
     eventId=EventId("0123abcd", 3, 7),
 )
-SETTINGS_SIGNED = evolve(SETTINGS, signer=Signer(parseSecrets(SECRET)))
+SETTINGS_SIGNED = evolve(SETTINGS, signer=WebhookSigner(parseSecrets(SECRET)))
 
 
 class FakeReceiver(Resource):
@@ -99,7 +101,7 @@ class PosterTests(SynchronousTestCase):
         """Send the event."""
         client = HttpClient(agent or self.agent, self.clock)
         poster = Poster(lambda certificate: client, lambda: 1700000000.9, self.settings)
-        receiver = Receiver(
+        receiver = WebhookReceiver(
             target=parseUrl("https://a.example/hook?x=%20y"),
             form=evolve(self.form, interfaceType=interfaceType),
             **self.options,
@@ -251,7 +253,7 @@ class PosterTests(SynchronousTestCase):
 
     def test_eachCertificateHasItsOwnConnections(self) -> None:
         """Those of one that was replaced are closed."""
-        signer = Signer()
+        signer = WebhookSigner()
         made: list[ClientIdentity | None] = []
         closed: list[ClientIdentity | None] = []
 
@@ -268,7 +270,7 @@ class PosterTests(SynchronousTestCase):
         message = Payload(b"", {})
         for name, certificate in (("", one), ("a", one), ("b", one), ("a", one), ("b", two)):
             signer.use(Secrets(certificates={"a": one, "b": certificate}))
-            receiver = Receiver(
+            receiver = WebhookReceiver(
                 target=parseUrl("https://a.example/"), form=self.form, certificate=name
             )
             posting = poster.post(receiver, (EVENT,), message)

@@ -17,7 +17,7 @@ from svcbroker.carriers.webhook.signing import (
     NO_SECRETS,
     SecretMissing,
     Secrets,
-    Signer,
+    WebhookSigner,
     parseSecrets,
 )
 from tests.certificates import makeAuthority, writeAuthority, writeIdentity
@@ -113,7 +113,7 @@ class SecretTests(SynchronousTestCase):
         """It may get into a log."""
         for line in (RAW, LINE, b"name = " + LINE):
             secrets = parseSecrets(line)
-            for each in (Signer(secrets), secrets):
+            for each in (WebhookSigner(secrets), secrets):
                 self.assertNotIn("0123456789", repr(each))
                 self.assertNotIn("whsec_", repr(each))
 
@@ -126,12 +126,12 @@ class SignatureTests(SynchronousTestCase):
     def sign(self, secrets: Secrets, name: str = "") -> dict[bytes, bytes]:
         """The headers of a request that is signed now."""
         self.now = b"%d" % time.time()
-        return dict(Signer(secrets).sign(name, b"0123abcd-3-7", self.now, b"{}"))
+        return dict(WebhookSigner(secrets).sign(name, b"0123abcd-3-7", self.now, b"{}"))
 
     def test_earlierSignatureIsPinned(self) -> None:
         """The key is the line of the file, also where it is of the new form."""
         secrets = parseSecrets(RAW + b"\nanother secret here\n" + LINE)
-        headers = dict(Signer(secrets).sign("", b"x", b"1700000000", b"{}"))
+        headers = dict(WebhookSigner(secrets).sign("", b"x", b"1700000000", b"{}"))
         digest = hmac.new(LINE, b"1700000000.{}", hashlib.sha256).hexdigest()
         self.assertEqual(
             headers[b"X-Svc-Signature"],
@@ -144,7 +144,7 @@ class SignatureTests(SynchronousTestCase):
         """The example of the Standard Webhooks specification's libraries."""
         secrets = parseSecrets(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
         headers = dict(
-            Signer(secrets).sign(
+            WebhookSigner(secrets).sign(
                 "", b"msg_p5jXN8AQM9LWM0D4loKWxJek", b"1614265330", b'{"test": 2432232314}'
             )
         )

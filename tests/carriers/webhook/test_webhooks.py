@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.carriers.webhook.webhooks}: making and ending them.
+Tests for L{svcbroker.carriers.webhook.webhookservice}: making and ending them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from zope.interface.verify import verifyObject
 from svcbroker import errors
 from svcbroker.access import ANYBODY
 from svcbroker.broker import IWebhooks
-from svcbroker.carriers.webhook.checking import MAX_LOOKUPS
-from svcbroker.carriers.webhook.webhooks import TIMEOUT
+from svcbroker.carriers.webhook.webhookservice import MAX_LOOKUPS, TIMEOUT
 from svcbroker.model import Edge, EventId, InterfaceType, Offset, Position
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
 from tests.broker.support import connected

@@ -13,11 +13,9 @@ from ...broker import Publication
 from ...errors import ParameterInvalid
 from ...model import EXTENSION_PREFIX, Event, SubscribeRequest
 from ...operations import WEEVENT
-from .frames import Frame, Version, encodeHeader
-from .messages import EncodedEvent, encodeEvent, shownHeaders
+from .frames import Frame, StompSettings, StompVersion, encodeHeader
+from .messages import AckMode, EncodedEvent, encodeEvent, shownHeaders
 from .requests import BROKER_HEADERS, readAckMode, readPublication, readSubscribe
-from .settings import StompSettings
-from .window import AckMode
 
 LISTENER_DELAY: Final = 0.3
 """
@@ -30,7 +28,7 @@ _CONNECT_RECEIPT: Final = "0"
 """The receipt-id under which a client of WeEvent 1.1 waits for the answer to CONNECT."""
 
 
-def _messageId(number: int, id: str | None, version: Version) -> str:
+def _messageId(number: int, id: str | None, version: StompVersion) -> str:
     return f"message-id:{number}-"
 
 
@@ -54,8 +52,8 @@ class StompDialect:
     readFrame: Callable[[Frame], Frame] | None = None
     readPublication: Callable[[Frame], Publication] = readPublication
     readSubscribe: Callable[[Frame, str, StompSettings], SubscribeRequest] = readSubscribe
-    encodeEvent: Callable[[Event, Version], EncodedEvent] = encodeEvent
-    messageId: Callable[[int, str | None, Version], str] = _messageId
+    encodeEvent: Callable[[Event, StompVersion], EncodedEvent] = encodeEvent
+    messageId: Callable[[int, str | None, StompVersion], str] = _messageId
     beginDelay: float = 0.0
     isErrorFinal: bool = True
     expectsHeartBeats: bool = True
@@ -95,12 +93,12 @@ def _readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> Subscr
     return request
 
 
-def _weeventMessageId(number: int, id: str | None, version: Version) -> str:
+def _weeventMessageId(number: int, id: str | None, version: StompVersion) -> str:
     messageId = encodeHeader("message-id", str(number) if id is None else id, version)
     return f"{messageId}eventId:"
 
 
-def _encodeEvent(event: Event, version: Version) -> EncodedEvent:
+def _encodeEvent(event: Event, version: StompVersion) -> EncodedEvent:
     shown = shownHeaders(event).items()
     headers = "".join(
         [encodeHeader(WEEVENT.shownKey(name), value, version) for name, value in shown]

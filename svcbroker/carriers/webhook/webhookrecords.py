@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from ...model import EventFormat, InterfaceType, Offset, SubscribeRequest
 from ...operations import sourceOf
-from .messages import RequestForm
-from .posting import Receiver
-from .targets import Target
+from .posting import RequestForm, WebhookReceiver
+from .targets import WebhookTarget
 
 KIND: Final = "webhook"
 """The kind of these entries in the metadata store."""
@@ -73,7 +72,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
         return replace(self, start=(0, 0), isPaused=False, failed=None)
 
     def request(
-        self, subscriptionId: str, target: Target, offset: Offset, *, mustExist: bool
+        self, subscriptionId: str, target: WebhookTarget, offset: Offset, *, mustExist: bool
     ) -> SubscribeRequest:
         """What is asked of the subscription core."""
         return SubscribeRequest(
@@ -91,7 +90,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
             hasTombstones=self.hasTombstones,
         )
 
-    def receiver(self, subscriptionId: str, target: Target, base: str) -> Receiver:
+    def receiver(self, subscriptionId: str, target: WebhookTarget, base: str) -> WebhookReceiver:
         """
         Where its events are sent, and how.
 
@@ -104,7 +103,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
             source=sourceOf(base, self.group),
             isBatch=self.batch > 0,
         )
-        return Receiver(
+        return WebhookReceiver(
             target=target,
             form=form,
             secret=self.secret,
