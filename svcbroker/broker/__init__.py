@@ -5,25 +5,9 @@ Nothing here knows a wire: requests come in as values, answers leave as values o
 L{BrokerError<svcbroker.errors.BrokerError>}s.
 """
 
-from ._accounts import MAX_ACCOUNTS, AccessAnswer, AccountPage, AccountQueries
-from ._admin import Administration
+from ._administration import MAX_ACCOUNTS, AccessAnswer, AccountPage, AccountQueries, Administration
 from ._broker import Broker
-from ._calls import Answers, Calls
-from ._chainentries import GroupOf, bindToChains
-from ._copies import MAX_COPY_WAIT, Copies
-from ._dependencies import (
-    IDurableSubscriptions,
-    ISubscriptionDirectory,
-    IWebhooks,
-)
-from ._groups import DEFAULT_GROUP, Groups, Limits
-from ._metadata import MetadataStore
-from ._operator import Operator
-from ._proving import CheckpointAnswer, Proving
-from ._publication import Publication, PublishBatch, PublishPolicy, authorshipOf
-from ._publishing import REFUSAL_DELAY
-from ._timeouts import TimeoutQueue
-from ._values import (
+from ._brokervalues import (
     DEFAULT_PAGE_SIZE,
     DEFAULT_READ,
     MAX_PAGE_NUMBER,
@@ -37,6 +21,15 @@ from ._values import (
     ReadRequest,
     SendStatus,
 )
+from ._calls import Answers, Calls
+from ._collaborators import IDurableSubscriptions, ISubscriptionDirectory, IWebhooks
+from ._copies import MAX_COPY_WAIT, Copies
+from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue
+from ._metadatastore import GroupOf, MetadataStore, bindToChains
+from ._operator import Operator
+from ._pipeline import REFUSAL_DELAY
+from ._proving import CheckpointAnswer, Proving
+from ._publication import Publication, PublishBatch, PublishPolicy, authorshipOf
 
 __all__ = [
     "DEFAULT_GROUP",

@@ -40,21 +40,7 @@ from ..model import (
 from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
 from ..net.tracing import Tracer
-from ._authors import authorSetOf
-from ._dependencies import ISubscriptionDirectory
-from ._groups import DEFAULT_GROUP, Groups, Limits
-from ._listing import listVisible
-from ._publication import (
-    DEFAULT_POLICY,
-    Publication,
-    PublishBatch,
-    PublishPolicy,
-    authorshipOf,
-)
-from ._publishing import Publishing
-from ._timeouts import TimeoutQueue
-from ._tracedpublishing import TracedPublishing
-from ._values import (
+from ._brokervalues import (
     Answer,
     NumberedPage,
     PublishOutcome,
@@ -64,6 +50,17 @@ from ._values import (
     pageOffset,
     readable,
 )
+from ._collaborators import ISubscriptionDirectory
+from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue, listVisible
+from ._pipeline import Publishing, TracedPublishing
+from ._publication import (
+    DEFAULT_POLICY,
+    Publication,
+    PublishBatch,
+    PublishPolicy,
+    authorshipOf,
+)
+from ._topicauthors import authorSetOf
 
 
 class Broker:

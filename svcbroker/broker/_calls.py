@@ -13,14 +13,13 @@ from twisted.internet.defer import Deferred, succeed
 from ..access import Access, AuditTrail
 from ..model import ConfigurationReport, Disk, InterfaceType
 from ..version import VersionRecord
-from ._accounts import AccountQueries
-from ._admin import Administration
-from ._authors import TopicAuthors
+from ._administration import AccountQueries, Administration
 from ._broker import Broker
-from ._dependencies import IWebhooks
-from ._erasing import Erasing
+from ._collaborators import IWebhooks
+from ._eventerasure import EventErasing
 from ._operator import Operator
 from ._proving import Proving
+from ._topicauthors import TopicAuthors
 from .transparency import Transparency
 
 Answers = Mapping[Any, Any]
@@ -98,7 +97,7 @@ class Calls:
             reload=reload,
             configuration=configuration,
         )
-        self.erasing = Erasing(groups, timeouts, broker.clock, broker.subscriptions, reserved)
+        self.erasing = EventErasing(groups, timeouts, broker.clock, broker.subscriptions, reserved)
         self.proving = Proving(groups, timeouts)
         self.authors = TopicAuthors(groups, timeouts)
         self.transparency = answers.get(Transparency) or Transparency(

@@ -16,9 +16,8 @@ from ..interfaces import Action, IFaultyLedger, ILedger, IValidatorSetLedger
 from ..model import ConfigurationReport, DurablePage, FaultReport, InterfaceType, Offset, Owner
 from ..net.addresses import ownerOf
 from ..net.deferreds import asDeferred
-from ._dependencies import IDurableSubscriptions
-from ._groups import Groups
-from ._timeouts import TimeoutQueue
+from ._collaborators import IDurableSubscriptions
+from ._groups import Groups, TimeoutQueue
 
 
 class Operator:

@@ -12,8 +12,7 @@ from ..interfaces import Action, IProvableLedger, topicOfEvent
 from ..model import EventId, checkTopicName
 from ..net.deferreds import asDeferred
 from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields, TopicProof
-from ._groups import Groups
-from ._timeouts import TimeoutQueue
+from ._groups import Groups, TimeoutQueue
 
 
 @frozen(kw_only=True)

@@ -15,7 +15,7 @@ from ..chain import isSignedBy, statement
 from ..errors import SignatureInvalid
 from ..interfaces import ILedger
 from ..model import Authorship, PublishEvent
-from ._values import Answer
+from ._brokervalues import Answer
 
 
 class Publication(PublishEvent, frozen=True, kw_only=True):

@@ -28,8 +28,7 @@ from ..net.tracing import Tracer
 from ..version import VersionRecord
 from ._broker import Broker
 from ._calls import Answers, Calls
-from ._chainentries import GroupOf
-from ._metadata import MetadataStore
+from ._metadatastore import GroupOf, MetadataStore
 from .subscriptions import KeptPositions, Subscriptions
 
 S = TypeVar("S")

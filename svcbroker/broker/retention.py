@@ -27,8 +27,8 @@ from ..model import (
 )
 from ..net.deferreds import asDeferred
 from ..net.settings import UNITS, Table, Text, declareSetting, secondsOf
-from ._erasing import erasuresOf
-from ._metadata import MetadataStore
+from ._eventerasure import erasuresOf
+from ._metadatastore import MetadataStore
 from .features import Feature, RunningFeature, Services
 
 RETENTION: Final = "retention"

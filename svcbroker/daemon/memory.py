@@ -539,8 +539,8 @@ def _storedUnits(config: Config) -> Iterator[Bound]:
         f"{kept.maxPositions:,} of one account or address (max-positions), and of as many "
         "sessions; their filters are counted with live ones",
         holders=(
-            "svcbroker.broker._metadata.MetadataStore._kinds",
-            "svcbroker.broker._metadata.MetadataStore._changes",
+            "svcbroker.broker._metadatastore.MetadataStore._kinds",
+            "svcbroker.broker._metadatastore.MetadataStore._changes",
             *_within(
                 "svcbroker.broker.subscriptions._positions.KeptPositions", "_index", "_counts"
             ),

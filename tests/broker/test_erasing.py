@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
-from svcbroker.broker._erasing import erasuresOf, rangesOf
+from svcbroker.broker._eventerasure import erasuresOf, rangesOf
 from svcbroker.model import (
     MAX_ERASED,
     MAX_RANGES,

@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import MetadataStore
-from svcbroker.broker._erasing import erasuresOf
+from svcbroker.broker._eventerasure import erasuresOf
 from svcbroker.broker.retention import (
     LONGEST_PERIOD,
     RETRY,
@@ -155,7 +155,7 @@ class RetentionTests(SynchronousTestCase):
         def partsOf(ranges: list[tuple[int, int]]) -> list[Any]:
             return [each.ranges for each in erasuresOf("a", ranges, "", "")]
 
-        with patch("svcbroker.broker._erasing.MAX_RANGES", 2):
+        with patch("svcbroker.broker._eventerasure.MAX_RANGES", 2):
             parts = partsOf([(1, 1), (3, 65536), (70000, 70005), (80000, 80000)])
         self.assertEqual(parts, [[(1, 1), (3, 65536)], [(70000, 70005), (80000, 80000)]])
         self.assertEqual(partsOf([(1, 65540)]), [[(1, 65536)], [(65537, 65540)]])

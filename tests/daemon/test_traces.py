@@ -22,7 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import ANYBODY
 from svcbroker.broker import Publication, PublishOutcome, PublishPolicy, SendStatus
 from svcbroker.broker._groups import Groups, Limits
-from svcbroker.broker._tracedpublishing import TracedPublishing
+from svcbroker.broker._pipeline import TracedPublishing
 from svcbroker.carriers.webhook.posting import (
     NotAcknowledged,
     Payload,

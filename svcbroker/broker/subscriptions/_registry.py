@@ -42,9 +42,9 @@ from ...model import (
 from ...net.addresses import ownerKey, ownerOf
 from ...net.budgets import Budgets, ByteCount
 from ...net.deferreds import asDeferred
-from .._dependencies import IDurableSubscriptions, ISubscriptionDirectory
+from .._brokervalues import ReadPage, ReadRequest
+from .._collaborators import IDurableSubscriptions, ISubscriptionDirectory
 from .._groups import Groups
-from .._values import ReadPage, ReadRequest
 from ._backlog import Backlog, Holder
 from ._eventreading import EventReading, HeightWaits, checkLogIn
 from ._follower import Follower, HistoryTurns

@@ -21,7 +21,7 @@ from ...chain import Malformed
 from ...errors import BrokerError
 from ...net.deferreds import asDeferred
 from ...proofs.tlog import AddCheckpoint, Note, NoteSignature, Party, Policy, SignatureRefused
-from .._metadata import MetadataStore
+from .._metadatastore import MetadataStore
 from ._transparencylog import LOG, CosignedCheckpoints, LogCheckpoint, TransparencyLog
 
 WITNESS: Final = f"{LOG}-witness"

@@ -16,9 +16,8 @@ from ...interfaces import Action
 from ...model import EventId
 from ...net.deferreds import asDeferred
 from ...proofs.tlog import LogProof, parseTilePath
-from .._groups import Groups
+from .._groups import Groups, TimeoutQueue
 from .._proving import Proving
-from .._timeouts import TimeoutQueue
 from ._cosigning import Witnessing
 from ._transparencylog import LOG_TOPIC, TransparencyLog
 

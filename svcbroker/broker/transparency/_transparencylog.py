@@ -34,7 +34,7 @@ from ...proofs.tlog import (
     encodeTile,
     neededTiles,
 )
-from .._metadata import MetadataStore
+from .._metadatastore import MetadataStore
 
 LOG: Final = "log"
 """The kind of what is kept of a log. Its names are C{GROUP/WHAT}."""

@@ -11,13 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from ..access import ANYBODY, Principal
-from ..errors import (
-    BrokerError,
-    EventNotFound,
-    ParameterInvalid,
-    TopicNotFound,
-    TransactionFailed,
-)
+from ..errors import BrokerError, EventNotFound, ParameterInvalid, TopicNotFound, TransactionFailed
 from ..interfaces import Action, ILedger, topicOfEvent
 from ..model import (
     MAX_ERASED,
@@ -32,10 +26,9 @@ from ..model import (
     topicPrefix,
 )
 from ..net.deferreds import asDeferred
-from ._dependencies import ISubscriptionDirectory
-from ._groups import Groups
-from ._timeouts import TimeoutQueue
-from ._values import ReadRequest
+from ._brokervalues import ReadRequest
+from ._collaborators import ISubscriptionDirectory
+from ._groups import Groups, TimeoutQueue
 
 _AT_ONCE: Final = 16
 """How many erasures are submitted together."""
@@ -75,7 +68,7 @@ def erasuresOf(
         yield EraseEvents(topic=topic, ranges=gathered, account=account, reason=reason)
 
 
-class Erasing:
+class EventErasing:
     """
     The operator call C{erase}.
     """

@@ -18,8 +18,7 @@ from ..errors import (
 from ..interfaces import Action, isDecidedByChain, submit
 from ..model import AuthorChange, AuthorSet, ChangeAuthors, Execution, Topic, checkTopicName
 from ..net.deferreds import asDeferred
-from ._groups import Groups
-from ._timeouts import TimeoutQueue
+from ._groups import Groups, TimeoutQueue
 
 
 def authorSetOf(

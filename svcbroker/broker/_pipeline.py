@@ -1,14 +1,15 @@
 """
-Publishing: the one way from a carrier to a ledger.
+The publish pipeline: the one way from a carrier to a ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
-from attrs import evolve
-from twisted.internet.defer import Deferred, fail
+from attrs import define, evolve, field
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -18,6 +19,9 @@ from ..errors import (
     AuthorRefused,
     BrokerError,
     LedgerUnavailable,
+    NotAuthenticated,
+    NotAuthorized,
+    Overloaded,
     QuotaExceeded,
     SignatureInvalid,
     TopicNotFound,
@@ -26,6 +30,7 @@ from ..errors import (
 from ..interfaces import Action, ILedger, Submission, isDecidedByChain
 from ..model import (
     Execution,
+    OpenTopic,
     Receipt,
     Request,
     checkContent,
@@ -34,18 +39,121 @@ from ..model import (
     eventSize,
 )
 from ..net.budgets import WorkBudget
-from ._groups import Groups, Limits
-from ._meter import PublishMeter
-from ._part import Part
+from ..net.tracing import Tracer
+from ._brokervalues import Answer, PublishOutcome, SendStatus, answerOf, answersOf, refusalOf
+from ._groups import Groups, Limits, TimeoutQueue
 from ._publication import DEFAULT_POLICY, Publication, PublishBatch, PublishPolicy, prepare
-from ._timeouts import TimeoutQueue
-from ._values import Answer, PublishOutcome, SendStatus, answerOf, answersOf, refusalOf
 
 REFUSAL_DELAY: Final = 0.25
 """
 How long the answer to a publish over a quota takes, in seconds. A client that publishes again as
 soon as it is refused has the broker refuse four a second on each connection, not thousands.
 """
+
+# The first class that an error is of counts.
+_STATUSES: Final[Mapping[type[Exception], str]] = {
+    QuotaExceeded: "quota",
+    Overloaded: "overloaded",
+    NotAuthorized: "denied",
+    NotAuthenticated: "denied",
+    LedgerUnavailable: "unavailable",
+    BrokerError: "refused",
+    CancelledError: "cancelled",
+}
+_OF_RESULTS: Final = {
+    SendStatus.SUCCESS: "success",
+    SendStatus.TIMEOUT: "timeout",
+    SendStatus.ERROR: "refused",
+}
+STATUSES: Final = tuple(dict.fromkeys((*_OF_RESULTS.values(), *_STATUSES.values(), "failed")))
+"""What may become of a publish."""
+
+
+@define(eq=False)
+class LedgerBatch:
+    """
+    The events of one call for one ledger.
+
+    @ivar principal: who publishes them.
+    @ivar places: the index of each request's event in the call; C{None} for requests that open a
+        topic.
+    @ivar topics: topics that are open when the requests are executed, as far as is known.
+    @ivar unknown: topics that are not open as far as this node knows; the chain decides.
+    @ivar isWhole: whether every request is an event.
+    """
+
+    principal: Principal
+    group: str
+    ledger: ILedger
+    places: list[int | None] = field(factory=list)
+    requests: list[Request] = field(factory=list)
+    topics: set[str] = field(factory=set)
+    unknown: set[str] = field(factory=set)
+    isWhole: bool = True
+
+    @property
+    def eventCount(self) -> int:
+        """How many events there are."""
+        return len(self.places) - (0 if self.isWhole else self.places.count(None))
+
+    def add(self, place: int, request: Request) -> None:
+        """Publish an event after the others."""
+        self.places.append(place)
+        self.requests.append(request)
+
+    def open(self, topic: str) -> None:
+        """
+        Open a topic before the next event. It is not waited for, so that nothing overtakes the
+        event. Opening an open topic changes nothing; if opening fails, the event is refused.
+        """
+        if topic not in self.topics:
+            self.topics.add(topic)
+            self.isWhole = False
+            self.places.append(None)
+            self.requests.append(OpenTopic(topic=topic))
+
+
+class PublishMeter:
+    """
+    Counts publishes by what became of them. Hot path: a success costs one addition for each call of
+    a carrier.
+
+    @ivar successes: events that are in the log, by carrier.
+    @ivar others: all other events, by carrier and one of L{STATUSES}.
+    """
+
+    def __init__(self) -> None:
+        self.successes: Counter[str] = Counter()
+        self.others: Counter[tuple[str, str]] = Counter()
+
+    def counts(self, carrier: str) -> Iterator[tuple[tuple[str, str], int]]:
+        """
+        All counts of a carrier, those of 0 included: by it and one of L{STATUSES}.
+
+        @param carrier: that of L{PublishPolicy<svcbroker.broker.PublishPolicy>}.
+        """
+        for status in STATUSES:
+            isSuccess = status == _OF_RESULTS[SendStatus.SUCCESS]
+            key = (carrier, status)
+            yield key, self.successes[carrier] if isSuccess else self.others[key]
+
+    def fail(self, carrier: str, error: BaseException | None, count: int = 1) -> None:
+        """Count events that are not in the log, as far as is known."""
+        status = next((s for kind, s in _STATUSES.items() if isinstance(error, kind)), "failed")
+        self.others[carrier, status] += count
+
+    def answer(self, carrier: str, answer: Answer | None) -> None:
+        """
+        Count an event by its answer.
+
+        @param answer: C{None} where it is in the log.
+        """
+        if isinstance(answer, BrokerError):
+            self.fail(carrier, answer)
+        elif answer is None or answer.status is SendStatus.SUCCESS:
+            self.successes[carrier] += 1
+        else:
+            self.others[carrier, _OF_RESULTS[answer.status]] += 1
 
 
 class Publishing:
@@ -183,7 +291,7 @@ class Publishing:
     ) -> PublishBatch:
         answers: list[Answer | None] = [None] * len(publications)
         hasRefused = False
-        parts: dict[str | None, Part] = {}
+        parts: dict[str | None, LedgerBatch] = {}
         maxContent = self._maxContent
         like: Publication | None = None
         part: Any = None
@@ -233,9 +341,9 @@ class Publishing:
         principal: Principal,
         place: int,
         publication: Publication,
-        parts: dict[str | None, Part],
+        parts: dict[str | None, LedgerBatch],
         policy: PublishPolicy,
-    ) -> Part:
+    ) -> LedgerBatch:
         """
         Check an event and add it to those for its ledger, which are returned.
 
@@ -246,7 +354,9 @@ class Publishing:
             # A group has several names: "1" is also the absent and the blank one.
             group, ledger = self._groups.find(principal, publication.groupId)
             known = (each for each in parts.values() if each.ledger is ledger)
-            part = parts[publication.groupId] = next(known, None) or Part(principal, group, ledger)
+            part = parts[publication.groupId] = next(known, None) or LedgerBatch(
+                principal, group, ledger
+            )
         topic = publication.topic
         if not principal.isEverything:
             principal.require(Action.PUBLISH, part.group, topic)
@@ -268,7 +378,7 @@ class Publishing:
         part.add(place, publication)
         return part
 
-    def _leaveToChain(self, part: Part, topic: str, policy: PublishPolicy) -> bool:
+    def _leaveToChain(self, part: LedgerBatch, topic: str, policy: PublishPolicy) -> bool:
         """
         Whether the chain is to decide if a topic is open that is not, as far as this node knows.
         Otherwise it is opened.
@@ -345,7 +455,7 @@ class Publishing:
         return submission
 
     def _publishPart(
-        self, part: Part, answers: list[Answer | None], policy: PublishPolicy
+        self, part: LedgerBatch, answers: list[Answer | None], policy: PublishPolicy
     ) -> Deferred[Any]:
         """
         Submit events.
@@ -365,7 +475,7 @@ class Publishing:
 
     def _answer(
         self,
-        part: Part,
+        part: LedgerBatch,
         outcomes: Sequence[Receipt | BrokerError | None],
         answers: list[Answer | None],
         policy: PublishPolicy,
@@ -410,7 +520,9 @@ class Publishing:
             return answers
         return self._publishPart(again, answers, evolve(policy, opensTopics=False))
 
-    def _openAgain(self, part: Part, numbers: Sequence[int], answers: list[Answer | None]) -> Part:
+    def _openAgain(
+        self, part: LedgerBatch, numbers: Sequence[int], answers: list[Answer | None]
+    ) -> LedgerBatch:
         """
         Events of which the topics were closed after the events were checked, to be published once
         more, as far as the principal may open the topics.
@@ -418,7 +530,7 @@ class Publishing:
         @param numbers: their indexes among the requests of C{part}.
         """
         principal, group = part.principal, part.group
-        again = Part(principal, group, part.ledger)
+        again = LedgerBatch(principal, group, part.ledger)
         for number in numbers:
             place, request = part.places[number], part.requests[number]
             if place is not None and principal.may(Action.OPEN, group, request.topic):
@@ -469,3 +581,39 @@ async def _complete(
     for part in waiting:
         await part
     return answers
+
+
+class TracedPublishing(Publishing):
+    """
+    Publishing that tells a tracer of each call, from its acceptance to its answers. A broker
+    without a tracer publishes without this class, so that it pays nothing.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        limits: Limits,
+        clock: IReactorTime,
+        work: WorkBudget,
+        tracer: Tracer,
+    ) -> None:
+        super().__init__(groups, limits, clock, work)
+        self._tracer = tracer
+
+    def publishOne(
+        self, principal: Principal, publication: Publication
+    ) -> Deferred[PublishOutcome]:
+        """See L{Publishing.publishOne}."""
+        span = self._tracer.publishing(DEFAULT_POLICY.carrier, (publication,))
+        done = super().publishOne(principal, publication)
+        return done if span is None else done.addBoth(span.end)
+
+    def publish(
+        self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
+    ) -> PublishBatch:
+        """See L{Publishing.publish}."""
+        span = self._tracer.publishing(policy.carrier, publications)
+        batch = super().publish(principal, publications, policy)
+        if span is not None:
+            batch.done.addBoth(span.end)
+        return batch

@@ -23,7 +23,7 @@ from ..model import (
     SubscriptionRecord,
     WebhookPage,
 )
-from ._values import ReadPage, ReadRequest
+from ._brokervalues import ReadPage, ReadRequest
 
 
 class ISubscriptionDirectory(Interface):
