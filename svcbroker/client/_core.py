@@ -328,7 +328,7 @@ def _parameters(
 
 
 IDLE: Final = 45.0
-"""How long a stream may be silent, in seconds. A broker sends a comment after 15."""
+"""Seconds that a stream may be silent. A broker sends a comment after 15."""
 _MAX_REFUSAL: Final = 64 * 1024
 
 _decoder = msgspec.json.Decoder(Event)
@@ -434,7 +434,7 @@ def _event(message: Message) -> Event:
 T = TypeVar("T")
 
 TIMEOUT: Final = 60.0
-"""How long a call may take by default with all its attempts, in seconds."""
+"""Seconds that a call may take by default with all its attempts."""
 MAX_PAGE: Final = 1000
 """The most events of one request."""
 _TOPICS: Final = 99

@@ -50,7 +50,7 @@ class Unreachable(BrokerError):
 
 
 def answerTooLong() -> Unreachable:
-    """Why an answer of more than L{MAX_ANSWER} bytes is not read."""
+    """The error for an answer of more than L{MAX_ANSWER} bytes, which is not read."""
     return Unreachable(f"the answer is longer than {MAX_ANSWER} bytes", isFinal=True)
 
 
@@ -62,7 +62,7 @@ class AnswerInvalid(BrokerError):
 
 class NotVerified(BrokerError):
     """
-    What a broker answered does not follow from what is trusted: the event is not in the log as it
+    An answer of a broker does not follow from what is trusted: the event is not in the log as it
     was answered, or the log is not a continuation of the one that this client has verified.
     """
 
@@ -75,7 +75,7 @@ _HEX: Final = Meta(pattern=r"^0x([0-9a-f]{2})*\Z")
 
 class Erasure(Struct):
     """
-    When and why an event was erased, as the interface writes it. A broker of before does not tell
+    Time and reason of an erasure, as the interface writes them. A broker of before does not tell
     which events were erased with it.
     """
 

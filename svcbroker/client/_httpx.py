@@ -82,7 +82,7 @@ def answerOf(response: httpx.Response, body: bytes = b"") -> HttpResponse:
 
 
 def failureOf(error: httpx.RequestError) -> Unreachable:
-    """Why there is no answer."""
+    """The error for a request without an answer."""
     isSent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):

@@ -1,5 +1,5 @@
 """
-What brokers answer to clients. Fields that are not known here are ignored, since a broker may be
+Answers of brokers to clients. Fields that are not known here are ignored, since a broker may be
 newer than its clients.
 """
 

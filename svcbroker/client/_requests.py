@@ -101,7 +101,7 @@ class Attempts:
         self._count = 0
 
     def limit(self, seconds: float) -> float:
-        """How long a request of this attempt may take that may take so long by itself."""
+        """The seconds that a request of this attempt may take at most."""
         if self._end is None:
             return seconds
         return min(seconds, max(_SHORTEST, self._end - self._brokers.now()))
@@ -245,7 +245,7 @@ def _outcomeOf(answer: RpcAnswer) -> msgspec.Raw | BrokerError:
 
 
 def _refusalOf(body: bytes) -> BrokerError:
-    """Why all of a batch was refused: one answer instead of a list."""
+    """The refusal of a whole batch: one answer instead of a list."""
     try:
         outcome = _outcomeOf(_rpcAnswer.decode(body))
     except msgspec.MsgspecError:
@@ -256,7 +256,7 @@ def _refusalOf(body: bytes) -> BrokerError:
 T = TypeVar("T")
 
 REQUEST_TIMEOUT: Final = 30.0
-"""How long to wait for an answer, in seconds. A broker waits 10 for its chain."""
+"""Seconds to wait for an answer. A broker waits 10 for its chain."""
 
 DEFAULT_GROUP: Final = "1"
 """The group of clients that name none."""

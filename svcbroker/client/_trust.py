@@ -31,7 +31,7 @@ from ._records import CheckpointRecord, Event
 from ._requests import Attempts, Requests, readDocument
 
 BATCH: Final = 50
-"""How many proofs are asked for in one request."""
+"""The most proofs that are asked for in one request."""
 
 _records = msgspec.json.Decoder(CheckpointRecord)
 

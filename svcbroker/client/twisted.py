@@ -61,13 +61,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECT_TIMEOUT: Final = 30.0
-"""How long connecting may take, in seconds."""
+"""Seconds that connecting may take."""
 MAX_BUFFER: Final = 1024 * 1024
 """A stream is paused while this many of its bytes are not yet read."""
 MAX_IDLE: Final = 20
-"""How many idle connections are kept for each broker."""
+"""The most idle connections that are kept for each broker."""
 IDLE: Final = 240
-"""How long they are kept, in seconds."""
+"""Seconds that they are kept."""
 
 _NOT_SENT: Final = (ConnectError, DNSLookupError, VerificationError)
 _FAILURES: Final = (
@@ -155,7 +155,7 @@ class TwistedClient:
 @implementer(IPolicyForHTTPS)
 class _TlsPolicy:
     """
-    What a client trusts and shows in TLS.
+    The authorities that a client trusts in TLS, and the certificate that it shows.
     """
 
     def __init__(self, options: Options) -> None:
@@ -341,7 +341,7 @@ def _reasonsOf(failure: BaseException) -> Sequence[BaseException]:
 
 
 def _unwrapCancelled(failure: Any) -> Any:
-    """What a cancelled request fails with once it is connected; there it has a list of reasons."""
+    """The error of a request that was cancelled while it was connected, where it has a list."""
     if any(isinstance(each, CancelledError) for each in _reasonsOf(failure.value)):
         raise CancelledError()
     return failure
@@ -349,7 +349,7 @@ def _unwrapCancelled(failure: Any) -> Any:
 
 def _timeOut(result: Any, seconds: float) -> Any:
     """
-    What a request that was cancelled by its time-out ends with.
+    The error of a request that was cancelled by its time-out.
 
     @raise ConnectTimeout: it had no connection yet, so it was not sent.
     @raise TimeoutError: it may have been sent.
@@ -364,7 +364,7 @@ def _timeOut(result: Any, seconds: float) -> Any:
 
 def _failureOf(failure: Exception) -> Unreachable:
     """
-    Why there is no answer.
+    The error for a request without an answer.
 
     @raise Exception: the failure is not one of the network.
     """

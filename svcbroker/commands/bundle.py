@@ -121,7 +121,7 @@ def command(
 
 
 def _erasuresOf(client: Client, ids: Iterable[str]) -> Mapping[str, ErasureNote]:
-    """What the broker says of events whose contents are not in their proofs."""
+    """Ask the broker about events whose contents are not in their proofs."""
     from ..proofs.bundle import ErasureNote
 
     found = {}

@@ -45,7 +45,7 @@ from .arguments import PATH, ParsedType, jsonOption, makeCommand, options, whole
 from .terminal import CommandError, Console, Exit, showRecord
 
 DAYS: Final = 365
-"""How long certificates are good by default, in days. Browsers refuse more than 398."""
+"""Days that certificates are good by default. Browsers refuse more than 398."""
 
 LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 """The server's name and addresses where none is given."""

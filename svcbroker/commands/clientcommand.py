@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FIELDS: Final = (
     *("url", "user", "password-file", "token-file", "ca", "cert", "cert-key", "group"),
 )
-"""What a context may have. Secrets are in files of their own."""
+"""The fields of a context. Secrets are in files of their own."""
 
 _CURRENT: Final = "current"
 _CONTEXTS: Final = "contexts"
@@ -118,7 +118,7 @@ def _quoted(text: str) -> str:
 T = TypeVar("T")
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080/svcbroker"
-"""Where a broker is that was started without options."""
+"""The URL of a broker that was started without options."""
 
 URL: Final = "SVCBROKER_URL"
 PASSWORD: Final = "SVCBROKER_PASSWORD"
@@ -139,7 +139,7 @@ FIELD_OPTIONS: Final = (
     click.option("--cert-key", metavar="FILE", help="The key of the certificate."),
     click.option("--group", metavar="ID", help="The group. [default: the broker's]"),
 )
-"""What a context can keep beside the URL."""
+"""The options that a context can keep beside the URL."""
 
 CONNECTION_OPTIONS: Final = (
     click.option(

@@ -385,7 +385,7 @@ def _run(group: CommandGroup, context: click.Context, argv: Sequence[str]) -> in
 
 
 def messageOf(error: click.ClickException) -> str:
-    """What is wrong with a command line, in our words."""
+    """Describe the error of a command line in our words."""
     if isinstance(error, click.NoSuchOption):
         known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
         names = [name for each in known for name in each.opts if name.startswith("--")]
@@ -448,7 +448,7 @@ def _below(
 
 def commandOptions(command: click.Command, context: click.Context) -> dict[str, dict[str, str]]:
     """
-    What each option of a command means, by the title of its section in the help text: empty for
+    Meanings of the options of a command, by the title of their section in the help text: empty for
     those that have none.
     """
     sections = command.sections if isinstance(command, SectionedCommand) else {}

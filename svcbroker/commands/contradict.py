@@ -133,7 +133,7 @@ def _compare(
 
 
 def _at(export: ExportedHeaders, height: int | None) -> Statement | None:
-    """What an export says of a block, with its signatures verified."""
+    """Read a block of an export, with its signatures verified."""
     if height is None:
         return None
     return readStatement(msgspec.json.encode(export.prove(height)))
@@ -168,7 +168,7 @@ def _difference(
 
 
 def contradictionLines(found: Contradiction) -> Iterator[str]:
-    """What a contradiction shows, for people."""
+    """Format a contradiction for people."""
     yield f"CONTRADICTION: {_HEADLINES[found.kind]}"
     if found.chain:
         yield _line("chain", f"{found.chain.hex()}, group {quoted(found.group)}")

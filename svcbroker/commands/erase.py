@@ -15,7 +15,7 @@ from .operatorcommand import Daemon, operatorCommand, takeDaemon
 from .terminal import CommandError, Console, Exit, counted, progressBar, showRecord
 
 _AT_ONCE: Final = 500
-"""How many ids a call has: its body is bounded."""
+"""The most ids of a call: its body is bounded."""
 _TIME: Final = "OFFSET_TIME:"
 
 

@@ -46,7 +46,7 @@ def readCheckpoints(
     values: Sequence[str], groups: Collection[str], wanted: Collection[str]
 ) -> Mapping[str, Sequence[Checkpoint]]:
     """
-    What C{--checkpoint} names, by group.
+    Read the checkpoints that C{--checkpoint} names, by group.
 
     @param values: each is HEIGHT:HASH, or a file with one to a line, or with what the operation
         C{checkpoint} answered to a line.

@@ -33,7 +33,7 @@ from .clientcommand import FIELD_OPTIONS, askTerminal, settingsOf
 from .terminal import CommandError, Console, Exit, printable, timeText
 
 TIMEOUT: Final = 30.0
-"""How long an answer may take, in seconds."""
+"""Seconds that an answer may take."""
 MAX_ANSWER: Final = MAX_NOTE_SIZE
 """No answer is longer, in bytes: a tile has 8 KiB."""
 
@@ -167,7 +167,7 @@ def _keepEvidence(console: Console, data: bytes, path: Path | None) -> None:
 
 
 def describe(report: LogReport) -> str:
-    """What was found, in a line."""
+    """Format a finding in a line."""
     seen = [
         f"{each.name} {each.size} at {timeText(each.time * 1000)}"
         for each in report.witnesses

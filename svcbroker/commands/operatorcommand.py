@@ -281,7 +281,7 @@ def operatingOf(
     isAnonymous: bool = False,
 ) -> tuple[str, Mapping[str, str], ssl.SSLContext | None]:
     """
-    Where the daemon is, the headers of requests, and the context of TLS: C{None} for a daemon on
+    The URL of the daemon, the headers of requests, and the context of TLS: C{None} for a daemon on
     this machine.
 
     @raise CommandError: no daemon runs on the data directory, or there are no credentials.

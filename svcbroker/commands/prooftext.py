@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def witnessedFields(witnessed: Witnessed) -> Mapping[str, Any]:
-    """What a policy accepts of a checkpoint, for programs. Times are in milliseconds."""
+    """Cosignatures of a checkpoint, for programs. Times are in milliseconds."""
     head = witnessed.head
     return {
         "log": {"origin": head.origin, "size": head.size, "root": head.root.hex()},
@@ -41,7 +41,7 @@ def witnessedFields(witnessed: Witnessed) -> Mapping[str, Any]:
 
 
 def witnessedLines(witnessed: Witnessed) -> Iterator[tuple[str, str]]:
-    """What a policy accepts of a checkpoint, for people: names of lines, and their texts."""
+    """Cosignatures of a checkpoint, for people: names of lines, and their texts."""
     head, count = witnessed.head, len(witnessed.cosignatures)
     yield "log", quoted(head.origin)
     yield "", f"checkpoint of size {head.size}, root {head.root.hex()}"
@@ -86,7 +86,7 @@ _LOGGED_BARE = "PROVED: it is in a log that the policy accepts. What it said is 
 
 def eventFields(proved: ProvedEvent, names: Names | None = None) -> Mapping[str, Any]:
     """
-    What is proved of an event, for programs.
+    The facts about an event that a proof shows, for programs.
 
     @param names: of authors, by their public keys.
     """
@@ -139,7 +139,7 @@ def eventLines(
     proved: ProvedEvent, names: Names | None = None, erasure: ErasureNote | None = None
 ) -> Iterator[str]:
     """
-    What is proved of an event, for people.
+    The facts about an event that a proof shows, for people.
 
     @param names: of authors, by their public keys.
     @param erasure: what the broker has said of its erasure.
@@ -202,7 +202,7 @@ def _authorLines(proved: ProvedEvent, names: Names | None) -> Iterator[str]:
 
 
 def _expectedText(expected: int | None, version: int) -> str:
-    """What the author has signed of the number that the topic had before the event."""
+    """Format the number of the topic before the event, as the author has signed it."""
     if version == 1:
         if expected is None:
             return "statement version 1: the sender may have left an expected number out"
@@ -237,7 +237,7 @@ def _signedLines(proved: ProvedEvent | ProvedTopic) -> Iterator[str]:
 def topicFields(
     proved: ProvedTopic, events: Sequence[ProvedEvent] | None = None
 ) -> Mapping[str, Any]:
-    """What is proved of a topic, for programs."""
+    """The facts about a topic that a proof shows, for programs."""
     authors = {}
     if proved.authors is not None:
         authors = {"authors": to_builtins(AuthorFields.of(proved.authors))}
@@ -263,7 +263,7 @@ def topicLines(
     names: Names | None = None,
 ) -> Iterator[str]:
     """
-    What is proved of a topic, for people.
+    The facts about a topic that a proof shows, for people.
 
     @param names: of authors, by their public keys.
     """
@@ -285,7 +285,7 @@ def topicLines(
 
 
 def growthFields(proved: ProvedGrowth) -> Mapping[str, Any]:
-    """What is proved of two checkpoints, for programs."""
+    """The fields of a consistency proof, for programs."""
     return {
         "chain": proved.chain.hex(),
         "older": str(proved.older),
@@ -295,7 +295,7 @@ def growthFields(proved: ProvedGrowth) -> Mapping[str, Any]:
 
 
 def growthLines(proved: ProvedGrowth) -> Iterator[str]:
-    """What is proved of two checkpoints, for people."""
+    """Format a consistency proof as text."""
     yield "PROVED: between these two checkpoints the log has only grown."
     yield factLine("older", str(proved.older))
     yield factLine("newer", str(proved.newer))
@@ -307,7 +307,7 @@ def witnessedTopicLines(
     found: WitnessedTopic, events: Sequence[ProvedEvent] | None, names: Names | None
 ) -> Iterator[str]:
     """
-    What is proved of a topic by a transparency log, for people.
+    Format the proof of a topic by a transparency log as text.
 
     @param names: of authors, by their public keys.
     """
@@ -329,7 +329,7 @@ def witnessedEventLines(
     found: WitnessedEvent, names: Names | None, erasure: ErasureNote | None = None
 ) -> Iterator[str]:
     """
-    What is proved of an event of a transparency log, for people.
+    Format the proof of an event by a transparency log as text.
 
     @param names: of authors, by their public keys.
     @param erasure: what the broker has said of its erasure.

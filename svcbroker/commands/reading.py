@@ -109,7 +109,7 @@ class Erasures:
 
 def formatOf(asJson: bool, template: str | None, erasures: Erasures) -> Format:
     """
-    How events are shown.
+    Choose the format of events.
 
     @param erasures: tells about those that were erased.
     @raise CommandError: the template has an unknown field.
@@ -203,7 +203,7 @@ def sinceTime(text: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
 def beginning(offset: str | None, since: str | None, default: str) -> str | datetime:
-    """Where reading begins, as C{--from} and C{--since} say."""
+    """The position at which reading begins, as C{--from} and C{--since} say."""
     if offset is not None and since is not None:
         raise CommandError("give --from or --since, not both")
     return sinceTime(since) if since is not None else default if offset is None else offset
@@ -466,7 +466,7 @@ def getCommand(
 
 def _readErased(client: Client, eventId: str, error: EventErased) -> Event:
     """
-    What is left of an erased event.
+    Read the tombstone of an erased event.
 
     @raise EventErased: the broker does not tell its topic, as those of before do not.
     """

@@ -94,7 +94,7 @@ def copySettings(url: str, given: Mapping[str, Any]) -> CopySettings:
 
 def copyContext(reactor: Any, directory: Path, group: str, thread: LedgerThread) -> LedgerContext:
     """
-    What the copy of a group lives on.
+    The context of the copy of a group.
 
     @param directory: the data directory.
     """

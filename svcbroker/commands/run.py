@@ -78,7 +78,7 @@ def runCommand(console: Console, settings: Any, check: bool, pidfile: str, logfi
 
 
 def describe(config: Config, plan: Plan) -> Iterator[str]:
-    """What a configuration has served, in lines for people."""
+    """Describe the services of a configuration, in lines for people."""
     yield f"svcbroker {plan.version} would serve"
     for port in plan.ports:
         where = f", under {plan.basePath or '/'}" if port.name == "http" else ""

@@ -19,7 +19,7 @@ TYPES: Final = ("STOMP", "MQTT")
 
 _PAGE: Final = 1000
 _DELETED_AT_ONCE: Final = 50
-"""How many ids a call has: a client id may be long, and the body of a call is bounded."""
+"""The most ids of a call: a client id may be long, and the body of a call is bounded."""
 
 _AS_JSON: Final = jsonOption("Show the daemon's answers as they are.")
 _OWNER: Final = click.option(

@@ -27,7 +27,7 @@ class Exit(IntEnum):
     GOOD = 0
     """It was done, or what was checked is good."""
     BAD = 1
-    """What was checked is not good, or a daemon refused what it was asked."""
+    """The check has found something bad, or a daemon refused a request."""
     USAGE = 2
     """Wrong usage, or nothing could be tried: no such file, no running daemon."""
     CONTRADICTION = 3
@@ -55,7 +55,7 @@ class CommandError(Exception):
 @frozen(kw_only=True)
 class Console:
     """
-    Where a command writes: results to C{output}, everything else to C{errors}.
+    The output of a command: results to C{output}, everything else to C{errors}.
 
     Bytes go to C{output.buffer}.
     """

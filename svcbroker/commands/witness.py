@@ -226,7 +226,7 @@ def _openOrMake(
 def _copySettings(
     directory: Path, group: str, url: str | None, given: Mapping[str, Any]
 ) -> CopySettings:
-    """Whose chain is copied."""
+    """The settings of the chain that is copied."""
     if url is None:
         try:
             url = readFile(directory / group / COPY_NAME).decode("utf-8").strip()
@@ -444,7 +444,7 @@ def _list(console: Console, directory: Path, checkpoints: bool, asJson: bool) ->
 
 
 def _records(seen: Mapping[str, Seen]) -> list[dict[str, Any]]:
-    """What a witness has seen of logs, for JSON."""
+    """The tree heads of logs that a witness has seen, for JSON."""
     return [
         {
             "origin": origin,
@@ -458,7 +458,7 @@ def _records(seen: Mapping[str, Seen]) -> list[dict[str, Any]]:
 
 
 def _open(directory: Path) -> Witness:
-    """What a witness has on disk."""
+    """The files of a witness."""
     try:
         return Witness.read(directory)
     except WitnessError as error:

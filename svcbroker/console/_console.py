@@ -38,7 +38,7 @@ _JSON = b"application/json"
 
 class LogIn(Struct, forbid_unknown_fields=True):
     """
-    What the form sends: the name and the password of an account, or a token alone: that of an
+    The fields of the form: the name and the password of an account, or a token alone: that of an
     account, or, where there are no accounts, that of the operator.
     """
 

@@ -211,7 +211,7 @@ def _port(target: Target, over: str) -> int:
 
 
 def _figures(measured: Measured) -> dict[str, Any]:
-    """What was found: latencies in milliseconds, the client's processor time as a share."""
+    """The results: latencies in milliseconds, the client's processor time as a share."""
     ordered = sorted(measured.latencies)
     return {
         "events": measured.events,

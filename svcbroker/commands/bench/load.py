@@ -59,7 +59,7 @@ def splitAnswer(received: bytes) -> tuple[bytes, bytes] | None:
 @frozen(kw_only=True)
 class Shape:
     """
-    What is sent, and what must come back.
+    The shape of a load: its requests, and the answers that must come.
 
     @ivar requests: gives the requests of a connection, for ever, by the number of the connection.
     @ivar check: C{check(answer)} says how many events an answer has acknowledged or brought, or
@@ -85,7 +85,7 @@ class Shape:
 @frozen(kw_only=True)
 class Measured:
     """
-    What came of a load.
+    The results of a load.
 
     @ivar seconds: how long it took.
     @ivar events: how many events the answers acknowledged or brought.

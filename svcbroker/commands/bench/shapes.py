@@ -49,7 +49,7 @@ def ask(opened: socket, request: bytes, start: bytes, end: bytes = b"") -> bytes
 
 def read(opened: socket) -> bytes:
     """
-    What has come, at least one byte.
+    Read the bytes that have come, at least one.
 
     @raise Broken: the connection ends.
     """
@@ -199,7 +199,7 @@ def makeShape(
     target: Target, over: str, topic: str, content: bytes, window: int, batch: int
 ) -> Shape:
     """
-    What is sent, and what must come back.
+    Make the shape of a load: its requests, and the answers that must come.
 
     @param over: the protocol: rest, jsonrpc, mqtt or stomp.
     @param window: how many publishes are under way on each connection of mqtt and stomp.

@@ -27,7 +27,7 @@ _TOKEN_ENDS_SOON = 14 * DAY
 @frozen(kw_only=True)
 class AccountFacts:
     """
-    What is known of the accounts.
+    Facts about the accounts.
 
     @ivar file: their file.
     @ivar table: what it holds.
@@ -65,7 +65,7 @@ class PasswordFileFacts:
 
 
 def checkAccounts(facts: AccountFacts, now: float) -> Iterator[Finding]:
-    """Whether the accounts can be used, and what of them never applies."""
+    """Check whether the accounts can be used, and what of them never applies."""
     found = [*_checkFile(facts), *_checkOperator(facts)]
     for account in facts.table.accounts.values():
         found.extend(_checkAccount(facts, account, now))
@@ -221,7 +221,7 @@ def checkPasswordFile(facts: PasswordFileFacts) -> Iterator[Finding]:
 
 
 def checkAnonymous(lines: Iterable[str], groups: Iterable[str]) -> Iterator[Finding]:
-    """Whether clients without credentials may do what only operators should."""
+    """Check whether clients without credentials may do what only operators should."""
     grants = grantsOf(lines)
     isOperator = any(
         grants.decide(action, group, "", "").isGranted

@@ -186,7 +186,7 @@ class BrokerCheck:
 
     @cached_property
     def _chains(self) -> Mapping[str, tuple[ChainFacts, float]]:
-        """What is known of each group's chain, and by how many bytes it grows in a day."""
+        """Facts about each group's chain, and by how many bytes it grows in a day."""
         return {
             group: readChain(self._dataDir / group, kindOf(text), self.now)
             for group, text in self._descriptions.items()

@@ -35,7 +35,7 @@ _CONFIGURATION = "configuration"
 @frozen(kw_only=True)
 class ConfigurationFacts:
     """
-    What is known of the configuration.
+    Facts about the configuration.
 
     @ivar config: the settings that can be used, with defaults for the others.
     @ivar file: the file that they are from; C{None} where they are from the command line alone.
@@ -56,7 +56,7 @@ class ConfigurationFacts:
 
 
 def checkConfiguration(facts: ConfigurationFacts) -> Iterator[Finding]:
-    """Whether the daemon takes the configuration, and whether it is one for production."""
+    """Check whether the daemon takes the configuration, and whether it is one for production."""
     found = [*_checkMistakes(facts), *_checkSettings(facts.config), *_checkHosts(facts)]
     found += facts.findings
     if found:
@@ -140,7 +140,7 @@ _NUMBERS = re.compile(r"[0-9]+")
 @frozen(kw_only=True)
 class SoftwareFacts:
     """
-    What is known of the software.
+    Facts about the software.
 
     @ivar version: that of svcbroker.
     @ivar python: the version of Python.
@@ -158,7 +158,7 @@ class SoftwareFacts:
 
 
 def checkSoftware(facts: SoftwareFacts) -> Iterator[Finding]:
-    """Whether Python packages are as new as they must be."""
+    """Check whether Python packages are as new as they must be."""
     isGood = True
     for requirement in facts.requirements:
         found = _REQUIREMENT.match(requirement)
@@ -186,7 +186,7 @@ def _numbers(version: str) -> list[int]:
 @frozen(kw_only=True)
 class EngineFacts:
     """
-    What is known of a group's CometBFT engine.
+    Facts about a group's CometBFT engine.
 
     @ivar home: its home directory.
     @ivar error: why the home cannot be used; empty where it can.
@@ -209,7 +209,7 @@ class EngineFacts:
 
 
 def checkEngine(facts: EngineFacts) -> Iterator[Finding]:
-    """Whether the engine of a group can run, and whether its keys are safe."""
+    """Check whether the engine of a group can run, and whether its keys are safe."""
     subject = f"engine of group {facts.group}"
     found = list(_findEngine(facts, subject))
     yield from found or [good(subject, f"its home is {facts.home}")]
@@ -272,7 +272,7 @@ _DISTRIBUTION: Final = "svcbroker"
 
 
 def readSoftware() -> SoftwareFacts:
-    """What svcbroker runs on."""
+    """Read the versions of the software that svcbroker runs on."""
     try:
         requirements = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:

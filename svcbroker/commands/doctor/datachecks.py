@@ -76,7 +76,7 @@ class FileFacts:
 @frozen(kw_only=True)
 class DirectoryFacts:
     """
-    What is known of the data directory.
+    Facts about the data directory.
 
     @ivar exists: whether it is there, and a directory.
     @ivar error: why it cannot be looked at; empty where it can.
@@ -105,7 +105,7 @@ class DirectoryFacts:
 
 
 def checkDirectory(facts: DirectoryFacts) -> Iterator[Finding]:
-    """Whether the daemon, and only the daemon, can use what is in its data directory."""
+    """Check whether the daemon, and only the daemon, can use what is in its data directory."""
     path = facts.path
     if facts.error:
         yield problem(
@@ -228,7 +228,7 @@ def _raise(error: OSError) -> None:
 @frozen(kw_only=True)
 class ChainFacts:
     """
-    What is known of a group's chain.
+    Facts about a group's chain.
 
     @ivar group: the group's id.
     @ivar ledger: the kind of ledger that it is configured for; empty for a group that is not
@@ -263,7 +263,7 @@ _KINDS = {False: "pbft", True: "cometbft"}
 
 
 def checkChain(facts: ChainFacts, dataDir: str) -> Iterator[Finding]:
-    """Whether a chain can be served, as far as a quick look tells. An audit tells the rest."""
+    """Check that a chain can be served, as far as a quick look tells. An audit tells the rest."""
     subject = f"group {facts.group}"
     if not facts.exists:
         if facts.ledger in _KINDS.values():
@@ -451,7 +451,7 @@ MANY_ATTEMPTS = 10
 """Attempts after which a receiver is not only down for a moment."""
 
 LATE = 3.0
-"""How many times the time between two audits may pass without one."""
+"""Times that the interval between two audits may pass without one."""
 
 FAR = 7 * DAY
 """Seconds that a durable subscription may be behind before it is worth a warning."""
@@ -460,7 +460,7 @@ FAR = 7 * DAY
 @frozen(kw_only=True)
 class WebhookFacts:
     """
-    What is known of a webhook.
+    Facts about a webhook.
 
     @ivar id: its subscription id.
     @ivar attempts: how often the event that waits first has failed.
@@ -476,7 +476,7 @@ class WebhookFacts:
 @frozen(kw_only=True)
 class SubscriptionFacts:
     """
-    What is known of a durable subscription, or of an MQTT session.
+    Facts about a durable subscription, or of an MQTT session.
 
     @ivar id: its id, or the client's.
     @ivar type: as C{svcbroker subscription} takes it: C{STOMP} or C{MQTT}.
@@ -495,7 +495,7 @@ class SubscriptionFacts:
 @frozen(kw_only=True)
 class MetadataFacts:
     """
-    What is known of the metadata store.
+    Facts about the metadata store.
 
     @ivar error: why it cannot be read; empty where it can.
     @ivar lost: what it has lost, which is not accepted yet; empty where nothing is.
@@ -517,7 +517,7 @@ class MetadataFacts:
 
 
 def checkMetadata(facts: MetadataFacts) -> Iterator[Finding]:
-    """Whether the store can be read, and whether readers of the log get on."""
+    """Check whether the store can be read, and whether readers of the log get on."""
     for text in (facts.error, *facts.damage):
         if text:
             yield problem(

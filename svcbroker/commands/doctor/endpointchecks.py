@@ -39,7 +39,7 @@ from ...net.tls import TLSServerEndpoint
 @frozen(kw_only=True)
 class EndpointFacts:
     """
-    What is known of an endpoint.
+    Facts about an endpoint.
 
     @ivar name: what is served there, such as C{http}.
     @ivar text: the endpoint as the operator wrote it.
@@ -73,8 +73,8 @@ def checkEndpoint(
     facts: EndpointFacts, daemon: int | None, *, isDaemonKnown: bool = True, hasAccounts: bool
 ) -> Iterator[Finding]:
     """
-    Whether the daemon listens or can listen on an endpoint, and whether credentials are safe on
-    the way to it.
+    Check whether the daemon listens or can listen on an endpoint, and whether credentials are
+    safe on the way to it.
 
     @param daemon: the number of the process that holds the data directory; C{None} where none
         does.
@@ -154,7 +154,7 @@ def _checkListener(facts: EndpointFacts, daemon: int | None) -> Finding:
 
 
 def withoutWrappers(endpoint: Any) -> tuple[Any, bool]:
-    """What an endpoint listens by, and whether clients have to come through a proxy."""
+    """Unwrap an endpoint: by what it listens, and whether clients have to come through a proxy."""
     isProxied = isinstance(endpoint, ProxiedEndpoint)
     while isinstance(endpoint, ProxiedEndpoint | TLSServerEndpoint):
         endpoint = endpoint.endpoint
@@ -171,7 +171,7 @@ _WEAK = ("md5", "sha1")
 @frozen(kw_only=True)
 class CertificateFacts:
     """
-    What is known of an endpoint's certificates.
+    Facts about an endpoint's certificates.
 
     @ivar endpoint: the name of the endpoint.
     @ivar place: their file or directory.
@@ -190,7 +190,7 @@ class CertificateFacts:
 
 
 def checkCertificates(facts: CertificateFacts, now: float) -> Iterator[Finding]:
-    """Whether clients accept the certificates of an endpoint, now and soon."""
+    """Check whether clients accept the certificates of an endpoint, now and soon."""
     found = [
         *(each for chain in facts.chains for each in _checkChain(facts, chain, now)),
         *_checkNames(facts),
@@ -361,7 +361,7 @@ _MAX_ANSWER: Final = 1024 * 1024
 @frozen(kw_only=True)
 class Answer:
     """
-    What a server has answered.
+    An answer of a server.
 
     @ivar value: its JSON; C{None} where it is none.
     """
@@ -406,7 +406,7 @@ def isAlive(answer: Answer | None) -> bool:
 
 
 def unready(answer: Answer | None) -> Sequence[str]:
-    """Why the groups of a daemon make no progress, as it answers C{/readyz}."""
+    """Reasons for which groups of a daemon make no progress, as it answers C{/readyz}."""
     try:
         groups = answer.value["groups"] if answer is not None else {}
         return [

@@ -37,7 +37,7 @@ _MICROSECOND: Final = 1e-6
 @frozen(kw_only=True)
 class Mount:
     """
-    Where a directory is mounted.
+    The mount of a directory.
 
     @ivar type: the type of the file system.
     @ivar isReadOnly: whether it is mounted for reading only.
@@ -104,7 +104,7 @@ class Machine:
                         yield _hostOf(address), words[9]
 
     def programOf(self, process: int) -> str:
-        """What a process is called; empty where that cannot be seen."""
+        """The name of a process; empty where that cannot be seen."""
         return next(iter(self._lines(f"{process}/comm")), "")
 
     def userOf(self, process: int | None) -> int:
@@ -147,14 +147,14 @@ class Machine:
                     yield name, None if text == "unlimited" else int(text)
 
     def openFiles(self, process: int) -> int | None:
-        """How many files a process has open; C{None} where that cannot be seen."""
+        """The number of files that a process has open; C{None} where that cannot be seen."""
         try:
             return sum(1 for _ in (self.proc / str(process) / "fd").iterdir())
         except OSError:
             return None
 
     def backlog(self) -> int | None:
-        """How many connections the kernel lets wait at a port."""
+        """The number of connections that the kernel lets wait at a port."""
         return _number(self._text(self.proc / "sys/net/core/somaxconn"))
 
     def memory(self, process: int | None) -> tuple[int | None, int | None]:
@@ -176,7 +176,7 @@ class Machine:
     # Disk
 
     def mountOf(self, path: Path) -> Mount | None:
-        """Where a path is mounted; C{None} where that cannot be seen."""
+        """The mount of a path; C{None} where that cannot be seen."""
         best: tuple[int, Mount] | None = None
         for line in self._lines("self/mountinfo"):
             before, _, after = line.partition(" - ")
@@ -223,8 +223,8 @@ def userName(number: int) -> str:
 
 def tryBind(host: str, port: int) -> int:
     """
-    Whether an address can be bound: 0, or the C{errno}. The socket does not listen, so a daemon
-    that starts at the same moment is not in its way.
+    Try to bind an address: 0, or the C{errno}. The socket does not listen, so a daemon that starts
+    at the same moment is not in its way.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -239,7 +239,7 @@ def tryBind(host: str, port: int) -> int:
 
 
 def tryConnect(path: str) -> int:
-    """Whether a UNIX socket can be listened on: 0, or C{EADDRINUSE} where a process does."""
+    """Try to connect to a UNIX socket: 0, or C{EADDRINUSE} where a process does."""
     try:
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
             probe.settimeout(1.0)
@@ -344,7 +344,7 @@ _NO_RIGHTS = frozenset({"vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk"})
 @frozen(kw_only=True)
 class DiskFacts:
     """
-    What is known of the disk of the data directory.
+    Facts about the disk of the data directory.
 
     @ivar path: the data directory, or the next directory above it that exists.
     @ivar fileSystem: the type of its file system; empty where unknown.
@@ -365,7 +365,7 @@ class DiskFacts:
 
 
 def checkDisk(facts: DiskFacts) -> Iterator[Finding]:
-    """Whether the disk has room, and is one to keep a ledger on."""
+    """Check whether the disk has room, and is one to keep a ledger on."""
     yield from _checkFileSystem(facts)
     yield _checkRoom(facts)
     if facts.freeFiles is not None and facts.freeFiles < 100:
@@ -466,7 +466,7 @@ _IN_UNIT = "in systemd's unit ([Service]), then: systemctl daemon-reload, and re
 @frozen(kw_only=True)
 class LimitFacts:
     """
-    What is known of limits. C{None} stands for no limit, or an unknown one.
+    Facts about limits. C{None} stands for no limit, or an unknown one.
 
     @ivar isDaemon: whether they are those of the running daemon, and not of this command.
     @ivar files: how many files may be open: the hard limit, which the daemon raises its own to.
@@ -491,7 +491,7 @@ class LimitFacts:
 
 
 def checkLimits(facts: LimitFacts) -> Iterator[Finding]:
-    """Whether the process may do what a broker has to."""
+    """Check whether the process may do what a broker has to."""
     whose = "the daemon" if facts.isDaemon else "what is started from here"
     found = list(_findLimits(facts, whose))
     if found:
@@ -569,7 +569,7 @@ _EARLIEST = 1_700_000_000.0  # November 2023: before any release of the broker
 @frozen(kw_only=True)
 class ClockFacts:
     """
-    What is known of the clock. All times are seconds since the epoch.
+    Facts about the clock. All times are seconds since the epoch.
 
     @ivar now: what it says.
     @ivar lastBlocks: the time of each group's last block.
@@ -589,7 +589,7 @@ _SYNCHRONISE = "timedatectl set-ntp true (or install chrony), then look at: time
 
 
 def checkClock(facts: ClockFacts) -> Iterator[Finding]:
-    """Whether the clock can be trusted. Blocks, tokens and certificates depend on it."""
+    """Check whether the clock can be trusted. Blocks, tokens and certificates depend on it."""
     isGood = True
     if facts.now < _EARLIEST:
         isGood = False

@@ -26,7 +26,7 @@ COMMANDS: Final[tuple[Command, ...]] = tuple(
         ("governing", "submit", "Submit a change with enough signatures to a running daemon."),
     )
 )
-"""What there is to be done with engines, in the order in which a network needs it."""
+"""The commands about engines, in the order in which a network needs them."""
 
 
 HELP: Final = (

@@ -224,7 +224,7 @@ def genesisCommand(
 
 
 def _describe(record: Mapping[str, Any]) -> Iterator[str]:
-    """What was assembled, in lines for people."""
+    """Format an assembled genesis in lines for people."""
     yield f"chain      {record['chain']}, {record['chainId']}"
     yield f"genesis    SHA-256 {record['genesis']}"
     for each in record["validators"]:

@@ -154,7 +154,7 @@ def _stateSync(
 
 
 def _ask(genesis: Genesis, servers: Sequence[Address]) -> tuple[int, bytes]:
-    """What the genesis proves of a network that runs."""
+    """Ask a network that runs for its genesis, and check it."""
 
     async def ask(reactor: Any) -> tuple[int, bytes]:
         engines = [connectEngine(reactor, f"http://{each}", _ANSWER) for each in servers]

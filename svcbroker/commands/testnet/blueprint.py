@@ -42,7 +42,7 @@ ENGINE_VARIABLE: Final = "SVCBROKER_COMETBFT"
 """The variable of the environment that says where the engine is."""
 
 VERSIONS: Final = "0.38."
-"""What the versions of the engine that this broker speaks with begin with."""
+"""The beginning of the versions of engines that this broker speaks with."""
 
 _TIMEOUT = 20.0
 _HOW = (

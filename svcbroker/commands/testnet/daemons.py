@@ -32,7 +32,7 @@ _MAX_LINE = 4096
 @frozen(kw_only=True)
 class End:
     """
-    How a broker has ended.
+    The end of a broker.
 
     @ivar how: with which status, or by which signal.
     @ivar lastWords: the last line of its standard error; where it has none and no signal ended
@@ -278,7 +278,7 @@ class RunningNetwork:
             await deferLater(self._reactor, POLL)
 
     async def _look(self, node: TestNode) -> str:
-        """Why a broker is not ready; empty where it is."""
+        """The reason for which a broker is not ready; empty where it is."""
         try:
             response = await self._client.request(
                 "GET", f"{node.root}/readyz", timeout=ANSWER, maxBody=_MAX_ANSWER
@@ -294,7 +294,7 @@ class RunningNetwork:
 
 
 def recordOf(network: TestNetwork) -> Mapping[str, Any]:
-    """Where the nodes of a network are, and how each is started, for JSON."""
+    """Addresses of the nodes of a network, and the commands that start them, for JSON."""
     return {
         "directory": str(network.directory),
         "nodes": [
@@ -311,7 +311,7 @@ def recordOf(network: TestNetwork) -> Mapping[str, Any]:
 
 
 def describe(network: TestNetwork) -> Sequence[str]:
-    """Where the nodes of a network are, in lines for people."""
+    """Addresses of the nodes of a network, in lines for people."""
     rows: list[tuple[str, ...]] = [
         ("node", "HTTP", "STOMP", "MQTT", "engine's P2P", "engine's RPC")
     ]

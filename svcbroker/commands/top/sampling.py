@@ -14,7 +14,7 @@ from ..operatorcommand import Daemon
 from ..terminal import CommandError
 
 SHOWN: Final = 10
-"""How many subscriptions and webhooks are kept: those that are furthest behind."""
+"""The most subscriptions and webhooks that are kept: those that are furthest behind."""
 PAUSE: Final = 5.0
 """Seconds between two lists of webhooks."""
 
