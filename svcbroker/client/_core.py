@@ -38,7 +38,7 @@ from ._records import (
     NewKey,
     Publication,
     Published,
-    SendResult,
+    SendAnswer,
     TopicInfo,
     TopicPage,
     TopicState,
@@ -59,10 +59,10 @@ from ._requests import (
     readError,
 )
 from ._signing import AuthorKey
-from ._sse import Message, MessageParser
+from ._sse import MessageParser, StreamMessage
 
 if TYPE_CHECKING:
-    from ._trust import Verifier
+    from ._trust import AnswerVerifier
 
 
 class Options(TypedDict, total=False):
@@ -102,7 +102,7 @@ MAX_BATCH: Final = 500
 MAX_BATCH_SIZE: Final = 512 * 1024
 """The most events and bytes, of contents and extensions, of one request with several events."""
 
-_sendResults = msgspec.json.Decoder(SendResult)
+_sendResults = msgspec.json.Decoder(SendAnswer)
 
 
 def batches(publications: Iterable[Publication]) -> Iterator[list[Publication]]:
@@ -128,7 +128,7 @@ def newKey() -> str:
     return f"{time.time_ns() // 1_000_000:x}-{token_urlsafe(12)}"
 
 
-class PublishBatch:
+class BatchProcedure:
     """
     Events that are published together: those whose outcome is not final are sent again.
     """
@@ -206,7 +206,7 @@ class PublishBatch:
         if missing:
             refusal = ParameterInvalid(f"this broker knows no {min(missing)}")
             return self._settle([refusal] * len(self._waiting), isRepeatable=False)
-        answers: Sequence[SendResult | BrokerError]
+        answers: Sequence[SendAnswer | BrokerError]
         try:
             if len(self._waiting) == 1:
                 answers = [(yield from self._sendOne(attempts, self._waiting[0]))]
@@ -216,14 +216,14 @@ class PublishBatch:
             answers = [error] * len(self._waiting)
         return self._settle(answers, isRepeatable="idempotencyKey" in known)
 
-    def _sendOne(self, attempts: Attempts, place: int) -> Procedure[SendResult]:
+    def _sendOne(self, attempts: Attempts, place: int) -> Procedure[SendAnswer]:
         fields = dict(self._parameters[place])
         fields.update(fields.pop("extensions"))
         return readAnswer(
             (yield from self._requests.post(attempts, "publish", fields)), _sendResults
         )
 
-    def _sendMany(self, attempts: Attempts) -> Procedure[list[SendResult | BrokerError]]:
+    def _sendMany(self, attempts: Attempts) -> Procedure[list[SendAnswer | BrokerError]]:
         calls = [self._parameters[place] for place in self._waiting]
         try:
             outcomes = yield from self._requests.batch(attempts, "publish", calls)
@@ -231,11 +231,11 @@ class PublishBatch:
             return (yield from self._sendEach(attempts))
         return [each if isinstance(each, BrokerError) else _resultOf(each) for each in outcomes]
 
-    def _sendEach(self, attempts: Attempts) -> Procedure[list[SendResult | BrokerError]]:
+    def _sendEach(self, attempts: Attempts) -> Procedure[list[SendAnswer | BrokerError]]:
         """Send events one by one, to a broker that takes small requests only."""
-        answers: list[SendResult | BrokerError] = []
+        answers: list[SendAnswer | BrokerError] = []
         for place in self._waiting:
-            answer: SendResult | BrokerError
+            answer: SendAnswer | BrokerError
             try:
                 answer = yield from self._sendOne(attempts, place)
             except BrokerError as error:
@@ -249,7 +249,7 @@ class PublishBatch:
         return answers
 
     def _settle(
-        self, answers: Sequence[SendResult | BrokerError], *, isRepeatable: bool
+        self, answers: Sequence[SendAnswer | BrokerError], *, isRepeatable: bool
     ) -> BrokerError | None:
         """
         Take the answers to the events that wait.
@@ -273,7 +273,7 @@ class PublishBatch:
                 again = again or outcome
         return again
 
-    def _outcomeOf(self, place: int, answer: SendResult | BrokerError) -> Published | BrokerError:
+    def _outcomeOf(self, place: int, answer: SendAnswer | BrokerError) -> Published | BrokerError:
         if isinstance(answer, BrokerError):
             return answer
         if answer.status == "TIMEOUT":
@@ -289,7 +289,7 @@ class PublishBatch:
         return key
 
 
-def _resultOf(answer: msgspec.Raw) -> SendResult | BrokerError:
+def _resultOf(answer: msgspec.Raw) -> SendAnswer | BrokerError:
     try:
         return _sendResults.decode(answer)
     except msgspec.MsgspecError:
@@ -334,7 +334,7 @@ _MAX_REFUSAL: Final = 64 * 1024
 _decoder = msgspec.json.Decoder(Event)
 
 
-class Following:
+class FollowedStream:
     """
     One call of C{follow}.
     """
@@ -408,7 +408,7 @@ class Following:
             # Also comments: the time without a connection begins when it is lost.
             self._attempts.succeeded()
 
-    def _deliver(self, messages: list[Message]) -> Procedure[None]:
+    def _deliver(self, messages: list[StreamMessage]) -> Procedure[None]:
         events = [_event(each) for each in messages if each.type == "event"]
         if events:
             events = yield from self._verify(events)
@@ -424,7 +424,7 @@ class Following:
                 raise readError(message.data) or AnswerInvalid()
 
 
-def _event(message: Message) -> Event:
+def _event(message: StreamMessage) -> Event:
     try:
         return _decoder.decode(message.data)
     except msgspec.MsgspecError as error:
@@ -561,7 +561,7 @@ class Core:
         sign = None
         if self._key is not None or any(each.author is not None for each in publications):
             sign = partial(self._sign, (yield from self._chain()))
-        batch = PublishBatch(self._requests, publications, self._makeKey, sign)
+        batch = BatchProcedure(self._requests, publications, self._makeKey, sign)
         outcomes = yield from batch.run()
         for outcome in reversed(outcomes):
             if isinstance(outcome, Published):
@@ -771,7 +771,7 @@ class Core:
         @param timeout: how long there may be no connection, in seconds; by default for ever.
         """
         fields = {**_eventFields(topic, after, tag, tombstones), **self._requests.group}
-        following = Following(
+        following = FollowedStream(
             Attempts(self._requests.brokers, timeout), fields, self._requests, self._verify
         )
         return following.run()
@@ -838,17 +838,17 @@ def _eventFields(
     return fields
 
 
-def _verifier(requests: Requests, options: Options) -> Verifier | None:
+def _verifier(requests: Requests, options: Options) -> AnswerVerifier | None:
     genesis, checkpoint = options.get("genesis"), options.get("checkpoint")
     path = options.get("checkpointFile")
     if genesis is None and checkpoint is None and path is None:
         return None
     # It needs cryptography, which clients that verify nothing do without.
-    from ._trust import Verifier
+    from ._trust import AnswerVerifier
 
     if genesis is not None and not isinstance(genesis, bytes):
         genesis = readFile(genesis)
-    return Verifier(
+    return AnswerVerifier(
         requests,
         genesis=genesis,
         checkpoint=checkpoint,

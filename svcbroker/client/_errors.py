@@ -73,7 +73,7 @@ class NotVerified(BrokerError):
 _HEX: Final = Meta(pattern=r"^0x([0-9a-f]{2})*\Z")
 
 
-class Erasure(Struct):
+class ErasureAnswer(Struct):
     """
     Time and reason of an erasure, as the interface writes them. A broker of before does not tell
     which events were erased with it.
@@ -89,7 +89,7 @@ class Erasure(Struct):
 
 
 def errorOf(
-    code: int, message: str, retryAfter: float | None = None, erasure: Erasure | None = None
+    code: int, message: str, retryAfter: float | None = None, erasure: ErasureAnswer | None = None
 ) -> BrokerError:
     """
     The error that a broker answered.

@@ -67,7 +67,7 @@ class EventPage(Struct, frozen=True):
     atEnd: bool
 
 
-class SendResult(Struct, frozen=True):
+class SendAnswer(Struct, frozen=True):
     """The answer to a publish."""
 
     topic: str

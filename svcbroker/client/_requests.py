@@ -25,7 +25,7 @@ from ..errors import (
     TransactionTimeout,
 )
 from ._effects import MAX_DIGITS, Delay, HttpRequest, HttpResponse, Procedure, send
-from ._errors import AnswerInvalid, Erasure, Unreachable, errorOf, statusError
+from ._errors import AnswerInvalid, ErasureAnswer, Unreachable, errorOf, statusError
 
 FIRST_DELAY: Final = 0.1
 MAX_DELAY: Final = 10.0
@@ -138,7 +138,7 @@ class Attempts:
 class _Failure(msgspec.Struct):
     code: int
     message: str
-    erased: Erasure | None = None
+    erased: ErasureAnswer | None = None
 
 
 class _RpcData(msgspec.Struct):

@@ -17,7 +17,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 @frozen
-class Message:
+class StreamMessage:
     """
     A message of a stream.
 
@@ -48,7 +48,7 @@ class MessageParser:
         self._data: list[bytes] = []
         self._hasId = False
 
-    def receive(self, data: bytes) -> list[Message]:
+    def receive(self, data: bytes) -> list[StreamMessage]:
         """
         Parse a piece of the stream.
 
@@ -63,7 +63,7 @@ class MessageParser:
                 self._field(line)
             elif self._data or self._hasId:
                 content = b"\n".join(self._data)
-                messages.append(Message(self._type or "message", content, self._lastId))
+                messages.append(StreamMessage(self._type or "message", content, self._lastId))
                 self._type, self._data, self._hasId, self._size = "", [], False, 0
             else:
                 self._type, self._size = "", 0

@@ -36,7 +36,7 @@ BATCH: Final = 50
 _records = msgspec.json.Decoder(CheckpointRecord)
 
 
-class Verifier:
+class AnswerVerifier:
     """
     Verifies events, each by a proof that the broker is asked for.
 

@@ -36,7 +36,7 @@ from ._files import INDEX, readFiles
 _JSON = b"application/json"
 
 
-class LogIn(Struct, forbid_unknown_fields=True):
+class LogInForm(Struct, forbid_unknown_fields=True):
     """
     The fields of the form: the name and the password of an account, or a token alone: that of an
     account, or, where there are no accounts, that of the operator.
@@ -201,7 +201,7 @@ def _readForm(request: Any) -> ICredentials:
     if contentType.partition(b";")[0].strip().lower() != _JSON:
         raise ParameterInvalid("the content type must be application/json")
     try:
-        form = msgspec.json.decode(request.content.read(), type=LogIn)
+        form = msgspec.json.decode(request.content.read(), type=LogInForm)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ParameterInvalid("this is no log-in") from None
     if form.name:

@@ -31,7 +31,7 @@ from svcbroker.client import (
 )
 from svcbroker.client._core import Options, newKey
 from svcbroker.client._effects import Delay, HttpRequest, HttpResponse
-from svcbroker.client._errors import Erasure, answerTooLong, errorOf
+from svcbroker.client._errors import ErasureAnswer, answerTooLong, errorOf
 from svcbroker.client.twisted import TwistedClient
 from svcbroker.errors import (
     TABLE,
@@ -771,7 +771,7 @@ class OptionTests(SynchronousTestCase):
             self.assertEqual(vars(error), vars(told))
         facts: dict[str, Any] = {"account": "ann", "reason": "why"}
         for more in {}, {"topic": "a", "first": 1, "last": 4}:
-            erasure = Erasure(timestamp=5, transHash="0x0102", **{**facts, **more})
+            erasure = ErasureAnswer(timestamp=5, transHash="0x0102", **{**facts, **more})
             erased = errorOf(EventErased.code, "gone", erasure=erasure)
             told = EventErased("gone", time=5, transaction=b"\1\2", **{**facts, **more})
             self.assertEqual(vars(erased), vars(told))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.client import AnswerInvalid, _sse
-from svcbroker.client._sse import Message, MessageParser
+from svcbroker.client._sse import MessageParser, StreamMessage
 
 examples = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 
@@ -33,7 +33,7 @@ _streams = st.builds(
 )
 
 
-def reference(stream: bytes) -> list[Message]:
+def reference(stream: bytes) -> list[StreamMessage]:
     """The messages of a whole stream, read as the specification says it."""
     text = stream.decode().removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -47,7 +47,7 @@ def reference(stream: bytes) -> list[Message]:
         value = value.removeprefix(" ")
         if not line:
             if data or hasId:
-                messages.append(Message(kind or "message", "\n".join(data).encode(), lastId))
+                messages.append(StreamMessage(kind or "message", "\n".join(data).encode(), lastId))
             kind, data, hasId = "", [], False
         elif name == "data":
             data.append(value)
@@ -92,7 +92,7 @@ class MessageParserTests(SynchronousTestCase):
         stream = b"retry: 1000\nid: 7\n\n:\n\nid: a-1-8\nevent: event\ndata: {}\n\n"
         self.assertEqual(
             MessageParser().receive(stream),
-            [Message("message", b"", "7"), Message("event", b"{}", "a-1-8")],
+            [StreamMessage("message", b"", "7"), StreamMessage("event", b"{}", "a-1-8")],
         )
 
     def test_endlessMessageIsRefused(self) -> None:

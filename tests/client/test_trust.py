@@ -18,7 +18,7 @@ from svcbroker.archive import Eraser, Erasing
 from svcbroker.client import Event, NotVerified
 from svcbroker.client._effects import Delay, HttpRequest, HttpResponse, Procedure
 from svcbroker.client._requests import Brokers, Requests
-from svcbroker.client._trust import Verifier
+from svcbroker.client._trust import AnswerVerifier
 from svcbroker.errors import BrokerError
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs import GenesisFields, readCheckpoint, verifyProof
@@ -36,7 +36,7 @@ def eventOf(eventId: EventId, content: bytes = b"x", **fields: Any) -> Event:
 
 class TrustTests(SynchronousTestCase):
     """
-    L{Verifier}.
+    L{AnswerVerifier}.
     """
 
     def setUp(self) -> None:
@@ -62,11 +62,11 @@ class TrustTests(SynchronousTestCase):
         """The genesis as C{svcbroker genesis} writes it."""
         return msgspec.json.encode(GenesisFields.of(self.chain.genesis))
 
-    def verifier(self, **trusted: Any) -> Verifier:
+    def verifier(self, **trusted: Any) -> AnswerVerifier:
         """A verifier; by default one that trusts the genesis."""
         brokers = Brokers([URL], lambda: self.time, lambda: 1.0)
         requests = Requests(brokers, {}, None, 5.0)
-        return Verifier(requests, **(trusted or {"genesis": self.genesis}))
+        return AnswerVerifier(requests, **(trusted or {"genesis": self.genesis}))
 
     def run_(self, procedure: Procedure[Any]) -> Any:
         """The result of a procedure."""
@@ -117,7 +117,7 @@ class TrustTests(SynchronousTestCase):
         answer: bytes = self.forge(name, msgspec.json.encode(made))
         return answer
 
-    def assertRefused(self, verifier: Verifier, *events: Event) -> None:
+    def assertRefused(self, verifier: AnswerVerifier, *events: Event) -> None:
         """Events are not verified, and no block is kept."""
         newest = verifier.newest
         self.assertRaises(NotVerified, self.run_, verifier.verify(events))

@@ -17,7 +17,7 @@ from ..arguments import Decimal, Whole, jsonOption, options
 from ..clientcommand import CONNECTION_OPTIONS, NAMES, brokerOf, connected, connectedCommand
 from ..terminal import CommandError, Console, Exit, progressBar
 from .load import Broken, Measured, drive, percentile
-from .shapes import Target, makeShape
+from .shapes import LoadTarget, makeShape
 
 PORTS: Final = {"mqtt": (1883, 8883), "stomp": (61613, 61614)}
 """The ports of the protocols that have their own: plain, and with TLS."""
@@ -30,7 +30,7 @@ _MAX_CONTENT: Final = 10_000_000
 
 
 @contextmanager
-def _targeted(given: Mapping[str, Any]) -> Iterator[Target]:
+def _targeted(given: Mapping[str, Any]) -> Iterator[LoadTarget]:
     from ...client._httpx import makeContext
     from ...client._requests import authorization
 
@@ -39,7 +39,7 @@ def _targeted(given: Mapping[str, Any]) -> Iterator[Target]:
         raise CommandError("one broker is measured: give one --url")
     user, password, token = (settings.get(name) for name in ("user", "password", "token"))
     with connected(urls, settings) as client:
-        yield Target(
+        yield LoadTarget(
             client=client,
             url=urls[0].rstrip("/"),
             headers=authorization(user, password, token),
@@ -123,7 +123,7 @@ def _targeted(given: Mapping[str, Any]) -> Iterator[Target]:
 )
 def command(
     console: Console,
-    target: Target,
+    target: LoadTarget,
     topic: str,
     over: str,
     seconds: float,
@@ -193,7 +193,7 @@ def command(
     return Exit.GOOD
 
 
-def _ask(console: Console, target: Target, topic: str) -> None:
+def _ask(console: Console, target: LoadTarget, topic: str) -> None:
     what = f"events are written to the chain of {target.url}, topic {topic}, and stay there"
     if target.isLocal:
         console.warn(what)
@@ -203,7 +203,7 @@ def _ask(console: Console, target: Target, topic: str) -> None:
         click.confirm(f"{what}. Go on?", abort=True, err=True)
 
 
-def _port(target: Target, over: str) -> int:
+def _port(target: LoadTarget, over: str) -> int:
     if over in PORTS:
         return PORTS[over][target.context is not None]
     parts = urlsplit(target.url)

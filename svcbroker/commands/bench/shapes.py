@@ -162,7 +162,7 @@ _SUCCESS: Final = b'"status":"SUCCESS"'
 
 
 @frozen(kw_only=True)
-class Target:
+class LoadTarget:
     """
     The broker that is measured.
 
@@ -196,7 +196,7 @@ class Target:
 
 
 def makeShape(
-    target: Target, over: str, topic: str, content: bytes, window: int, batch: int
+    target: LoadTarget, over: str, topic: str, content: bytes, window: int, batch: int
 ) -> Shape:
     """
     Make the shape of a load: its requests, and the answers that must come.
@@ -235,12 +235,12 @@ def _connectStomp(opened: socket, login: Sequence[str]) -> None:
     ask(opened, connectFrame(login), b"CONNECTED\n", b"\0")
 
 
-def _head(target: Target) -> bytes:
+def _head(target: LoadTarget) -> bytes:
     lines = {"Host": urlsplit(target.url).netloc, **target.headers}
     return "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode("latin-1")
 
 
-def _restShape(target: Target, topic: str, content: bytes) -> Shape:
+def _restShape(target: LoadTarget, topic: str, content: bytes) -> Shape:
     group = "" if target.group is None else f"&groupId={quote(target.group)}"
     fields = f"topic={quote(topic, safe='')}{group}&content=".encode("ascii") + content
     request = httpRequest(
@@ -253,7 +253,7 @@ def _restShape(target: Target, topic: str, content: bytes) -> Shape:
     return Shape(requests=lambda number: repeat(request), check=_counting(1))
 
 
-def _rpcShape(target: Target, topic: str, content: bytes, batch: int) -> Shape:
+def _rpcShape(target: LoadTarget, topic: str, content: bytes, batch: int) -> Shape:
     params = {"topic": topic, "content": b64encode(content).decode("ascii")}
     if target.group is not None:
         params["groupId"] = target.group

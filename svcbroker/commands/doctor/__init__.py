@@ -39,7 +39,7 @@ __all__ = [
 _WIDTH = 7
 
 
-class Options(ConfigOptions):
+class DoctorOptions(ConfigOptions):
     """
     The settings of a daemon, of which some may be wrong.
     """
@@ -76,7 +76,7 @@ class Options(ConfigOptions):
 
     Exit codes: 0 no problem was found, 1 a problem was found, 2 wrong usage.
     """,
-    Options,
+    DoctorOptions,
 )
 @options(
     jsonOption("Write each finding and the summary as a line of JSON."),

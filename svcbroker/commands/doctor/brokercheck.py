@@ -65,10 +65,10 @@ from .datachecks import (
     readMetadata,
 )
 from .endpointchecks import (
-    Answer,
     Ask,
     CertificateFacts,
     EndpointFacts,
+    ServerAnswer,
     askServer,
     checkCertificates,
     checkEndpoint,
@@ -83,7 +83,7 @@ from .machinechecks import (
     ClockFacts,
     DiskFacts,
     LimitFacts,
-    Machine,
+    LocalMachine,
     checkClock,
     checkDisk,
     checkLimits,
@@ -112,7 +112,7 @@ class BrokerCheck:
     now: float
     file: Path | None = None
     mistakes: list[str] = field(factory=list)
-    machine: Machine = Machine()
+    machine: LocalMachine = LocalMachine()
     ask: Ask = askServer
     engineProblem: Callable[[Path], str] = lambda path: ""
 
@@ -312,7 +312,7 @@ class BrokerCheck:
             isBroker=isBroker,
         )
 
-    def _askAt(self, host: str, port: int, hasTLS: bool, path: str) -> Answer | None:
+    def _askAt(self, host: str, port: int, hasTLS: bool, path: str) -> ServerAnswer | None:
         at = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         at = f"[{at}]" if ":" in at else at
         return self.ask(f"{'https' if hasTLS else 'http'}://{at}:{port}{path}", None, False)

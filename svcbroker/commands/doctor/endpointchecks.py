@@ -359,7 +359,7 @@ _MAX_ANSWER: Final = 1024 * 1024
 
 
 @frozen(kw_only=True)
-class Answer:
+class ServerAnswer:
     """
     An answer of a server.
 
@@ -369,13 +369,13 @@ class Answer:
     value: Any
 
 
-Ask = Callable[..., Answer | None]
+Ask = Callable[..., ServerAnswer | None]
 """C{ask(url, headers, isVerified)}: L{askServer}, or what a test has in its place."""
 
 
 def askServer(
     url: str, headers: Mapping[str, str] | None = None, isVerified: bool = True
-) -> Answer | None:
+) -> ServerAnswer | None:
     """
     GET a URL.
 
@@ -395,17 +395,17 @@ def askServer(
     except (httpx.HTTPError, httpx.InvalidURL, OSError):
         return None
     try:
-        return Answer(value=json.loads(body))
+        return ServerAnswer(value=json.loads(body))
     except ValueError:
-        return Answer(value=None)
+        return ServerAnswer(value=None)
 
 
-def isAlive(answer: Answer | None) -> bool:
+def isAlive(answer: ServerAnswer | None) -> bool:
     """Whether a svcbroker has answered C{/healthz}."""
     return answer is not None and answer.value == {"status": "alive"}
 
 
-def unready(answer: Answer | None) -> Sequence[str]:
+def unready(answer: ServerAnswer | None) -> Sequence[str]:
     """Reasons for which groups of a daemon make no progress, as it answers C{/readyz}."""
     try:
         groups = answer.value["groups"] if answer is not None else {}

@@ -1,5 +1,6 @@
 """
-Checks of the machine: disk, limits and clock, and L{Machine}, which reads them from the kernel.
+Checks of the machine: disk, limits and clock, and L{LocalMachine}, which reads them from the
+kernel.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Mount:
 
 
 @frozen(kw_only=True)
-class Machine:
+class LocalMachine:
     """
     This machine, as far as its kernel tells.
 

@@ -30,7 +30,7 @@ _MAX_LINE = 4096
 
 
 @frozen(kw_only=True)
-class End:
+class BrokerEnd:
     """
     The end of a broker.
 
@@ -58,7 +58,7 @@ class BrokerProcess:
         log: Path,
         *,
         reactor: Any,
-        ended: Callable[[End], object],
+        ended: Callable[[BrokerEnd], object],
     ) -> None:
         """
         @param name: what it is called.
@@ -129,7 +129,7 @@ class BrokerProcess:
                 file.seek(max(0, size - _MAX_LINE))
                 words = _lastLine(file.read())
         if self._process.isWanted:
-            self._tell(End(how=end, lastWords=words))
+            self._tell(BrokerEnd(how=end, lastWords=words))
 
 
 def _lastLine(data: bytes) -> str:
@@ -232,7 +232,7 @@ class RunningNetwork:
             (self._console.warn if self._asJson else self._console.say)(line)
         self._console.output.flush()
 
-    def _brokerEnded(self, node: TestNode, end: End) -> None:
+    def _brokerEnded(self, node: TestNode, end: BrokerEnd) -> None:
         if not self._begun.called:
             self._begun.errback(
                 CommandError(f"{node.name} has ended {end} (its log is {node.log})", Exit.BAD)

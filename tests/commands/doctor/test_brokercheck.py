@@ -13,7 +13,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.commands.doctor import BrokerCheck, Finding, Level
-from svcbroker.commands.doctor.endpointchecks import Answer, unready
+from svcbroker.commands.doctor.endpointchecks import ServerAnswer, unready
 from svcbroker.daemon.config import makeConfig
 from tests.certificates import makeCertificate
 
@@ -113,6 +113,6 @@ class BrokerCheckTests(SynchronousTestCase):
 
     def test_groupsThatAreNotReadyAreNamed(self) -> None:
         text = '{"groups": {"1": {"ready": false, "reason": "no quorum"}, "2": {"ready": true}}}'
-        self.assertEqual(unready(Answer(value=json.loads(text))), ["group 1: no quorum"])
-        self.assertEqual(unready(Answer(value=[1])), [])
+        self.assertEqual(unready(ServerAnswer(value=json.loads(text))), ["group 1: no quorum"])
+        self.assertEqual(unready(ServerAnswer(value=[1])), [])
         self.assertEqual(unready(None), [])

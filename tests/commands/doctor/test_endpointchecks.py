@@ -17,9 +17,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.commands.certificates import Authority
 from svcbroker.commands.doctor import Finding
 from svcbroker.commands.doctor.endpointchecks import (
-    Answer,
     CertificateFacts,
     EndpointFacts,
+    ServerAnswer,
     askServer,
     checkCertificates,
     checkEndpoint,
@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class AskTests(SynchronousTestCase):
-    def ask(self, size: int) -> Answer | None:
+    def ask(self, size: int) -> ServerAnswer | None:
         """The answer of a server that answers at such a length."""
         server = HTTPServer(("127.0.0.1", 0), _Handler)
         thread = threading.Thread(target=server.handle_request)

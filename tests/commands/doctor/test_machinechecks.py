@@ -16,7 +16,7 @@ from svcbroker.commands.doctor.machinechecks import (
     ClockFacts,
     DiskFacts,
     LimitFacts,
-    Machine,
+    LocalMachine,
     checkClock,
     checkDisk,
     checkLimits,
@@ -39,7 +39,7 @@ class MachineTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp()).absolute()
-        self.machine = Machine(proc=self.root / "proc", controlGroups=self.root / "cgroup")
+        self.machine = LocalMachine(proc=self.root / "proc", controlGroups=self.root / "cgroup")
 
     def write(self, name: str, text: str) -> Path:
         """Write a file of the kernel."""
@@ -51,18 +51,18 @@ class MachineTests(SynchronousTestCase):
     def test_lockHolderIsSeenWithoutTheLock(self) -> None:
         """The holder of the data directory's lock is this process, by the real kernel."""
         lock = lockDataDirectory(self.root / "data")
-        self.assertEqual(Machine().lockHolder(self.root / "data/lock"), os.getpid())
+        self.assertEqual(LocalMachine().lockHolder(self.root / "data/lock"), os.getpid())
         lock.release()
-        self.assertIsNone(Machine().lockHolder(self.root / "data/lock"))
-        self.assertIsNone(Machine().lockHolder(self.root / "data/none"))
+        self.assertIsNone(LocalMachine().lockHolder(self.root / "data/lock"))
+        self.assertIsNone(LocalMachine().lockHolder(self.root / "data/none"))
 
     def test_listenerIsFoundByItsSocket(self) -> None:
         with closing(socket.create_server(("127.0.0.1", 0))) as server:
             port = server.getsockname()[1]
-            self.assertEqual(Machine().listener("127.0.0.1", port), os.getpid())
-            self.assertIsNone(Machine().listener("127.0.0.2", port))
+            self.assertEqual(LocalMachine().listener("127.0.0.1", port), os.getpid())
+            self.assertIsNone(LocalMachine().listener("127.0.0.2", port))
             self.assertEqual(tryBind("127.0.0.1", port), errno.EADDRINUSE)
-        self.assertIsNone(Machine().listener("127.0.0.1", port))
+        self.assertIsNone(LocalMachine().listener("127.0.0.1", port))
         self.assertEqual(tryBind("127.0.0.1", port), 0)
 
     def test_listenerOnAllAddressesIsFound(self) -> None:
@@ -104,7 +104,7 @@ class MachineTests(SynchronousTestCase):
         expected = {"files": 4096, "fileSize": 1048576, "addressSpace": None}
         self.assertEqual(self.machine.limits(77), expected)
         self.assertEqual({*self.machine.limits(None)}, {*expected})
-        self.assertGreater(Machine().openFiles(os.getpid()) or 0, 2)
+        self.assertGreater(LocalMachine().openFiles(os.getpid()) or 0, 2)
         self.assertIsNone(self.machine.openFiles(78))
 
     def test_leastMemoryOfControlGroupsCounts(self) -> None:
