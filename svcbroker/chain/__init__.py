@@ -6,7 +6,7 @@ transactions give the same bytes and hashes on any machine, so every ledger that
 blocks runs this code unchanged. C{docs/chain.rst} is its specification.
 """
 
-from ._authors import (
+from ._authorship import (
     authorsStatement,
     decodeAuthorChange,
     decodeAuthors,

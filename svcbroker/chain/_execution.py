@@ -15,7 +15,7 @@ from attrs import evolve
 from msgspec import Struct
 
 from ..model import AuthorSet, Execution, Topic, topicPrefix
-from ._authors import decodeAuthorChange, decodeAuthors, holds
+from ._authorship import decodeAuthorChange, decodeAuthors, holds
 from ._body import TransactionReceipt
 from ._claims import KEY_WINDOW, ErasedRange, Erasure, KeyUse, OwnedKey
 from ._encoding import Malformed, topicAddress

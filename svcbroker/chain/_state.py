@@ -15,7 +15,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from ..model import Topic
-from ._authors import encodeAuthors
+from ._authorship import encodeAuthors
 from ._body import TransactionReceipt
 from ._claims import ErasedRange, KeySource, KeyUse, MemoryKeys
 from ._encoding import U16, U64, Malformed

@@ -27,7 +27,7 @@ from ..model import (
     checkTopicName,
     isIdempotencyKey,
 )
-from ._authors import decodeAuthorChange, decodeAuthors, isSignedBy, statement
+from ._authorship import decodeAuthorChange, decodeAuthors, isSignedBy, statement
 from ._claims import Erasure
 from ._encoding import (
     ADDRESS_SIZE,

@@ -36,7 +36,7 @@ from ..carriers.stomp import frames
 from ..carriers.webhook.delivery import MAX_BATCH
 from ..carriers.webhook.posting import MAX_ANSWER
 from ..carriers.webhook.settings import MAX_REQUESTS
-from ..chain import _authors, _encoding
+from ..chain import _authorship, _encoding
 from ..interfaces import IBoundedLedgerFactory, InvalidDescription
 from ..ledgers import findLedgerFactories, readDescription
 from ..model import BoundRecord, _topics
@@ -453,14 +453,14 @@ def _ledgerMemory(description: str) -> tuple[str, Mapping[str, int] | None]:
 
 def _cacheBounds() -> Iterator[Bound]:
     sizes = [each.cache_parameters()["maxsize"] for each in _CACHED]
-    entries = sum(sizes) + _authors._REMEMBERED + MAX_LOGGED
+    entries = sum(sizes) + _authorship._REMEMBERED + MAX_LOGGED
     yield Bound(
         name="names and signatures that were checked",
         bytes=entries * ENTRY_BYTES + plain.MAX_REMEMBERED**2,
         how=f"{entries:,} entries, and {plain.MAX_REMEMBERED:,} heads of requests",
         holders=(
             *(f"{each.__module__}.{each.__qualname__}" for each in _CACHED),
-            "svcbroker.chain._authors._verified",
+            "svcbroker.chain._authorship._verified",
             "svcbroker.carriers.http.plain._common",
             "svcbroker.carriers.http.origins.OriginPolicy._logged",
         ),

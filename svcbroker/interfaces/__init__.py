@@ -2,7 +2,14 @@
 The interfaces between the parts of the broker, and between the broker and plugins.
 """
 
-from ._access import (
+from ._factory import (
+    IBoundedLedgerFactory,
+    IFeaturePlugin,
+    ILedgerFactory,
+    InvalidDescription,
+    LedgerContext,
+)
+from ._identity import (
     TOPIC_ACTIONS,
     AccountToken,
     Action,
@@ -20,13 +27,6 @@ from ._access import (
     IGrants,
     IGroupGrants,
     Quotas,
-)
-from ._factory import (
-    IBoundedLedgerFactory,
-    IFeaturePlugin,
-    ILedgerFactory,
-    InvalidDescription,
-    LedgerContext,
 )
 from ._ledger import (
     IBlockObserver,

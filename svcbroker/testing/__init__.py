@@ -3,10 +3,10 @@ The public test kit: what the author of a plugin, or of a program that embeds th
 tests with.
 """
 
-from ._authenticator import AuthenticatorFixture, makeAuthenticatorTests
+from ._authenticatortests import AuthenticatorFixture, makeAuthenticatorTests
 from ._fixtures import ClockFixture, FaultyDisk, LedgerFixture, ReactorFixture
-from ._ledger import makeLedgerTests
-from ._proofs import makeProofTests
+from ._ledgertests import makeLedgerTests
+from ._prooftests import makeProofTests
 
 __all__ = [
     "AuthenticatorFixture",

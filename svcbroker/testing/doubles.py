@@ -53,7 +53,7 @@ class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[mis
 
     @property
     def held(self) -> Sequence[Request]:
-        """What is held back now, in order."""
+        """The submissions that are held back now, in order."""
         return [request for request, _, _ in self._held]
 
     def release(self) -> None:

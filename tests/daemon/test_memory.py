@@ -65,7 +65,9 @@ OF_ONE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "of one subscription that reads the past, a bounded number at a time": {
         "svcbroker.broker.subscriptions._follower.LogHistory": ("_heights",),
     },
-    "of one account, read from a file": {"svcbroker.interfaces._access.Identity": ("credentials",)},
+    "of one account, read from a file": {
+        "svcbroker.interfaces._identity.Identity": ("credentials",)
+    },
 }
 """Containers that grow in number alone, by the reason why each of them does not grow."""
 

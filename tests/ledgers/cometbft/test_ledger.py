@@ -42,7 +42,7 @@ from svcbroker.model import (
 )
 from svcbroker.proofs.cometbft import addressOf
 from svcbroker.storage import StorageFailed
-from svcbroker.testing._kit import RecordingObserver
+from svcbroker.testing._fixtures import RecordingObserver
 
 from .fakeconsensus import initChain
 from .fakenode import FakeNode, Gone

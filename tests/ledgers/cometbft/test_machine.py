@@ -16,7 +16,7 @@ from svcbroker.ledgers.cometbft._machine import MAX_AHEAD, Code, Execution, Mach
 from svcbroker.ledgers.cometbft.abci import framedSize
 from svcbroker.model import Authorship, OpenTopic, PublishEvent
 from svcbroker.model import Execution as Done
-from svcbroker.testing._ledger import TWINS
+from svcbroker.testing._ledgertests import TWINS
 
 from .members import GENESIS, KEYS, START, Broker, changeTo
 

@@ -21,7 +21,7 @@ from svcbroker.ledgers.cometbft._machine import Code
 from svcbroker.ledgers.cometbft._outbox import MAX_RENUMBERED, PROPOSED, RESEND, RETRY, Outbox
 from svcbroker.model import Execution, PublishEvent, Receipt
 from svcbroker.proofs.cometbft import Hex
-from svcbroker.testing._ledger import TWINS
+from svcbroker.testing._ledgertests import TWINS
 
 from .members import GENESIS, Broker, identityOf
 

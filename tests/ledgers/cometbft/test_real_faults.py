@@ -25,7 +25,7 @@ from svcbroker.ledgers.cometbft._identity import attest
 from svcbroker.ledgers.cometbft.provisioning._config import Tuning
 from svcbroker.model import AuthorSet, Authorship, Execution, OpenTopic, PublishEvent
 from svcbroker.storage import StorageFailed
-from svcbroker.testing._kit import RecordingObserver
+from svcbroker.testing._fixtures import RecordingObserver
 from tests.authors import Author
 
 from .load import TOPIC, Load, checkSame, eventsOf, publish

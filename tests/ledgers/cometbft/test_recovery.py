@@ -14,7 +14,7 @@ from svcbroker.ledgers.cometbft._calls import EngineError
 from svcbroker.ledgers.cometbft._ledger import FIRST_RECOVERY, LAST_RECOVERY, STOP_TIMEOUT
 from svcbroker.ledgers.cometbft._outbox import RETRY
 from svcbroker.model import Receipt
-from svcbroker.testing._kit import RecordingObserver
+from svcbroker.testing._fixtures import RecordingObserver
 
 from .fakenode import Gone
 from .joining import Harness

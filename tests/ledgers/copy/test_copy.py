@@ -16,7 +16,7 @@ from svcbroker.interfaces import submit
 from svcbroker.ledgers.copy import _ledger
 from svcbroker.model import PublishEvent
 from svcbroker.storage import StorageDamaged, StorageFailed
-from svcbroker.testing._kit import RecordingObserver
+from svcbroker.testing._fixtures import RecordingObserver
 from tests.archive.erasable import canary, filesWith, makeErasable
 
 from .rig import URL, CopyTestCase

@@ -26,11 +26,10 @@ from ..proofs import (
     verifyProof,
     verifyTopic,
 )
-from ._fixtures import LedgerFixture
-from ._kit import LedgerKit
+from ._fixtures import LedgerFixture, LedgerKit
 
 Trust: TypeAlias = bytes | Checkpoint
-"""What is trusted: a chain, or a block of it."""
+"""The trusted thing: a chain, or a block of it."""
 
 _CONTENTS = (b"text", "größer \U0001f600".encode(), bytes(range(256)), b"", b"x" * 100_000)
 
@@ -68,7 +67,7 @@ class ProofTests(LedgerKit):
     async def proved(
         self, ledger: IProvableLedger, eventId: EventId, trusted: Trust, height: int | None = None
     ) -> ProvedEvent:
-        """What a proof proves, once it is written and read."""
+        """The event that a proof proves, once it is written and read."""
         data = encode(await self.settle(ledger.prove(eventId, height)))
         if isinstance(trusted, Checkpoint):
             return verifyProof(data, checkpoint=trusted)

@@ -26,7 +26,7 @@ from ..model import (
     Receipt,
     Request,
 )
-from ._kit import LedgerKit
+from ._fixtures import LedgerKit
 
 _ALICE, _BOB = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2))
 
@@ -36,7 +36,7 @@ def _key(private: Ed25519PrivateKey) -> bytes:
 
 
 class AuthorshipTests(LedgerKit):
-    """What a ledger does beyond plain events, or refuses."""
+    """Events with authors, keys and expected numbers, and erasures."""
 
     async def attempt(self, *requests: Request) -> Sequence[Receipt] | None:
         """

@@ -1,35 +1,38 @@
 """
-The contract of a ledger, as tests.
+The contract of a ledger, as tests: publishing and reading, its disk, and the calls of operators.
 """
 
 from __future__ import annotations
 
+import errno
+import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
-from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
-from ..interfaces import ILedger, submit
+from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable, Overloaded
+from ..interfaces import ILedger, IMeasuredLedger, submit
 from ..model import (
     CloseTopic,
     EventId,
     Execution,
+    NodeType,
     OpenTopic,
     PublishEvent,
     Receipt,
     Topic,
     topicPrefix,
 )
-from ._authorship import AuthorshipTests
-from ._disk import DiskTests
-from ._fixtures import MAX_CONTENT, LedgerFixture
-from ._kit import FailingObserver, LedgerKit, RecordingObserver
-from ._queries import QueryTests
+from ._authortests import AuthorshipTests
+from ._fixtures import MAX_CONTENT, FailingObserver, LedgerFixture, LedgerKit, RecordingObserver
 
-TWINS = ("twin/45695", "twin/72377")
-"""Two topics whose event ids begin alike."""
+_CONTENT = b"x" * 1000
+_A_WHILE = 50
+"""The number of times that time passes while a test looks that nothing happens."""
 
 
 def makeLedgerTests(makeFixture: Callable[[TestCase], LedgerFixture]) -> type[TestCase]:
@@ -50,6 +53,274 @@ def makeLedgerTests(makeFixture: Callable[[TestCase], LedgerFixture]) -> type[Te
             return makeFixture(self)
 
     return LedgerTests
+
+
+class DiskTests(LedgerKit):
+    """
+    Receipts, a disk that fails, crashes, and bounds. Only for fixtures whose disk a test can hold.
+    """
+
+    async def passAWhile(self) -> None:
+        """Let time pass."""
+        for _ in range(_A_WHILE):
+            await self.fixture.pass_()
+
+    async def test_receiptsComeAfterTheWrite(self) -> None:
+        """While the disk has not written, there is no receipt, and no reader sees the events."""
+        ledger, disk = await self.begin(), self.fixture.disk
+        if disk is None:
+            return
+        await self.submit(OpenTopic(topic="t"))
+        observer = RecordingObserver()
+        ledger.addObserver(observer)
+        height = await self.height()
+        disk.isHeld = True
+        requests = [PublishEvent(topic="t", content=b"%d" % number) for number in range(3)]
+        submission = ledger.submitMany(requests)
+        await self.passAWhile()
+        self.assertEqual(submission.outcomes, [None] * 3)
+        self.assertEqual((self.topic("t").sequence, observer.blocks), (0, []))
+        self.assertEqual(await self.height(), height)
+        disk.release()
+        await self.settle(submission.done)
+        ids = [outcome.eventId for outcome in submission.outcomes if isinstance(outcome, Receipt)]
+        self.assertEqual([eventId.sequence for eventId in ids if eventId], [1, 2, 3])
+        self.assertEqual(self.topic("t").sequence, 3)
+
+    async def test_failingDiskExecutesNothing(self) -> None:
+        """While the disk fails there is no receipt, and reads go on. Afterwards the log has the
+        events with a receipt, and no others, also after another start."""
+        ledger, disk = await self.begin(), self.fixture.disk
+        if disk is None:
+            return
+        await self.submit(OpenTopic(topic="t"))
+        [first] = await self.publish("t", b"first")
+        disk.error = OSError(errno.ENOSPC, "no space left on device")
+        requests = [PublishEvent(topic="t", content=b"%d" % number) for number in range(3)]
+        submission = ledger.submitMany(requests)
+        await self.passAWhile()
+        for outcome in submission.outcomes:
+            self.assertIsInstance(outcome, LedgerUnavailable | None)
+        event = await self.settle(ledger.getEvent(first))
+        self.assertEqual(event.content, b"first")
+        disk.error = None
+        last = await self.publishWhenPossible(ledger)
+        await self.settle(submission.done)
+        expected = [b"first"]
+        for request, outcome in zip(requests, submission.outcomes, strict=True):
+            if isinstance(outcome, Receipt):
+                expected.append(request.content)
+        expected.append(b"last")
+        self.assertEqual([event.content for event in await self.allEvents()], expected)
+        self.assertEqual(last.sequence, len(expected))
+        self.flushLoggedErrors(OSError)
+        await self.end()
+        await self.startAgain()
+        self.assertEqual([event.content for event in await self.allEvents()], expected)
+
+    async def publishWhenPossible(self, ledger: ILedger) -> Any:
+        """Publish as soon as the ledger goes on; the event's id."""
+        request = PublishEvent(topic="t", content=b"last")
+        for _ in range(100):
+            [outcome] = (await self.settle(ledger.submitMany([request]).done)).outcomes
+            if isinstance(outcome, Receipt):
+                return outcome.eventId
+            self.assertIsInstance(outcome, LedgerUnavailable)
+            await self.passAWhile()
+        return self.fail("the ledger does not go on after its disk failed")
+
+    async def test_crashLosesNoReceipt(self) -> None:
+        """Events with a receipt are there after a crash. Those with none may be there or not."""
+        ledger, disk = await self.begin(), self.fixture.disk
+        if disk is None:
+            return
+        await self.submit(OpenTopic(topic="t"))
+        contents = [b"%d" % number for number in range(5)]
+        ids = list(await self.publish("t", *contents))
+        disk.isHeld = True
+        ledger.submitMany([PublishEvent(topic="t", content=b"pending")])
+        await self.passAWhile()
+        # The files as they are now, while the process still has them open.
+        copy = Path(self.mktemp())
+        shutil.copytree(self.directory, copy)
+        disk.crash()
+        self.directory = copy
+        ledger = await self.startAgain()
+        for eventId, content in zip(ids, contents, strict=True):
+            event = await self.settle(ledger.getEvent(eventId))
+            self.assertEqual(event.content, content)
+        found = [event.content for event in await self.allEvents()]
+        self.assertIn(found[5:], ([], [b"pending"]))
+        [following] = await self.publish("t", b"following")
+        self.assertEqual(following.sequence, len(found) + 1)
+
+    async def test_tooMuchIsOverloadedAtOnce(self) -> None:
+        """Above the bound requests are refused at once; those before are executed, and then
+        there is room again."""
+        ledger, disk, bound = await self.begin(), self.fixture.disk, self.fixture.bound
+        if disk is None or bound is None:
+            return
+        await self.submit(OpenTopic(topic="t"))
+        disk.isHeld = True
+        count = bound // len(_CONTENT) + 1
+        submission = ledger.submitMany([PublishEvent(topic="t", content=_CONTENT)] * count)
+        accepted = submission.outcomes.count(None)
+        self.assertGreater(accepted, 0, "the ledger has accepted none of the first requests")
+        text = f"{count} requests of {len(_CONTENT)} bytes wait, of which some are above the bound "
+        self.assertLess(accepted, count, f"{text}of {bound} bytes; these are Overloaded at once")
+        for number, outcome in enumerate(submission.outcomes):
+            self.assertIsInstance(outcome, type(None) if number < accepted else Overloaded)
+        [late] = ledger.submitMany([PublishEvent(topic="t", content=_CONTENT)]).outcomes
+        self.assertIsInstance(late, Overloaded)
+        disk.release()
+        await self.settle(submission.done)
+        for outcome in submission.outcomes[:accepted]:
+            self.assertIsInstance(outcome, Receipt)
+        self.assertEqual(self.topic("t").sequence, accepted)
+        [following] = await self.publish("t", _CONTENT)
+        self.assertEqual(following.sequence, accepted + 1)
+
+
+_UNKNOWN_HASH = bytes(range(32))
+
+
+class QueryTests(LedgerKit):
+    """Pages of blocks, transactions and nodes, statistics and health."""
+
+    async def test_newChainHasNoTransactions(self) -> None:
+        """A new chain has nothing in it, but perhaps blocks with nothing in them."""
+        ledger = await self.begin()
+        statistics = await self.settle(ledger.getStatistics())
+        self.assertEqual(statistics.transactionCount, 0)
+        for page in (
+            await self.settle(ledger.listTopics(0, 10)),
+            await self.settle(ledger.listTransactions(0, 10)),
+        ):
+            self.assertEqual((page.total, list(page.items)), (0, []))
+        blocks = await self.allPages(ledger.listBlocks, 10)
+        self.assertTrue(all(block.transactionCount == 0 for block in blocks))
+        self.assertGreaterEqual(len(blocks), statistics.height)
+
+    async def test_measuresAreThoseOfNow(self) -> None:
+        """A ledger that is measured counts what waits, and the blocks that it has stored."""
+        ledger = await self.begin()
+        if not IMeasuredLedger.providedBy(ledger):
+            return
+        verifyObject(IMeasuredLedger, ledger)
+        before = ledger.measure()
+        stored, final = (
+            0 if each is None else each.count for each in (before.sync, before.latency)
+        )
+        await self.submit(OpenTopic(topic="t"))
+        await self.publish("t", b"1")
+        after = ledger.measure()
+        self.assertEqual((after.waiting, after.waitingBytes, after.oldest), (0, 0, 0.0))
+        if after.sync is not None:
+            self.assertGreater(after.sync.count, stored)
+        if after.latency is not None:
+            self.assertEqual(after.latency.count, final + 2)
+        if after.replicas is not None:
+            self.assertEqual(after.running, after.replicas)
+        submission = ledger.submitMany([PublishEvent(topic="t", content=b"2")])
+        waits = ledger.measure()
+        self.assertEqual(bool(waits.waiting), not submission.done.called)
+        self.assertEqual(bool(waits.waitingBytes), not submission.done.called)
+        await self.settle(submission.done)
+
+    async def test_blocksAreListedAndFound(self) -> None:
+        """Blocks are listed newest first, and found by height and by hash."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        for number in range(6):
+            await self.publish("t", b"%d" % number, b"x")
+        height = await self.height()
+        for limit in (1, 4, 99):
+            blocks = await self.allPages(ledger.listBlocks, limit)
+            self.assertEqual([block.height for block in blocks], list(range(height, 0, -1)))
+        timestamps = [block.timestamp for block in blocks]
+        self.assertEqual(timestamps, sorted(timestamps, reverse=True))
+        statistics = await self.settle(ledger.getStatistics())
+        counts = sum(block.transactionCount for block in blocks)
+        self.assertEqual(counts, statistics.transactionCount)
+        self.assertTrue(all(0 <= block.sealer < statistics.nodeCount for block in blocks))
+        one, other = blocks[1], blocks[2]
+        self.assertEqual(len(one.hash), 32)
+        for filters, found in (
+            ({"height": one.height}, [one]),
+            ({"hash": one.hash}, [one]),
+            ({"hash": one.hash, "height": one.height}, [one]),
+            ({"hash": one.hash, "height": other.height}, []),
+            ({"hash": _UNKNOWN_HASH}, []),
+            ({"height": 0}, []),
+            ({"height": height + 1}, []),
+            ({"height": 2**64}, []),
+        ):
+            page = await self.settle(ledger.listBlocks(0, 10, **filters))
+            self.assertEqual((page.total, list(page.items)), (len(found), found), filters)
+        page = await self.settle(ledger.listBlocks(1, 10, height=one.height))
+        self.assertEqual((page.total, list(page.items)), (1, []))
+
+    async def test_transactionsAreListedAndFound(self) -> None:
+        """Transactions are listed newest first, and found by block and by hash; refused ones
+        are among them."""
+        ledger = await self.begin()
+        [opened] = await self.submit(OpenTopic(topic="t"))
+        receipts = [opened]
+        for size in (3, 1, 5):
+            receipts += await self.submit(
+                *(PublishEvent(topic="t", content=b"%d" % number) for number in range(size))
+            )
+        receipts += await self.submit(CloseTopic(topic="u"))
+        topic = self.topic("t")
+        for limit in (1, 4, 99):
+            found = await self.allPages(ledger.listTransactions, limit)
+            self.assertEqual(
+                [(record.hash, record.height) for record in found],
+                [(receipt.transactionHash, receipt.height) for receipt in reversed(receipts)],
+            )
+        self.assertEqual({record.sender for record in found}, {topic.sender})
+        self.assertEqual({record.recipient for record in found[1:]}, {topic.address})
+        for record in found:
+            page = await self.settle(ledger.listTransactions(0, 10, hash=record.hash))
+            self.assertEqual((page.total, list(page.items)), (1, [record]))
+            block = await self.settle(ledger.readBlock(record.height))
+            self.assertEqual(record.timestamp, block.timestamp)
+        for height in range(await self.height() + 2):
+            inBlock = [record for record in found if record.height == height]
+            page = await self.settle(ledger.listTransactions(0, 99, height=height))
+            self.assertEqual((page.total, list(page.items)), (len(inBlock), inBlock))
+        one = found[0]
+        for filters in (
+            {"hash": _UNKNOWN_HASH},
+            {"hash": one.hash, "height": one.height - 1},
+            {"height": 2**64},
+        ):
+            page = await self.settle(ledger.listTransactions(0, 10, **filters))
+            self.assertEqual((page.total, list(page.items)), (0, []), filters)
+
+    async def test_everyNodeIsListed(self) -> None:
+        """Every node is listed, and says how it stands."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        statistics = await self.settle(ledger.getStatistics())
+        nodes = await self.allPages(ledger.listNodes, 3)
+        self.assertEqual(len(nodes), statistics.nodeCount)
+        self.assertEqual(len({node.nodeId for node in nodes}), len(nodes))
+        sealers = [node for node in nodes if node.nodeType is NodeType.SEALER]
+        self.assertTrue(any(node.isActive for node in sealers))
+        self.assertEqual(max(node.height for node in nodes), statistics.height)
+        page = await self.settle(ledger.listNodes(0, 10, name="no node has this name"))
+        self.assertEqual((page.total, list(page.items)), (0, []))
+
+    async def test_startedLedgerIsReady(self) -> None:
+        """A ledger that has started makes progress."""
+        ledger = await self.begin()
+        health = await self.settle(ledger.getHealth())
+        self.assertEqual((health.isReady, health.reason), (True, ""))
+
+
+TWINS = ("twin/45695", "twin/72377")
+"""Two topics whose event ids begin alike."""
 
 
 class LogTests(LedgerKit):
@@ -112,7 +383,7 @@ class LogTests(LedgerKit):
         self.assertEqual(following.sequence, 2)
 
     async def test_unknownTopicIsRefusedByTheChain(self) -> None:
-        """What is about a topic that was never opened is refused by the chain."""
+        """A request about a topic that was never opened is refused by the chain."""
         ledger = await self.begin()
         for request in (PublishEvent(topic="t", content=b"x"), CloseTopic(topic="t")):
             [refused] = await self.submit(request)
@@ -287,7 +558,7 @@ class LogTests(LedgerKit):
     # Transactions and their receipts.
 
     async def test_readsFollowReceipts(self) -> None:
-        """When a receipt is given, reads show what it stands for."""
+        """Reads show what a receipt stands for once it is given."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
         seen: list[Topic | None] = []
@@ -299,7 +570,7 @@ class LogTests(LedgerKit):
         self.assertEqual(topic.sequence, 1)
 
     async def test_cancellingDoesNotCancelTheRequest(self) -> None:
-        """Who cancels only stops to wait."""
+        """Cancelling only stops the wait."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
         cancelled = submit(ledger, PublishEvent(topic="t", content=b"first"))
@@ -310,7 +581,7 @@ class LogTests(LedgerKit):
         self.assertEqual(contents, [b"first", b"second"])
 
     async def test_stopFinishesWhatWasAccepted(self) -> None:
-        """What was accepted before it stops becomes final; nothing is accepted then."""
+        """Requests that were accepted before it stops become final; nothing is accepted then."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
         accepted = [submit(ledger, PublishEvent(topic="t", content=b"x")) for _ in range(10)]
