@@ -25,7 +25,7 @@ from svcbroker.archive import Prover
 from svcbroker.chain import History, Kind
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs import verifyConsistency, verifyProof, verifyTopic
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 ROUNDS = 20
 EVENT = b"x" * 1000

@@ -19,7 +19,7 @@ from svcbroker.chain import (
 )
 from svcbroker.model import Execution, topicPrefix
 from svcbroker.storage import Store
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 
 def canary(*parts: object) -> bytes:

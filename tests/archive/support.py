@@ -16,7 +16,7 @@ from svcbroker.archive import STORE_NAME, Audited, audit
 from svcbroker.chain import Kind
 from svcbroker.ledgers.pbft._keyfiles import writeSeeds
 from svcbroker.storage import MetadataFile
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 
 class ArchiveTestCase(SynchronousTestCase):

@@ -10,7 +10,7 @@ from pathlib import Path
 from svcbroker.archive import BROKER_FILES, ImportRefused, backUp, exportChain, importChain
 from svcbroker.commands.audit import _summary
 from svcbroker.proofs.cometbft import LightBlock
-from tools.enginechain import EngineChain
+from tools.vectors.enginechain import EngineChain
 
 from .support import ArchiveTestCase
 

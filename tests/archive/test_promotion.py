@@ -25,7 +25,7 @@ from svcbroker.ledgers.pbft._keyfiles import writeSeeds
 from svcbroker.proofs import Checkpoint
 from svcbroker.storage import StorageFailed, StorageLost, Store, readTip
 from svcbroker.storage._tip import TipFile
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 from .support import ArchiveTestCase
 

@@ -26,7 +26,7 @@ from svcbroker.archive._stream import Begin, End, StreamedBlock, StreamReader, S
 from svcbroker.proofs import Checkpoint
 from svcbroker.storage import StorageDamaged, Store
 from tests.archive.support import ArchiveTestCase, lines
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 
 class Slow(io.BytesIO):

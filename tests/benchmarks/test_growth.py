@@ -33,7 +33,7 @@ from benchmarks.growth._page import (
 from benchmarks.growth._topics import Topics
 from benchmarks.report import writeReport
 from svcbroker.model import EventId
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 from .test_report import requireDrawing
 

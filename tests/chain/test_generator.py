@@ -18,7 +18,7 @@ ROOT = VECTORS_PATH.parents[2]
 
 class GeneratorTests(SynchronousTestCase):
     """
-    C{tools/make_vectors.py}.
+    C{tools/vectors/chain.py}.
     """
 
     def test_scriptReproducesCommittedFile(self) -> None:
@@ -29,7 +29,7 @@ class GeneratorTests(SynchronousTestCase):
         for seed in ("1", "2"):
             path = Path(self.mktemp()).absolute()
             subprocess.run(
-                [sys.executable, "-m", "tools.make_vectors", str(path)],
+                [sys.executable, "-m", "tools.vectors.chain", str(path)],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONHASHSEED": seed},
                 check=True,

@@ -31,9 +31,9 @@ from svcbroker.commands.inputs import readAuthorKey
 from svcbroker.commands.terminal import CommandError
 from tests.needed import neededProgram
 from tests.proofs.authored import authored
-from tools.authoredchain import ADA, BERT
-from tools.make_proof_vectors import DEFAULT
-from tools.signedchain import authorKey
+from tools.vectors.authoredchain import ADA, BERT
+from tools.vectors.proofs import DEFAULT
+from tools.vectors.signedchain import authorKey
 
 CHAIN = bytes(range(32))
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "sign-event.sh"

@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.archive import exportChain
 from svcbroker.commands import main
 from svcbroker.proofs import PbftCertificate
-from tools.enginechain import EngineChain
-from tools.signedchain import SignedChain, seedOf
+from tools.vectors.enginechain import EngineChain
+from tools.vectors.signedchain import SignedChain, seedOf
 
 
 class ContradictTestCase(SynchronousTestCase):

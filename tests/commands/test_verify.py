@@ -22,8 +22,8 @@ from svcbroker.proofs import GenesisFields, verifyProof
 from svcbroker.proofs import _documents as reading
 from tests.proofs.support import BINARY, proofs
 from tests.test_files import makeSpecial
-from tools.enginechain import EngineChain
-from tools.signedchain import SignedChain
+from tools.vectors.enginechain import EngineChain
+from tools.vectors.signedchain import SignedChain
 
 
 class CommandTestCase(SynchronousTestCase):

@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import svcbroker
 from svcbroker.chain import Certificate
 from svcbroker.storage import Store
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 from .daemon import Daemon, DaemonTestCase
 from .test_durability import Publishers

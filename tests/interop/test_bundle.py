@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.proofs.bundle import Bundle, decodeArchive
 from tests.functional.daemon import DaemonTestCase
 from tests.needed import neededProgram
-from tools.signedchain import publicKeyOf
+from tools.vectors.signedchain import publicKeyOf
 
 from ..proofs.bundle.support import CONTENTS, bundle, bundleOf, executedBundle, signedBundle
 from ..proofs.bundle.test_bundle import MUTATIONS, mutated

@@ -28,7 +28,7 @@ from svcbroker.model import Block, Event, EventId, Execution, topicPrefix
 from svcbroker.storage import StorageError, Store
 from svcbroker.storage._files import openReading
 from svcbroker.storage._reader import ChainReader as StoreReader
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 HEIGHT = 6
 """The height of the block that is damaged: the middle one."""

@@ -15,7 +15,7 @@ from svcbroker.chain import Kind, Malformed, decodeBody
 from svcbroker.errors import EventNotFound, HeightUnknown
 from svcbroker.ledgers._reader import ENTRIES_AT_ONCE, ChainReader
 from svcbroker.model import Event, EventId, topicPrefix
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 
 class BlockReadingTests(SynchronousTestCase):

@@ -14,8 +14,8 @@ from msgspec.json import encode
 
 from svcbroker.chain import Genesis
 from svcbroker.proofs import Checkpoint
-from tools.authoredchain import AuthoredChain
-from tools.signedchain import SignedChain
+from tools.vectors.authoredchain import AuthoredChain
+from tools.vectors.signedchain import SignedChain
 
 
 @frozen(kw_only=True)

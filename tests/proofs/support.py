@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from svcbroker.chain import Genesis
 from svcbroker.proofs import UNCERTIFIED, Checkpoint, EventProof
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 UNICODE = {"svc-größe": "große \U0001f600", "svc-a": "", "svc-": "x" * 300}
 BINARY = bytes(range(256)) * 3

@@ -30,8 +30,8 @@ from svcbroker.proofs import (
     verifyProof,
 )
 from svcbroker.proofs._headers import SignedHeader
-from tools.enginechain import EngineChain
-from tools.signedchain import SignedChain, seedOf
+from tools.vectors.enginechain import EngineChain
+from tools.vectors.signedchain import SignedChain, seedOf
 
 from .mutations import mutations
 from .support import proofs, withoutCertificate

@@ -15,7 +15,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs import Checkpoint, ProofInvalid, verifyProof, verifyTopic
-from tools.enginechain import EngineChain
+from tools.vectors.enginechain import EngineChain
 
 from .authored import Authored, authored
 from .examples import EXAMPLES, accepts

@@ -26,7 +26,7 @@ from svcbroker.proofs import (
     verifyConsistency,
     verifyProof,
 )
-from tools.signedchain import SignedChain, seedOf
+from tools.vectors.signedchain import SignedChain, seedOf
 
 CHANGED = ("node 0", "new 1", "new 2", "new 3")
 """The nodes after the change; of the first set there is one left."""

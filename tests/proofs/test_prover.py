@@ -38,7 +38,7 @@ from svcbroker.proofs import (
     verifyTopic,
 )
 from tests.archive.erasable import ErasableChain
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 EXTENSIONS = st.dictionaries(st.text(max_size=3).map("svc-".__add__), st.text(max_size=3))

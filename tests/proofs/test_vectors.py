@@ -20,7 +20,7 @@ from svcbroker.proofs import (
     verifyProof,
     verifyTopic,
 )
-from tools.make_proof_vectors import DEFAULT, vectors
+from tools.vectors.proofs import DEFAULT, vectors
 
 from .examples import accepts
 

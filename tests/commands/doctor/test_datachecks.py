@@ -32,7 +32,7 @@ from svcbroker.daemon.auditing import LastAudit
 from svcbroker.model import InterfaceType, Position
 from svcbroker.storage import MetadataFile
 from tests.archive.support import ArchiveTestCase
-from tools.signedchain import CREATED, STEP
+from tools.vectors.signedchain import CREATED, STEP
 
 from .support import DATA, DAY, GIB, NOW, CheckTestCase
 

@@ -28,7 +28,7 @@ from svcbroker.proofs import (
     verifyProof,
 )
 from svcbroker.proofs.cometbft import LightBlock, LightBlockInvalid
-from tools.enginechain import EngineChain
+from tools.vectors.enginechain import EngineChain
 
 
 class FakeRpc:

@@ -32,7 +32,7 @@ from svcbroker.ledgers.copy._original import Answer, Original, OriginalUnavailab
 from svcbroker.model import Block, Receipt, Request
 from svcbroker.testing import FaultyDisk
 from tests.archive.erasable import ErasableChain
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 URL = "http://original.example/svcbroker"
 

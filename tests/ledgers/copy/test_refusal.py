@@ -28,7 +28,7 @@ from svcbroker.ledgers.copy._original import Answer
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs import Checkpoint
 from tests.archive.erasable import ErasableChain
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 from .rig import URL, CopyTestCase
 

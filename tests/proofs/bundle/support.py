@@ -15,7 +15,7 @@ from msgspec.json import encode
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs.bundle import Bundle, ErasureNote
 from svcbroker.proofs.tlog import LogKey, LogProof, WitnessKey
-from tools.signedchain import SignedChain
+from tools.vectors.signedchain import SignedChain
 
 from ..tlog.support import MemoryLog
 

@@ -44,8 +44,8 @@ from svcbroker.proofs.cometbft import (
     LightBlockInvalid,
 )
 from svcbroker.proofs.cometbft import EngineHeader as EngineHeader
-from tools.enginechain import EngineChain
-from tools.signedchain import seedOf
+from tools.vectors.enginechain import EngineChain
+from tools.vectors.signedchain import seedOf
 
 from ..mutations import mutations
 from ..support import proofs

@@ -23,7 +23,7 @@ from svcbroker.model import EventId, Execution, topicPrefix
 from svcbroker.proofs.tlog import AddCheckpoint, LogKey, LogProof, Note, NoteSignature, TreeHead
 from svcbroker.storage import Append, BlockRow, HistoryRow, TopicBlockRow, packPositions
 from tests.archive.erasable import ErasableChain
-from tools.signedchain import STEP, SignedChain
+from tools.vectors.signedchain import STEP, SignedChain
 
 ORIGIN = "broker.example/log/1"
 

@@ -20,7 +20,7 @@ from svcbroker.chain import (
     proposeBlock,
 )
 from svcbroker.model import Execution
-from tools.vectorauthors import (
+from tools.vectors.authors import (
     FIRST_AUTHORS,
     LAST_AUTHORS,
     SECOND_AUTHORS,
@@ -28,9 +28,9 @@ from tools.vectorauthors import (
     authorChange,
     authorSet,
 )
-from tools.vectorcases import ALICE, CHAIN, CREATED, GENESIS, KEYS, certify, manage, publish
-from tools.vectorcases3 import MARY, change, erase, erased, manage2, openFor, send
-from tools.vectorsets import FOLLOWING_KEYS, GOOD
+from tools.vectors.cases import ALICE, CHAIN, CREATED, GENESIS, KEYS, certify, manage, publish
+from tools.vectors.cases3 import MARY, change, erase, erased, manage2, openFor, send
+from tools.vectors.sets import FOLLOWING_KEYS, GOOD
 
 _FORGED = Statement(topic="signed", content=b"not this").by("ada")
 

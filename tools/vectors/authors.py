@@ -18,7 +18,7 @@ from svcbroker.chain import (
     statement,
 )
 from svcbroker.model import AuthorChange, AuthorSet, Authorship
-from tools.vectorcases import ALONE, BIGGEST, CHAIN
+from tools.vectors.cases import ALONE, BIGGEST, CHAIN
 
 PEMS: Mapping[str, str] = {
     # As "openssl genpkey -algorithm ed25519" has written them.
@@ -61,7 +61,7 @@ class Statement:
 
     @property
     def text(self) -> bytes:
-        """What is signed."""
+        """The text that is signed."""
         return statement(
             self.chain,
             self.topic,

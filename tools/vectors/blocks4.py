@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from svcbroker.chain import Header, Kind, Transaction, encodeBody, proposeBlock
-from tools.vectorauthors import FIRST_AUTHORS, Statement
-from tools.vectorcases import ALICE, BOB, CREATED, manage, publish
-from tools.vectorcases3 import erase, erased, manage2, openFor, send
-from tools.vectorcases4 import manage4, send4
-from tools.vectorchain3 import Block
+from tools.vectors.authors import FIRST_AUTHORS, Statement
+from tools.vectors.blocks3 import Block
+from tools.vectors.cases import ALICE, BOB, CREATED, manage, publish
+from tools.vectors.cases3 import erase, erased, manage2, openFor, send
+from tools.vectors.cases4 import manage4, send4
 
 _PRIVATE = {"svc-private-name": "Ada", "svc-tag": "red"}
 
@@ -116,7 +116,7 @@ BLOCKS4: Sequence[tuple[Sequence[int], Sequence[Transaction]]] = [
 def nextBlocks4(made: Sequence[Block]) -> Mapping[str, tuple[Header, bytes]]:
     """
     Blocks that may not follow the small chain of format 4, or its first blocks, each for one
-    reason, and those that may. See L{nextBlocks<tools.vectorchain3.nextBlocks>}.
+    reason, and those that may. See L{nextBlocks<tools.vectors.blocks3.nextBlocks>}.
     """
     last, first, second = made[-1], made[0], made[1]
 

@@ -1,5 +1,5 @@
 """
-Write the test vectors of proofs: C{python -m tools.make_proof_vectors [FILE]}.
+Write the test vectors of proofs: C{python -m tools.vectors.proofs [FILE]}.
 
 The file, by default C{docs/vectors/proofs.json}, is the authority once it is committed. All keys
 follow from names in it, so each run gives the same bytes.
@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from svcbroker.chain import ValidatorSet
 from svcbroker.ledgers.pbft._keys import publicKey
-from tools.authorvectors import authorVectors, statementVectors
-from tools.enginevectors import engineVectors
-from tools.proofchain import FIRST, THIRD, Example, Json, changed, uncertified
-from tools.signedchain import seedOf
-from tools.trustvectors import (
+from tools.vectors.authorproofs import authorVectors, statementVectors
+from tools.vectors.engineproofs import engineVectors
+from tools.vectors.proofchain import FIRST, THIRD, Example, Json, changed, uncertified
+from tools.vectors.signedchain import seedOf
+from tools.vectors.trustproofs import (
     badContradictions,
     badTopics,
     contradictions,
@@ -32,7 +32,7 @@ from tools.trustvectors import (
     verified,
 )
 
-DEFAULT = Path(__file__).resolve().parent.parent / "docs" / "vectors" / "proofs.json"
+DEFAULT = Path(__file__).resolve().parents[2] / "docs" / "vectors" / "proofs.json"
 
 
 def good(example: Example) -> Iterator[tuple[str, Json]]:

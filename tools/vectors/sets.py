@@ -20,17 +20,7 @@ from svcbroker.chain import (
     leafHash,
     merkleRoot,
 )
-from tools.vectorcases import (
-    ALICE,
-    ALONE,
-    BIGGEST,
-    BOB,
-    CHAIN,
-    CREATED,
-    GENESIS,
-    KEYS,
-    publish,
-)
+from tools.vectors.cases import ALICE, ALONE, BIGGEST, BOB, CHAIN, CREATED, GENESIS, KEYS, publish
 
 LATER_SEEDS = [bytes([number]) * 32 for number in range(5, 8)]
 LATER_KEYS = [Ed25519PrivateKey.from_private_bytes(seed) for seed in LATER_SEEDS]
@@ -177,7 +167,7 @@ LATER_VIEWS = [1, 1]
 LATER_SIGNERS = [(0, 1, 2), (0, 1, 2, 4)]
 
 HISTORY = [sha256(bytes([number])).digest() for number in range(14)]
-"""What stands for the hashes of headers."""
+"""Bytes that stand for the hashes of headers."""
 
 PATHS = [
     (0, 1),

@@ -17,7 +17,7 @@ from svcbroker.chain import (
     encodeAuthors,
 )
 from svcbroker.model import AuthorChange, AuthorSet, Authorship
-from tools.vectorauthors import (
+from tools.vectors.authors import (
     FIRST_AUTHORS,
     SECOND_AUTHORS,
     STATEMENTS,
@@ -27,18 +27,11 @@ from tools.vectorauthors import (
     badAuthorSets,
     badErasures,
 )
-from tools.vectorcases import (
-    ALICE,
-    BIGGEST,
-    BOB,
-    CHAIN,
-    CREATED,
-    publish,
-)
-from tools.vectorsets import GOOD
+from tools.vectors.cases import ALICE, BIGGEST, BOB, CHAIN, CREATED, publish
+from tools.vectors.sets import GOOD
 
 BROKER = accountAddress(CHAIN, "publisher:")
-"""Whose the idempotency keys are where there are no accounts."""
+"""The owner of idempotency keys where there are no accounts."""
 MARY = accountAddress(CHAIN, "publisher:mary")
 
 

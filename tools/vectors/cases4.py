@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from svcbroker.chain import Kind, Transaction
 from svcbroker.model import Authorship
-from tools.vectorauthors import ERASURES, Statement
-from tools.vectorcases import BIGGEST, BOB, CREATED
-from tools.vectorcases3 import committed, send
+from tools.vectors.authors import ERASURES, Statement
+from tools.vectors.cases import BIGGEST, BOB, CREATED
+from tools.vectors.cases3 import committed, send
 
 STATEMENTS2: Mapping[str, Statement] = {
     "no expected number": Statement(topic="com/example/test", version=2),

@@ -1,5 +1,5 @@
 """
-Write the test vectors of the chain: C{python -m tools.make_vectors [FILE]}.
+Write the test vectors of the chain: C{python -m tools.vectors.chain [FILE]}.
 
 The file, by default C{docs/vectors/chain.json}, is the authority once it is committed: a change
 of the code that would change it changes the chain, and every chain that exists. Everything in it
@@ -38,7 +38,8 @@ from svcbroker.chain._body import receiptRoot
 from svcbroker.chain._state import senderLeaf
 from svcbroker.ledgers.pbft._messages import PreparedCertificate, roundChangeDigest
 from svcbroker.model import Execution
-from tools.vectorcases import (
+from tools.vectors.blocks import makeChain, nextBlocks
+from tools.vectors.cases import (
     ALICE,
     ALONE,
     BIGGEST,
@@ -54,8 +55,7 @@ from tools.vectorcases import (
     oddHeader,
     sign,
 )
-from tools.vectorchain import makeChain, nextBlocks
-from tools.vectorsets import (
+from tools.vectors.sets import (
     FIRST,
     HISTORY,
     LATER_KEYS,
@@ -66,19 +66,19 @@ from tools.vectorsets import (
     historyRoots,
     sets,
 )
-from tools.vectorshapes import (
+from tools.vectors.shapes import (
     Json,
     blockVector,
+    format3,
+    format4,
     headerVector,
     hexes,
     setVector,
     stateVector,
     transactionVector,
 )
-from tools.vectorshapes3 import format3
-from tools.vectorshapes4 import format4
 
-DEFAULT = Path(__file__).resolve().parent.parent / "docs" / "vectors" / "chain.json"
+DEFAULT = Path(__file__).resolve().parents[2] / "docs" / "vectors" / "chain.json"
 
 
 def keyVectors() -> Json:
@@ -240,7 +240,7 @@ def voteVectors(header: Header) -> list[Json]:
 
 
 def roundChangeVectors(header: Header) -> list[Json]:
-    """What a round change signs, bound to no block and to one."""
+    """The bytes that a round change signs, bound to no block and to one."""
     bound = PreparedCertificate(round=3, digest=header.hash, signatures=())
     return [
         {"prepared": None, "digest": roundChangeDigest(None).hex()},

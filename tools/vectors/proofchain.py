@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from svcbroker.chain import Header
 from svcbroker.model import EventId
 from svcbroker.proofs import HeaderFields, PbftCertificate
-from tools.signedchain import SignedChain, seedOf
+from tools.vectors.signedchain import SignedChain, seedOf
 
 Json = dict[str, Any]
 

@@ -18,7 +18,7 @@ from svcbroker.proofs._eventproofs import transactionOf
 from .authoredchain import ADA, BERT, LATER, PRIVATE, AuthoredChain
 from .proofchain import Json, changed
 from .signedchain import SignedChain, seedOf
-from .trustvectors import verified
+from .trustproofs import verified
 
 
 def authorVectors(directory: Path) -> Json:
@@ -255,7 +255,7 @@ def badErased(example: AuthoredChain) -> Iterator[tuple[str, Json]]:
 
 
 def commitmentOf(whole: Json) -> str:
-    """What the head of an event's transaction has for the content."""
+    """The commitment to the content in the head of an event's transaction."""
     event = convert(whole["event"], EventFields)
     return transactionOf(event).head[38:70].hex()
 

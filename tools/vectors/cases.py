@@ -1,5 +1,6 @@
 """
-What the test vectors of the chain are made of. L{tools.make_vectors} writes them.
+The transactions, keys and blocks that the test vectors of the chain are made of.
+L{tools.vectors.chain} writes them.
 """
 
 from __future__ import annotations

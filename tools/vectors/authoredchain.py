@@ -9,7 +9,7 @@ from pathlib import Path
 
 from svcbroker.chain import Kind, Transaction
 from svcbroker.model import EventId, topicPrefix
-from tools.signedchain import SignedChain, publicKeyOf
+from tools.vectors.signedchain import SignedChain, publicKeyOf
 
 ADA, BERT = map(publicKeyOf, ("ada", "bert"))
 PRIVATE = {"svc-private-name": "Ada L\u00f6velace", "svc-private-": "", "svc-tag": "red"}
@@ -28,7 +28,7 @@ SENT: Mapping[str, Callable[[SignedChain, str], Transaction]] = {
         topic, b"all", author="ada", key=f"{topic}!", expected=8, extensions=PRIVATE
     ),
 }
-"""What is published to two topics, by what is special about it."""
+"""Transactions that publish to two topics, by what is special about them."""
 
 
 class AuthoredChain:

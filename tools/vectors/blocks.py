@@ -25,7 +25,7 @@ from svcbroker.chain import (
 )
 from svcbroker.chain._body import receiptRoot
 from svcbroker.model import Execution, Topic
-from tools.vectorcases import (
+from tools.vectors.cases import (
     ALICE,
     ALONE,
     BLOCKS,
@@ -38,13 +38,7 @@ from tools.vectorcases import (
     certify,
     publish,
 )
-from tools.vectorsets import (
-    FIRST,
-    FOLLOWING_KEYS,
-    LATER_BLOCKS,
-    LATER_SIGNERS,
-    LATER_VIEWS,
-)
+from tools.vectors.sets import FIRST, FOLLOWING_KEYS, LATER_BLOCKS, LATER_SIGNERS, LATER_VIEWS
 
 
 def makeChain() -> Sequence[tuple[Candidate, Certificate, ChainState]]:
