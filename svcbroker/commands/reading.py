@@ -10,9 +10,11 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from attrs import frozen
 
 from ..errors import BrokerError, EventErased
 from .arguments import Decimal, Whole, jsonOption, options
@@ -168,23 +170,6 @@ def lineText(event: Event, erasure: str) -> str:
     return "  ".join(words)
 
 
-def show(events: Iterable[Event], format: Format, console: Console, count: int | None) -> int:
-    """
-    Show events as they come.
-
-    @param count: how many, at most; C{None} for all.
-    @return: how many there were.
-    """
-    shown = 0
-    for event in events:
-        console.say(format(event))
-        console.output.flush()
-        shown += 1
-        if shown == count:
-            break
-    return shown
-
-
 def sinceTime(text: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> datetime:
     """
     The time that C{--since} says: so long ago, or a time of ISO 8601.
@@ -224,7 +209,100 @@ SINCE = click.option(
 TAG = click.option("--tag", metavar="TAG", help="Only events whose extension svc-tag is this.")
 
 
-@clientCommand(
+@frozen(kw_only=True)
+class EventReader:
+    """
+    The core of the commands that read the events of a pattern.
+
+    @ivar pattern: a topic, or a pattern as MQTT has them.
+    @ivar tag: only events with it; C{None} for all.
+    @ivar isErasedShown: whether erased events are shown.
+    @ivar format: makes the texts of events.
+    """
+
+    console: Console
+    client: Client
+    pattern: str
+    tag: str | None
+    isErasedShown: bool
+    format: Format
+
+    def stored(
+        self, after: str | datetime, limit: int | None = None, isReverse: bool = False
+    ) -> Iterator[Event]:
+        """Stored events, up to an end of the log."""
+        return self.client.events(
+            self.pattern,
+            after=after,
+            limit=limit,
+            tag=self.tag,
+            reverse=isReverse,
+            tombstones=self.isErasedShown,
+        )
+
+    def followed(self, after: str | datetime) -> Iterator[Event]:
+        """Events as they are published, without an end."""
+        return self.client.follow(
+            self.pattern, after=after, tag=self.tag, tombstones=self.isErasedShown
+        )
+
+    def show(self, events: Iterable[Event], count: int | None) -> int:
+        """
+        Show events as they come.
+
+        @param count: how many, at most; C{None} for all.
+        @return: how many there were.
+        """
+        shown = 0
+        for event in events:
+            self.console.say(self.format(event))
+            self.console.output.flush()
+            shown += 1
+            if shown == count:
+                break
+        return shown
+
+
+def readerCommand(summary: str, *own: Any) -> Callable[[Callable[..., object]], click.Command]:
+    """
+    Make a command of a function that is called with an L{EventReader} and the parameters of its own
+    options.
+
+    @param summary: the help text.
+    """
+
+    def decorate(function: Callable[..., object]) -> click.Command:
+        @wraps(function)
+        def call(
+            console: Console,
+            client: Client,
+            /,
+            pattern: str,
+            tag: str | None,
+            asJson: bool,
+            template: str | None,
+            erased: str,
+            **given: Any,
+        ) -> int:
+            reader = EventReader(
+                console=console,
+                client=client,
+                pattern=pattern,
+                tag=tag,
+                isErasedShown=erased == "show",
+                format=formatOf(asJson, template, Erasures(client)),
+            )
+            function(reader, **given)
+            return Exit.GOOD
+
+        return clientCommand(summary)(
+            options(click.argument("pattern"), *own, TAG, *FORMAT_OPTIONS)(call)
+        )
+
+    return decorate
+
+
+@readerCommand(
     """\
     Show events as they are published.
 
@@ -234,32 +312,22 @@ TAG = click.option("--tag", metavar="TAG", help="Only events whose extension svc
     \b
     svcbroker sub 'weather/#'
     svcbroker sub 'weather/#' --from OFFSET_FIRST --count 1 --template '{topic} {content}'
-    """
+    """,
+    FROM,
+    SINCE,
+    COUNT,
 )
-@options(click.argument("pattern"), FROM, SINCE, TAG, COUNT, *FORMAT_OPTIONS)
 def subCommand(
-    console: Console,
-    client: Client,
-    pattern: str,
-    offset: str | None,
-    since: str | None,
-    tag: str | None,
-    count: int | None,
-    asJson: bool,
-    template: str | None,
-    erased: str,
-) -> int:
+    reader: EventReader, offset: str | None, since: str | None, count: int | None
+) -> None:
     """Follow, and show each event."""
     after = beginning(offset, since, "OFFSET_LAST")
-    format = formatOf(asJson, template, Erasures(client))
     # To follow has no end, also where no broker has ever answered.
-    next(client.events(pattern, after="OFFSET_LAST", limit=1), None)
-    events = client.follow(pattern, after=after, tag=tag, tombstones=erased == "show")
-    show(events, format, console, count)
-    return Exit.GOOD
+    next(reader.client.events(reader.pattern, after="OFFSET_LAST", limit=1), None)
+    reader.show(reader.followed(after), count)
 
 
-@clientCommand(
+@readerCommand(
     """\
     Show the last stored events, and then events as they are published.
 
@@ -267,10 +335,7 @@ def subCommand(
 
     \b
     svcbroker tail 'weather/#' --last 100
-    """
-)
-@options(
-    click.argument("pattern"),
+    """,
     click.option(
         "-n",
         "--last",
@@ -280,38 +345,18 @@ def subCommand(
         metavar="NUMBER",
         help="How many stored events are shown first.",
     ),
-    TAG,
     COUNT,
-    *FORMAT_OPTIONS,
 )
-def tailCommand(
-    console: Console,
-    client: Client,
-    pattern: str,
-    last: int,
-    tag: str | None,
-    count: int | None,
-    asJson: bool,
-    template: str | None,
-    erased: str,
-) -> int:
+def tailCommand(reader: EventReader, last: int, count: int | None) -> None:
     """Read backwards, and follow from there."""
-    format = formatOf(asJson, template, Erasures(client))
-    isShown = erased == "show"
-    newest = client.events(
-        pattern, after="OFFSET_LAST", limit=last, tag=tag, reverse=True, tombstones=isShown
-    )
-    stored = list(newest)[::-1]
-    shown = show(stored, format, console, count)
+    stored = list(reader.stored("OFFSET_LAST", last, isReverse=True))[::-1]
+    shown = reader.show(stored, count)
     if count is None or shown < count:
         after = stored[-1].eventId if stored else "OFFSET_FIRST"
-        left = None if count is None else count - shown
-        events = client.follow(pattern, after=after, tag=tag, tombstones=isShown)
-        show(events, format, console, left)
-    return Exit.GOOD
+        reader.show(reader.followed(after), None if count is None else count - shown)
 
 
-@clientCommand(
+@readerCommand(
     """\
     Show stored events, from the first one on, up to the end of the log.
 
@@ -320,48 +365,24 @@ def tailCommand(
     \b
     svcbroker events 'weather/#' --since 1h --json
     svcbroker events weather/zurich --reverse --limit 10
-    """
-)
-@options(
-    click.argument("pattern"),
+    """,
     FROM,
     SINCE,
-    TAG,
     click.option("--limit", type=Whole(min=1), metavar="NUMBER", help="Show at most so many."),
     click.option("--reverse", is_flag=True, help="Begin with the last one, and go backwards."),
-    *FORMAT_OPTIONS,
 )
 def eventsCommand(
-    console: Console,
-    client: Client,
-    pattern: str,
-    offset: str | None,
-    since: str | None,
-    tag: str | None,
-    limit: int | None,
-    reverse: bool,
-    asJson: bool,
-    template: str | None,
-    erased: str,
-) -> int:
+    reader: EventReader, offset: str | None, since: str | None, limit: int | None, reverse: bool
+) -> None:
     """Read, and show each event."""
     after = beginning(offset, since, "OFFSET_LAST" if reverse else "OFFSET_FIRST")
-    format = formatOf(asJson, template, Erasures(client))
-    events = client.events(
-        pattern,
-        after=after,
-        limit=limit,
-        tag=tag,
-        reverse=reverse,
-        tombstones=erased == "show",
-    )
-    with progressBar(console, "reading", "events", isResultShown=True) as report:
+    events = reader.stored(after, limit, reverse)
+    with progressBar(reader.console, "reading", "events", isResultShown=True) as report:
         for event in reported(events, report, limit):
-            console.say(format(event))
-    return Exit.GOOD
+            reader.console.say(reader.format(event))
 
 
-@clientCommand(
+@readerCommand(
     """\
     Show stored events at the pace at which they were published, up to the end of the log.
 
@@ -369,13 +390,9 @@ def eventsCommand(
 
     \b
     svcbroker replay 'weather/#' --since 1h --speed 60
-    """
-)
-@options(
-    click.argument("pattern"),
+    """,
     FROM,
     SINCE,
-    TAG,
     COUNT,
     click.option(
         "--speed",
@@ -385,29 +402,15 @@ def eventsCommand(
         metavar="FACTOR",
         help="How many times as fast.",
     ),
-    *FORMAT_OPTIONS,
 )
 def replayCommand(
-    console: Console,
-    client: Client,
-    pattern: str,
-    offset: str | None,
-    since: str | None,
-    tag: str | None,
-    count: int | None,
-    speed: float,
-    asJson: bool,
-    template: str | None,
-    erased: str,
-) -> int:
+    reader: EventReader, offset: str | None, since: str | None, count: int | None, speed: float
+) -> None:
     """Read, wait, and show each event."""
-    after = beginning(offset, since, "OFFSET_FIRST")
-    format = formatOf(asJson, template, Erasures(client))
-    events = client.events(pattern, after=after, tag=tag, tombstones=erased == "show")
+    events = reader.stored(beginning(offset, since, "OFFSET_FIRST"))
     shown = paced(events, speed, time.monotonic, time.sleep)
-    with progressBar(console, "replaying", "events", isResultShown=True) as report:
-        show(reported(shown, report, count), format, console, count)
-    return Exit.GOOD
+    with progressBar(reader.console, "replaying", "events", isResultShown=True) as report:
+        reader.show(reported(shown, report, count), count)
 
 
 def paced(
