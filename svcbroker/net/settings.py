@@ -367,8 +367,11 @@ def someText(text: str) -> str:
 
 
 def basePath(text: str) -> str:
-    """A path under which the interface is served, without a slash at its end; C{/} is none."""
-    if text == "/":
+    """
+    A path under which the interface is served, without a slash at its end; C{/} and nothing are
+    none.
+    """
+    if text in ("", "/"):
         return ""
     if len(text) > 256 or _BASE_PATH.fullmatch(text) is None or {".", ".."} & {*text.split("/")}:
         raise ValueError(f"is not a path such as /svcbroker: {text!r}")

@@ -69,7 +69,7 @@ class InForceTests(SynchronousTestCase):
             self.assertEqual(self.setting(name).values, values, name)
 
     def test_valuesAreKeptByAReload(self) -> None:
-        """Also one that is no longer as it was given, such as the path of the root."""
+        """Also one that is kept otherwise than it was given, such as the path of the root."""
         self.write('log-level = "error"\n')
         self.reload()
         self.assertEqual(self.setting("base-path").values, [""])
