@@ -65,6 +65,8 @@ searching: Any = load(DOCS / "_ext" / "searching.py")
 journal: Any = load(EXAMPLES / "journal" / "journal_ledger.py")
 appUsers: Any = load(EXAMPLES / "appusers" / "app_users.py")
 appUsersTests: Any = load(EXAMPLES / "appusers" / "test_app_users.py")
+lineCarrier: Any = load(EXAMPLES / "linecarrier" / "line_carrier.py")
+lineCarrierTests: Any = load(EXAMPLES / "linecarrier" / "test_line_carrier.py")
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -232,7 +234,8 @@ class PageTests(SynchronousTestCase):
                     for word in ("--help", "--help-ledger", "--help-auth", "--config")
                 ):
                     continue
-                if any(word.startswith("journal") for word in arguments):
+                # What the plugins of the examples add.
+                if any(word.startswith(("journal", "--line")) for word in arguments):
                     continue
                 try:
                     Options().parseOptions(arguments)
@@ -313,6 +316,10 @@ class AppUsersTests(appUsersTests.AppUsersTests):
 
 class AppUsersFactoryTests(appUsersTests.AppUsersFactoryTests):
     """So does its factory."""
+
+
+class LineTests(lineCarrierTests.LineTests):
+    """The example of a carrier passes the contract of features."""
 
 
 class JournalTests(SynchronousTestCase):

@@ -151,6 +151,7 @@ class SubscribeRequest:
         counts as notified when it was handed over.
     @ivar hasTombstones: whether erased events are delivered too, without content; otherwise they
         are left out.
+    @ivar kind: what it counts as in metrics; empty for that of its interface.
     """
 
     interfaceType: InterfaceType
@@ -165,6 +166,7 @@ class SubscribeRequest:
     isDurable: bool = False
     isAcknowledged: bool = False
     hasTombstones: bool = False
+    kind: str = ""
 
 
 @frozen

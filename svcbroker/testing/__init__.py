@@ -4,6 +4,7 @@ tests with.
 """
 
 from ._authenticatortests import AuthenticatorFixture, makeAuthenticatorTests
+from ._featuretests import FeatureFixture, makeFeatureTests
 from ._fixtures import ClockFixture, FaultyDisk, LedgerFixture, ReactorFixture
 from ._ledgertests import makeLedgerTests
 from ._prooftests import makeProofTests
@@ -12,9 +13,11 @@ __all__ = [
     "AuthenticatorFixture",
     "ClockFixture",
     "FaultyDisk",
+    "FeatureFixture",
     "LedgerFixture",
     "ReactorFixture",
     "makeAuthenticatorTests",
+    "makeFeatureTests",
     "makeLedgerTests",
     "makeProofTests",
 ]

@@ -63,10 +63,12 @@ from ._positions import (
 
 def kindOf(request: SubscribeRequest) -> tuple[str, bool]:
     """
-    What a subscription counts as: C{mqtt}, C{stomp}, C{webhook} or C{follow}; and whether it is
-    durable.
+    What a subscription counts as: C{mqtt}, C{stomp}, C{webhook} or C{follow}, or what its carrier
+    says; and whether it is durable.
     """
     isDurable = request.isDurable
+    if request.kind:
+        return request.kind, isDurable
     if request.interfaceType is InterfaceType.MQTT:
         return "mqtt", isDurable
     if request.interfaceType is InterfaceType.STOMP:

@@ -1,0 +1,288 @@
+"""
+The contract of a feature of the daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.trial.unittest import SynchronousTestCase
+
+from ..access import ANYBODY, Access, grantsOf
+from ..broker import Broker, Calls, IWebhooks, Limits, MetadataStore
+from ..broker.features import Feature, RunningFeature, Services
+from ..broker.subscriptions import KeptPositions, Subscriptions
+from ..interfaces import Identity
+from ..net.budgets import Budgets
+from ..net.metrics import Metrics
+from ..net.settings import ConfigError, declaredSettings
+from ..version import readVersion
+from .doubles import memoryLedger
+
+
+@frozen(kw_only=True)
+class FeatureFixture:
+    """
+    A feature under test.
+
+    @ivar settings: what an operator has given, by the names of settings.
+    @ivar damage: makes a file that the settings name one that cannot be used; C{None} where they
+        name none.
+    @ivar port: the name of the setting of its port, where it has one.
+    @ivar publish: what a client without a log-in sends over a new connection, one after the other,
+        to publish an event to the open topic C{t}; for one with a port.
+    """
+
+    feature: Feature
+    settings: Mapping[str, Any] = {}
+    damage: Callable[[], object] | None = None
+    port: str = ""
+    publish: Sequence[bytes] = ()
+
+
+class _MemoryFile:
+    """A metadata store that is kept nowhere."""
+
+    def load(self) -> dict[tuple[str, str], bytes]:
+        return {}
+
+    def write(self, changes: dict[tuple[str, str], bytes | None]) -> None:
+        """Keep nothing."""
+
+    def close(self) -> None:
+        """See L{IMetadataFile<svcbroker.broker._metadata.IMetadataFile>}."""
+
+
+class _Thread:
+    """A thread that does its work at once."""
+
+    def run(self, f: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        return maybeDeferred(f, *args)
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+class FeatureTests(SynchronousTestCase):
+    """
+    The tests of the contract; see L{makeFeatureTests}.
+    """
+
+    def makeFixture(self) -> FeatureFixture:
+        raise NotImplementedError
+
+    def setUp(self) -> None:
+        self.reactor: Any = MemoryReactorClock()
+        self.reactor.advance(1_700_000_000)
+        self.fixture = self.makeFixture()
+        feature = self.fixture.feature
+        names = {each.name: each.attribute for each in declaredSettings(feature.settings)}
+        given = {names[name]: value for name, value in self.fixture.settings.items()}
+        self.options = feature.settings(**given)
+
+    def serve(self, *grants: str) -> RunningFeature:
+        """
+        Make the feature over a ledger in memory.
+
+        @param grants: those of clients without credentials; none where there are no accounts.
+        """
+        clock, ledger = self.reactor, memoryLedger(self.reactor)
+        self.successResultOf(ledger.start())
+        ledgers = {"1": ledger}
+        budgets = Budgets.of(clock)
+        metadata = MetadataStore(_MemoryFile(), clock, _Thread().run)
+        positions = KeptPositions(metadata, budgets.subscriptions)
+        subscriptions = Subscriptions(
+            ledgers, clock, clock.seconds, bytes, positions, budgets=budgets
+        )
+        anonymous = Identity(name="", grants=grantsOf(grants)) if grants else None
+        self.access = Access([], clock, clock.seconds, anonymous=anonymous)
+        broker = Broker(ledgers, clock, Limits(), subscriptions, budgets=budgets)
+        self.services = Services(
+            reactor=clock,
+            now=clock.seconds,
+            entropy=bytes,
+            random=lambda: 0.5,
+            makeThread=lambda *args: _Thread(),
+            runInThread=_Thread().run,
+            budgets=budgets,
+            settingsOf=lambda kind: kind(),
+            dataDir=Path(self.mktemp()),
+            basePath="/svcbroker",
+            dialect="",
+            address="127.0.0.1:8080",
+            localPorts=(),
+            operatorToken="00",
+            version=readVersion(),
+            tracer=None,
+            ledgers=ledgers,
+            broker=broker,
+            subscriptions=subscriptions,
+            positions=positions,
+            metadata=metadata,
+            access=self.access,
+            metrics=Metrics(clock),
+        )
+        feature = self.fixture.feature
+        made = feature.make(feature.read(self.options), self.services)
+        self.ledger = ledger
+        return made
+
+    def calls(self, made: RunningFeature) -> Calls:
+        """The calls of the interface, where only this feature answers."""
+        nothing: Any = None
+        answers = {IWebhooks: nothing, **made.answers}
+        broker, version = self.services.broker, self.services.version
+        return Calls(broker, answers, nodeAddress="127.0.0.1:8080", version=version)
+
+    def settle(self) -> None:
+        """Let everything happen that needs no time."""
+        for _ in range(50):
+            self.reactor.advance(0.001)
+
+    def end(self, made: RunningFeature) -> None:
+        """Drain and release it as the daemon does."""
+        drained = maybeDeferred(made.drain)
+        self.settle()
+        self.successResultOf(drained)
+        self.services.subscriptions.stop()
+        stopped = self.services.metadata.stop()
+        self.settle()
+        self.successResultOf(stopped)
+        self.successResultOf(maybeDeferred(self.ledger.stop))
+        self.services.broker.stop()
+        made.release()
+        self.access.stop()
+
+    def connect(self, made: RunningFeature) -> tuple[Any, StringTransport]:
+        """Connect a client to its port."""
+        protocol = self.factory.buildProtocol(None)
+        transport = StringTransport()
+        if protocol is not None:
+            protocol.makeConnection(transport)
+        return protocol, transport
+
+    def count(self) -> int:
+        """How many transactions are in the log."""
+        return self.successResultOf(self.ledger.getStatistics()).transactionCount
+
+    def open(self, made: RunningFeature) -> None:
+        """Start it, with the factory of its port."""
+        self.successResultOf(self.services.subscriptions.start())
+        self.factory = made.factories(self.calls(made), [])[self.fixture.port]
+        self.factory.doStart()
+        started = maybeDeferred(made.start)
+        self.settle()
+        self.successResultOf(started)
+
+    # The contract
+
+    def test_settingsHaveDefaultsAndHelp(self) -> None:
+        """Each field is a setting; what comes without a file is read without one."""
+        feature = self.fixture.feature
+        feature.read(feature.settings())
+        for setting in declaredSettings(feature.settings):
+            self.assertTrue(setting.help and not setting.help.endswith("."), setting.name)
+            self.assertRegex(setting.name, r"^[a-z][a-z0-9-]*$")
+        names = {setting.name for setting in declaredSettings(feature.settings)}
+        self.assertLessEqual({*feature.secrets, *self.fixture.settings}, names)
+
+    def test_checksAreFindings(self) -> None:
+        """What doctor says has a subject and a text."""
+        feature = self.fixture.feature
+        for finding in feature.checks(feature.read(self.options)):
+            self.assertTrue(finding.subject and finding.text)
+
+    def test_metricsAreNamedAlike(self) -> None:
+        """Their names begin as all do, and they are explained."""
+        made = self.serve()
+        self.addCleanup(self.end, made)
+        families: Any = self.successResultOf(maybeDeferred(made.metrics))
+        for family in families:
+            self.assertTrue(family.name.startswith(("svcbroker_", "process_")), family.name)
+            self.assertTrue(family.documentation.endswith("."), family.name)
+
+    def test_endLeavesNothing(self) -> None:
+        """After the drain and the release no timer is left that the feature has started."""
+        made = self.serve()
+        started = maybeDeferred(made.start)
+        self.settle()
+        self.successResultOf(started)
+        self.end(made)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_drainNeedsNoStart(self) -> None:
+        """A feature whose start was not reached is drained all the same."""
+        made = self.serve()
+        self.end(made)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_reloadChecksBeforeItApplies(self) -> None:
+        """A file that cannot be used is told of by the reading, before anything has changed."""
+        made = self.serve()
+        self.addCleanup(self.end, made)
+        made.reload()()
+        if self.fixture.damage is not None:
+            self.fixture.damage()
+            self.assertRaises(ConfigError, made.reload)
+            feature = self.fixture.feature
+            self.assertRaises(ConfigError, feature.read, self.options)
+
+
+class PortTests(FeatureTests):
+    """
+    The tests of the contract of a feature with a port of its own.
+    """
+
+    def test_accessIsAsked(self) -> None:
+        """A client without a log-in publishes only where everybody may."""
+        for grants, isPublished in (("subscribe 1 #",), False), (("* * #",), True):
+            made = self.serve(*grants)
+            self.open(made)
+            opening = self.services.broker.open(ANYBODY, None, "t")
+            self.settle()
+            self.successResultOf(opening)
+            before = self.count()
+            protocol, transport = self.connect(made)
+            for data in self.fixture.publish:
+                protocol.dataReceived(data)
+                self.settle()
+            self.assertEqual(self.count() > before, isPublished, transport.value())
+            protocol.connectionLost(None)
+            self.end(made)
+            self.assertEqual(self.services.budgets.output.used, 0)
+
+    def test_drainedPortTakesNoConnection(self) -> None:
+        """Connections are refused once it is drained, and those there were are closed before."""
+        made = self.serve()
+        self.open(made)
+        protocol, transport = self.connect(made)
+        self.assertTrue(hasattr(protocol, "stranger"), "the daemon bounds unknown clients")
+        drained = maybeDeferred(made.drain)
+        self.settle()
+        self.assertTrue(transport.disconnecting or transport.disconnected)
+        protocol.connectionLost(None)
+        self.settle()
+        self.successResultOf(drained)
+        self.assertIsNone(self.factory.buildProtocol(None))
+        # It is drained once.
+        made.drain = lambda: succeed(None)  # type: ignore[method-assign]
+        self.end(made)
+
+
+def makeFeatureTests(
+    makeFixture: Callable[[SynchronousTestCase], FeatureFixture], *, hasPort: bool = False
+) -> type[FeatureTests]:
+    """
+    A test case with the contract of a feature.
+
+    @param makeFixture: makes the fixture of a test, which it is given for temporary files.
+    @param hasPort: whether clients connect to a port of its own.
+    """
+    base = PortTests if hasPort else FeatureTests
+    return type("Tests", (base,), {"makeFixture": lambda self: makeFixture(self)})
