@@ -31,7 +31,7 @@ from ..carriers.http.replication import COPY_THREADS
 from ..carriers.http.sessions import MAX_SESSIONS
 from ..carriers.http.site import largestBody
 from ..carriers.mqtt import MqttSettings, messages
-from ..carriers.mqtt.session import SESSION_BYTES
+from ..carriers.mqtt.mqttsession import SESSION_BYTES
 from ..carriers.stomp import frames
 from ..carriers.webhook.delivery import MAX_BATCH
 from ..carriers.webhook.posting import MAX_ANSWER
@@ -285,7 +285,7 @@ def _budgetBounds(sizes: BudgetSizes) -> Iterator[Bound]:
             "svcbroker.carriers.http.bodies.IncompleteBody.content",
             "svcbroker.carriers.stomp.session.StompTransaction.publications",
             "svcbroker.carriers.mqtt.decoder.Decoder._parts",
-            "svcbroker.carriers.mqtt.publishing.Receiving._unsubmitted",
+            "svcbroker.carriers.mqtt.receiving.Receiving._unsubmitted",
             "svcbroker.net.budgets.ByteBudget._owners",
         ),
     )
@@ -294,7 +294,7 @@ def _budgetBounds(sizes: BudgetSizes) -> Iterator[Bound]:
         bytes=sizes.windows,
         how=f"deliveries not acknowledged: {amountText(MAX_WINDOWS)}, {share}",
         holders=(
-            "svcbroker.carriers.mqtt.frames.Window._runs",
+            "svcbroker.carriers.mqtt.delivery.Window._runs",
             "svcbroker.carriers.stomp.messages.AckWindow._sent",
             "svcbroker.carriers.stomp.messages.AckWindow._waiting",
         ),
@@ -306,7 +306,7 @@ def _budgetBounds(sizes: BudgetSizes) -> Iterator[Bound]:
         holders=(
             "svcbroker.broker.subscriptions._topictree._Node.below",
             "svcbroker.broker.subscriptions._topictree._Node.value",
-            *_within("svcbroker.carriers.mqtt.retainers.Retainers", "_accounts", "_topics"),
+            *_within("svcbroker.carriers.mqtt.retained.Retainers", "_accounts", "_topics"),
         ),
     )
 

@@ -39,9 +39,9 @@ CHILD_SECONDS: Final = 300.0
 OF_ONE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "of one connection, which is bounded itself": {
         "svcbroker.carriers.http.fastpath.FastChannel": ("requests",),
-        "svcbroker.carriers.mqtt.connection.Connection": ("_handlers", "_backlog"),
+        "svcbroker.carriers.mqtt.connection.MqttConnection": ("_handlers", "_backlog"),
         "svcbroker.carriers.mqtt.delivery.Delivery": ("_pending",),
-        "svcbroker.carriers.mqtt.publishing.Receiving": ("_open", "_order"),
+        "svcbroker.carriers.mqtt.receiving.Receiving": ("_open", "_order"),
         "svcbroker.carriers.stomp.carrier.StompProtocol": ("_subscriptions",),
         "svcbroker.carriers.stomp.requests.PublicationReader": ("_headers",),
         "svcbroker.carriers.stomp.session.StompTransactions": ("_open",),
@@ -53,10 +53,10 @@ OF_ONE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "svcbroker.model._subscriptions.SubscribeRequest": ("filters",),
     },
     "of one MQTT session, with at most 1,000 filters and 65,535 messages under way": {
-        "svcbroker.carriers.mqtt.incoming.Incoming": ("published", "submitted", "keys"),
-        "svcbroker.carriers.mqtt.packetids.KeptPacketIds": ("_kept", "_touched"),
-        "svcbroker.carriers.mqtt.reader.Reader": ("_remembered", "members"),
-        "svcbroker.carriers.mqtt.session.Session": (
+        "svcbroker.carriers.mqtt.mqttsession.Incoming": ("published", "submitted", "keys"),
+        "svcbroker.carriers.mqtt.kept.KeptPacketIds": ("_kept", "_touched"),
+        "svcbroker.carriers.mqtt.subscription.LogReader": ("_remembered", "members"),
+        "svcbroker.carriers.mqtt.mqttsession.Session": (
             *("_changed", "_completed", "_orphans", "_reserved", "_sent", "_settled", "_sources"),
             *("_unacknowledged", "readers", "released", "subscriptions"),
         ),

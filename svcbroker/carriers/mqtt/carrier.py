@@ -29,7 +29,7 @@ from ...net.transports import ClosingAtStop, endSending, isDirect, sender
 from ...net.turns import EndOfTurn, ReadsInTurn
 from ..websocket import MESSAGE_BYTES, Route, WebSocketResource, WebSocketTransport, routeTo
 from .codec import grouped
-from .connection import Connection
+from .connection import MqttConnection
 from .context import Context
 from .output import Output
 from .sessions import Sessions
@@ -163,10 +163,10 @@ class Link:
         transport.registerProducer(self._unsent, True)
         carrier.opened(self)
 
-    def _makeConnection(self, carrier: MqttCarrier, remote: str) -> Connection:
+    def _makeConnection(self, carrier: MqttCarrier, remote: str) -> MqttConnection:
         context = carrier.context
         output = Output(carrier.endOfTurn, context.store, self)
-        return Connection(context, carrier.sessions, output, self, remote)
+        return MqttConnection(context, carrier.sessions, output, self, remote)
 
     def received(self, data: bytes) -> None:
         """Handle bytes from the client; discard them once the connection is closing."""

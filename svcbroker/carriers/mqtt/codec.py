@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 from .fields import (
     NO_PROPERTIES,
     U16,
+    FieldReader,
     Place,
     Properties,
-    Reader,
     decodeProperties,
     encodeBinary,
     encodeProperties,
@@ -54,15 +54,15 @@ MAX_FILTERS: Final = 4096
 
 ACK = TypeVar("ACK", Puback, Pubrec, Pubrel, Pubcomp)
 
-BodyReader: TypeAlias = Callable[[Reader, int], Packet]
+BodyReader: TypeAlias = Callable[[FieldReader, int], Packet]
 """Reads the fields of a packet, given the protocol level."""
 
 
-def _readProperties(reader: Reader, version: int, place: Place) -> Properties:
+def _readProperties(reader: FieldReader, version: int, place: Place) -> Properties:
     return decodeProperties(reader, place) if version == MQTT_5 else NO_PROPERTIES
 
 
-def _readConnack(reader: Reader, version: int) -> Connack:
+def _readConnack(reader: FieldReader, version: int) -> Connack:
     flags = reader.byte()
     if flags > 1:
         # [MQTT5-3.2.2-1]
@@ -71,7 +71,7 @@ def _readConnack(reader: Reader, version: int) -> Connack:
     return Connack(flags == 1, reason, _readProperties(reader, version, Place.CONNACK))
 
 
-def _readPacketId(reader: Reader) -> int:
+def _readPacketId(reader: FieldReader) -> int:
     packetId = reader.twoByteInteger()
     if not packetId:
         # [MQTT-2.3.1-1] [MQTT5-2.2.1-3]
@@ -79,7 +79,7 @@ def _readPacketId(reader: Reader) -> int:
     return packetId
 
 
-def _readAck(reader: Reader, version: int, kind: type[ACK], place: Place) -> ACK:
+def _readAck(reader: FieldReader, version: int, kind: type[ACK], place: Place) -> ACK:
     packetId = _readPacketId(reader)
     if version != MQTT_5 or reader.isAtEnd():
         return kind(packetId)
@@ -89,7 +89,7 @@ def _readAck(reader: Reader, version: int, kind: type[ACK], place: Place) -> ACK
     return kind(packetId, reason, decodeProperties(reader, place))
 
 
-def _readReason(reader: Reader, place: Place) -> int:
+def _readReason(reader: FieldReader, place: Place) -> int:
     reason = reader.byte()
     if reason not in _REASONS[place]:
         # [MQTT5-3.4.2-1] [MQTT5-3.5.2-1] [MQTT5-3.6.2-1] [MQTT5-3.7.2-1] [MQTT5-3.14.2-1]
@@ -97,23 +97,23 @@ def _readReason(reader: Reader, place: Place) -> int:
     return reason
 
 
-def _readPuback(reader: Reader, version: int) -> Puback:
+def _readPuback(reader: FieldReader, version: int) -> Puback:
     return _readAck(reader, version, Puback, Place.PUBACK)
 
 
-def _readPubrec(reader: Reader, version: int) -> Pubrec:
+def _readPubrec(reader: FieldReader, version: int) -> Pubrec:
     return _readAck(reader, version, Pubrec, Place.PUBREC)
 
 
-def _readPubrel(reader: Reader, version: int) -> Pubrel:
+def _readPubrel(reader: FieldReader, version: int) -> Pubrel:
     return _readAck(reader, version, Pubrel, Place.PUBREL)
 
 
-def _readPubcomp(reader: Reader, version: int) -> Pubcomp:
+def _readPubcomp(reader: FieldReader, version: int) -> Pubcomp:
     return _readAck(reader, version, Pubcomp, Place.PUBCOMP)
 
 
-def _readSubscribe(reader: Reader, version: int) -> Subscribe:
+def _readSubscribe(reader: FieldReader, version: int) -> Subscribe:
     packetId = _readPacketId(reader)
     properties = _readProperties(reader, version, Place.SUBSCRIBE)
     subscriptions = []
@@ -138,13 +138,13 @@ def _readSubscribe(reader: Reader, version: int) -> Subscribe:
     return Subscribe(packetId, tuple(subscriptions), properties)
 
 
-def _readSuback(reader: Reader, version: int) -> Suback:
+def _readSuback(reader: FieldReader, version: int) -> Suback:
     packetId = _readPacketId(reader)
     properties = _readProperties(reader, version, Place.SUBACK)
     return Suback(packetId, _readRest(reader), properties)
 
 
-def _readUnsubscribe(reader: Reader, version: int) -> Unsubscribe:
+def _readUnsubscribe(reader: FieldReader, version: int) -> Unsubscribe:
     packetId = _readPacketId(reader)
     properties = _readProperties(reader, version, Place.UNSUBSCRIBE)
     filters = []
@@ -158,28 +158,28 @@ def _readUnsubscribe(reader: Reader, version: int) -> Unsubscribe:
     return Unsubscribe(packetId, tuple(filters), properties)
 
 
-def _readUnsuback(reader: Reader, version: int) -> Unsuback:
+def _readUnsuback(reader: FieldReader, version: int) -> Unsuback:
     packetId = _readPacketId(reader)
     properties = _readProperties(reader, version, Place.UNSUBACK)
     return Unsuback(packetId, _readRest(reader), properties)
 
 
-def _readRest(reader: Reader) -> tuple[int, ...]:
+def _readRest(reader: FieldReader) -> tuple[int, ...]:
     reasons = []
     while not reader.isAtEnd():
         reasons.append(reader.byte())
     return tuple(reasons)
 
 
-def _readPingreq(reader: Reader, version: int) -> Pingreq:
+def _readPingreq(reader: FieldReader, version: int) -> Pingreq:
     return Pingreq()
 
 
-def _readPingresp(reader: Reader, version: int) -> Pingresp:
+def _readPingresp(reader: FieldReader, version: int) -> Pingresp:
     return Pingresp()
 
 
-def _readDisconnect(reader: Reader, version: int) -> Disconnect:
+def _readDisconnect(reader: FieldReader, version: int) -> Disconnect:
     if version != MQTT_5 or reader.isAtEnd():
         return Disconnect()
     reason = _readReason(reader, Place.DISCONNECT)
@@ -188,7 +188,7 @@ def _readDisconnect(reader: Reader, version: int) -> Disconnect:
     return Disconnect(reason, decodeProperties(reader, Place.DISCONNECT))
 
 
-def _readAuth(reader: Reader, version: int) -> Auth:
+def _readAuth(reader: FieldReader, version: int) -> Auth:
     if reader.isAtEnd():
         return Auth()
     reason = _readReason(reader, Place.AUTH)
@@ -255,7 +255,7 @@ def grouped(data: bytes, size: int) -> Iterator[bytes]:
 
     @param size: the most bytes of a piece of several packets.
     """
-    reader = Reader(data, 0, len(data))
+    reader = FieldReader(data, 0, len(data))
     begin = end = 0
     while len(data) - begin > size and not reader.isAtEnd():
         reader.position += 1

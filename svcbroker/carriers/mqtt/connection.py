@@ -26,6 +26,7 @@ from .decoder import Decoder
 from .delivery import Delivery
 from .fields import Properties
 from .handshake import UNBOUNDED, Handshake, checkGroup, logIn, negotiate, outOfPlace
+from .mqttsession import Session
 from .output import IWire, Output
 from .packets import (
     MQTT_5,
@@ -49,9 +50,8 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
-from .publishing import Receiving
 from .reasons import RETURN_CODES, MqttError, ProtocolError, ReasonCode
-from .session import Session
+from .receiving import Receiving
 from .sessions import Sessions
 from .subscribing import Subscriber
 
@@ -63,7 +63,7 @@ PACKETS_AT_ONCE: Final = 256
 may send 30,000 PINGREQ in what is read at once."""
 
 
-class Connection:
+class MqttConnection:
     """
     A server's end of one network connection.
 
@@ -440,16 +440,16 @@ class Connection:
         self._finish()
 
     def replaced(self) -> None:
-        """See C{replaced} of L{svcbroker.carriers.mqtt.session.IClient}."""
+        """See C{replaced} of L{svcbroker.carriers.mqtt.mqttsession.IClient}."""
         self._close(ReasonCode.SESSION_TAKEN_OVER, "another client has the same identifier")
 
     def accepted(self, packetIds: Sequence[int]) -> None:
-        """See C{accepted} of L{svcbroker.carriers.mqtt.session.IClient}."""
+        """See C{accepted} of L{svcbroker.carriers.mqtt.mqttsession.IClient}."""
         if self._receiving is not None:
             self._receiving.accepted(packetIds)
 
     def subscriptionLost(self, error: BrokerError) -> None:
-        """See C{subscriptionLost} of L{svcbroker.carriers.mqtt.session.IClient}."""
+        """See C{subscriptionLost} of L{svcbroker.carriers.mqtt.mqttsession.IClient}."""
         self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, error.message)
 
     # Keep alive.

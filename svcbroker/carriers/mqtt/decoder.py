@@ -10,7 +10,7 @@ from typing import Final
 
 from ...net.budgets import NAME_BYTES, ByteCount
 from .codec import PROTOCOL_NAME, PUBACK, PUBREL, READERS
-from .fields import NO_PROPERTIES, Place, Properties, Reader, decodeProperties, decodeText
+from .fields import NO_PROPERTIES, FieldReader, Place, Properties, decodeProperties, decodeText
 from .packets import (
     MQTT_5,
     MQTT_311,
@@ -223,7 +223,7 @@ class Decoder:
                     length += (data[start] << 7) - 0x80
                     start += 1
                 else:
-                    header = Reader(data, position + 1, min(end, position + _MAX_HEADER))
+                    header = FieldReader(data, position + 1, min(end, position + _MAX_HEADER))
                     try:
                         length = header.variableByteInteger()
                     except MalformedPacket:
@@ -279,7 +279,7 @@ class Decoder:
         if first & 0x0F != _FLAGS.get(kind, 0):
             # [MQTT-2.2.2-2] [MQTT5-2.1.3-1]
             raise MalformedPacket("reserved flags of a packet are set")
-        reader = Reader(data, start, stop)
+        reader = FieldReader(data, start, stop)
         packet = read(reader, self.version)
         if not reader.isAtEnd():
             raise MalformedPacket("a packet is longer than its fields")
@@ -319,7 +319,7 @@ class Decoder:
             if position < stop and not data[position]:
                 position += 1
             else:
-                reader = Reader(data, position, stop)
+                reader = FieldReader(data, position, stop)
                 properties = decodeProperties(reader, Place.PUBLISH)
                 position = reader.position
         return Publish(
@@ -396,10 +396,10 @@ class Decoder:
             self._topics[name] = topic
         return topic
 
-    def _properties(self, reader: Reader, place: Place) -> Properties:
+    def _properties(self, reader: FieldReader, place: Place) -> Properties:
         return decodeProperties(reader, place) if self.version == MQTT_5 else NO_PROPERTIES
 
-    def _connect(self, reader: Reader, _: int) -> Connect:
+    def _connect(self, reader: FieldReader, _: int) -> Connect:
         name, version = reader.binary(), reader.byte()
         if name != PROTOCOL_NAME or version not in (MQTT_311, MQTT_5):
             # [MQTT-3.1.2-1] [MQTT-3.1.2-2] [MQTT5-3.1.2-1] [MQTT5-3.1.2-2]. The refusal

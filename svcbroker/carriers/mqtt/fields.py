@@ -42,7 +42,7 @@ def decodeText(data: bytes) -> str:
     return text
 
 
-class Reader:
+class FieldReader:
     """
     Reads the fields of one packet in order.
     """
@@ -75,13 +75,13 @@ class Reader:
         self.position = start + length
         return self._data[start : self.position]
 
-    def part(self, length: int) -> Reader:
+    def part(self, length: int) -> FieldReader:
         """A reader of the next bytes, which are skipped here."""
         start = self.position
         if start + length > self._end:
             raise MalformedPacket("a packet ends too soon")
         self.position = start + length
-        return Reader(self._data, start, self.position)
+        return FieldReader(self._data, start, self.position)
 
     def byte(self) -> int:
         """A number of one byte."""
@@ -232,7 +232,7 @@ class Place(Enum):
 class _Kind:
     """How a property's value is read and written."""
 
-    read: Callable[[Reader], Any]
+    read: Callable[[FieldReader], Any]
     write: Callable[[Any], bytes]
 
 
@@ -240,12 +240,12 @@ def _writePair(pair: tuple[str, str]) -> bytes:
     return encodeText(pair[0]) + encodeText(pair[1])
 
 
-_BYTE = _Kind(Reader.byte, lambda value: bytes((value,)))
-_TWO = _Kind(Reader.twoByteInteger, U16.pack)
-_FOUR = _Kind(Reader.fourByteInteger, U32.pack)
-_VARIABLE = _Kind(Reader.variableByteInteger, encodeVariableByteInteger)
-_TEXT = _Kind(Reader.text, encodeText)
-_BINARY = _Kind(Reader.binary, encodeBinary)
+_BYTE = _Kind(FieldReader.byte, lambda value: bytes((value,)))
+_TWO = _Kind(FieldReader.twoByteInteger, U16.pack)
+_FOUR = _Kind(FieldReader.fourByteInteger, U32.pack)
+_VARIABLE = _Kind(FieldReader.variableByteInteger, encodeVariableByteInteger)
+_TEXT = _Kind(FieldReader.text, encodeText)
+_BINARY = _Kind(FieldReader.binary, encodeBinary)
 _PAIR = _Kind(lambda reader: (reader.text(), reader.text()), _writePair)
 
 
@@ -351,7 +351,7 @@ _add(0x29, "subscriptionIdentifierAvailable", _BYTE, Place.CONNACK, check=_isZer
 _add(0x2A, "sharedSubscriptionAvailable", _BYTE, Place.CONNACK, check=_isZeroOrOne)
 
 
-def decodeProperties(reader: Reader, place: Place) -> Properties:
+def decodeProperties(reader: FieldReader, place: Place) -> Properties:
     """
     Read the properties that stand next.
 

@@ -17,21 +17,126 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ...broker import Publication
-from ...model import EXTENSION_PREFIX, RESERVED_NAMES, Event
+from ...errors import ParameterInvalid
+from ...model import EXTENSION_PREFIX, RESERVED_NAMES, Event, EventFormat
 from ...net.budgets import NAME_BYTES, ByteCount
 from ...operations import (
+    BROKER_ATTRIBUTES,
     CLOUD_EVENT_EXTENSION,
+    CLOUD_EVENT_TYPE,
+    CloudEvent,
+    binaryAttributes,
+    cloudEvent,
     eventHeaders,
+    isAttributeName,
+    isStructured,
     makePublication,
+    publishedCloudEvent,
+    readBinary,
     readPublishHeaders,
+    readStructured,
     readTrace,
     storedAttributes,
     traceNames,
 )
-from .cloudevents import CloudEventContent, CloudEventForm, findCloudEvent, structuredPayload
 from .fields import NO_PROPERTIES, Properties, encodeProperties, encodeText, withoutLength
 from .packets import Publish, Will
 from .reasons import MqttError, ProtocolError, ReasonCode
+
+_SPECVERSION: Final = "specversion"
+_UTF_8: Final = 1
+
+
+class ReceivedCloudEvent(Struct, frozen=True):
+    """
+    A message that is a CloudEvent.
+
+    @ivar names: the names of the user properties that are attributes; C{None} in structured mode.
+    """
+
+    event: CloudEvent
+    names: Container[str] | None
+
+
+def findCloudEvent(message: Publish | Will) -> ReceivedCloudEvent | None:
+    """
+    Read a message as a CloudEvent, in structured or in binary mode. In binary mode the attributes
+    are those user properties that have the name of one.
+
+    @return: C{None} where it is none, or no valid one: it is a message like others.
+    """
+    properties, payload = message.properties, message.payload
+    contentType = properties.contentType or ""
+    isBinary = bool(properties.userProperties) and _SPECVERSION in dict(properties.userProperties)
+    if not isBinary and "cloudevents" not in contentType.lower():
+        # Most messages: nothing else is looked at.
+        return None
+    try:
+        if isStructured(contentType):
+            event = readStructured(contentType, payload)
+            # A retained message without content would remove the one before it.
+            return ReceivedCloudEvent(event, None) if event.content or not message.retain else None
+        named = [each for each in properties.userProperties if isAttributeName(each[0])]
+        attributes = dict(named)
+        if not isBinary or len(attributes) < len(named):
+            return None
+        event = readBinary(attributes, contentType, payload)
+        return ReceivedCloudEvent(event, attributes.keys() - BROKER_ATTRIBUTES)
+    except ParameterInvalid:
+        return None
+
+
+def structuredPayload(event: Event) -> bytes | None:
+    """The payload of an event as its publisher sent it in structured mode."""
+    published = publishedCloudEvent(event)
+    return None if published is None else msgspec.json.encode(published)
+
+
+class CloudEventForm(Struct, frozen=True):
+    """
+    How a subscriber gets events as CloudEvents.
+
+    @ivar isBinary: in binary mode; otherwise structured.
+    @ivar source: what C{source} begins with: the base path and the group.
+    """
+
+    isBinary: bool
+    source: str
+
+    def write(self, event: Event, timestamp: int | None) -> CloudEventContent:
+        """
+        Write an event.
+
+        @param timestamp: the time of its block; C{None} where it is not known.
+        """
+        if self.isBinary:
+            contentType, attributes = binaryAttributes(event, self.source, timestamp)
+            return CloudEventContent(event.content, contentType, tuple(attributes.items()))
+        payload = msgspec.json.encode(cloudEvent(event, self.source, timestamp))
+        return CloudEventContent(payload, CLOUD_EVENT_TYPE, (), _UTF_8)
+
+
+class CloudEventContent(Struct, frozen=True):
+    """
+    What an event as a CloudEvent has of a PUBLISH.
+
+    @ivar indicator: the payload format indicator.
+    """
+
+    payload: bytes
+    contentType: str | None
+    userProperties: tuple[tuple[str, str], ...]
+    indicator: int | None = None
+
+
+_FORMS: Final = {EventFormat.CLOUD_EVENTS.value: False, EventFormat.BINARY_CLOUD_EVENTS.value: True}
+
+
+def formOf(format: str, source: str) -> CloudEventForm | None:
+    """The form with the name of an L{EventFormat}; C{None} where its events are no CloudEvents."""
+    isBinary = _FORMS.get(format)
+    return None if isBinary is None else CloudEventForm(isBinary, source)
+
 
 T = TypeVar("T")
 
@@ -46,7 +151,7 @@ _MAX_TIME: Final = 10**14
 _MAX_INTERVAL: Final = 0xFFFFFFFF
 
 
-class Envelope(Struct, frozen=True, omit_defaults=True):
+class MessageEnvelope(Struct, frozen=True, omit_defaults=True):
     """
     The value of C{svc-mqtt}, version 1. Absent fields were not published.
 
@@ -92,13 +197,13 @@ def _texts(entry: str | tuple[str, str]) -> tuple[str, ...]:
     return (entry,) if isinstance(entry, str) else entry
 
 
-_NO_ENVELOPE: Final = Envelope()
-_decoder: Final = msgspec.json.Decoder(Envelope)
+_NO_ENVELOPE: Final = MessageEnvelope()
+_decoder: Final = msgspec.json.Decoder(MessageEnvelope)
 _encoder: Final = msgspec.json.Encoder()
 
 
 @lru_cache(maxsize=256)
-def _readEnvelope(text: str) -> Envelope:
+def _readEnvelope(text: str) -> MessageEnvelope:
     try:
         envelope = _decoder.decode(text)
     except msgspec.MsgspecError:
@@ -117,7 +222,7 @@ def publisherMark(clientId: str) -> str:
 def _makePlain() -> dict[tuple[int, bool], dict[str, str]]:
     plain = {}
     for qos in range(3):
-        envelope = Envelope(v=1, q=qos)
+        envelope = MessageEnvelope(v=1, q=qos)
         for retain in (False, True):
             extensions = {} if qos == _QOS_OF_OTHERS else {ENVELOPE: _write(envelope)}
             if retain:
@@ -126,7 +231,7 @@ def _makePlain() -> dict[tuple[int, bool], dict[str, str]]:
     return plain
 
 
-def _write(envelope: Envelope) -> str:
+def _write(envelope: MessageEnvelope) -> str:
     return _encoder.encode(envelope).decode("utf-8")
 
 
@@ -189,7 +294,7 @@ def publicationOf(
             isOrdered = True
     if not isOrdered and user == sorted(extensions):
         user = []  # the order of the extensions tells the same
-    envelope = Envelope(
+    envelope = MessageEnvelope(
         v=1,
         q=message.qos,
         n=_or(publisher),
@@ -299,7 +404,7 @@ def _or(value: T | None) -> T | UnsetType:
     return UNSET if value is None else value
 
 
-class Message(Struct, frozen=True, gc=False):
+class MqttMessage(Struct, frozen=True, gc=False):
     """
     An event as MQTT delivers it.
 
@@ -346,7 +451,7 @@ def messageOf(
     hasProperties: bool,
     form: CloudEventForm | None = None,
     timestamp: int | None = None,
-) -> Message:
+) -> MqttMessage:
     """
     Read an event as an MQTT message.
 
@@ -364,7 +469,7 @@ def messageOf(
         payload = content.payload
     elif envelope.s:
         payload = structuredPayload(event) or payload
-    return Message(
+    return MqttMessage(
         event,
         _encodedTopic(event.topic),
         envelope.q,
@@ -376,14 +481,16 @@ def messageOf(
     )
 
 
-def withoutEventId(message: Message) -> Message:
+def withoutEventId(message: MqttMessage) -> MqttMessage:
     """A message as its publisher sent it, without the property that the broker adds."""
     added = Properties(userProperties=((EVENT_ID, str(message.event.eventId)),))
     before, _, behind = message.properties.rpartition(withoutLength(encodeProperties(added)))
     return msgspec.structs.replace(message, properties=before + behind)
 
 
-def _encodeProperties(event: Event, envelope: Envelope, content: CloudEventContent | None) -> bytes:
+def _encodeProperties(
+    event: Event, envelope: MessageEnvelope, content: CloudEventContent | None
+) -> bytes:
     indicator = None if envelope.f is UNSET else envelope.f
     contentType = None if envelope.t is UNSET else envelope.t
     userProperties: tuple[tuple[str, str], ...] = ()
@@ -411,7 +518,7 @@ def _encodeProperties(event: Event, envelope: Envelope, content: CloudEventConte
     return withoutLength(encoded)
 
 
-def _userProperties(event: Event, envelope: Envelope) -> Iterator[tuple[str, str]]:
+def _userProperties(event: Event, envelope: MessageEnvelope) -> Iterator[tuple[str, str]]:
     """
     The user properties in the order of their publisher [MQTT5-3.3.2-17] [MQTT5-3.3.2-18], then
     extensions that came another way.

@@ -17,7 +17,7 @@ from ...net.turns import EndOfTurn
 
 if TYPE_CHECKING:
     from .delivery import Delivery
-    from .session import Session
+    from .mqttsession import Session
 
 _AT_ONCE: Final = 64 * 1024
 """More bytes than this are written before the end of the turn."""

@@ -23,18 +23,14 @@ from ...model import DurablePage, DurableRecord, InterfaceType, Offset, Owner
 from ...net.addresses import ownerOf, storedKey
 from ...net.deferreds import asDeferred
 from .context import Context
-from .delivery import Delivery
-from .frames import InFlight
+from .delivery import Delivery, InFlight
 from .handshake import Handshake
-from .kept import SESSION, SUBSCRIPTION, KeptSession
-from .packetids import pagesBySession
+from .kept import SESSION, SUBSCRIPTION, KeptSession, KeptSubscription, pagesBySession
+from .mqttsession import SESSION_BYTES, IClient, Session
 from .packets import Connect
-from .reader import Reader
 from .reasons import MqttError, ReasonCode
-from .retained import FOLLOWED, RETAINED
-from .retainers import RETAINERS
-from .session import SESSION_BYTES, IClient, Session
-from .subscription import KeptSubscription, SessionSubscription, ShareGroup, parseShare, shareKeyOf
+from .retained import FOLLOWED, RETAINED, RETAINERS
+from .subscription import LogReader, SessionSubscription, ShareGroup, parseShare, shareKeyOf
 from .wills import FULL, Wills
 
 _SIZE_OF_ID = 16
@@ -43,7 +39,7 @@ _LOOKS_A_PAGE = 5000
 
 
 @frozen
-class Opened:
+class OpenedSession:
     """
     The session that a CONNECT has opened.
 
@@ -138,7 +134,7 @@ class Sessions:
 
     def connect(
         self, packet: Connect, handshake: Handshake, principal: Principal, remote: str
-    ) -> Opened:
+    ) -> OpenedSession:
         """
         Find or create the session for a CONNECT. Another connection of its client is closed.
 
@@ -189,7 +185,7 @@ class Sessions:
             session.awaitDisk()
         if packet.will is not None:
             self.wills.clientConnected(session, packet.will)
-        return Opened(session, isPresent)
+        return OpenedSession(session, isPresent)
 
     def _make(self, group: str, clientId: str, expiry: int, owner: str, account: str) -> Session:
         counted = self._context.broker.budgets.subscriptions.count(storedKey(account, owner))
@@ -424,7 +420,7 @@ class Sessions:
         if parseShare(kept.topicFilter) is None:
             reader = session.readers.get(kept.subscriptionId)
             if reader is None:
-                reader = Reader(session, self._context.subscriptions, kept)
+                reader = LogReader(session, self._context.subscriptions, kept)
             subscription = SessionSubscription(session, kept, reader=reader)
         else:
             key = shareKeyOf(session, kept)

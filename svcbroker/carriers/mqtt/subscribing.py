@@ -36,15 +36,15 @@ from ...interfaces import Action
 from ...model import TAG, Event, EventFormat, Offset, checkFilter, parseOffset
 from ...operations import ERASED
 from .context import Context
-from .delivery import Delivery
-from .frames import RETAIN_FLAG
+from .delivery import RETAIN_FLAG, Delivery
 from .handshake import Handshake
+from .kept import KeptSubscription
+from .mqttsession import FILTER_BYTES, Session
 from .output import IWire
 from .packets import MQTT_5, Suback, Subscribe, TopicSubscription, Unsubscribe
 from .reasons import SUBSCRIBE_FAILURE, MalformedPacket, ProtocolError, ReasonCode
-from .session import FILTER_BYTES, Session
 from .sessions import Sessions
-from .subscription import KeptSubscription, SessionSubscription, parseShare
+from .subscription import SessionSubscription, parseShare
 from .wills import FULL
 
 OFFSET: Final = "svc-offset"
@@ -94,7 +94,7 @@ class _Asked:
 
 
 @frozen(kw_only=True)
-class Opened:
+class OpenedLog:
     """
     A granted subscription.
 
@@ -117,7 +117,7 @@ class Granted:
     """
 
     reasons: list[int]
-    opened: list[Opened]
+    opened: list[OpenedLog]
     error: BrokerError | None
 
     def suback(self, packet: Subscribe, handshake: Handshake) -> Suback:
@@ -163,7 +163,7 @@ class Subscriber:
         self._remote = remote
         self._failed = failed
         # Subscriptions whose retained messages are being sent, or wait for that.
-        self._replays: dict[SessionSubscription, Opened] = {}
+        self._replays: dict[SessionSubscription, OpenedLog] = {}
         self._filters = 0
 
     def check(self, packet: Subscribe | Unsubscribe) -> None:
@@ -218,7 +218,7 @@ class Subscriber:
         if self._filters % FILTERS_AT_ONCE == 0 and not self._wire.mayWork():
             await self._wire.turn()
 
-    async def _subscribeOne(self, asked: TopicSubscription, common: _Asked) -> Opened:
+    async def _subscribeOne(self, asked: TopicSubscription, common: _Asked) -> OpenedLog:
         session = self._session
         share = parseShare(asked.topicFilter)
         filter = asked.topicFilter if share is None else share.topicFilter
@@ -276,7 +276,7 @@ class Subscriber:
             session.change(old, kept)
         self._use(subscription)
         subscription.wait()
-        return Opened(subscription=subscription, asked=asked, isNew=isNew)
+        return OpenedLog(subscription=subscription, asked=asked, isNew=isNew)
 
     async def open(self, subscription: SessionSubscription, offset: Offset | None = None) -> None:
         """
@@ -296,7 +296,7 @@ class Subscriber:
         base = self._context.broker.source
         subscription.useVersion(self._version, isPlain=self._isPlain, base=base)
 
-    def begin(self, opened: Opened) -> None:
+    def begin(self, opened: OpenedLog) -> None:
         """
         Resume a subscription, after its retained messages if it is to get them.
 
@@ -342,7 +342,7 @@ class Subscriber:
             if self._session.delivery is delivery:
                 self._resume(subscription, delivery)
 
-    def _replay(self, delivery: Delivery, opened: Opened) -> Iterator[Deferred[Any] | None]:
+    def _replay(self, delivery: Delivery, opened: OpenedLog) -> Iterator[Deferred[Any] | None]:
         subscription, session = opened.subscription, self._session
         index = self._context.retained[session.group]
         start = subscription.kept.start if opened.isNew else None

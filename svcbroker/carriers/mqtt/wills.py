@@ -26,9 +26,9 @@ from .codec import encode
 from .context import Context, policyOf
 from .decoder import Decoder
 from .messages import publicationOf
+from .mqttsession import Session
 from .packets import MQTT_5, Publish, Will
 from .reasons import MqttError, ReasonCode, publishReason
-from .session import Session
 
 WILL: Final = "mqtt-will"
 """The kind of L{KeptWill} on disk."""

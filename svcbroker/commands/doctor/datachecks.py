@@ -29,7 +29,7 @@ from ...archive import (
 )
 from ...broker.subscriptions import POSITIONS, SECONDS_A_DAY, KeptPosition
 from ...carriers.mqtt.kept import SUBSCRIPTION as SESSIONS
-from ...carriers.mqtt.subscription import KeptSubscription
+from ...carriers.mqtt.kept import KeptSubscription
 from ...carriers.webhook import KIND as WEBHOOKS
 from ...carriers.webhook import WebhookRecord, decodeRecord
 from ...chain import Genesis, Header, Malformed, ValidatorSet

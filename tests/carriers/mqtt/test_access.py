@@ -27,7 +27,7 @@ from svcbroker.carriers.mqtt.packets import (
     Will,
 )
 from svcbroker.carriers.mqtt.reasons import ReasonCode
-from svcbroker.carriers.mqtt.retainers import UNCONFIRMED_FOR
+from svcbroker.carriers.mqtt.retained import UNCONFIRMED_FOR
 from svcbroker.interfaces import Action, Quotas
 
 from ...access.support import FakeAuthenticator, account, fillTurn

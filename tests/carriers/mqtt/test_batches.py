@@ -12,8 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.carriers.mqtt.codec import PUBACK, PUBREL, encode, encodeSuccess, encodeSuccesses
 from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.decoder import Decoder
+from svcbroker.carriers.mqtt.delivery import DeliveryOptions, templateOf
 from svcbroker.carriers.mqtt.fields import Properties
-from svcbroker.carriers.mqtt.frames import Options, templateOf
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -437,7 +437,7 @@ class TemplateTests(SynchronousTestCase):
         assert session is not None and session.delivery is not None
         window = session.delivery._window
         event = Event(topic="t", content=b"abc", extensions={}, eventId=EventId("00000000", 1, 1))
-        template = templateOf(Batch([event] * 4, 0), Options(MQTT_311, 1))
+        template = templateOf(Batch([event] * 4, 0), DeliveryOptions(MQTT_311, 1))
         assert template is not None
         window._lastId = 65533
         packetIds = window.newIds(4, None)

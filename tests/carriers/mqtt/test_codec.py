@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.codec import encode, encodeSuccess
 from svcbroker.carriers.mqtt.decoder import Decoder
-from svcbroker.carriers.mqtt.fields import Properties, Reader, encodeVariableByteInteger
+from svcbroker.carriers.mqtt.fields import FieldReader, Properties, encodeVariableByteInteger
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -448,7 +448,7 @@ class PropertyTests(SynchronousTestCase):
     def test_variableByteIntegersRoundTrip(self, value: int) -> None:
         """Numbers of one to four bytes."""
         encoded = encodeVariableByteInteger(value)
-        self.assertEqual(Reader(encoded, 0, len(encoded)).variableByteInteger(), value)
+        self.assertEqual(FieldReader(encoded, 0, len(encoded)).variableByteInteger(), value)
 
     @given(st.binary(max_size=200), st.sampled_from([0, 4, 5]))
     def test_anyBytesAreReadOrRefused(self, data: bytes, version: int) -> None:

@@ -14,8 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.fields import NO_PROPERTIES, Properties
-from svcbroker.carriers.mqtt.incoming import Incoming
 from svcbroker.carriers.mqtt.kept import QOS_2
+from svcbroker.carriers.mqtt.mqttsession import Incoming
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,

@@ -12,7 +12,7 @@ from random import Random
 from attrs import define, field
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt import reader
+from svcbroker.carriers.mqtt import subscription
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (
     MQTT_311,
@@ -72,7 +72,7 @@ class OneMessageTests(SynchronousTestCase):
 
     def test_rememberedMatchesAreBounded(self) -> None:
         """A session may have a thousand filters that match each of a thousand topics."""
-        self.patch(reader, "REMEMBERED_MATCHES", 1000)
+        self.patch(subscription, "REMEMBERED_MATCHES", 1000)
         server = Server()
         client = server.connected()
         for levels in product("a+", repeat=6):
@@ -83,7 +83,7 @@ class OneMessageTests(SynchronousTestCase):
             server.event(f"a/a/a/a/a/a/{number}", b"x")
             self.assertEqual(len(client.takeMessages()), 1)
         traces = tracemalloc.take_snapshot().filter_traces(
-            [tracemalloc.Filter(True, reader.__file__)]
+            [tracemalloc.Filter(True, subscription.__file__)]
         )
         self.assertLess(sum(each.size for each in traces.traces), 30_000)
 

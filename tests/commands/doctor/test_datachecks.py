@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from svcbroker.broker.subscriptions import KeptPosition
-from svcbroker.carriers.mqtt.subscription import KeptSubscription
+from svcbroker.carriers.mqtt.kept import KeptSubscription
 from svcbroker.carriers.webhook import WebhookRecord
 from svcbroker.commands.doctor import Finding
 from svcbroker.commands.doctor.datachecks import (

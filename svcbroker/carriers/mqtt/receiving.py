@@ -1,5 +1,6 @@
 """
-Publishes of clients: into the log, then acknowledged.
+The receiving of publishes: PUBLISH packets of clients on their way into the log, and the answers to
+them.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -21,6 +23,7 @@ from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccess
 from .context import Context, policyOf
 from .handshake import Handshake
 from .messages import TopicAliases, publicationsOf
+from .mqttsession import Session
 from .packets import (
     MQTT_5,
     Puback,
@@ -33,11 +36,46 @@ from .packets import (
     Pubrels,
 )
 from .reasons import MqttError, ReasonCode, publishReason
-from .runs import Run
-from .session import Session
 
 if TYPE_CHECKING:
     from .output import IWire
+
+
+class PendingPublishes(Struct, eq=False):
+    """
+    PUBLISH packets of one read, waiting for outcomes.
+
+    @ivar qos: the QoS of those that are to be answered.
+    @ivar packetIds: their packet identifiers.
+    @ivar publications: those of them that are to be published.
+    @ivar refused: the errors of the others, by their places in C{packetIds}.
+    @ivar repeated: packet identifiers of further ones, which were sent before.
+    @ivar last: QoS and packet identifier of a message at which the connection ends, and why, if
+        there is one.
+    @ivar needsDisk: whether idempotency keys must be on disk before they are submitted.
+    @ivar size: the bytes of their payloads.
+    @ivar answers: their outcomes, once they are known.
+    """
+
+    qos: list[int] = []
+    packetIds: list[int] = []
+    publications: list[Publication] = []
+    refused: dict[int, BrokerError] = {}
+    repeated: list[int] = []
+    last: tuple[int, int, BrokerError] | None = None
+    needsDisk: bool = False
+    size: int = 0
+    answers: Sequence[BrokerError | None] | None = None
+
+    def settle(self, answers: Sequence[BrokerError | None]) -> None:
+        """Set the outcomes, given those of the publications."""
+        if self.refused:
+            merged = list(answers)
+            for number, error in self.refused.items():
+                merged.insert(number, error)
+            answers = merged
+        self.answers = answers
+
 
 _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 _RECHECK: Final = 0.02
@@ -108,9 +146,9 @@ class Receiving:
         # Exchanges with QoS 2 that were begun on this connection.
         self._open: set[int] = set()
         # Those that are not submitted yet, and those that are not answered yet.
-        self._unsubmitted: deque[Run] = deque()
+        self._unsubmitted: deque[PendingPublishes] = deque()
         self._counted = counted
-        self._order: deque[Run] = deque()
+        self._order: deque[PendingPublishes] = deque()
         self.isPaused = False
         self._hasEnded = False
         self._waiters: list[Deferred[None]] = []
@@ -138,7 +176,7 @@ class Receiving:
 
         @raise MqttError: one of them violates the protocol. Those before it are published.
         """
-        run = Run()
+        run = PendingPublishes()
         try:
             for similar in arrived.runs:
                 self._collect(similar, run)
@@ -148,7 +186,7 @@ class Receiving:
             if run.packetIds or run.last is not None:
                 self._add(run)
 
-    def _collect(self, arrived: PublishRun, run: Run) -> None:
+    def _collect(self, arrived: PublishRun, run: PendingPublishes) -> None:
         """
         Begin the exchanges of messages, and make publications of them, up to one at which the
         connection ends.
@@ -173,7 +211,11 @@ class Receiving:
             )
 
     def _makePublications(
-        self, first: Publish, packetIds: Sequence[int], payloads: Sequence[bytes], run: Run
+        self,
+        first: Publish,
+        packetIds: Sequence[int],
+        payloads: Sequence[bytes],
+        run: PendingPublishes,
     ) -> None:
         session, qos, group = self._session, first.qos, self._session.group
         principal = session.principal
@@ -200,7 +242,7 @@ class Receiving:
         run.size += sum(map(len, payloads))
 
     def _withKeys(
-        self, publications: Sequence[Publication], packetIds: Sequence[int], run: Run
+        self, publications: Sequence[Publication], packetIds: Sequence[int], run: PendingPublishes
     ) -> Sequence[Publication]:
         """
         Give publications idempotency keys, unless they have some or cannot have any. They differ in
@@ -242,7 +284,7 @@ class Receiving:
         self._quota -= len(begun)
         return list(begun), list(begun.values()), len(begun) + len(again) == count
 
-    def _add(self, run: Run) -> None:
+    def _add(self, run: PendingPublishes) -> None:
         """Submit messages after those before them."""
         self.unanswered += len(run.packetIds)
         self._bytes += run.size
@@ -258,7 +300,7 @@ class Receiving:
         if self.unanswered >= self._settings.receiveMaximum or not hasRoom:
             self._pause()
 
-    def _stored(self, _: object, run: Run) -> None:
+    def _stored(self, _: object, run: PendingPublishes) -> None:
         """Submit messages whose keys are on disk, and those behind them."""
         run.needsDisk = False
         unsubmitted = self._unsubmitted
@@ -267,7 +309,7 @@ class Receiving:
             self._counted.add(-following.size)
             self._submit(following)
 
-    def _submit(self, run: Run) -> None:
+    def _submit(self, run: PendingPublishes) -> None:
         principal, publications = self._session.principal, run.publications
         batch = self._broker.submit(principal, publications, self._policy)
         isOverQuota = batch.hasRefused and self._checkRefused(batch.answers, run)
@@ -284,7 +326,7 @@ class Receiving:
         if isOverQuota or (run.refused and any(map(_isQuota, run.refused.values()))):
             self._overQuota()
 
-    def _checkRefused(self, answers: Sequence[Answer | None], run: Run) -> bool:
+    def _checkRefused(self, answers: Sequence[Answer | None], run: PendingPublishes) -> bool:
         """
         Look at what a check has refused. MQTT 5 answers it when its turn comes; a connection of
         3.1.1 ends at once.
@@ -303,18 +345,18 @@ class Receiving:
             self.isPaused = True
             self._wire.pauseReading()
 
-    def _failed(self, failure: Failure, run: Run) -> None:
+    def _failed(self, failure: Failure, run: PendingPublishes) -> None:
         self._log.failure("Publishes could not be submitted", failure)
         self._answered([LedgerUnavailable()] * len(run.publications), run)
 
-    def _answered(self, answers: Sequence[BrokerError | None], run: Run) -> None:
+    def _answered(self, answers: Sequence[BrokerError | None], run: PendingPublishes) -> None:
         """Answer messages whose outcomes are known, unless others are before them."""
         run.settle(answers)
         order = self._order
         while order and (known := order[0].answers) is not None:
             self._answer(order.popleft(), known)
 
-    def _answer(self, run: Run, answers: Sequence[BrokerError | None]) -> None:
+    def _answer(self, run: PendingPublishes, answers: Sequence[BrokerError | None]) -> None:
         qos = run.qos[0] if run.qos else 0
         if answers.count(None) == run.qos.count(qos) == len(answers):
             # Hot path.
@@ -323,7 +365,7 @@ class Receiving:
             self._answerEach(run, answers)
         self._settled(run)
 
-    def _answerEach(self, run: Run, answers: Sequence[BrokerError | None]) -> None:
+    def _answerEach(self, run: PendingPublishes, answers: Sequence[BrokerError | None]) -> None:
         qos = 0
         published: list[int] = []
         for eachQos, packetId, error in zip(run.qos, run.packetIds, answers, strict=True):
@@ -349,7 +391,7 @@ class Receiving:
             and packetId in self._session.incoming.keys
         )
 
-    def _settled(self, run: Run) -> None:
+    def _settled(self, run: PendingPublishes) -> None:
         """Read on from a paused client, once few enough publishes are pending."""
         self.unanswered -= len(run.packetIds)
         self._bytes -= run.size
