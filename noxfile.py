@@ -14,12 +14,33 @@ import re
 import shutil
 import sys
 import time
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import nox
 
 HERE = Path(__file__).parent
 ROOMS = sorted(path.parent.name for path in HERE.glob("tests/*/__init__.py"))
+SLOW = (
+    # What starts daemons, engines, browsers and other programs.
+    *("functional.*", "interop.*", "benchmarks.*", "ledgers.cometbft.test_real_*"),
+    *("commands.test_main", "ledgers.cometbft.test_packages"),
+    # What tries many seeds, changes, crashes, lengths or damaged files.
+    *("simulation.*", "proofs.test_tampering", "proofs.test_examples", "proofs.cometbft.*"),
+    *("access.test_confidentiality", "access.test_existence", "access.test_grants"),
+    *("archive.test_audit", "archive.test_bytes", "archive.test_eraser", "archive.test_stream"),
+    *("archive.test_sweep", "broker.subscriptions.test_expiry", "broker.test_witnessing"),
+    *("carriers.http.test_differences", "carriers.http.test_jsonrpc", "carriers.http.test_site"),
+    *("carriers.http.test_transports", "carriers.http.test_turns", "chain.test_execution3"),
+    *("carriers.mqtt.test_overlapping", "chain.test_encoding", "storage.test_damage"),
+    *("storage.test_failure", "storage.test_property", "test_cloudevents"),
+    # What runs tests a second time, or looks through all code or everything in memory.
+    *("carriers.http.test_klein", "carriers.http.test_descriptions", "carriers.test_freed"),
+    *("daemon.test_memory", "test_words"),
+)
+"""Patterns of the modules of tests that L{quick} leaves out: a fifth of all tests, and most of
+their time. What takes two seconds and more is one of them."""
+
 OTHER_PYTHONS = ["3.12", "3.13"]
 """The versions that are supported beside the oldest one, which C{.ci/run} uses."""
 
@@ -37,6 +58,28 @@ def python(session: nox.Session, *arguments: str) -> None:
 def tests(session: nox.Session, room: str) -> None:
     """Run the tests of one room: nox -s "tests(broker)"."""
     python(session, "twisted.trial", *(session.posargs or [f"tests.{room}"]))
+
+
+@nox.session
+def quick(session: nox.Session) -> None:
+    """Run what takes a minute on two processors: style, types, and four of five tests."""
+    python(session, "ruff", "check", "--quiet", ".")
+    python(session, "ruff", "format", "--check", "--quiet", ".")
+    python(session, "mypy")
+    modules = [
+        ".".join(path.relative_to(HERE).with_suffix("").parts)
+        for path in sorted(HERE.glob("tests/**/test_*.py"))
+    ]
+    chosen = [
+        each
+        for each in modules
+        if not any(fnmatchcase(each, f"tests.{pattern}") for pattern in SLOW)
+    ]
+    for pattern in SLOW:
+        if not any(fnmatchcase(each, f"tests.{pattern}") for each in modules):
+            session.warn(f"no module of tests is {pattern}: it may run here under another name")
+    jobs = f"--jobs={os.cpu_count() or 1}"
+    python(session, "twisted.trial", jobs, "--reporter=summary", *chosen)
 
 
 def interpreter(version: str) -> str | None:
