@@ -318,7 +318,7 @@ class AsyncClient:
 
 class _AsyncPerformer:
     """
-    Performs the effects of one procedure. See L{Performer<svcbroker.client._httpx.Performer>}.
+    Performs the effects of one procedure. See L{Performer<svcbroker.client._effects.Performer>}.
     """
 
     def __init__(self, http: httpx.AsyncClient) -> None:
