@@ -24,7 +24,7 @@ ROOMS = sorted(path.parent.name for path in HERE.glob("tests/*/__init__.py"))
 SLOW = (
     # What starts daemons, engines, browsers and other programs.
     *("functional.*", "interop.*", "benchmarks.*", "ledgers.cometbft.test_real_*"),
-    *("commands.test_main", "ledgers.cometbft.test_packages"),
+    *("commands.test_commandline", "ledgers.cometbft.test_packages"),
     # What tries many seeds, changes, crashes, lengths or damaged files.
     *("simulation.*", "proofs.test_tampering", "proofs.test_examples", "proofs.cometbft.*"),
     *("access.test_confidentiality", "access.test_existence", "access.test_grants"),

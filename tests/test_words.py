@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -61,6 +62,7 @@ COMPOUNDS = {"sayAgain": "retransmit", "whyNot": "reason", "isAgain": "isRedeliv
 """The same for words that are fine alone."""
 
 
+@cache
 def words(name: str) -> list[str]:
     """The words of a name, in lower case and in the singular."""
     found = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
@@ -80,12 +82,12 @@ def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.attr
 
 
-def complaints(name: str) -> Iterator[str]:
+@cache
+def complaints(name: str) -> list[str]:
     """What to say in place of the refused words of a name."""
-    yield from (REFUSED[word] for word in words(TERMS.sub("", name)) if word in REFUSED)
-    for compound, instead in COMPOUNDS.items():
-        if compound.lower() in name.lower():
-            yield instead
+    found = [REFUSED[word] for word in words(TERMS.sub("", name)) if word in REFUSED]
+    lower = name.lower()
+    return found + [COMPOUNDS[each] for each in COMPOUNDS if each.lower() in lower]
 
 
 def sources() -> Iterator[Path]:
@@ -133,5 +135,5 @@ class NameTests(SynchronousTestCase):
         """Classes, functions, parameters, variables and attributes are all looked at."""
         tree = ast.parse("class A:\n def b(self, c, *d, e=0, **f): self.g = h = 0; i: int = 0")
         self.assertLessEqual(set("Abcdefghi"), {name for _, name in names(tree)})
-        self.assertEqual(list(complaints("openDoors")), [REFUSED["door"]])
-        self.assertEqual(list(complaints("isAgainSent")), [COMPOUNDS["isAgain"]])
+        self.assertEqual(complaints("openDoors"), [REFUSED["door"]])
+        self.assertEqual(complaints("isAgainSent"), [COMPOUNDS["isAgain"]])
