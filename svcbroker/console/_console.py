@@ -16,7 +16,7 @@ from twisted.web.server import Request
 from ..access import ANYBODY, Access, Principal
 from ..broker import Calls
 from ..broker.features import Feature, RunningFeature, Services
-from ..carriers.http import Route, Sessions
+from ..carriers.http import LogIns, Route
 from ..carriers.http.authentication import Credentials
 from ..carriers.http.operator import Authorizer, callerOf
 from ..carriers.http.routes import encode, encodeError, respond
@@ -76,7 +76,7 @@ class WebConsole:
         self,
         basePath: str,
         access: Access,
-        sessions: Sessions,
+        sessions: LogIns,
         groups: Iterable[str],
         operatorToken: str | None = None,
     ) -> None:
@@ -227,7 +227,7 @@ class ConsoleFeature(RunningFeature):
         """See L{RunningFeature}."""
         services = self._services
         console = WebConsole(
-            *(services.basePath, services.access, calls.answers[Sessions]),
+            *(services.basePath, services.access, calls.answers[LogIns]),
             *(services.broker.groups, services.operatorToken),
         )
         return console.routes()

@@ -391,7 +391,7 @@ def _connectionBounds(
         holders=(
             *_within("svcbroker.access._logins.HttpLogins", "_known", "_checks"),
             *_within("svcbroker.access._logins.LoginQueue", "_failures", "_waiting"),
-            *_within("svcbroker.carriers.http.sessions.Sessions", "_sessions", "_counts"),
+            *_within("svcbroker.carriers.http.sessions.LogIns", "_sessions", "_counts"),
             "svcbroker.access._access.Access._recent",
         ),
     )

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker.console
 from svcbroker.access import Access
-from svcbroker.carriers.http import HttpSettings, Sessions, makeSite
+from svcbroker.carriers.http import HttpSettings, LogIns, makeSite
 from svcbroker.console import WebConsole
 from tests.access.support import MANY, account, openAccess
 from tests.broker.support import makeFixture
@@ -109,7 +109,7 @@ class ConsoleTestCase(SynchronousTestCase):
             )
         self.addCleanup(self.access.stop)
         settings = HttpSettings()
-        self.sessions = Sessions(clock, Entropy(), BASE)
+        self.sessions = LogIns(clock, Entropy(), BASE)
         console = WebConsole(
             BASE, self.access, self.sessions, self.fixture.broker.groups, OPERATOR_TOKEN
         )

@@ -12,7 +12,7 @@ from .follow import Following
 from .replication import Replication
 from .routes import Route
 from .server import BrokerSite
-from .sessions import Sessions
+from .sessions import LogIns
 from .settings import HttpSettings
 from .site import makeSite
 
@@ -20,8 +20,8 @@ __all__ = [
     "BrokerSite",
     "Following",
     "HttpSettings",
+    "LogIns",
     "Replication",
     "Route",
-    "Sessions",
     "makeSite",
 ]

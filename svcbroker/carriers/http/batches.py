@@ -17,7 +17,7 @@ from ...access import Principal
 from ...broker import Calls
 from ...net.turns import EndOfTurn
 from ...operations import Connection
-from .plain import Head
+from .plain import RequestHead
 
 MAX_BATCH_BYTES: Final = 256 * 1024
 """
@@ -26,19 +26,19 @@ several blocks, and all are answered when the last of them is stored.
 """
 
 
-class Caller(Connection, Protocol):
+class BatchCaller(Connection, Protocol):
     """A connection that calls come by."""
 
-    def waitFor(self, made: Deferred[Any], head: Head, principal: Principal) -> None:
+    def waitFor(self, made: Deferred[Any], head: RequestHead, principal: Principal) -> None:
         """Answer a request when its call has an outcome."""
 
-    def succeeded(self, outcome: Any, head: Head, principal: Principal) -> None:
+    def succeeded(self, outcome: Any, head: RequestHead, principal: Principal) -> None:
         """
         A call has an outcome, for
-        L{Endpoint.answerTo<svcbroker.carriers.http.routes.Endpoint.answerTo>}.
+        L{Endpoint.answerTo<svcbroker.carriers.http.routes.HttpEndpoint.answerTo>}.
         """
 
-    def failed(self, failure: Failure, head: Head, principal: Principal) -> None:
+    def failed(self, failure: Failure, head: RequestHead, principal: Principal) -> None:
         """A call has failed."""
 
 
@@ -54,8 +54,8 @@ class BatchedCall(Struct, eq=False):
     @ivar isCancelled: whether it is not made.
     """
 
-    caller: Caller
-    head: Head
+    caller: BatchCaller
+    head: RequestHead
     principal: Principal
     argument: Any
     size: int

@@ -21,9 +21,9 @@ from ...net.transports import isDirect, sender
 from ...net.turns import NEVER, EndOfTurn, LazyTimer
 from .batches import BatchedCall, CallBatches
 from .bodies import IncompleteBody
-from .plain import MAX_REMEMBERED, PARTIAL, Answers, Fields, Head, OwnFields, readHead
+from .plain import MAX_REMEMBERED, PARTIAL, Answers, Fields, OwnFields, RequestHead, readHead
 from .request import BrokerRequest
-from .routes import Answer, Endpoint, Refusal, checkOutput, refused
+from .routes import Answer, HttpEndpoint, HttpRefusal, checkOutput, refused
 from .server import BrokerChannel
 
 MAX_UNREAD: Final = 16 * 1024
@@ -47,7 +47,7 @@ class FastPath:
     @ivar batches: makes the calls of one turn together; C{None} where each is made alone.
     """
 
-    endpoints: Mapping[bytes, Endpoint]
+    endpoints: Mapping[bytes, HttpEndpoint]
     answers: Answers
     turnEnd: EndOfTurn
     batches: CallBatches | None = None
@@ -61,7 +61,7 @@ class _Arriving:
     @ivar missing: how many bytes of the body are missing.
     """
 
-    head: Head
+    head: RequestHead
     body: IncompleteBody
     missing: int
 
@@ -85,7 +85,7 @@ class FastChannel(BrokerChannel):
         # What has arrived and was not read yet.
         self._unread = b""
         # The head that was read last, and the header fields that were accepted last.
-        self._last: Head | None = None
+        self._last: RequestHead | None = None
         self._accepted: Fields | None = None
         # The header blocks with credentials that were read.
         self._blocks: OwnFields
@@ -101,7 +101,7 @@ class FastChannel(BrokerChannel):
         self._unsent: list[bytes] = []
         self._unsentSize = 0
         # Whether twisted.web has the connection.
-        self._isPassedOn = False
+        self._isHandedOver = False
         # Whether twisted.web has read nothing since it answered.
         self._isFresh = True
         self._isServing = False
@@ -119,8 +119,8 @@ class FastChannel(BrokerChannel):
         self._send = sender(self.transport, self.unsent.written)
 
     def dataReceived(self, data: bytes) -> None:
-        if self._isPassedOn:
-            self._passOn(data)
+        if self._isHandedOver:
+            self._handToTwistedWeb(data)
             return
         if self._unread:
             data = self._unread + data
@@ -133,19 +133,19 @@ class FastChannel(BrokerChannel):
     def drain(self) -> None:
         self._flush()
         if self._answering is None:
-            self._isPassedOn = True
+            self._isHandedOver = True
             super().drain()
         else:
             self.persistent = 0
 
     def loseConnection(self) -> None:
         self._flush()
-        self._isPassedOn = True
+        self._isHandedOver = True
         self.persistent = 0
         super().loseConnection()
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
-        self._isPassedOn = True
+        self._isHandedOver = True
         self._unread = b""
         # A client that leaves cancels its call.
         answering, self._answering = self._answering, None
@@ -271,7 +271,7 @@ class FastChannel(BrokerChannel):
             or authorization != self._authorization
             or (authorization is not None and self._now() >= self._knownUntil)
         ):
-            self._principal = principal = self._recall(authorization)
+            self._principal = principal = self._rememberedPrincipal(authorization)
             if principal is None:
                 return False
             self.countFor(principal.name)
@@ -289,7 +289,7 @@ class FastChannel(BrokerChannel):
         self._accepted = fields
         return True
 
-    def _recall(self, authorization: bytes | None) -> Principal | None:
+    def _rememberedPrincipal(self, authorization: bytes | None) -> Principal | None:
         principal = self.authenticator.recall(authorization)
         if principal is not None:
             try:
@@ -342,9 +342,9 @@ class FastChannel(BrokerChannel):
         self._isServing = False
         self._unread = b""
         self._flush()
-        self._passOn(data)
+        self._handToTwistedWeb(data)
 
-    def _ask(self, head: Head, body: bytes) -> None:
+    def _ask(self, head: RequestHead, body: bytes) -> None:
         principal, fields, endpoint = self._principal, head.fields, head.endpoint
         assert principal is not None
         try:
@@ -366,17 +366,17 @@ class FastChannel(BrokerChannel):
             made = refused(error)
         self.waitFor(made, head, principal)
 
-    def waitFor(self, made: Deferred[Any], head: Head, principal: Principal) -> None:
+    def waitFor(self, made: Deferred[Any], head: RequestHead, principal: Principal) -> None:
         """Answer a request when its call has an outcome."""
         # Before the callbacks, which may be called at once.
         self._answering = made
         request = (head, principal)
         made.addCallbacks(self.succeeded, self.failed, callbackArgs=request, errbackArgs=request)
 
-    def succeeded(self, outcome: Any, head: Head, principal: Principal) -> None:
+    def succeeded(self, outcome: Any, head: RequestHead, principal: Principal) -> None:
         """
         A call has an outcome, for
-        L{Endpoint.answerTo<svcbroker.carriers.http.routes.Endpoint.answerTo>}.
+        L{HttpEndpoint.answerTo<svcbroker.carriers.http.routes.HttpEndpoint.answerTo>}.
         """
         # Otherwise the client has left, and it was too late to cancel.
         if self._answering is not None:
@@ -384,21 +384,21 @@ class FastChannel(BrokerChannel):
                 outcome = self._checked(outcome, head)
             self._answer(head, head.endpoint.answerTo(outcome, principal))
 
-    def _checked(self, outcome: Any, head: Head) -> Any:
+    def _checked(self, outcome: Any, head: RequestHead) -> Any:
         """The outcome of a call that was waited for, or the error where it may not be answered."""
         try:
             return checkOutput(outcome, self.unsent, head.endpoint.isWrite)
         except Overloaded as error:
             return error
 
-    def failed(self, failure: Failure, head: Head, principal: Principal) -> None:
+    def failed(self, failure: Failure, head: RequestHead, principal: Principal) -> None:
         """A call has failed, or was cancelled: by the client that left, or by the broker."""
         if self._answering is not None:
             self._answer(head, head.endpoint.explain(failure, principal))
         else:
             withoutTraceback(failure)
 
-    def _answer(self, head: Head, body: Answer) -> None:
+    def _answer(self, head: RequestHead, body: Answer) -> None:
         self._answering = None
         if self._body is not None:
             self._bodyAnswered()
@@ -407,19 +407,19 @@ class FastChannel(BrokerChannel):
         self._unsentSize += len(answer)
         if self.site.hasAccessLog:
             endpoint = head.endpoint
-            refusal = body if isinstance(body, Refusal) else Refusal(OK, body or b"")
+            refusal = body if isinstance(body, HttpRefusal) else HttpRefusal(OK, body or b"")
             code = NO_CONTENT if body is None else refusal.code
             peer = self.getPeer()
             self.site.logAnswer(peer, endpoint.method, endpoint.path, code, len(refusal.body))
         if not self._isServing:
-            self._goOn()
+            self._resumePipelined()
 
     def _bodyAnswered(self) -> None:
         if self._body is not None:
             self._body.end()
             self._body = None
 
-    def _goOn(self) -> None:
+    def _resumePipelined(self) -> None:
         """
         Read on after an answer that had to be waited for.
         """
@@ -456,10 +456,10 @@ class FastChannel(BrokerChannel):
 
     # Requests for twisted.web
 
-    def _passOn(self, data: bytes) -> None:
-        self._isPassedOn = True
+    def _handToTwistedWeb(self, data: bytes) -> None:
+        self._isHandedOver = True
         super().dataReceived(data)
-        self._takeBack()
+        self._reclaim()
 
     def lineReceived(self, line: bytes) -> None:
         self._isFresh = False
@@ -468,11 +468,11 @@ class FastChannel(BrokerChannel):
     def requestDone(self, request: BrokerRequest) -> None:
         self._isFresh = True
         super().requestDone(request)
-        self._takeBack()
+        self._reclaim()
 
-    def _takeBack(self) -> None:
+    def _reclaim(self) -> None:
         """
         Read the next head here, if twisted.web is between two requests and has nothing left over.
         """
         if self._isFresh and self.persistent and self.isBetweenRequests():
-            self._isPassedOn = False
+            self._isHandedOver = False

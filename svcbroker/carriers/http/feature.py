@@ -25,7 +25,7 @@ from ...net.findings import Finding, warning
 from ...net.settings import Endpoint, Flag, List, Text, declareSetting
 from ...operations import WEEVENT, WEEVENT_INTERFACE
 from .server import BrokerSite
-from .sessions import Sessions
+from .sessions import LogIns
 from .settings import HttpSettings
 from .site import makeSite
 
@@ -122,9 +122,9 @@ class HttpFeature(RunningFeature):
     def __init__(self, options: HttpOptions, services: Services) -> None:
         self._settings = settingsOf(options, services.basePath)
         self._services = services
-        self._sessions = Sessions(services.reactor, services.entropy, services.basePath)
+        self._sessions = LogIns(services.reactor, services.entropy, services.basePath)
         self._site: BrokerSite | None = None
-        self.answers: Answers = {Sessions: self._sessions}
+        self.answers: Answers = {LogIns: self._sessions}
 
     def factories(self, calls: Calls, routes: Sequence[Any]) -> Mapping[str, Any]:
         """See L{RunningFeature}."""

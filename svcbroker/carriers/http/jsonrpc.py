@@ -41,15 +41,15 @@ from ...operations import (
     bindParams,
 )
 from .headers import PublishHeaders
-from .routes import Endpoint, encode
+from .routes import HttpEndpoint, encode
 from .rpcheaders import addHeaders
 from .rpcmessages import (
     Body,
-    Call,
     Failed,
-    Malformed,
     PlainBatch,
     PlainBatches,
+    RpcCall,
+    RpcMalformed,
     Success,
     failed,
     parseBody,
@@ -121,7 +121,7 @@ class JSONRPC:
         self._hasOneGroup = len(calls.broker.groups) == 1
 
     def parse(self, query: bytes, contentType: bytes | None, body: bytes) -> Body:
-        """Read a request. See L{Endpoint.parse}."""
+        """Read a request. See L{HttpEndpoint.parse}."""
         return parseBody(body, self._plain)
 
     def answer(
@@ -136,11 +136,11 @@ class JSONRPC:
         @param body: the request, or what is answered to it.
         @return: fires with the answer, or C{None} where nothing is to be answered.
         """
-        if isinstance(body, Call):
+        if isinstance(body, RpcCall):
             if self._batchMethod(body) is None and not connection.lane.begin(isWrite=False):
                 return self._performLater(principal, body, connection)
             return self._perform(principal, body, connection)
-        if isinstance(body, Malformed):
+        if isinstance(body, RpcMalformed):
             return succeed(body.answer)
         if isinstance(body, PlainBatch):
             return self._answerPlain(principal, body, connection)
@@ -149,9 +149,9 @@ class JSONRPC:
         return self._answerBatch(principal, body, connection)
 
     def isBatched(self, body: _Request) -> bool:
-        """See L{svcbroker.carriers.http.routes.Endpoint}."""
+        """See L{svcbroker.carriers.http.routes.HttpEndpoint}."""
         return (
-            isinstance(body, Call)
+            isinstance(body, RpcCall)
             and self._batchMethod(body) is not None
             and (self._hasOneGroup or b"groupId" not in bytes(body.params))
             # It waits, and no other call with it.
@@ -159,7 +159,9 @@ class JSONRPC:
         )
 
     @asDeferred
-    async def answerCalls(self, principal: Principal, calls: Sequence[Call]) -> Sequence[_Answer]:
+    async def answerCalls(
+        self, principal: Principal, calls: Sequence[RpcCall]
+    ) -> Sequence[_Answer]:
         """Make calls of many requests, for which L{isBatched} holds."""
         answers: list[_Answer] = []
         for method, group in groupby(calls, self._batchMethod):
@@ -174,9 +176,9 @@ class JSONRPC:
         @return: the request; or what is answered where it has another idempotency key.
         @raise ParameterInvalid: there is an idempotency key for several calls.
         """
-        if isinstance(body, Malformed):
+        if isinstance(body, RpcMalformed):
             return body
-        if isinstance(body, Call):
+        if isinstance(body, RpcCall):
             try:
                 return self._addHeaders(body, headers)
             except ParameterInvalid as error:
@@ -185,11 +187,11 @@ class JSONRPC:
             name = "Idempotency-Key" if headers.idempotencyKey else "svc-after"
             raise ParameterInvalid(f"the header {name} is for one call, not for a batch")
         return [
-            each if isinstance(each, Malformed) else self._addHeaders(each, headers)
+            each if isinstance(each, RpcMalformed) else self._addHeaders(each, headers)
             for each in (parseEntries(body.text) if isinstance(body, PlainBatch) else body)
         ]
 
-    def _addHeaders(self, call: Call, headers: PublishHeaders) -> Call:
+    def _addHeaders(self, call: RpcCall, headers: PublishHeaders) -> RpcCall:
         method = self._byText.get(bytes(call.method))
         if method is None:
             return call
@@ -200,7 +202,7 @@ class JSONRPC:
             headers = PublishHeaders(b"", {}, headers.after)
         return replace(call, params=addHeaders(call.params, method.names, headers))
 
-    def _method(self, call: Call) -> _Method:
+    def _method(self, call: RpcCall) -> _Method:
         """
         @raise NoSuchCall: there is none.
         """
@@ -211,9 +213,9 @@ class JSONRPC:
                 raise NoSuchCall()
         return method
 
-    def _batchMethod(self, entry: Call | Malformed) -> _Method | None:
+    def _batchMethod(self, entry: RpcCall | RpcMalformed) -> _Method | None:
         """The method of an entry that can be called in a batch with others of its kind."""
-        if isinstance(entry, Malformed):
+        if isinstance(entry, RpcMalformed):
             return None
         method = self._byText.get(bytes(entry.method))
         return None if method is None or method.batch is None else method
@@ -235,7 +237,7 @@ class JSONRPC:
 
     @asDeferred
     async def _answerBatch(
-        self, principal: Principal, batch: Sequence[Call | Malformed], connection: Connection
+        self, principal: Principal, batch: Sequence[RpcCall | RpcMalformed], connection: Connection
     ) -> Raw | None:
         """
         Publishes that follow each other are submitted in one batch; any other call waits for
@@ -268,11 +270,11 @@ class JSONRPC:
     async def _performEntry(
         self,
         principal: Principal,
-        entry: Call | Malformed,
+        entry: RpcCall | RpcMalformed,
         connection: Connection,
         made: dict[bytes, _Answer],
     ) -> _Answer:
-        if isinstance(entry, Malformed):
+        if isinstance(entry, RpcMalformed):
             return entry.answer
         name = bytes(entry.method)
         method = self._byText.get(name)
@@ -287,13 +289,13 @@ class JSONRPC:
 
     @asDeferred
     async def _performLater(
-        self, principal: Principal, call: Call, connection: Connection
+        self, principal: Principal, call: RpcCall, connection: Connection
     ) -> _Answer:
         await connection.lane.turn(isWrite=False)
         return await self._perform(principal, call, connection)
 
     def _perform(
-        self, principal: Principal, call: Call, connection: Connection
+        self, principal: Principal, call: RpcCall, connection: Connection
     ) -> Deferred[_Answer]:
         try:
             method = self._method(call)
@@ -382,23 +384,23 @@ class JSONRPC:
         # A notification has no id.
         return Success("2.0", call.id, method.render(outcome)) if bytes(call.id) else None
 
-    def _succeed(self, result: Any, method: _Method, call: Call) -> _Answer | Failure:
+    def _succeed(self, result: Any, method: _Method, call: RpcCall) -> _Answer | Failure:
         try:
             return self._answerTo(result, method, call)
         except Exception:
             return self._fail(Failure(), call)
 
-    def _fail(self, failure: Failure, call: Call) -> Failed | Failure | None:
+    def _fail(self, failure: Failure, call: RpcCall) -> Failed | Failure | None:
         # Raised here, the error would be a cycle with the frame of this function.
         if isinstance(failure.value, CancelledError):
             return failure
         return self._failed(self._incidents.explain(failure), call)
 
-    def _failed(self, error: BrokerError, call: Call) -> Failed | None:
+    def _failed(self, error: BrokerError, call: RpcCall) -> Failed | None:
         return failed(error, call.id, self._exceptionName) if bytes(call.id) else None
 
-    def _tooLarge(self, entry: Call | Malformed) -> Failed | None:
-        if isinstance(entry, Malformed):
+    def _tooLarge(self, entry: RpcCall | RpcMalformed) -> Failed | None:
+        if isinstance(entry, RpcMalformed):
             return entry.answer
         error = Overloaded("the answer to this batch is too large: ask for less")
         return self._failed(error, entry)
@@ -424,10 +426,12 @@ def _encoded(answer: Any) -> bytes | None:
     return None if answer is None else encode(answer)
 
 
-def rpcEndpoint(path: str, calls: Calls, incidents: Incidents, interface: Interface) -> Endpoint:
+def rpcEndpoint(
+    path: str, calls: Calls, incidents: Incidents, interface: Interface
+) -> HttpEndpoint:
     """The endpoint of JSON-RPC."""
     rpc = JSONRPC(calls, incidents, interface)
-    return Endpoint(
+    return HttpEndpoint(
         method="POST",
         path=path,
         parse=rpc.parse,

@@ -29,7 +29,16 @@ from ...errors import (
 from ...net.deferreds import asDeferred
 from ...operations import LOG_PROOF, bindText
 from .rest import parseFields
-from .routes import Refusal, Route, connectionOf, encode, encodeError, principalOf, refuse, respond
+from .routes import (
+    HttpRefusal,
+    Route,
+    connectionOf,
+    encode,
+    encodeError,
+    principalOf,
+    refuse,
+    respond,
+)
 
 _TEXT: Final = b"text/plain; charset=utf-8"
 _BYTES: Final = b"application/octet-stream"
@@ -109,4 +118,4 @@ def _respondError(request: Request, error: BrokerError) -> bytes:
         code = http.SERVICE_UNAVAILABLE
     else:
         code = http.BAD_REQUEST
-    return respond(request, Refusal(code, encodeError(error)))
+    return respond(request, HttpRefusal(code, encodeError(error)))

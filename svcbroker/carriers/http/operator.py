@@ -34,7 +34,7 @@ from ...errors import (
 from ...net.addresses import isLoopback
 from ...operations import OPERATOR_CALLS, Connection, Incidents, Operation, bindJSON
 from .origins import hostName
-from .routes import Endpoint, Route, encodeError, explain, principalOf, respond, resultEncoder
+from .routes import HttpEndpoint, Route, encodeError, explain, principalOf, respond, resultEncoder
 
 MAX_BODY: Final = 64 * 1024
 """The largest body of an operator call, in bytes."""
@@ -169,7 +169,7 @@ class OperatorCall:
         self._groups = calls.broker.groups
         self._audit = calls.audit
         self._authorizer = authorizer
-        self._endpoint = Endpoint(
+        self._endpoint = HttpEndpoint(
             method="POST",
             path=operation.name,
             parse=self._parse,

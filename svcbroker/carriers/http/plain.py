@@ -19,7 +19,7 @@ from twisted.web.server import version
 from ...net.budgets import ENTRY_BYTES, ByteCount
 from .headers import PublishHeaders, publishHeaders
 from .origins import isHost
-from .routes import CONTENT_TYPE, NO_SNIFFING, Answer, Endpoint, Refusal
+from .routes import CONTENT_TYPE, NO_SNIFFING, Answer, HttpEndpoint, HttpRefusal
 from .sessions import COOKIE
 from .settings import HttpSettings
 
@@ -75,7 +75,7 @@ class Fields:
 
 
 @define(eq=False)
-class Head:
+class RequestHead:
     """
     The head of a plain request.
 
@@ -85,7 +85,7 @@ class Head:
     @ivar text: all of it, as it was sent.
     """
 
-    endpoint: Endpoint
+    endpoint: HttpEndpoint
     query: bytes
     fields: Fields
     text: bytes = field(repr=False)
@@ -194,8 +194,8 @@ def _readCached(block: bytes, own: OwnFields) -> Fields | None:
 
 
 def readHead(
-    endpoints: Mapping[bytes, Endpoint], data: bytes, start: int, own: OwnFields
-) -> Head | Literal["partial"] | None:
+    endpoints: Mapping[bytes, HttpEndpoint], data: bytes, start: int, own: OwnFields
+) -> RequestHead | Literal["partial"] | None:
     """
     Read the head of a request. Hot path.
 
@@ -228,7 +228,7 @@ def readHead(
         return PARTIAL
     if fields.host is None:
         return None
-    return Head(endpoint, line[2] or b"", fields, data[start : end + 4])
+    return RequestHead(endpoint, line[2] or b"", fields, data[start : end + 4])
 
 
 class Answers:
@@ -262,7 +262,7 @@ class Answers:
         headers = self._headers(origin, isLast)
         if body is None:
             return b"%b%b\r\n\r\n" % (_NO_CONTENT, headers)
-        refusal = Refusal(OK, body) if isinstance(body, bytes) else body
+        refusal = HttpRefusal(OK, body) if isinstance(body, bytes) else body
         more = b"".join(b"\r\n%b: %b" % each for each in refusal.headers)
         return b"HTTP/1.1 %d %b%b%b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
             *(refusal.code, RESPONSES[refusal.code], headers, more),

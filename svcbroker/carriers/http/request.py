@@ -17,7 +17,7 @@ from ...access import ANYBODY, Principal
 from ...errors import BrokerError, ContentTooLarge, NotAuthorized, Overloaded, QuotaExceeded
 from .authentication import SESSION_CHALLENGE, Credentials
 from .bodies import IncompleteBody
-from .routes import NO_SNIFFING, Refusal, encodeError, refuse, respond
+from .routes import NO_SNIFFING, HttpRefusal, encodeError, refuse, respond
 from .sessions import isOfOwnPage, portOf
 
 if TYPE_CHECKING:
@@ -180,13 +180,13 @@ class BrokerRequest(Request):
             refusal = refuse(error)
             if refusal is None or isinstance(error, QuotaExceeded):
                 headers = () if refusal is None else refusal.headers
-                refusal = Refusal(*routes.encodeError(self.path, error, code), headers)
+                refusal = HttpRefusal(*routes.encodeError(self.path, error, code), headers)
             elif self.sessionToken is not None and refusal.code == http.UNAUTHORIZED:
                 refusal = evolve(refusal, headers=((b"WWW-Authenticate", SESSION_CHALLENGE),))
             self.answer(refusal)
         elif self._reason is not None:
             _, body = routes.encodeError(self.path, NotAuthorized(self._reason), http.FORBIDDEN)
-            self.answer(Refusal(http.FORBIDDEN, body))
+            self.answer(HttpRefusal(http.FORBIDDEN, body))
         else:
             channel = self.channel
             self.process()
@@ -201,7 +201,7 @@ class BrokerRequest(Request):
             return error
         return None
 
-    def answer(self, refusal: Refusal) -> None:
+    def answer(self, refusal: HttpRefusal) -> None:
         """Answer with JSON text and finish."""
         self.write(respond(self, refusal))
         self.finish()
@@ -211,7 +211,7 @@ class BrokerRequest(Request):
         Klein could not handle this failure. See C{twisted.web.server.Request.processingFailed}.
         """
         error = self.site.routes.incidents.explain(reason)
-        self.answer(Refusal(http.INTERNAL_SERVER_ERROR, encodeError(error)))
+        self.answer(HttpRefusal(http.INTERNAL_SERVER_ERROR, encodeError(error)))
         return reason
 
     def getRequestHostname(self) -> bytes:

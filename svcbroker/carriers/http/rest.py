@@ -35,7 +35,7 @@ from ...operations import (
     withTrace,
 )
 from .headers import PublishHeaders
-from .routes import Answer, Endpoint, Refusal, resultEncoder
+from .routes import Answer, HttpEndpoint, HttpRefusal, resultEncoder
 
 FORM_TYPE: Final = b"application/x-www-form-urlencoded"
 MAX_FIELDS: Final = 1000
@@ -249,14 +249,14 @@ def _dated(call: _Call, encode: _Encode, calls: Calls) -> tuple[_Call, _Encode]:
         if fresh is None or not isinstance(body, bytes):
             return body
         height, age = fresh
-        return Refusal(OK, body, ((b"svc-height", b"%d" % height), (b"svc-age", b"%.1f" % age)))
+        return HttpRefusal(OK, body, ((b"svc-height", b"%d" % height), (b"svc-age", b"%.1f" % age)))
 
     return callDated, encodeDated
 
 
 def restEndpoints(
     prefix: str, calls: Calls, incidents: Incidents, interface: Interface
-) -> Iterator[Endpoint]:
+) -> Iterator[HttpEndpoint]:
     """
     The endpoints of all operations, by GET and by POST.
 
@@ -276,7 +276,7 @@ def restEndpoints(
         if operation.hasAfter and callMany is None and calls.broker.hasNetworks:
             call, encode = _dated(call, encode, calls)
         for method, parse in zip(("GET", "POST"), _parsers(operation, interface), strict=True):
-            yield Endpoint(
+            yield HttpEndpoint(
                 method=method,
                 path=f"{prefix}/{operation.name}",
                 parse=parse,
@@ -291,7 +291,7 @@ def restEndpoints(
 
 def queryEndpoints(
     prefix: str, calls: Calls, incidents: Incidents, interface: Interface
-) -> Iterator[Endpoint]:
+) -> Iterator[HttpEndpoint]:
     """
     The endpoints of all admin queries, by GET.
 
@@ -299,7 +299,7 @@ def queryEndpoints(
     """
     for query in interface.queries:
         parse, _ = _parsers(query, interface)
-        yield Endpoint(
+        yield HttpEndpoint(
             method="GET",
             path=f"{prefix}/{query.name}",
             parse=parse,

@@ -64,7 +64,7 @@ def resultEncoder(operation: Operation) -> Callable[[Any], bytes]:
 
 
 @frozen
-class Refusal:
+class HttpRefusal:
     """
     An answer with a status or headers of its own: mostly that of a failure.
 
@@ -77,11 +77,11 @@ class Refusal:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-Answer: TypeAlias = bytes | Refusal | None
-"""JSON text, with status 200; a L{Refusal}; or C{None} for an answer without a body, with 204."""
+Answer: TypeAlias = bytes | HttpRefusal | None
+"""JSON text, with status 200; a L{HttpRefusal}; or C{None} for an answer without a body, with 204."""
 
 
-def refuse(error: BrokerError) -> Refusal | None:
+def refuse(error: BrokerError) -> HttpRefusal | None:
     """
     The answer to a failure of authentication, authorization or a quota, or of a node that is behind
     others.
@@ -90,17 +90,17 @@ def refuse(error: BrokerError) -> Refusal | None:
     """
     if isinstance(error, NotAuthenticated):
         challenges = tuple((b"WWW-Authenticate", value) for value in CHALLENGES)
-        return Refusal(http.UNAUTHORIZED, encodeError(error), challenges)
+        return HttpRefusal(http.UNAUTHORIZED, encodeError(error), challenges)
     if isinstance(error, NotAuthorized):
-        return Refusal(http.FORBIDDEN, encodeError(error))
+        return HttpRefusal(http.FORBIDDEN, encodeError(error))
     if isinstance(error, QuotaExceeded):
         delay = b"%d" % max(1, ceil(error.retryAfter))
-        return Refusal(http.OK, encodeError(error), ((b"Retry-After", delay),))
+        return HttpRefusal(http.OK, encodeError(error), ((b"Retry-After", delay),))
     if isinstance(error, NodeBehind):
         # For proxies, which ask another node then.
         delay = b"%d" % error.retryAfter
         body = encodeError(error)
-        return Refusal(http.SERVICE_UNAVAILABLE, body, ((b"Retry-After", delay),))
+        return HttpRefusal(http.SERVICE_UNAVAILABLE, body, ((b"Retry-After", delay),))
     return None
 
 
@@ -126,7 +126,7 @@ def respond(request: Request, answer: Answer, code: int = http.OK) -> bytes:
     if answer is None:
         request.setResponseCode(http.NO_CONTENT)
         return b""
-    refusal = answer if isinstance(answer, Refusal) else Refusal(code, answer)
+    refusal = answer if isinstance(answer, HttpRefusal) else HttpRefusal(code, answer)
     headers = request.responseHeaders
     for name, value in refusal.headers:
         headers.addRawHeader(name, value)
@@ -138,7 +138,7 @@ def respond(request: Request, answer: Answer, code: int = http.OK) -> bytes:
 
 
 def refused(error: Exception) -> Deferred[Any]:
-    """The outcome of a request that has raised an error, as L{Endpoint.make} has it."""
+    """The outcome of a request that has raised an error, as L{HttpEndpoint.make} has it."""
     # A failure would take longer, and clients may have thousands a second refused.
     return succeed(error) if isinstance(error, BrokerError) else fail(error)
 
@@ -167,7 +167,7 @@ def connectionOf(request: Any) -> Connection:
 
 
 @frozen(kw_only=True, eq=False)
-class Endpoint:
+class HttpEndpoint:
     """
     One call of the interface, under one method and path: from a request's bytes to JSON text.
 
@@ -355,7 +355,7 @@ class Routes:
 
     def __init__(
         self,
-        endpoints: Iterable[Endpoint],
+        endpoints: Iterable[HttpEndpoint],
         others: Iterable[Route],
         areas: Iterable[Area],
         incidents: Incidents,
@@ -496,7 +496,7 @@ class _Root(Resource):
             request.postpath = [b"", b"not UTF-8"]
         return self._klein.render(request)
 
-    def _answer(self, request: Request, endpoint: Endpoint) -> None:
+    def _answer(self, request: Request, endpoint: HttpEndpoint) -> None:
         # A request has no channel once its client has left.
         def failed(failure: Failure) -> bytes:
             return b"" if request.channel is None else self._routes.fail(request, failure)

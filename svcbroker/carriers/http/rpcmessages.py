@@ -26,7 +26,7 @@ _NO_IDS = frozenset((b"{", b"[", b"t", b"f"))
 """How JSON text begins that is no id: an object, an array, C{true} or C{false}."""
 
 
-class Call(Struct):
+class RpcCall(Struct):
     """A call as it was sent. An absent member is empty; a notification has no id."""
 
     jsonrpc: Raw = Raw()
@@ -75,7 +75,7 @@ class Failed(Struct):
     error: ErrorObject
 
 
-class Malformed(Exception):
+class RpcMalformed(Exception):
     """
     The entry of a batch, or the whole body, that is no call.
 
@@ -118,7 +118,7 @@ class PlainBatch:
     text: bytes
 
 
-Body: TypeAlias = Call | Malformed | list[Call | Malformed] | PlainBatch
+Body: TypeAlias = RpcCall | RpcMalformed | list[RpcCall | RpcMalformed] | PlainBatch
 """A body that was read."""
 
 
@@ -160,17 +160,17 @@ class PlainBatches:
         return PlainBatch(self._method, calls, body)
 
 
-_callDecoder = Decoder(Call)
-_callsDecoder = Decoder(list[Call])
+_callDecoder = Decoder(RpcCall)
+_callsDecoder = Decoder(list[RpcCall])
 _textsDecoder = Decoder(list[Raw])
 
 
-def _parseError(message: str) -> Malformed:
-    return Malformed(PARSE_ERROR, "ParseError", message)
+def _parseError(message: str) -> RpcMalformed:
+    return RpcMalformed(PARSE_ERROR, "ParseError", message)
 
 
-def _invalidRequest(message: str) -> Malformed:
-    return Malformed(INVALID_REQUEST, "InvalidRequest", message)
+def _invalidRequest(message: str) -> RpcMalformed:
+    return RpcMalformed(INVALID_REQUEST, "InvalidRequest", message)
 
 
 def _decode(decoder: Decoder[Any], text: bytes | Raw) -> Any:
@@ -192,7 +192,7 @@ def parseBody(body: bytes, plain: Iterable[PlainBatches]) -> Body:
     """
     try:
         return _parseBody(body, plain)
-    except Malformed as malformed:
+    except RpcMalformed as malformed:
         return malformed
 
 
@@ -211,14 +211,14 @@ def _parseBody(body: bytes, plain: Iterable[PlainBatches]) -> Body:
     return parseEntries(body)
 
 
-def parseEntries(body: bytes) -> list[Call | Malformed]:
+def parseEntries(body: bytes) -> list[RpcCall | RpcMalformed]:
     """
     Read the entries of a batch, one by one.
 
     @param body: JSON text in UTF-8.
-    @raise Malformed: it is no batch.
+    @raise RpcMalformed: it is no batch.
     """
-    batch: list[Call] | list[Raw]
+    batch: list[RpcCall] | list[Raw]
     try:
         batch = _callsDecoder.decode(body)
     except (DecodeError, RecursionError):
@@ -231,16 +231,16 @@ def parseEntries(body: bytes) -> list[Call | Malformed]:
     return [_parseEntry(entry) for entry in batch]
 
 
-def _parseEntry(entry: Call | Raw) -> Call | Malformed:
+def _parseEntry(entry: RpcCall | Raw) -> RpcCall | RpcMalformed:
     try:
-        return _check(entry if isinstance(entry, Call) else _decode(_callDecoder, entry))
-    except Malformed as malformed:
+        return _check(entry if isinstance(entry, RpcCall) else _decode(_callDecoder, entry))
+    except RpcMalformed as malformed:
         return malformed
 
 
-def _check(call: Call) -> Call:
+def _check(call: RpcCall) -> RpcCall:
     """
-    @raise Malformed: its members are not what they must be.
+    @raise RpcMalformed: its members are not what they must be.
     """
     if call.jsonrpc != _VERSION:
         raise _invalidRequest('jsonrpc is not "2.0"')

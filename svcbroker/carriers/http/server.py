@@ -36,7 +36,7 @@ from .operator import Authorizer
 from .origins import OriginPolicy, isHost
 from .request import BrokerRequest
 from .routes import CONTENT_TYPE, NO_SNIFFING, Routes, encodeError
-from .sessions import Sessions
+from .sessions import LogIns
 from .settings import HttpSettings
 
 MAX_HEADERS: Final = 64 * 1024
@@ -480,7 +480,7 @@ class BrokerSite(Site):
         maxBody: int,
         makeChannel: Callable[[], BrokerChannel] = BrokerChannel,
         authorizer: Authorizer | None = None,
-        sessions: Sessions | None = None,
+        sessions: LogIns | None = None,
     ) -> None:
         """
         @param maxBody: the largest body of a request, in bytes.

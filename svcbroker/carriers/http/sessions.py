@@ -43,7 +43,7 @@ class _Session:
     forget: Callable[[], None]
 
 
-class Sessions:
+class LogIns:
     """
     The sessions of a site. Tokens are kept only as hashes.
     """

@@ -22,9 +22,9 @@ from .log import logRoutes
 from .operator import Authorizer, operatorRoutes
 from .plain import Answers
 from .rest import queryEndpoints, restEndpoints
-from .routes import Area, Endpoint, Route, Routes
+from .routes import Area, HttpEndpoint, Route, Routes
 from .server import BrokerChannel, BrokerSite
-from .sessions import Sessions
+from .sessions import LogIns
 from .settings import HttpSettings
 
 BODY_MARGIN: Final = 64 * 1024
@@ -51,7 +51,7 @@ def makeSite(
     operatorToken: str | None = None,
     hasFastPath: bool = True,
     dialects: Mapping[str, Interface] | None = None,
-    sessions: Sessions | None = None,
+    sessions: LogIns | None = None,
 ) -> BrokerSite:
     """
     The site of a broker.
@@ -106,7 +106,7 @@ def _makeRoutes(
     ]
     if authorizer is not None:
         others += operatorRoutes(f"{base}{_OPERATOR}", calls, authorizer, incidents)
-    endpoints: list[Endpoint] = []
+    endpoints: list[HttpEndpoint] = []
     # The first area that covers a path counts.
     areas = [Area(prefix=f"{base}{_OPERATOR}", methods=("POST",))]
     for path, interface in interfaces.items():

@@ -224,11 +224,11 @@ class MqttConnection:
         waiting.addErrback(self._failed)
         if not waiting.called or waiting.paused:
             self._wire.pauseReading()
-            waiting.addCallback(self._goOn)
+            waiting.addCallback(self._resumePackets)
         else:
             self._isWaiting = False
 
-    def _goOn(self, _: object) -> None:
+    def _resumePackets(self, _: object) -> None:
         self._isWaiting = False
         if self._isClosed:
             return

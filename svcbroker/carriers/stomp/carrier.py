@@ -385,7 +385,7 @@ class StompProtocol(Protocol):
         self._perform(())
 
     def _proceed(self, effect: Proceed) -> None:
-        self._perform(self._session.goOn(self._clock.seconds()))
+        self._perform(self._session.resumeFrames(self._clock.seconds()))
 
     def _look(self) -> None:
         """Read or do not read, and look at the clock again in time."""

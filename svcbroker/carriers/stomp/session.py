@@ -246,7 +246,7 @@ class StompSession:
         self._refuse(error)
         return self._go(now)
 
-    def goOn(self, now: float) -> list[Effect]:
+    def resumeFrames(self, now: float) -> list[Effect]:
         """L{Proceed}: there is time for more frames and messages."""
         return self._go(now)
 

@@ -21,12 +21,12 @@ from svcbroker.carriers.http.plain import (
     PARTIAL,
     Answers,
     Fields,
-    Head,
     OwnFields,
+    RequestHead,
     readFields,
     readHead,
 )
-from svcbroker.carriers.http.routes import Area, Endpoint, Routes
+from svcbroker.carriers.http.routes import Area, HttpEndpoint, Routes
 from svcbroker.carriers.http.server import BrokerChannel, BrokerSite
 from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.net.budgets import ENTRY_BYTES, Budgets, ByteBudget
@@ -200,7 +200,7 @@ class CallTests(SynchronousTestCase):
         encode: Callable[[Any], bytes | None] = lambda result: result,
     ) -> Connection:
         """A connection to a site with one endpoint."""
-        endpoint = Endpoint(
+        endpoint = HttpEndpoint(
             method="GET",
             path="/call",
             parse=lambda query, contentType, body: query,
@@ -306,7 +306,7 @@ class HeadTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.endpoint = Endpoint(
+        self.endpoint = HttpEndpoint(
             method="POST",
             path="/call",
             parse=lambda *_: None,
@@ -329,7 +329,7 @@ class HeadTests(SynchronousTestCase):
             fields = b"Authorization: Basic %08d" % name + b"\r\nHost: b\r\n"
             data = b"POST /call HTTP/1.1\r\n" + fields + b"\r\n"
             found = readHead({b"POST /call": self.endpoint}, data, 0, own)
-            assert isinstance(found, Head)
+            assert isinstance(found, RequestHead)
             return found.fields
 
         first = read(0)
@@ -349,7 +349,7 @@ class HeadTests(SynchronousTestCase):
         fields = b"Content-Length: 3 \r\ncontent-type: a\r\nHost: b\r\n"
         data = b"xxPOST /call?a=b HTTP/1.1\r\n" + fields + b"\r\nabc"
         head = self.read(data, 2)
-        assert isinstance(head, Head)
+        assert isinstance(head, RequestHead)
         self.assertEqual((head.endpoint, head.query), (self.endpoint, b"a=b"))
         self.assertEqual(b"xx" + head.text + b"abc", data)
         self.assertEqual(head.fields, Fields(3, b"a", None, b"b"))
@@ -358,7 +358,7 @@ class HeadTests(SynchronousTestCase):
         data = b"POST /call HTTP/1.1\r\nA: b\r\nHost: c\r\n\r\n"
         for end in range(len(data)):
             self.assertIs(self.read(data[:end]), PARTIAL, data[:end])
-        self.assertIsInstance(self.read(data), Head)
+        self.assertIsInstance(self.read(data), RequestHead)
 
     def test_badLineIsNotPartial(self) -> None:
         self.assertIsNone(self.read(b"POST /call HTTP/1.1\r\nA : b\r\nC"))

@@ -157,7 +157,7 @@ class NackTests(AckTestCase):
             assert isinstance(write, Write)
             sent.append(write.data.count(b"redelivered:true"))
             self.assertLessEqual(len(rest), 1)
-            effects = session.goOn(0.0) if rest else []
+            effects = session.resumeFrames(0.0) if rest else []
         self.assertEqual(sent, [MESSAGES_AT_ONCE, MESSAGES_AT_ONCE, 500])
 
     def test_manyAtOnce(self) -> None:
