@@ -1,5 +1,5 @@
 """
-What the broker does, whatever carrier asks for it.
+The use cases of the broker, the same for every carrier.
 
 Nothing here knows a wire: requests come in as values, answers leave as values or as
 L{BrokerError<svcbroker.errors.BrokerError>}s.

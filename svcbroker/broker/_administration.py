@@ -94,7 +94,7 @@ class Administration:
 
     @asDeferred
     async def getVersion(self, principal: Principal) -> VersionRecord:
-        """Which svcbroker this is."""
+        """The version of this svcbroker."""
         principal.requireAny(Action.ADMIN, None)
         return self._version
 
@@ -126,7 +126,7 @@ class Administration:
 
     @asDeferred
     async def getMeasures(self, principal: Principal, groupId: str | None) -> GroupMeasures:
-        """What a group's ledger tells of itself, as far as it does, and of the disk."""
+        """The measures of a group's ledger, as far as it has some, and of the disk."""
         ledger = self._ledger(principal, groupId)
         measured: IMeasuredLedger | None = IMeasuredLedger(ledger, None)
         return GroupMeasures(
@@ -286,7 +286,7 @@ class AccessAnswer:
 
 class AccountQueries:
     """
-    What accounts may do, and what they use of their quotas.
+    The grants of accounts, and their use of their quotas.
 
     An account may ask about itself. One that may operate a group may ask about all that have grants
     in it, and one that may operate all groups about all.

@@ -416,7 +416,7 @@ class Broker:
 
     def state(self, principal: Principal, groupId: str | None, topic: str) -> Deferred[Topic]:
         """
-        What the chain knows of an open topic.
+        The state of an open topic by the chain.
 
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         @raise TopicNotFound: there is no such open topic, or the principal may not know of it.

@@ -1,5 +1,5 @@
 """
-What the broker answers where the ledger's own values are not the whole answer.
+The answers of the broker where the ledger's own values are not the whole answer.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ..model import Event, EventId, Execution, Offset, Page, PublishEvent, Recei
 T = TypeVar("T")
 
 DEFAULT_READ: Final = 100
-"""How many events C{events} answers at the most, where the client does not say."""
+"""The most events that C{events} answers, where the client does not say."""
 MAX_READ: Final = 1000
 """The most events that C{events} answers."""
 MAX_WAIT: Final = 30
-"""How long C{events} waits for an event at the most, in seconds."""
+"""The longest time that C{events} waits for an event, in seconds."""
 
 DEFAULT_PAGE_SIZE: Final = 10
 MAX_PAGE_SIZE: Final = 99
@@ -46,7 +46,7 @@ MAX_PAGE_NUMBER: Final = 10**15
 
 
 class SendStatus(Enum):
-    """What became of a publish."""
+    """The outcome of a publish."""
 
     SUCCESS = "SUCCESS"
     """The event is in a final block on stable storage."""
@@ -72,7 +72,7 @@ class PublishOutcome(Struct, frozen=True):
 
 
 Answer: TypeAlias = PublishOutcome | BrokerError
-"""What came of a publish."""
+"""The outcome of a publish, or its error."""
 
 _PUBLISHED: Final = frozenset({Execution.DONE, Execution.PUBLISHED_BEFORE})
 _ERRORS: Final[Mapping[Execution, type[BrokerError]]] = {
@@ -174,7 +174,7 @@ class NumberedPage(Generic[T]):
 @frozen(kw_only=True)
 class ReadRequest:
     """
-    What is read of a group's log.
+    A request for a part of a group's log.
 
     @ivar group: the id of the group.
     @ivar filter: a topic or a pattern.
@@ -225,7 +225,7 @@ def appliedSize(asked: int) -> int:
 
 def pageOffset(index: int, first: int, size: int) -> int:
     """
-    How many items stand before a page.
+    The number of items before a page.
 
     @param index: the page's number.
     @param first: the number of the first page.

@@ -19,7 +19,7 @@ from ..net.deferreds import asDeferred
 from ._groups import Groups
 
 MAX_COPY_WAIT: Final = 60.0
-"""How long a copy may wait for the next block at most, in seconds."""
+"""The longest time that a copy may wait for the next block, in seconds."""
 
 CERTIFICATE_WAIT: Final = 1.0
 """

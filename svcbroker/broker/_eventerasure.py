@@ -31,9 +31,9 @@ from ._collaborators import ISubscriptionDirectory
 from ._groups import Groups, TimeoutQueue
 
 _AT_ONCE: Final = 16
-"""How many erasures are submitted together."""
+"""The number of erasures that are submitted together."""
 _EVENTS_A_TURN: Final = 50
-"""How many events are looked up in one turn of the reactor."""
+"""The number of events that are looked up in one turn of the reactor."""
 
 
 def rangesOf(sequences: Iterable[int]) -> list[tuple[int, int]]:

@@ -24,13 +24,13 @@ from ..net.budgets import WorkBudget
 DEFAULT_GROUP: Final = "1"
 
 _SHOWN: Final = 100
-"""How much of the id of an unknown group is shown, in characters."""
+"""The length of the part of an unknown group's id that is shown, in characters."""
 
 
 @frozen(kw_only=True)
 class Limits:
     """
-    What the broker takes and how long it waits.
+    The bounds of what the broker takes, and of how long it waits.
 
     @ivar maxContent: the largest content of an event, in bytes.
     @ivar chainTimeout: how long a caller waits for each answer of the chain, in seconds.
@@ -115,7 +115,7 @@ class TimeoutQueue:
         self._timer: IDelayedCall | None = None
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of those that wait."""
         return sum(not waiter.called for _, waiter in self._queue)
 
     def wait(self, pending: Deferred[T]) -> Deferred[T]:

@@ -69,7 +69,7 @@ class MetadataStore:
         self._writeWaiters: list[Deferred[None]] = []
 
     def get(self, kind: str, name: str) -> bytes | None:
-        """What is kept under a name; C{None} where nothing is."""
+        """The value that is kept under a name; C{None} where none is."""
         return self._kinds.get(kind, {}).get(name)
 
     def items(self, kind: str) -> Sequence[tuple[str, bytes]]:
@@ -85,7 +85,7 @@ class MetadataStore:
         return tuple(self._kinds.get(kind, ()))
 
     def count(self, kind: str) -> int:
-        """How many things of a kind are kept."""
+        """The number of entries of a kind."""
         return len(self._kinds.get(kind, ()))
 
     def put(self, kind: str, name: str, value: bytes) -> None:

@@ -1,5 +1,5 @@
 """
-What an operator may change, not only ask.
+The changes that an operator may make.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Operator:
         interfaceType: InterfaceType,
         remote: str | None,
     ) -> tuple[str, IDurableSubscriptions, Owner | None]:
-        """What a call is about, and whose, if not everybody's."""
+        """The subject of a call, and its owner, if not everybody."""
         group = self._groups.resolve(principal, groupId)
         name, owner = principal.name, None
         if remote is None:
@@ -155,7 +155,7 @@ class Operator:
 
     @asDeferred
     async def showFaults(self, principal: Principal, groupId: str | None) -> FaultReport:
-        """How the nodes of a group and their network are."""
+        """The state of a group's nodes and of their network."""
         return await self._report(self._faulty(principal, groupId))
 
     @asDeferred

@@ -66,7 +66,7 @@ _OF_RESULTS: Final = {
     SendStatus.ERROR: "refused",
 }
 STATUSES: Final = tuple(dict.fromkeys((*_OF_RESULTS.values(), *_STATUSES.values(), "failed")))
-"""What may become of a publish."""
+"""The outcomes that a publish may have."""
 
 
 @define(eq=False)
@@ -93,7 +93,7 @@ class LedgerBatch:
 
     @property
     def eventCount(self) -> int:
-        """How many events there are."""
+        """The number of events."""
         return len(self.places) - (0 if self.isWhole else self.places.count(None))
 
     def add(self, place: int, request: Request) -> None:

@@ -32,7 +32,7 @@ def authorshipOf(
     author: bytes | None, signature: bytes | None, signedAt: int | None
 ) -> Authorship | None:
     """
-    Who has signed an event, by the parameters of its publish.
+    The authorship of an event, by the parameters of its publish.
 
     @return: C{None} where there are no such parameters.
     @raise SignatureInvalid: there are some of the three, but not all.
@@ -52,7 +52,7 @@ def authorshipOf(
 @frozen(kw_only=True)
 class PublishPolicy:
     """
-    What a carrier wants of publishing.
+    The wishes of a carrier for its publishes.
 
     @ivar carrier: the name of the carrier, for metrics.
     @ivar hasTimeout: whether an answer comes after the chain's time-out at the latest. Otherwise it

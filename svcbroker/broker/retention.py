@@ -50,16 +50,16 @@ TURN: Final = 0.005
 """After how many seconds of reading blocks the reactor gets its turn."""
 
 REST: Final = 2.0
-"""How long no block is read then, in units of the time that reading took."""
+"""The pause in which no block is read then, in units of the time that reading took."""
 
 REQUESTS_AT_ONCE: Final = 100
-"""How many erasures are submitted together."""
+"""The number of erasures that are submitted together."""
 
 
 @frozen
 class RetentionRule:
     """
-    How long events are kept.
+    The time for which events are kept.
 
     @ivar pattern: the filter of their topics. Topics that begin with C{$} are matched only where it
         begins so, too.
@@ -235,7 +235,7 @@ class _Found:
                 extendRanges(ranges, event.eventId.sequence)
 
     def requests(self) -> Sequence[EraseEvents]:
-        """What erases them."""
+        """Return the C{EraseEvents} requests for these ranges."""
         reason = f"retain: older than {self._search.age} s"
         return [
             erasure

@@ -44,7 +44,7 @@ class SubscriptionResult(Struct, frozen=True):
 
 
 class VersionResult(Struct, frozen=True):
-    """Which broker this is. The time is UTC, and empty where the build does not know it."""
+    """The version of this broker. The time is UTC, and empty where the build does not know it."""
 
     svcVersion: str
     gitCommitTimeStamp: str
@@ -62,8 +62,8 @@ class GroupStatistics(Struct, frozen=True):
 
 class LatencyCounts(Struct, frozen=True):
     """
-    How long publishes took until they were final and on disk, since the start: how many fell into
-    the range up to each bound, in seconds. One more count has all above the last one.
+    The time that publishes took until they were final and on disk, since the start: how many fell
+    into the range up to each bound, in seconds. One more count has all above the last one.
     """
 
     bounds: list[float]
@@ -72,7 +72,7 @@ class LatencyCounts(Struct, frozen=True):
 
 class GroupMeasuresResult(Struct, frozen=True):
     """
-    What a group's ledger tells of itself: how many transactions of this broker wait to become
+    The measures of a group's ledger: how many transactions of this broker wait to become
     final, their bytes, and how many seconds the oldest one has waited; and how many bytes of the
     disk of the data directory are free, of how many. What is not known is null.
     """

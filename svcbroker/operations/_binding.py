@@ -61,14 +61,14 @@ AFTER: Final = "after"
 """The name of the last parameter of those calls that may name an event to be executed first."""
 
 _SHOWN = 100
-"""How much of a wrong value is shown, in characters."""
+"""The length of the part of a wrong value that is shown, in characters."""
 
 _anyDecoder = Decoder()
 
 
 class _Step(Struct, frozen=True):
     """
-    How one parameter is read from the input.
+    The reading of one parameter from the input.
 
     @ivar argument: the name of the method's argument.
     @ivar key: its key in the input; C{None} where it is made of all the input.

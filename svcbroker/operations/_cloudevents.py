@@ -52,7 +52,7 @@ CLOUD_EVENT_SCHEMA: Final[Mapping[str, Any]] = {
     },
     "required": ["specversion", "id", "source", "type"],
 }
-"""What an event looks like, as JSON Schema."""
+"""The JSON Schema of an event."""
 
 
 @frozen(kw_only=True)
@@ -104,7 +104,7 @@ _UNICODE_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 
 
 class _DataForm(Enum):
-    """How data of a type is written in JSON."""
+    """The form of data of a type in JSON."""
 
     JSON = 0
     TEXT = 1
@@ -132,7 +132,7 @@ def _checkAttributes(attributes: Mapping[str, object]) -> None:
 
 
 def _fault(name: str, value: object) -> str | None:
-    """What is wrong with an attribute; C{None} if nothing is."""
+    """The fault of an attribute; C{None} if there is none."""
     if not isAttributeName(name):
         return "an attribute's name has lower-case letters and digits only"
     check = _CHECKS.get(name)
@@ -179,7 +179,7 @@ _CHECKS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
     "subject": _TEXT_CHECK,
     "time": ("a time of RFC 3339", _isTime),
 }
-"""What the attributes of the specification have to be."""
+"""The checks of the attributes of the specification."""
 
 
 def _hasOtherCharset(contentType: object) -> bool:
@@ -190,7 +190,7 @@ def _hasOtherCharset(contentType: object) -> bool:
 
 def _formOf(contentType: object) -> _DataForm:
     """
-    How data is written in JSON.
+    The form of data in JSON.
 
     @param contentType: C{datacontenttype}; C{None} means JSON.
     """
@@ -344,7 +344,7 @@ def _made(attributes: Mapping[str, object], content: bytes) -> CloudEvent:
 
 def sourceOf(base: str, group: str) -> str:
     """
-    What the C{source} of a group's events begins with.
+    The beginning of the C{source} of a group's events.
 
     @param base: the base path.
     """
@@ -378,7 +378,7 @@ def binaryAttributes(
     event: Event, source: str, timestamp: int | None
 ) -> tuple[str | None, Mapping[str, str]]:
     """
-    What an event in binary mode has beside its data.
+    The attributes and the content type of an event in binary mode.
 
     @param timestamp: see L{cloudEvent}.
     @return: the content type, if there is one, and all other attributes as texts.

@@ -107,7 +107,7 @@ class Result:
 @frozen(kw_only=True)
 class BatchMethod:
     """
-    How many calls of one operation are made at once.
+    The way in which many calls of one operation are made at once.
 
     @ivar item: makes the argument of one call of its parameters: by their names, without those that
         are L{OMITTED}; or in their order, with C{None} for these.

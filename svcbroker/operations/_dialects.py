@@ -32,7 +32,7 @@ from ._types import ContentType, ExtensionsType, ParameterType, TopicType
 @frozen(kw_only=True)
 class Dialect:
     """
-    What is particular to one dialect.
+    The particulars of one dialect.
 
     @ivar name: its name in the configuration.
     @ivar basePath: the context path of its clients.
@@ -161,7 +161,7 @@ class _ExtensionsType(ExtensionsType):
 
 
 class WeEventVersion(Struct, frozen=True):
-    """Which broker this is. The time is UTC, and empty where the build does not know it."""
+    """The version of this broker. The time is UTC, and empty where the build does not know it."""
 
     weEventVersion: str
     gitCommitTimeStamp: str
@@ -223,7 +223,7 @@ _WORDS: Final = {
     EXTENSION_PREFIX: WEEVENT_PREFIX,
     "256 characters": f"{WEEVENT.maxTopic} characters",
 }
-"""What descriptions of parameters say differently."""
+"""The differences in descriptions of parameters."""
 
 
 def _described(description: str) -> str:

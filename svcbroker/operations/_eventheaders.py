@@ -76,13 +76,13 @@ EVENT_HEADERS: Final = (
     StompHeader("svc-signed-at", "The author's own time, in milliseconds since the epoch."),
     StompHeader("svc-erased", "true where the content was erased."),
 )
-"""Who has signed an event, and whether it was erased: of MESSAGE, and of PUBLISH of MQTT 5."""
+"""The author of an event, and whether it was erased: of MESSAGE, and of PUBLISH of MQTT 5."""
 SEND_HEADERS: Final = tuple(
     StompHeader(name, each.description) for name, each in PUBLISH_HEADERS.items()
 )
 """The parameters of a publish that are headers of SEND, and user properties of MQTT 5."""
 ERASED_HEADER: Final = StompHeader(f"{EXTENSION_PREFIX}{ERASED.name}", ERASED.description)
-"""What becomes of erased events: of SUBSCRIBE of STOMP and MQTT 5."""
+"""The treatment of erased events: of SUBSCRIBE of STOMP and MQTT 5."""
 
 STOMP: Final = StompHeaders(
     send=(

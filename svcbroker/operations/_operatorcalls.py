@@ -49,7 +49,7 @@ class _EventIdsType(ParameterType):
 
 
 class _ReasonType(ParameterType):
-    """Why events are erased."""
+    """The reason for which events are erased."""
 
     def fromJSON(self, value: object) -> str:
         text: str = super().fromJSON(value)
@@ -339,7 +339,7 @@ class SettingInForce(Struct, frozen=True):
 
 class MemoryBound(Struct, frozen=True):
     """
-    How much memory one kind may take: what it is; the most bytes; how the number comes about; and
+    The memory that one kind may take: what it is; the most bytes; how the number comes about; and
     C{each}, where it is for one of those that are stored or that clients have made, and is not in
     the sum.
     """

@@ -144,7 +144,7 @@ PUBLISH_HEADERS: Final[Mapping[str, Parameter]] = {
 
 def eventHeaders(event: Event) -> dict[str, str]:
     """
-    Who has signed an event, and whether it was erased, as headers of STOMP and user properties of
+    The author of an event, and whether it was erased, as headers of STOMP and user properties of
     MQTT 5.
     """
     headers = {}

@@ -199,7 +199,7 @@ COMMON_ERRORS: Final = (
 
 class ErasureResult(Struct, frozen=True):
     """
-    When and why the content of an event was erased: the time of the block, in milliseconds since
+    The erasure of an event's content: the time of the block, in milliseconds since
     the epoch, the account of the operator who asked for it, the reason, and the hash of the
     transaction. Where the ledger tells it, there are the event's topic, and the sequence numbers of
     the first and the last of the consecutive events that were erased with it.
@@ -226,7 +226,7 @@ class ErrorRecord(Struct, frozen=True):
 
 
 def erasureOf(error: BrokerError) -> ErasureResult | UnsetType:
-    """When and why the content of an event was erased, where the error tells that."""
+    """The erasure of an event's content, where the error tells of it."""
     if not isinstance(error, EventErased):
         return UNSET
     return ErasureResult(

@@ -275,7 +275,7 @@ class FlagType(ParameterType):
 
 
 class ErasedType(ParameterType):
-    """What becomes of erased events: whether there are tombstones, C{tombstone} or C{skip}."""
+    """The treatment of erased events: whether there are tombstones, C{tombstone} or C{skip}."""
 
     schema: Mapping[str, Any] = {"enum": ["skip", "tombstone"]}
 
@@ -401,7 +401,7 @@ class SubscriptionIdType(ParameterType):
         return text
 
     def blank(self) -> str | None:
-        """What only spaces are."""
+        """The value of a text of spaces only."""
         raise SubscriptionIdBlank()
 
 
@@ -413,7 +413,7 @@ class OptionalSubscriptionIdType(SubscriptionIdType):
 
 
 class OffsetType(ParameterType):
-    """Where a subscription starts."""
+    """The place where a subscription starts."""
 
     def fromText(self, raw: bytes) -> Offset:
         return parseOffset(super().fromText(raw))

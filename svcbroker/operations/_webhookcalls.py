@@ -37,9 +37,9 @@ from ._types import (
 _MAX_BATCH: Final = 1000
 """The most events in a request to a webhook."""
 _MAX_BATCH_SECONDS: Final = 60
-"""How long the first event of a batch waits for others at most."""
+"""The longest time that the first event of a batch waits for others."""
 _MAX_ATTEMPTS: Final = 1000
-"""How often an event may be tried at most, where there is an end."""
+"""The most attempts for an event, where there is an end."""
 _MAX_PAGE: Final = 1000
 """The most webhooks on a page."""
 

@@ -1,5 +1,5 @@
 """
-What waits for durable subscriptions, as operators watch it.
+The backlog of durable subscriptions, as operators watch it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ PAUSE: Final = 200
 """How many times as long as that the pause is: looking takes half a per cent of the time."""
 
 MAX_NAMED: Final = 20
-"""How many subscriptions a survey names."""
+"""The number of subscriptions that a survey names."""
 
 _MAX_CANDIDATES: Final = 1000
 
 TOPICS_AT_ONCE: Final = 1000
-"""How many topics are listed in one step."""
+"""The number of topics that are listed in one step."""
 
 MATCHED_AT_ONCE: Final = 200
-"""How many topics are compared with filters in one step."""
+"""The number of topics that are compared with filters in one step."""
 
 _FEW: Final = 8
 """So many filters are one regular expression. Of a thousand it tries one after the other."""
@@ -89,7 +89,7 @@ class WaitingEvents:
 @define
 class Total:
     """
-    What waits for the durable subscriptions of a group and a kind.
+    The events that wait for the durable subscriptions of a group and a kind.
 
     @ivar count: how many events.
     @ivar behind: for how many subscriptions.
@@ -105,7 +105,7 @@ class Total:
 @define
 class Survey:
     """
-    What waits for all durable subscriptions whose filters are known.
+    The events that wait for all durable subscriptions whose filters are known.
 
     @ivar totals: by group and kind.
     @ivar worst: the L{MAX_NAMED} subscriptions whose first event has waited longest.
@@ -357,7 +357,7 @@ class Backlog:
         return WaitingEvents(group=group, kind=kind, name=name, count=count, oldest=known.oldest)
 
     async def _countRest(self, group: str, filters: Sequence[str], position: Position) -> int:
-        """How many events wait in the block in which a position lies."""
+        """The number of events that wait in the block in which a position lies."""
         follower, height = self._followers[group], position.height
         if position.index < 0 or not 0 < height <= follower.height:
             return 0

@@ -21,8 +21,8 @@ REMEMBERED_TOPICS = 10_000
 """For how many topics it is remembered whose filters match."""
 
 REMEMBERED_MATCHES = 500_000
-"""How many matches are remembered. Subscriptions with different tags are different audiences, so a
-client can have a thousand for each topic."""
+"""The number of matches that are remembered. Subscriptions with different tags are different
+audiences, so a client can have a thousand for each topic."""
 
 
 class Receiver(Protocol):
@@ -106,7 +106,7 @@ class Dispatcher(Generic[M]):
 
     @property
     def audienceCount(self) -> int:
-        """How many different filters receivers have."""
+        """The number of different filters of the receivers."""
         return len(self._audiences)
 
     def receivers(self) -> Sequence[M]:
@@ -210,7 +210,7 @@ def _batchesOf(matching: Sequence[Event], timestamp: int, *, isSmall: bool) -> S
 
 
 class _Readable:
-    """What principals may read of the same events, worked out once for each."""
+    """The parts of the same events that principals may read, worked out once for each."""
 
     def __init__(self, events: Sequence[Event], batches: Sequence[Batch]) -> None:
         self._events = events
@@ -218,7 +218,7 @@ class _Readable:
         self._found: dict[Principal, Sequence[Batch]] = {}
 
     def by(self, receiver: Receiver) -> Sequence[Batch]:
-        """What the principal of a receiver may read."""
+        """The part that the principal of a receiver may read."""
         principal = receiver.principal
         if principal.isEverything:
             return self._batches
@@ -241,7 +241,7 @@ def _readable(
     principal: Principal, group: str, events: Sequence[Event], batches: Sequence[Batch]
 ) -> Sequence[Batch]:
     """
-    What a principal may read of a block's events.
+    The part of a block's events that a principal may read.
 
     @param batches: all of them, as others get them.
     """

@@ -37,14 +37,14 @@ from ._logsubscription import LogSubscription
 from ._positions import StoredPosition, locateOffset
 
 MAX_PAGE: Final = 4 * 1024 * 1024
-"""How large the events of a page may be as JSON, in bytes. One event alone may be larger."""
+"""The most bytes of the events of a page as JSON. One event alone may be larger."""
 
 MAX_SEARCH: Final = 2.0
-"""How long events are searched for in the past, in seconds. Then the page ends where the search has
-come to, so that a pattern that matches little of a long log does not hold a request."""
+"""The seconds for which events are searched for in the past. Then the page ends where the search
+has come to, so that a pattern that matches little of a long log does not hold a request."""
 
 MAX_WAITING: Final = 10_000
-"""How many calls may wait for events at the same time; one account or address has a share."""
+"""The most calls that wait for events at the same time; one account or address has a share."""
 
 _RECORD: Final = 256
 """The most bytes of an event as JSON apart from its topic, content and extensions."""
@@ -234,7 +234,7 @@ class _Page:
             self.isFull = self.isFull or self.count == self._limit
 
     def readableBy(self, principal: Principal, group: str) -> Sequence[Batch]:
-        """What a principal may read of it now: its grants may have changed since."""
+        """The part of it that a principal may read now: its grants may have changed since."""
         if principal.isEverything:
             return self.batches
         readable = []

@@ -25,10 +25,10 @@ from ...probes import probe
 from ._dispatcher import Dispatcher, Receiver, inBatches
 
 CACHED_BYTES = 16 * 1024 * 1024
-"""How much of the blocks read last is kept for the next who reads them."""
+"""The bytes of the blocks read last that are kept for the next who reads them."""
 
 _EVENT_BYTES = 512
-"""What an event costs beside what its publisher made it of, roughly."""
+"""The cost of an event beside what its publisher made it of, roughly."""
 
 SLICE: Final = 0.001
 """Seconds that history is read for in one turn of the reactor, apart from the last step."""

@@ -33,22 +33,22 @@ _DAYS: Final = "position-days"
 _FILTERS: Final = "position-filters"
 
 MAX_POSITIONS: Final = 100_000
-"""How many positions of durable subscriptions are kept, of live ones and of others."""
+"""The most positions of durable subscriptions, of live ones and of others."""
 
 MAX_OWN_POSITIONS: Final = 10_000
-"""How many positions one owner may have made, by default. One client cannot take all of them."""
+"""The most positions of one owner, by default. One client cannot take all of them."""
 
 INTERVAL: Final = 3600.0
 """Seconds before the first sweep, in which clients come back after a start, and between sweeps."""
 
 PIECE: Final = 500
-"""How many positions a turn of the reactor looks at: some milliseconds."""
+"""The number of positions that a turn of the reactor looks at: some milliseconds."""
 
 
 @frozen
 class StoredPosition:
     """
-    Where a subscription resumes.
+    The place where a subscription resumes.
 
     @ivar position: everything up to it is done.
     @ivar acknowledged: events beyond it that are done too.

@@ -63,7 +63,7 @@ from ._positions import (
 
 def kindOf(request: SubscribeRequest) -> tuple[str, bool]:
     """
-    What a subscription counts as: C{mqtt}, C{stomp}, C{webhook} or C{follow}, or what its carrier
+    The kind of a subscription: C{mqtt}, C{stomp}, C{webhook} or C{follow}, or what its carrier
     says; and whether it is durable.
     """
     isDurable = request.isDurable
@@ -98,7 +98,7 @@ KEEPING_SLICE = 0.005
 """Seconds after which a turn of the reactor puts no other position together: one may take 3 ms."""
 
 LISTED_AT_ONCE = 500
-"""How many subscriptions are listed in one turn of the reactor: some milliseconds."""
+"""The number of subscriptions that are listed in one turn of the reactor: some milliseconds."""
 
 MAX_LEVELS = 128
 """The most levels of a pattern. To match one takes time for each of them."""
@@ -321,7 +321,7 @@ class Subscriptions:
         follower: Follower,
     ) -> StoredPosition | None:
         """
-        Where a subscription resumes; C{None} where it begins.
+        The position at which a subscription resumes; C{None} where it begins.
 
         @raise SubscriptionExists: its position is another account's.
         """

@@ -34,7 +34,7 @@ failure, and up to half of it is taken off by chance."""
 SHOUT_PERIOD: Final = 3600.0
 """Every how many seconds a refusal that lasts is logged again."""
 MAX_REASON: Final = 200
-"""How much of a witness's reason is shown, in characters."""
+"""The length of the part of a witness's reason that is shown, in characters."""
 _WHY: Final = (
     "The chain is not the one that this witness has seen: it was restored from an older backup and "
     "has gone on, or its history was changed"
@@ -49,7 +49,7 @@ brokers have one chain, it is ahead for a moment."""
 
 
 class _KeptWitness(Struct, frozen=True):
-    """What is kept of a witness: the size that it cosigned last, and when."""
+    """A witness as it is kept: the size that it cosigned last, and when."""
 
     size: int
     time: int
@@ -60,7 +60,7 @@ class WitnessFailed(Exception):
 
 
 class IWitnessClient(Protocol):
-    """What makes requests to witnesses: L{svcbroker.carriers.witnesses}."""
+    """A client that makes requests to witnesses: L{svcbroker.carriers.witnesses}."""
 
     def addCheckpoint(self, url: str, body: bytes) -> Deferred[tuple[int, bytes]]:
         """
@@ -200,7 +200,7 @@ class LogWitness:
         raise WitnessFailed("answered without a cosignature of its key")
 
     def _refusal(self, status: int, text: str) -> Exception:
-        """What an answer without a cosignature means."""
+        """The meaning of an answer without a cosignature."""
         if status == HTTPStatus.CONFLICT:
             size = text.strip()
             if size.isascii() and size.isdigit() and len(size) < 19:
@@ -255,7 +255,7 @@ RETRY: Final = 30.0
 @frozen(kw_only=True)
 class WitnessingRule:
     """
-    How often witnesses are asked.
+    The times at which witnesses are asked.
 
     @ivar interval: after how many seconds a log that has grown is cosigned again.
     @ivar blocks: after how many blocks it is cosigned even before that.

@@ -43,7 +43,7 @@ class LogKeyAnswer:
 @frozen(kw_only=True)
 class WitnessAnswer:
     """
-    What a witness has cosigned of a log.
+    The part of a log that a witness has cosigned.
 
     @ivar name: its name in the policy.
     @ivar key: its public key: a vkey.
@@ -86,7 +86,7 @@ class WitnessesAnswer:
 
 class Transparency:
     """
-    What clients may read of the logs of groups. A principal needs the right to read
+    The logs of groups, as clients may read them. A principal needs the right to read
     L{LOG_TOPIC} in the group; for the proof of an event also the right to read that event.
 
     All of it fails with L{NoSuchCall<svcbroker.errors.NoSuchCall>} where the ledger of the group

@@ -50,11 +50,11 @@ FORKED: Final = f"{LOG}-forked"
 """The kind of a checkpoint that is not of the chain as it is now: evidence that it was changed."""
 
 MAX_AGE: Final = 1.0
-"""How old, in seconds, the newest checkpoint is before another one is signed."""
+"""The age, in seconds, at which the newest checkpoint is followed by another one."""
 
 MAX_PENDING: Final = 8
-"""How many checkpoints wait for more witnesses at the same time. It bounds what witnesses that take
-long can make the broker remember."""
+"""The number of checkpoints that wait for more witnesses at the same time. It bounds what witnesses
+that take long can make the broker remember."""
 
 
 THINNING_PERIOD: Final = 600.0
@@ -142,7 +142,7 @@ class TransparencyLog:
 
     @asDeferred
     async def size(self) -> int:
-        """How many entries the log has now."""
+        """The number of entries that the log has now."""
         # Not the statistics, for which some ledgers ask an engine.
         page = await self._ledger.listBlocks(0, 1)
         return page.items[0].height + 1 if page.items else 1
@@ -195,7 +195,7 @@ class TransparencyLog:
 
     @asDeferred
     async def head(self, origin: str, size: int) -> TreeHead:
-        """What a checkpoint of a size says. The chain has so many headers."""
+        """The tree head of a size. The chain has so many headers."""
         tiles = await self._tiles(size)
         return TreeHead(origin, size, History.load(size, tiles.source).root)
 
@@ -250,7 +250,7 @@ class LogKeyRecord(Struct, frozen=True):
 
 
 class _KeptKey(Struct, frozen=True):
-    """What is kept of a certification: the vkey, and the id of the event."""
+    """A certification as it is kept: the vkey, and the id of the event."""
 
     key: str
     eventId: str

@@ -78,7 +78,8 @@ class HttpRefusal:
 
 
 Answer: TypeAlias = bytes | HttpRefusal | None
-"""JSON text, with status 200; a L{HttpRefusal}; or C{None} for an answer without a body, with 204."""
+"""JSON text, with status 200; a L{HttpRefusal}; or C{None} for an answer without a body, with
+204."""
 
 
 def refuse(error: BrokerError) -> HttpRefusal | None:

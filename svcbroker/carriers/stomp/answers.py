@@ -144,7 +144,7 @@ class Write:
 
 @frozen
 class Proceed:
-    """Call C{StompSession.resumeFrames} in a while: there may be more frames, or messages to be sent."""
+    """Call C{StompSession.resumeFrames} in a while: there may be more frames, or messages."""
 
 
 @frozen
