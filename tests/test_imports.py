@@ -249,8 +249,8 @@ class DirectionTests(SynchronousTestCase):
 MAX_LINES = 60
 LONG = {
     "svcbroker.commands.verify.command",
-    "svcbroker.ledgers.cometbft.provisioning._config.encodeConfig",
-    "svcbroker.ledgers.pbft._ledger._open",
+    "svcbroker.ledgers.cometbft.provisioning._engineconfig.encodeConfig",
+    "svcbroker.ledgers.pbft._pbftledger._open",
     "svcbroker.ledgers.metrics._measured",
 }
 """The functions that are longer."""

@@ -40,9 +40,9 @@ from ..interfaces import InvalidDescription, LedgerContext
 from ..ledgers.copy import (
     CopyLedger,
     CopyProgress,
+    CopyRefusal,
     CopyRefused,
     CopySettings,
-    Refusal,
     readSettings,
 )
 from ..net.deferreds import asDeferred
@@ -183,7 +183,7 @@ def _line(event: LogEvent) -> str:
 
 
 def _codeOf(refusals: Sequence[CopyRefused]) -> int:
-    if any(each.refusal is Refusal.CONTRADICTION for each in refusals):
+    if any(each.refusal is CopyRefusal.CONTRADICTION for each in refusals):
         return Exit.CONTRADICTION
     return Exit.BAD if refusals else Exit.GOOD
 

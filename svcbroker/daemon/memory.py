@@ -581,11 +581,13 @@ _CACHED: Final[Sequence[Any]] = (
 
 _LEDGER_HOLDERS: Final[Mapping[str, Sequence[str]]] = {
     "pending transactions": (
-        *_within("svcbroker.ledgers.pbft._pool.TransactionPool", "_waiting", "_claims"),
+        *_within("svcbroker.ledgers.pbft._blockapplication.TransactionPool", "_waiting", "_claims"),
         *_within("svcbroker.ledgers.cometbft._outbox.Outbox", "_queue", "_waiting", "_sent"),
         "svcbroker.interfaces._submission.Submission.outcomes",
     ),
-    "blocks that events are verified with": ("svcbroker.ledgers._verifying.EventVerifier._blocks",),
+    "blocks that events are verified with": (
+        "svcbroker.ledgers._eventverifier.EventVerifier._blocks",
+    ),
     "trees that proofs are made of": (
         "svcbroker.archive._prover.Prover._trees",
         "svcbroker.archive._prover.BlockTrees.hashes",
@@ -593,7 +595,7 @@ _LEDGER_HOLDERS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "erasures that were verified": ("svcbroker.archive._eraser.ErasureVerifier._verified",),
     "votes that were verified": (
-        *_within("svcbroker.ledgers.pbft._keys.Verifier", "verified", "_signatures"),
+        *_within("svcbroker.ledgers.pbft._keys.SignatureVerifier", "verified", "_signatures"),
         "svcbroker.ledgers.pbft._replica.Replica._verified",
     ),
     "blocks being decided": (
@@ -603,6 +605,6 @@ _LEDGER_HOLDERS: Final[Mapping[str, Sequence[str]]] = {
         ),
         *_within("svcbroker.ledgers.pbft._network.SimulatedNetwork", "_arrived", "_inFlight"),
     ),
-    "parsed batches": ("svcbroker.ledgers.cometbft._machine.Machine._known",),
+    "parsed batches": ("svcbroker.ledgers.cometbft._machine.ChainMachine._known",),
 }
 """What holds what the ledgers tell of, by its name."""

@@ -6,12 +6,12 @@ Nothing here imports a ledger: L{LedgerPlugin} does so when it is asked to confi
 
 from ._description import (
     Description,
+    LedgerPlugin,
     describeLedgers,
     findLedgerFactories,
     parseDescription,
     readDescription,
 )
-from ._plugin import LedgerPlugin
 
 __all__ = [
     "Description",

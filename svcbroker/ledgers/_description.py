@@ -1,17 +1,21 @@
 """
-Descriptions of ledgers.
+Descriptions of ledgers, the factories that are installed for them, and readers of the numbers in
+their settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from attrs import frozen
 from twisted.plugin import getPlugins
+from zope.interface import implementer
 
-from ..interfaces import ILedger, ILedgerFactory, LedgerContext
+from ..interfaces import IBoundedLedgerFactory, ILedger, ILedgerFactory, LedgerContext
 from ..net.descriptions import (
     Description,
+    ModuleFactory,
     configureDescribed,
     describeFactories,
     findFactories,
@@ -42,7 +46,7 @@ def parseDescription(
     text: str, factories: Iterable[ILedgerFactory] | None = None
 ) -> Callable[[LedgerContext], ILedger]:
     """
-    What makes the ledger that a description describes.
+    Parse a description, and return a maker of its ledger.
 
     @param factories: the kinds to choose from; those that are installed unless given.
     @raise InvalidDescription: the form is wrong, no kind has that name (or two have), or the
@@ -58,3 +62,42 @@ def describeLedgers(factories: Iterable[ILedgerFactory]) -> str:
     The text of C{--help-ledger}: each kind with its summary and its settings.
     """
     return describeFactories("A ledger", factories)
+
+
+@implementer(ILedgerFactory, IBoundedLedgerFactory)
+@frozen
+class LedgerPlugin(ModuleFactory):
+    """
+    A kind of ledger that is a module, with C{configure} as L{ILedgerFactory.configure} says, and
+    maybe C{memory} as L{IBoundedLedgerFactory.memory} does.
+    """
+
+    def memory(self, settings: Mapping[str, str]) -> Mapping[str, int] | None:
+        """See L{IBoundedLedgerFactory.memory}."""
+        tell = getattr(self._load(), "memory", None)
+        bounds: Mapping[str, int] | None = None if tell is None else tell(settings)
+        return bounds
+
+
+def number(text: str, lowest: float, highest: float) -> float:
+    """
+    Read a number within bounds.
+
+    @raise ValueError: it is not one.
+    """
+    value = float(text)
+    if not lowest <= value <= highest:  # also refuses NaN
+        raise ValueError
+    return value
+
+
+def integer(text: str, lowest: int, highest: int) -> int:
+    """
+    Read a whole number within bounds.
+
+    @raise ValueError: it is not one.
+    """
+    value = int(text)
+    if not lowest <= value <= highest:
+        raise ValueError
+    return value

@@ -1,5 +1,5 @@
 """
-From what the chain holds to what the house speaks in.
+Conversions of the chain's transactions and receipts to values of the model, and back.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ from ..model import (
 )
 
 SALTS_AT_ONCE = 64
-"""How many salts are made at once, since a system call for each takes longer than a salt."""
+"""
+The number of salts that are made at once, since a system call for each takes longer than a salt.
+"""
 
 _NAMING: Final = frozenset({Execution.PUBLISHED_BEFORE, Execution.KEY_IN_USE})
-"""How publishes end whose receipts may name an earlier event."""
+"""The outcomes of publishes whose receipts may name an earlier event."""
 
 _BROKER_ACCOUNT = "broker"
 _PUBLISHER_PREFIX = "publisher:"

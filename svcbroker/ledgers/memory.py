@@ -47,7 +47,7 @@ from ..model import (
     TransactionRecord,
     filterMatches,
 )
-from ._observers import Observers
+from ._storedledger import Observers
 from ._views import (
     TransactionMaker,
     blockOf,

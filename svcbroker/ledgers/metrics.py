@@ -29,7 +29,7 @@ SIZE_BOUNDS: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0,
 """The ranges of the events of a block."""
 
 HEALTH_TIMEOUT: Final = 1.0
-"""How long a ledger may take to tell whether it is ready, in seconds. Then it is not."""
+"""Seconds that a ledger may take to tell whether it is ready. Then it is not."""
 
 _GROUP: Final = ("group",)
 
@@ -147,7 +147,7 @@ class LedgerMetrics:
         return asked.addCallbacks(lambda health: health.isReady, notReady)
 
     def _measured(self) -> Iterable[Metric]:
-        """What measured ledgers tell."""
+        """The measures of ledgers."""
         measures = {
             group: ledger.measure()
             for group, ledger in self._ledgers.items()

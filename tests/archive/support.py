@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import STORE_NAME, Audited, audit
 from svcbroker.chain import Kind
-from svcbroker.ledgers.pbft._keyfiles import writeSeeds
+from svcbroker.ledgers.pbft._keys import writeSeeds
 from svcbroker.storage import MetadataFile
 from tools.vectors.signedchain import SignedChain
 

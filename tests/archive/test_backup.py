@@ -15,7 +15,7 @@ from unittest import SkipTest, mock
 
 from svcbroker.archive import BROKER_FILES, COPY_NAME, BackupRefused, audit, backUp, markCopy
 from svcbroker.archive._replay import ROUNDS_ASIDE
-from svcbroker.ledgers.pbft._keyfiles import writeSeeds
+from svcbroker.ledgers.pbft._keys import writeSeeds
 from svcbroker.proofs import Checkpoint
 from svcbroker.storage import MetadataFile, Snapshot, StorageError, StorageFailed, Store
 from tests.archive.support import ArchiveTestCase, contents

@@ -21,7 +21,7 @@ from svcbroker.archive import (
     takeOver,
     transferChain,
 )
-from svcbroker.ledgers.pbft._keyfiles import writeSeeds
+from svcbroker.ledgers.pbft._keys import writeSeeds
 from svcbroker.proofs import Checkpoint
 from svcbroker.storage import StorageFailed, StorageLost, Store, readTip
 from svcbroker.storage._tip import TipFile

@@ -25,7 +25,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.archive import METADATA_NAME, STORE_NAME, Eraser, audit, loadChain
 from svcbroker.chain import CertificateInvalid, ChainState, Malformed
 from svcbroker.errors import EventErased
-from svcbroker.ledgers._reader import ChainReader
+from svcbroker.ledgers._storedledger import LedgerReader
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs.tlog import CheckpointRefused
 from svcbroker.proofs.witness import LAST_NAME, STATE_NAME, Witness, WitnessError, makeWitness
@@ -37,7 +37,7 @@ from .erasable import canary, eventsIn, makeErasable
 FLIPS = int(os.environ.get("SVCBROKER_SWEEP_FLIPS", "60"))
 
 DAMAGE = (StorageError, Malformed, CertificateInvalid, ValueError, OverflowError, StructError)
-"""The errors that a ledger that starts takes for damage; see svcbroker.ledgers.copy._opening."""
+"""The errors that a ledger that starts takes for damage; see svcbroker.ledgers.copy._copyledger."""
 
 LOG = MemoryLog(30, "log.example", b"l" * 32)
 
@@ -131,12 +131,12 @@ class SweepTests(SynchronousTestCase):
             Eraser(store).run()
         except DAMAGE:
             isTold = True
-        reader = ChainReader(state, store, lambda: 0.0, lambda: succeed(None))
+        reader = LedgerReader(state, store, lambda: 0.0, lambda: succeed(None))
         for event, content in self.events.items():
             isTold |= self.readsTruly(reader, event, content)
         return isTold
 
-    def readsTruly(self, reader: ChainReader, event: EventId, content: bytes | None) -> bool:
+    def readsTruly(self, reader: LedgerReader, event: EventId, content: bytes | None) -> bool:
         """
         Ask for an event. It is what it was, or the answer is that something is damaged.
 

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import ValidatorSet, verifySignature
 from svcbroker.commands import main
-from svcbroker.ledgers.changing import proposeChange, readChange
+from svcbroker.ledgers.changedocuments import proposeChange, readChange
 from svcbroker.ledgers.cometbft._batch import attestationPayload
 from svcbroker.ledgers.cometbft.provisioning import (
     Attestation,

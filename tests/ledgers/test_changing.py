@@ -1,5 +1,6 @@
 """
-Tests of L{svcbroker.ledgers.changing}: a change of the nodes on its way from one to the next.
+Tests of L{svcbroker.ledgers.changedocuments}: a change of the nodes on its way from one to the
+next.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import ValidatorSet
-from svcbroker.ledgers.changing import (
+from svcbroker.ledgers.changedocuments import (
     MAX_DOCUMENT,
     ChangeDocument,
     DocumentInvalid,

@@ -21,9 +21,8 @@ from svcbroker.archive import loadChain
 from svcbroker.chain import Kind, Malformed, TransactionReceipt, encodeReceipts
 from svcbroker.errors import EventNotFound, LedgerUnavailable
 from svcbroker.interfaces import LedgerContext
-from svcbroker.ledgers import _verifying
-from svcbroker.ledgers._reader import ChainReader
-from svcbroker.ledgers._stored import LOG_PERIOD, MAX_REASONS, StoredLedger
+from svcbroker.ledgers import _eventverifier
+from svcbroker.ledgers._storedledger import LOG_PERIOD, MAX_REASONS, LedgerReader, StoredLedger
 from svcbroker.model import Block, Event, EventId, Execution, topicPrefix
 from svcbroker.storage import StorageError, Store
 from svcbroker.storage._files import openReading
@@ -63,7 +62,7 @@ class DamageTestCase(SynchronousTestCase):
                 ]
             )
         self.genesis, self.state = chain.genesis, loadChain(chain.store).state
-        reader = ChainReader(self.state, chain.store, lambda: 0.0, lambda: succeed(None))
+        reader = LedgerReader(self.state, chain.store, lambda: 0.0, lambda: succeed(None))
         self.blocks = {height: reader.readBlock(height) for height in range(1, 10)}
         self.events = [event for block in self.blocks.values() for event in block.events]
         chain.close()
@@ -86,13 +85,13 @@ class DamageTestCase(SynchronousTestCase):
             connection.close()
         self.path.write_bytes(self.whole if content is None else content)
 
-    def reader(self, *, isResting: bool = False) -> ChainReader:
+    def reader(self, *, isResting: bool = False) -> LedgerReader:
         """
         A reader of the file as it is now.
 
         @param isResting: whether it hashes no blocks.
         """
-        reader = ChainReader(self.state, self.store(), lambda: 0.0, lambda: succeed(None))
+        reader = LedgerReader(self.state, self.store(), lambda: 0.0, lambda: succeed(None))
         if isResting:
             reader._verifier._restsUntil = 1.0
         return reader
@@ -242,8 +241,8 @@ class EventTests(DamageTestCase):
 
     def test_cacheIsBounded(self) -> None:
         """Blocks that were not read for the longest time leave it first."""
-        size = 3 * (9 * 8 + _verifying._ENTRY_BYTES)
-        self.patch(_verifying, "CACHED_BYTES", size)
+        size = 3 * (9 * 8 + _eventverifier._ENTRY_BYTES)
+        self.patch(_eventverifier, "CACHED_BYTES", size)
         reader = self.reader()
         for event in self.events:
             reader.getEvent(event.eventId)
@@ -260,17 +259,17 @@ class EventTests(DamageTestCase):
             clock.advance(0.5)
             return clock.seconds()
 
-        reader = ChainReader(self.state, self.store(), seconds, lambda: succeed(None))
+        reader = LedgerReader(self.state, self.store(), seconds, lambda: succeed(None))
         hashed = []
         for _ in range(20):
             for event in self.events:
                 reader.getEvent(event.eventId)
                 blocks = reader._verifier._blocks.values()
-                hashed.append(sum(isinstance(block, _verifying._Hashed) for block in blocks))
+                hashed.append(sum(isinstance(block, _eventverifier._Hashed) for block in blocks))
         # To hash a block takes one step of the clock, and so does each read of another block.
         steps = [hashed.index(number) for number in range(1, 9)]
         self.assertEqual(steps[0], 0)
-        self.assertGreaterEqual(min(b - a for a, b in pairwise(steps)), _verifying.REST)
+        self.assertGreaterEqual(min(b - a for a, b in pairwise(steps)), _eventverifier.REST)
 
 
 class ListedTests(SynchronousTestCase):
@@ -287,7 +286,7 @@ class ListedTests(SynchronousTestCase):
 
     def indexes(self, sequence: int, hash: bytes, prints: bytes = b"".join(PRINTS)) -> list[int]:
         """Where an event may be in the block."""
-        block = _verifying._Listed.of(prints, encodeReceipts(self.RECEIPTS))
+        block = _eventverifier._Listed.of(prints, encodeReceipts(self.RECEIPTS))
         return list(block.indexes(EventId("00000000", sequence, HEIGHT), hash + b"rest"))
 
     def test_eventIsFoundByFingerprintAndReceipt(self) -> None:
@@ -309,7 +308,7 @@ class FileTests(DamageTestCase):
     Any byte of the file is changed.
     """
 
-    def read(self, reader: ChainReader) -> tuple[int, int]:
+    def read(self, reader: LedgerReader) -> tuple[int, int]:
         """
         Read everything; how much was answered and how much refused. Nothing is answered wrong.
         """

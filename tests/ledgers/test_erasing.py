@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.archive import Eraser, Erasing, loadChain
 from svcbroker.chain import Malformed, Transaction
 from svcbroker.errors import EventErased
-from svcbroker.ledgers._erasing import REST, RETRY, ErasingJob
-from svcbroker.ledgers._reader import ChainReader
+from svcbroker.ledgers._erasingjob import REST, RETRY, ErasingJob
+from svcbroker.ledgers._storedledger import LedgerReader
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.storage import StorageDamaged, StorageFailed
 from tests.archive.erasable import ErasableChain
@@ -160,7 +160,7 @@ class JobTests(SynchronousTestCase):
 
 class ReaderTests(SynchronousTestCase):
     """
-    Tests for what a L{ChainReader} answers of erased events.
+    Tests for what a L{LedgerReader} answers of erased events.
     """
 
     def setUp(self) -> None:
@@ -170,7 +170,7 @@ class ReaderTests(SynchronousTestCase):
         self.addCleanup(self.chain.close)
         self.chain.open("a", "b")
         clock = Clock()
-        self.reader = ChainReader(
+        self.reader = LedgerReader(
             self.chain.state, self.chain.store, clock.seconds, lambda: succeed(None)
         )
 

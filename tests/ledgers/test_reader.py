@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.archive import loadChain
 from svcbroker.chain import Kind, Malformed, decodeBody
 from svcbroker.errors import EventNotFound, HeightUnknown
-from svcbroker.ledgers._reader import ENTRIES_AT_ONCE, ChainReader
+from svcbroker.ledgers._storedledger import ENTRIES_AT_ONCE, LedgerReader
 from svcbroker.model import Event, EventId, topicPrefix
 from tools.vectors.signedchain import SignedChain
 
@@ -30,10 +30,10 @@ class BlockReadingTests(SynchronousTestCase):
         self.addCleanup(self.chain.close)
         self.chain.open("a", "b")
 
-    def reader(self) -> ChainReader:
+    def reader(self) -> LedgerReader:
         """What reads the chain as it is now."""
         state = loadChain(self.chain.store).state
-        return ChainReader(state, self.chain.store, lambda: 0.0, lambda: succeed(None))
+        return LedgerReader(state, self.chain.store, lambda: 0.0, lambda: succeed(None))
 
     def events(self, height: int) -> list[Event]:
         """The events of a block, each read by its id."""
@@ -91,7 +91,7 @@ class BlockReadingTests(SynchronousTestCase):
                 first = max(0, count - offset - limit)
                 self.assertEqual(page, self.hashes(height)[first : count - offset][::-1])
 
-    def listed(self, reader: ChainReader, height: int, offset: int, limit: int) -> list[bytes]:
+    def listed(self, reader: LedgerReader, height: int, offset: int, limit: int) -> list[bytes]:
         """The hashes of a page of a block's transactions."""
         answer = reader.listTransactions(offset, limit, height, None)
         page = self.successResultOf(Deferred.fromCoroutine(answer))

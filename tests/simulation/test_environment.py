@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.ledgers.pbft._messages import BlockRequest
+from svcbroker.ledgers.pbft._protocol import BlockRequest
 from svcbroker.storage import Store
 from tests.storage.chains import Chain, newStore
 from tools.simulation.clock import VirtualClock

@@ -20,7 +20,7 @@ from svcbroker.chain import (
     Transaction,
     proposeBlock,
 )
-from svcbroker.ledgers.pbft._messages import ProposedBlock
+from svcbroker.ledgers.pbft._protocol import ProposedBlock
 from svcbroker.model import Event, EventId
 from tools.simulation.adversary import Adversary
 from tools.simulation.genesis import genesisOf, seedsOf

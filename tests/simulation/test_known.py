@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.pbft._messages import Proposal
+from svcbroker.ledgers.pbft._protocol import Proposal
 from tests.ledgers.pbft.rig import LedgerRig
 from tools.simulation.behaviours import SilentLeader
 from tools.simulation.cluster import Cluster, Focus

@@ -11,13 +11,13 @@ from random import Random
 from attrs import define, field
 
 from svcbroker.chain import Certificate, Phase, quorum, votePayload
-from svcbroker.ledgers.pbft._messages import (
+from svcbroker.ledgers.pbft._protocol import (
     Message,
+    PhaseVote,
     PreparedCertificate,
     Proposal,
     ProposedBlock,
     RoundChange,
-    Vote,
     roundChangeDigest,
 )
 
@@ -70,7 +70,7 @@ class Adversary:
 
     def observe(self, message: Message) -> None:
         """Learn from a message that a Byzantine replica receives or sends."""
-        if isinstance(message, Vote):
+        if isinstance(message, PhaseVote):
             place = (message.phase, message.height, message.round, message.digest)
             self.votes.setdefault(place, {})[message.sender] = message.signature
         elif isinstance(message, Proposal):
@@ -102,9 +102,9 @@ class Adversary:
         self.signed(index, payload, signature)
         return signature
 
-    def vote(self, index: int, phase: Phase, height: int, round: int, digest: bytes) -> Vote:
+    def vote(self, index: int, phase: Phase, height: int, round: int, digest: bytes) -> PhaseVote:
         """A signed vote for any digest."""
-        return Vote(
+        return PhaseVote(
             phase=phase,
             sender=index,
             height=height,

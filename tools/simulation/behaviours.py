@@ -10,16 +10,17 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from svcbroker.chain import Kind, Phase, Transaction, leaderIndex
-from svcbroker.ledgers.pbft._application import BlockApplication
-from svcbroker.ledgers.pbft._effects import Effect, Send
-from svcbroker.ledgers.pbft._messages import (
+from svcbroker.ledgers.pbft._blockapplication import BlockApplication
+from svcbroker.ledgers.pbft._protocol import (
     DecidedBlock,
+    Effect,
     Message,
+    PhaseVote,
     PreparedCertificate,
     Proposal,
     ProposedBlock,
     RoundChange,
-    Vote,
+    Send,
 )
 from svcbroker.ledgers.pbft._replica import Replica
 
@@ -165,7 +166,7 @@ class WrongSigner(BaseBehaviour):
     """Votes correctly, with wrong signatures."""
 
     def _alter(self, replica: ByzantineReplica, effect: Effect) -> Sequence[Effect]:
-        if not (isinstance(effect, Send) and isinstance(effect.message, Vote)):
+        if not (isinstance(effect, Send) and isinstance(effect.message, PhaseVote)):
             return [effect]
         replica.adversary.actions["wrong signature"] += 1
         wrong = replica.adversary.random.randbytes(len(effect.message.signature))
@@ -179,7 +180,7 @@ class DoubleVoter(BaseBehaviour):
         self._voted: set[tuple[int, int, bytes]] = set()
 
     def onReceive(self, replica: ByzantineReplica, message: Message) -> Sequence[Effect]:
-        if not isinstance(message, Proposal | Vote) or message.height != replica.height:
+        if not isinstance(message, Proposal | PhaseVote) or message.height != replica.height:
             return ()
         place = (message.height, message.round, message.digest)
         if place in self._voted or not 0 <= message.round < 1000:
@@ -286,7 +287,7 @@ class UnjustifiedProposer(BaseBehaviour):
     def _alter(self, replica: ByzantineReplica, effect: Effect) -> Sequence[Effect]:
         said = effect.message if isinstance(effect, Send) else None
         # The correct part sends nothing in a round with a false proposal.
-        if isinstance(said, Proposal | Vote) and (said.height, said.round) in self._done:
+        if isinstance(said, Proposal | PhaseVote) and (said.height, said.round) in self._done:
             return ()
         return [effect]
 
@@ -381,7 +382,7 @@ class Forger(BaseBehaviour):
         if adversary.random.random() > 0.08:
             return ()
         effects: list[Effect] = []
-        if isinstance(message, Vote):
+        if isinstance(message, PhaseVote):
             adversary.actions["forged message"] += 1
             forged = replace(message, digest=bytes(32), round=message.round + 1)
             effects += [Send(forged), Send(replace(forged, sender=replica.index))]
@@ -458,7 +459,7 @@ class Strategist(BaseBehaviour):
             return [
                 replace(effect, message=adversary.roundChange(said.sender, said.height, said.round))
             ]
-        if not isinstance(said, Vote):
+        if not isinstance(said, PhaseVote):
             return [effect]
         if said.round == 0 and said.phase is Phase.COMMIT:
             return [replace(effect, target=replica.others[said.height % len(replica.others)])]

@@ -17,18 +17,19 @@ from svcbroker.chain import (
     leaderIndex,
     proposeBlock,
 )
-from svcbroker.ledgers.pbft._effects import Effect, StartTimer, Timer
-from svcbroker.ledgers.pbft._messages import (
+from svcbroker.ledgers.pbft._protocol import (
+    Effect,
     Message,
+    PhaseVote,
     PreparedCertificate,
     Proposal,
     ProposedBlock,
     RoundChange,
-    Vote,
+    StartTimer,
+    Timer,
 )
 from svcbroker.ledgers.pbft._replica import Replica
-from svcbroker.ledgers.pbft._rounds import Rules
-from svcbroker.ledgers.pbft._votes import VoteSet, quorumOf
+from svcbroker.ledgers.pbft._votes import Rules, VoteSet, quorumOf
 
 from .chain import HostChain, StoredBlock
 from .disk import Disk, Record
@@ -45,7 +46,7 @@ class NoCatchUp(HostReplica):
 class MixedCommits(HostReplica):
     """Counts the commits of all rounds together."""
 
-    def _onVote(self, vote: Vote) -> None:
+    def _onVote(self, vote: PhaseVote) -> None:
         height = self.height
         super()._onVote(vote)
         if vote.phase is not Phase.COMMIT or vote.height != height:
@@ -191,9 +192,9 @@ class UnsyncedAcknowledgement(Disk):
 class LeaderCountedTwice(HostReplica):
     """Counts the leader's proposal and its prepare as two."""
 
-    _second: tuple[int, int, Vote] | None = None
+    _second: tuple[int, int, PhaseVote] | None = None
 
-    def _onVote(self, vote: Vote) -> None:
+    def _onVote(self, vote: PhaseVote) -> None:
         super()._onVote(vote)
         voteSet = self._rounds.get(vote.round)
         isHere = (vote.height, vote.round) == (self.height, self.round)
@@ -261,7 +262,7 @@ class SmallLock(HostReplica):
         super()._commitIfPrepared(voteSet)
         self._quorum = quorum
 
-    def _onVote(self, vote: Vote) -> None:
+    def _onVote(self, vote: PhaseVote) -> None:
         super()._onVote(vote)
         voteSet = self._rounds.get(vote.round)
         if voteSet is not None and vote.round == self.round:
@@ -304,7 +305,7 @@ class AnyDigest(HostReplica):
 
     def _decideIfCommitted(self, voteSet: VoteSet, round: int, digest: bytes) -> None:
         mixed = {
-            sender: structs.replace(vote, digest=digest) if isinstance(vote, Vote) else vote
+            sender: structs.replace(vote, digest=digest) if isinstance(vote, PhaseVote) else vote
             for sender, vote in voteSet.commits.items()
         }
         super()._decideIfCommitted(structs.replace(voteSet, commits=mixed), round, digest)
@@ -348,7 +349,7 @@ class UnboundedFuture(HostReplica):
 
     def _handle(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            if message.height > self.height and isinstance(message, Vote):
+            if message.height > self.height and isinstance(message, PhaseVote):
                 self._future._kept.setdefault(message.sender, []).append(message)
         super()._handle(messages)
 
@@ -367,8 +368,8 @@ class AnyProposer(HostReplica):
 class AnyProposerRules(Rules):
     """Accepts a proposal that was signed by any replica."""
 
-    def checkVote(self, vote: Vote | Proposal) -> None:
-        if isinstance(vote, Vote):
+    def checkVote(self, vote: PhaseVote | Proposal) -> None:
+        if isinstance(vote, PhaseVote):
             super().checkVote(vote)
 
 

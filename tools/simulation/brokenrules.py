@@ -12,14 +12,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from svcbroker.chain import Header, Phase, faultsTolerated
-from svcbroker.ledgers.pbft._messages import (
+from svcbroker.ledgers.pbft._protocol import (
     DecidedBlock,
+    PhaseVote,
     PreparedCertificate,
     Proposal,
     RoundChange,
-    Vote,
 )
-from svcbroker.ledgers.pbft._rounds import Refused, Rules
+from svcbroker.ledgers.pbft._votes import MessageRefused, Rules
 
 
 class SmallQuorum(Rules):
@@ -36,7 +36,7 @@ class SmallQuorum(Rules):
                 Phase.COMMIT, signer, header.height, certificate.round, header.hash, signature
             )
         if len({signer for signer, _ in certificate.signatures}) < self.quorum:
-            raise Refused("no quorum")
+            raise MessageRefused("no quorum")
 
 
 class DuplicateSigners(Rules):
@@ -46,7 +46,7 @@ class DuplicateSigners(Rules):
         for sender, signature in prepared.signatures:
             self.checkPrepare(height, prepared, sender, signature)
         if len(prepared.signatures) < self.quorum:
-            raise Refused("no quorum")
+            raise MessageRefused("no quorum")
 
     def checkDecided(self, decided: DecidedBlock) -> None:
         certificate, header = decided.certificate, decided.header
@@ -55,7 +55,7 @@ class DuplicateSigners(Rules):
                 Phase.COMMIT, sender, header.height, certificate.round, header.hash, signature
             )
         if len(certificate.signatures) < self.quorum:
-            raise Refused("no quorum")
+            raise MessageRefused("no quorum")
 
 
 class BlindSync(Rules):
@@ -77,10 +77,10 @@ class UnboundCertificate(Rules):
 
     def checkPrepared(self, height: int, prepared: PreparedCertificate) -> None:
         for round in range(prepared.round, -1, -1):
-            with suppress(Refused):
+            with suppress(MessageRefused):
                 super().checkPrepared(height, replace(prepared, round=round))
                 return
-        raise Refused("no quorum in any round")
+        raise MessageRefused("no quorum in any round")
 
 
 class UnjustifiedProposal(Rules):
@@ -89,7 +89,7 @@ class UnjustifiedProposal(Rules):
     def checkProposal(self, proposal: Proposal, parent: Header) -> None:
         self.checkVote(proposal)
         if proposal.block.header.parent != parent.hash:
-            raise Refused("it does not follow")
+            raise MessageRefused("it does not follow")
 
 
 class DuplicateSenders(Rules):
@@ -100,10 +100,10 @@ class DuplicateSenders(Rules):
     ) -> None:
         for change in justification:
             if (change.height, change.round) != (height, round):
-                raise Refused("it is for another round")
+                raise MessageRefused("it is for another round")
             self.checkRoundChange(change)
         if len(justification) < self.quorum:
-            raise Refused("no quorum")
+            raise MessageRefused("no quorum")
 
 
 class UnsignedVotes(Rules):
@@ -137,16 +137,16 @@ class FewRoundChanges(Rules):
     ) -> None:
         for change in justification:
             if (change.height, change.round) != (height, round):
-                raise Refused("it is for another round")
+                raise MessageRefused("it is for another round")
             self.checkRoundChange(change)
         if len({change.sender for change in justification}) <= faultsTolerated(self.replicas):
-            raise Refused("no correct replica")
+            raise MessageRefused("no correct replica")
 
 
 class UnsignedCommits(Rules):
     """Does not verify the signatures of commits."""
 
-    def checkVote(self, vote: Vote | Proposal) -> None:
+    def checkVote(self, vote: PhaseVote | Proposal) -> None:
         if vote.phase is not Phase.COMMIT:
             super().checkVote(vote)
 
@@ -161,7 +161,7 @@ class PreparedIsDecided(Rules):
         )
         try:
             super().checkDecided(decided)
-        except Refused:
+        except MessageRefused:
             self.checkPrepared(header.height, prepared)
 
 
@@ -173,10 +173,10 @@ class EarlierRoundChanges(Rules):
     ) -> None:
         for change in justification:
             if change.height != height or change.round > round:
-                raise Refused("it is for another round")
+                raise MessageRefused("it is for another round")
             self.checkRoundChange(change)
         if len({change.sender for change in justification}) < self.quorum:
-            raise Refused("no quorum")
+            raise MessageRefused("no quorum")
 
 
 class LaterRoundChanges(Rules):
@@ -187,10 +187,10 @@ class LaterRoundChanges(Rules):
     ) -> None:
         for change in justification:
             if change.height != height or change.round < round:
-                raise Refused("it is for another round")
+                raise MessageRefused("it is for another round")
             self.checkRoundChange(change)
         if len({change.sender for change in justification}) < self.quorum:
-            raise Refused("no quorum")
+            raise MessageRefused("no quorum")
 
 
 class MisledLeader(Rules):
@@ -200,7 +200,7 @@ class MisledLeader(Rules):
         prepared = change.prepared
         try:
             super().checkRoundChange(change)
-        except Refused:
+        except MessageRefused:
             if prepared is None or change.block is None or prepared.round >= change.round:
                 raise
             self.checkSignature(
@@ -220,7 +220,7 @@ class UncomparedBlock(MisledLeader):
     def checkProposal(self, proposal: Proposal, parent: Header) -> None:
         try:
             super().checkProposal(proposal, parent)
-        except Refused:
+        except MessageRefused:
             highest = self.highestPrepared(proposal.justification)
             if highest is None or highest.block != proposal.block:
                 raise
@@ -234,10 +234,10 @@ class JustifiedByLeader(Rules):
     ) -> None:
         for change in justification:
             if (change.height, change.round) != (height, round):
-                raise Refused("it is for another round")
+                raise MessageRefused("it is for another round")
             self.checkRoundChange(change)
         if len({change.sender for change in justification}) + 1 < self.quorum:
-            raise Refused("no quorum")
+            raise MessageRefused("no quorum")
 
 
 class ChosenView(Rules):
@@ -247,13 +247,13 @@ class ChosenView(Rules):
         self.checkVote(proposal)
         header = proposal.block.header
         if header.height != proposal.height or header.parent != parent.hash:
-            raise Refused("it does not follow")
+            raise MessageRefused("it does not follow")
         if proposal.round:
             self.checkJustification(proposal.height, proposal.round, proposal.justification)
             highest = self.highestPrepared(proposal.justification)
             bound = None if highest is None else highest.prepared
             if bound is not None and header.hash != bound.digest:
-                raise Refused("another block")
+                raise MessageRefused("another block")
 
 
 class TwoFPlusOne(SmallQuorum):
@@ -271,7 +271,7 @@ class LeaderTwiceInCertificate(Rules):
         for sender, signature in prepared.signatures:
             self.checkPrepare(height, prepared, sender, signature)
         if len(set(prepared.signatures)) < self.quorum:
-            raise Refused("no quorum")
+            raise MessageRefused("no quorum")
 
 
 class EmptyRoundChanges(Rules):
@@ -297,7 +297,7 @@ class CertificateOfAnyHeight(Rules):
     def checkPrepared(self, height: int, prepared: PreparedCertificate) -> None:
         try:
             super().checkPrepared(height, prepared)
-        except Refused:
+        except MessageRefused:
             super().checkPrepared(height - 1, prepared)
 
 
@@ -334,7 +334,7 @@ class LockOfSameRound(Rules):
             change.signature,
         )
         if change.block is None or change.block.header.hash != prepared.digest:
-            raise Refused("another block")
+            raise MessageRefused("another block")
         self.checkPrepared(change.height, prepared)
 
 
@@ -344,7 +344,7 @@ class ParentNotCompared(Rules):
     def checkProposal(self, proposal: Proposal, parent: Header) -> None:
         try:
             super().checkProposal(proposal, parent)
-        except Refused:
+        except MessageRefused:
             header = proposal.block.header
             if header.parent == parent.hash and header.height == proposal.height:
                 raise
@@ -357,4 +357,4 @@ class SmallLockRules(Rules):
         for sender, signature in prepared.signatures:
             self.checkPrepare(height, prepared, sender, signature)
         if len({sender for sender, _ in prepared.signatures}) < self.quorum - 1:
-            raise Refused("no quorum")
+            raise MessageRefused("no quorum")

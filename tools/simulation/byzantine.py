@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from svcbroker.ledgers.pbft._effects import Effect, Send, Timer
-from svcbroker.ledgers.pbft._messages import Message
+from svcbroker.ledgers.pbft._protocol import Effect, Message, Send, Timer
 from svcbroker.ledgers.pbft._replica import Replica
 
 from .adversary import Adversary

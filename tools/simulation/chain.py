@@ -19,8 +19,8 @@ from svcbroker.chain import (
     proposeBlock,
     selectTransactions,
 )
-from svcbroker.ledgers.pbft._application import MAX_DRIFT, BlockApplication
-from svcbroker.ledgers.pbft._messages import ProposedBlock
+from svcbroker.ledgers.pbft._blockapplication import MAX_DRIFT, BlockApplication
+from svcbroker.ledgers.pbft._protocol import ProposedBlock
 
 from .clock import VirtualClock
 from .judge import Executed
@@ -63,8 +63,8 @@ def variant(
 
 class HostChain:
     """
-    The L{Application<svcbroker.ledgers.pbft._ports.Application>} of a replica on a host of its own,
-    with its own state, transaction pool and disk.
+    The L{ReplicaApplication<svcbroker.ledgers.pbft._replica.ReplicaApplication>} of a replica on a
+    host of its own, with its own state, transaction pool and disk.
 
     @ivar blocks: the stored blocks; the first has height 1.
     @ivar state: the state after the last of them.
@@ -121,7 +121,9 @@ class HostChain:
         return int((self._clock.seconds() + self.skew) * 1000)
 
     def propose(self, view: int) -> Candidate | None:
-        """See L{Application.propose<svcbroker.ledgers.pbft._ports.Application.propose>}."""
+        """
+        See L{Application.propose<svcbroker.ledgers.pbft._replica.ReplicaApplication.propose>}.
+        """
         if self.isStoring or not self.pool:
             return None
         timestamp = self.milliseconds()
@@ -130,7 +132,7 @@ class HostChain:
         return candidate
 
     def check(self, block: ProposedBlock) -> Candidate | None:
-        """See L{Application.check<svcbroker.ledgers.pbft._ports.Application.check>}."""
+        """See L{Application.check<svcbroker.ledgers.pbft._replica.ReplicaApplication.check>}."""
         header, transactions = block.header, block.transactions
         if self.isStoring or header.parent != self.head.hash:
             return None
@@ -157,7 +159,9 @@ class HostChain:
         return candidate
 
     def decided(self, height: int) -> tuple[Header, Certificate] | None:
-        """See L{Application.decided<svcbroker.ledgers.pbft._ports.Application.decided>}."""
+        """
+        See L{Application.decided<svcbroker.ledgers.pbft._replica.ReplicaApplication.decided>}.
+        """
         pending = self._pending
         if pending is not None and pending.header.height == height:
             return pending.header, pending.certificate
@@ -167,7 +171,9 @@ class HostChain:
         return block.header, block.certificate
 
     def reserve(self, height: int, round: int) -> bool:
-        """See L{Application.reserve<svcbroker.ledgers.pbft._ports.Application.reserve>}."""
+        """
+        See L{Application.reserve<svcbroker.ledgers.pbft._replica.ReplicaApplication.reserve>}.
+        """
         return True  # the host writes promises to disk before it sends messages
 
     def beginStoring(self, block: StoredBlock) -> None:

@@ -16,8 +16,8 @@ from attrs import frozen
 
 from svcbroker.chain import Transaction, faultsTolerated
 from svcbroker.ledgers.pbft._keys import DoubleSign
-from svcbroker.ledgers.pbft._messages import Message
-from svcbroker.ledgers.pbft._ports import Timing
+from svcbroker.ledgers.pbft._protocol import Message
+from svcbroker.ledgers.pbft._replica import Timing
 
 from .adversary import Adversary
 from .behaviours import Behaviour

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from svcbroker.chain import Certificate, Phase
 from svcbroker.ledgers.pbft._keys import DoubleSign
-from svcbroker.ledgers.pbft._messages import (
+from svcbroker.ledgers.pbft._protocol import (
     DecidedBlock,
+    PhaseVote,
     PreparedCertificate,
     Proposal,
     ProposedBlock,
     RoundChange,
-    Vote,
 )
 
 from .harness import A, B, C, Harness, Z
@@ -36,7 +36,7 @@ def _proposed(harness: Harness, round: int, leader: int) -> ProposedBlock:
     return proposal.block
 
 
-def _vote(harness: Harness, phase: Phase, round: int, block: ProposedBlock) -> Vote:
+def _vote(harness: Harness, phase: Phase, round: int, block: ProposedBlock) -> PhaseVote:
     return harness.adversary.vote(Z, phase, block.header.height, round, block.header.hash)
 
 
@@ -341,7 +341,7 @@ def preparesAsCommits(harness: Harness) -> None:
     x = _proposed(harness, 0, B)
     prepares = [*(harness.sent("prepare", 0, node) for node in (A, C))]
     prepares.append(_vote(harness, Phase.PREPARE, 0, x))
-    signatures = [(vote.sender, vote.signature) for vote in prepares if isinstance(vote, Vote)]
+    signatures = [(vote.sender, vote.signature) for vote in prepares if isinstance(vote, PhaseVote)]
     certificate = Certificate(round=0, signatures=signatures)
     harness.receive(B, DecidedBlock(sender=Z, header=x.header, certificate=certificate))
 

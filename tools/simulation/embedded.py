@@ -24,11 +24,11 @@ from svcbroker.broker.subscriptions import Subscriptions
 from svcbroker.chain import Genesis, Header, Transaction, faultsTolerated
 from svcbroker.interfaces import LedgerContext, Submission
 from svcbroker.ledgers.pbft import PbftLedger
-from svcbroker.ledgers.pbft._effects import Decide, Effect, Send
-from svcbroker.ledgers.pbft._keys import Signer
+from svcbroker.ledgers.pbft._keys import ReplicaSigner
 from svcbroker.ledgers.pbft._network import Conditions
+from svcbroker.ledgers.pbft._pbftsettings import PbftSettings
+from svcbroker.ledgers.pbft._protocol import Decide, Effect, Send
 from svcbroker.ledgers.pbft._replica import Replica
-from svcbroker.ledgers.pbft._settings import PbftSettings
 from svcbroker.model import Event
 from svcbroker.storage import StorageError, Store
 
@@ -292,7 +292,7 @@ class Embedded:
         self._judge.found(headers[-1])
         self._judge.loaded(0, headers, self._acknowledged)
 
-    def _makeReplica(self, signer: Signer, *arguments: Any) -> Replica:
+    def _makeReplica(self, signer: ReplicaSigner, *arguments: Any) -> Replica:
         if self.judge is None:
             # The first replica of a new chain: the ledger has just made the genesis.
             self.judge = Judge(Genesis.decode(self.ledger._producer._store.genesis))

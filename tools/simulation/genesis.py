@@ -11,7 +11,7 @@ from hashlib import sha256
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
 from svcbroker.chain import Genesis
-from svcbroker.ledgers.pbft._keys import SIGNATURE_SIZE, Verifier, publicKey
+from svcbroker.ledgers.pbft._keys import SIGNATURE_SIZE, SignatureVerifier, publicKey
 
 NOW = 1_700_000_000.0
 """The time at which all runs start: seconds since the epoch."""
@@ -45,7 +45,7 @@ def _secretsOf(nodes: int) -> Sequence[bytes]:
     return [secretOf(seed) for seed in seedsOf(nodes)]
 
 
-class SigningVerifier(Verifier):
+class SigningVerifier(SignatureVerifier):
     """
     Verifies signatures by signing again, which takes a fifth of the time: the simulation has all
     private keys, and Ed25519 signatures are deterministic.

@@ -8,10 +8,17 @@ from collections.abc import Sequence
 from random import Random
 
 from svcbroker.chain import Kind, Transaction, accountAddress, faultsTolerated
-from svcbroker.ledgers.pbft._effects import Decide, Effect, Send, Timer
-from svcbroker.ledgers.pbft._keys import Signer, Verifier
-from svcbroker.ledgers.pbft._messages import Message, ProposedBlock, RoundChange
-from svcbroker.ledgers.pbft._ports import Timing
+from svcbroker.ledgers.pbft._keys import ReplicaSigner, SignatureVerifier
+from svcbroker.ledgers.pbft._protocol import (
+    Decide,
+    Effect,
+    Message,
+    ProposedBlock,
+    RoundChange,
+    Send,
+    Timer,
+)
+from svcbroker.ledgers.pbft._replica import Timing
 
 from .adversary import Adversary
 from .chain import StoredBlock, variant
@@ -59,7 +66,7 @@ class Harness:
             for index in range(nodes)
         }
         self._components = components
-        self._verifier = Verifier(self.genesis.validators)
+        self._verifier = SignatureVerifier(self.genesis.validators)
         self.replicas = {index: self._makeReplica(index) for index in self.correct}
         for chain in self.chains.values():
             chain.add(opening)
@@ -68,7 +75,9 @@ class Harness:
             self._perform(index, replica.propose(1))
 
     def _makeReplica(self, index: int) -> HostReplica:
-        signer = Signer(index, seedsOf(self.nodes)[index], self.genesis.chain, self._verifier)
+        signer = ReplicaSigner(
+            index, seedsOf(self.nodes)[index], self.genesis.chain, self._verifier
+        )
         rules = self._components.rules(chain=self.genesis.chain, verifier=self._verifier)
         head = self.genesis.header()
         return self._components.replica(signer, rules, self.chains[index], Timing(), head)

@@ -12,25 +12,23 @@ from typing import Protocol
 from attrs import define, frozen
 
 from svcbroker.chain import Genesis, InvalidBlock, Transaction
-from svcbroker.ledgers.pbft._effects import (
+from svcbroker.ledgers.pbft._keys import ReplicaSigner
+from svcbroker.ledgers.pbft._protocol import (
+    BlockRequest,
     Decide,
+    DecidedBlock,
     Effect,
+    Message,
+    PhaseVote,
+    Proposal,
+    ProposedBlock,
+    RoundChange,
     Send,
     StartTimer,
     Timer,
 )
-from svcbroker.ledgers.pbft._keys import Signer
-from svcbroker.ledgers.pbft._messages import (
-    BlockRequest,
-    DecidedBlock,
-    Message,
-    Proposal,
-    ProposedBlock,
-    RoundChange,
-    Vote,
-)
-from svcbroker.ledgers.pbft._ports import Timing
-from svcbroker.ledgers.pbft._rounds import Refused, Rules
+from svcbroker.ledgers.pbft._replica import Timing
+from svcbroker.ledgers.pbft._votes import MessageRefused, Rules
 
 from .chain import StoredBlock
 from .clock import Alarm, VirtualClock
@@ -164,7 +162,7 @@ class ReplicaHost:
                 promise = record
         verifier = self._rules.verifier
         self.replica = identity.makeReplica(
-            Signer(self.index, identity.seed, identity.genesis.chain, verifier),
+            ReplicaSigner(self.index, identity.seed, identity.genesis.chain, verifier),
             self._rules,
             self.chain,
             identity.timing,
@@ -269,7 +267,7 @@ class ReplicaHost:
         header, isAdopted = message.header, False
         if header.height == self.replica.height and header.parent == self.chain.head.hash:
             transactions = self._dependencies.fetch(header.hash)
-            with suppress(Refused, InvalidBlock):
+            with suppress(MessageRefused, InvalidBlock):
                 self._rules.checkDecided(message)
                 if transactions is not None and not self.chain.isStoring:
                     self.chain.execute(ProposedBlock(header=header, transactions=transactions))
@@ -299,7 +297,7 @@ class ReplicaHost:
         for effect in effects:
             if isinstance(effect, Send):
                 sends.append(effect)
-                if isinstance(effect.message, Proposal | Vote | RoundChange):
+                if isinstance(effect.message, Proposal | PhaseVote | RoundChange):
                     isNew = self._promise(effect.message) or isNew
             elif isinstance(effect, StartTimer):
                 self._startTimer(effect.timer, effect.delay)
@@ -320,7 +318,7 @@ class ReplicaHost:
             self._write(promise, lambda: None, batch)
         self._flush()
 
-    def _promise(self, message: Proposal | Vote | RoundChange) -> bool:
+    def _promise(self, message: Proposal | PhaseVote | RoundChange) -> bool:
         """
         Record a message that is a promise.
 

@@ -25,8 +25,8 @@ from svcbroker.chain import (
     checkBlock,
     votePayload,
 )
-from svcbroker.ledgers.pbft._keys import Verifier
-from svcbroker.ledgers.pbft._messages import Message, Proposal, RoundChange, Vote
+from svcbroker.ledgers.pbft._keys import SignatureVerifier
+from svcbroker.ledgers.pbft._protocol import Message, PhaseVote, Proposal, RoundChange
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.ledgers.pbft._votes import MESSAGES_KEPT, ROUNDS_AHEAD
 from svcbroker.model import Event, Execution
@@ -123,7 +123,7 @@ class Judge:
     """
 
     genesis: Genesis
-    verifier: Verifier | None = None
+    verifier: SignatureVerifier | None = None
     chain: list[Header] = field(init=False)
     executed: dict[bytes, Executed] = field(init=False, factory=dict)
     verdict: Violation | None = field(init=False, default=None)
@@ -155,7 +155,7 @@ class Judge:
 
     def sent(self, index: int, message: Message) -> None:
         """Check a message sent by a correct replica."""
-        if not isinstance(message, Proposal | Vote | RoundChange):
+        if not isinstance(message, Proposal | PhaseVote | RoundChange):
             return
         phase = Phase.ROUND_CHANGE if isinstance(message, RoundChange) else message.phase
         if phase is Phase.PROPOSE:

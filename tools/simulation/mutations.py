@@ -145,14 +145,14 @@ _AMBUSHES: Faults = [
 _CRASHES: Faults = [fault for fault in FAULTS if fault[0] in ("crash at a write", "power cut")]
 
 _SETTINGS = "svcbroker.storage._files._SETTINGS"
-_APPLICATION = "svcbroker.ledgers.pbft._application"
+_APPLICATION = "svcbroker.ledgers.pbft._blockapplication"
 # A lock that is reported in a round which the disk could not reserve, and is lost in a crash.
 _FULL_DISK = [
     Planned("full disk", 0.4, 4.0, FullDisk(0)),
     Planned("starvation", 0.4, 4.0, Obstructed(Starvation(("commit", "decided"), -1))),
     Planned("power cut", 3.9, 4.0, PowerCut([0], 0.5)),
 ]
-_PRODUCER = "svcbroker.ledgers.pbft._ledger.BlockProducer"
+_PRODUCER = "svcbroker.ledgers.pbft._pbftledger.BlockProducer"
 _FOLLOWER = "svcbroker.broker.subscriptions._registry.Follower"
 
 
@@ -309,7 +309,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         Components(), isEmbedded=True, constants={f"{_APPLICATION}.ROUNDS_RESERVED": 0}
     ),
     "commit not removed": _embedded("svcbroker.storage._store.Transactions", TraceLeft),
-    "tip before the commit": _embedded("svcbroker.ledgers.pbft._opening.Store", EarlyTip),
+    "tip before the commit": _embedded("svcbroker.ledgers.pbft._openedchain.Store", EarlyTip),
     # What the ledger does with decided blocks.
     "told before the sync": _embedded(_PRODUCER, EarlyProducer),
     "other block after a failure": _embedded(_PRODUCER, ForgetfulProducer),

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 from attrs import define, frozen
 
-from svcbroker.ledgers.pbft._messages import Message
+from svcbroker.ledgers.pbft._protocol import Message
 
 from .clock import VirtualClock
 from .trace import CUT_OFF, LOST, Trace, kindOf, roundOf

@@ -12,8 +12,7 @@ from twisted.logger import ILogObserver, LogEvent
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svcbroker.ledgers.pbft._effects import Effect
-from svcbroker.ledgers.pbft._messages import Message
+from svcbroker.ledgers.pbft._protocol import Effect, Message
 from svcbroker.ledgers.pbft._replica import Replica
 
 from .clock import Alarm, VirtualClock

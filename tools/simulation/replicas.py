@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
-from svcbroker.ledgers.pbft._effects import Effect
-from svcbroker.ledgers.pbft._messages import PreparedCertificate, ProposedBlock
+from svcbroker.ledgers.pbft._protocol import Effect, PreparedCertificate, ProposedBlock
 from svcbroker.ledgers.pbft._replica import Replica
-from svcbroker.ledgers.pbft._rounds import Rules
+from svcbroker.ledgers.pbft._votes import Rules
 
 from .chain import HostChain
 from .disk import Disk

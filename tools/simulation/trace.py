@@ -9,13 +9,13 @@ from hashlib import sha256
 from marshal import dumps
 
 from svcbroker.chain import Phase
-from svcbroker.ledgers.pbft._messages import (
+from svcbroker.ledgers.pbft._protocol import (
     BlockRequest,
     DecidedBlock,
     Message,
+    PhaseVote,
     Proposal,
     RoundChange,
-    Vote,
 )
 
 from .genesis import NOW
@@ -70,9 +70,9 @@ class Trace:
 def kindOf(message: Message) -> str:
     """The kind of a message."""
     match message:
-        case Vote(phase=Phase.PREPARE):
+        case PhaseVote(phase=Phase.PREPARE):
             return "prepare"
-        case Vote():
+        case PhaseVote():
             return "commit"
         case Proposal():
             return "proposal"
@@ -86,14 +86,14 @@ def kindOf(message: Message) -> str:
 
 def roundOf(message: Message) -> int:
     """The round of a message, or 0."""
-    return message.round if isinstance(message, Vote | Proposal | RoundChange) else 0
+    return message.round if isinstance(message, PhaseVote | Proposal | RoundChange) else 0
 
 
 def describe(message: Message) -> str:
     """A short description of a message."""
     where = f"{kindOf(message)} h{message.height}"
     match message:
-        case Vote():
+        case PhaseVote():
             return f"{where} r{message.round} {short(message.digest)}"
         case Proposal():
             return f"{where} r{message.round} {short(message.digest)}"

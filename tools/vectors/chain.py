@@ -36,7 +36,7 @@ from svcbroker.chain import (
 )
 from svcbroker.chain._body import receiptRoot
 from svcbroker.chain._state import senderLeaf
-from svcbroker.ledgers.pbft._messages import PreparedCertificate, roundChangeDigest
+from svcbroker.ledgers.pbft._protocol import PreparedCertificate, roundChangeDigest
 from svcbroker.model import Execution
 from tools.vectors.blocks import makeChain, nextBlocks
 from tools.vectors.cases import (

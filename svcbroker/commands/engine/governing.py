@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from ...chain import ValidatorSet
 from ...files import writeNew
-from ...ledgers.changing import MAX_DOCUMENT, mergeChanges, proposeChange
+from ...ledgers.changedocuments import MAX_DOCUMENT, mergeChanges, proposeChange
 from ...ledgers.cometbft.provisioning import GENESIS, engineOrder
 from ...storage import writeFile
 from ..arguments import PATH, jsonOption, makeCommand, options

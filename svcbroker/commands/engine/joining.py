@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred, TimeoutError
 from ...ledgers.cometbft.provisioning import (
     GENESIS,
     Address,
-    Genesis,
+    EngineGenesis,
     StateSync,
     TrustMissing,
     askTrust,
@@ -145,7 +145,7 @@ def joinCommand(
 
 
 def _stateSync(
-    servers: tuple[Address, ...], trust: tuple[int, bytes] | None, genesis: Genesis
+    servers: tuple[Address, ...], trust: tuple[int, bytes] | None, genesis: EngineGenesis
 ) -> StateSync | None:
     if not servers:
         return None
@@ -153,7 +153,7 @@ def _stateSync(
     return StateSync(servers=servers, height=height, hash=hash)
 
 
-def _ask(genesis: Genesis, servers: Sequence[Address]) -> tuple[int, bytes]:
+def _ask(genesis: EngineGenesis, servers: Sequence[Address]) -> tuple[int, bytes]:
     """Ask a network that runs for its genesis, and check it."""
 
     async def ask(reactor: Any) -> tuple[int, bytes]:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import click
 
-from ...ledgers.changing import MAX_DOCUMENT, ChangeDocument, DocumentInvalid, readChange
+from ...ledgers.changedocuments import MAX_DOCUMENT, ChangeDocument, DocumentInvalid, readChange
 from ...ledgers.cometbft.provisioning import (
     DEFAULT_PROFILE,
     GENESIS,
@@ -18,6 +18,7 @@ from ...ledgers.cometbft.provisioning import (
     PROFILES,
     Address,
     ConfigInvalid,
+    EngineGenesis,
     IdentityMissing,
     JoinRequest,
     JoinRequestInvalid,
@@ -31,7 +32,6 @@ from ...ledgers.cometbft.provisioning import (
     readJoinRequest,
     readValidatorSeed,
 )
-from ...ledgers.cometbft.provisioning import Genesis as EngineGenesis
 from ..arguments import PATH, ParsedType
 from ..inputs import readBounded
 from ..terminal import CommandError, Console, Exit, showRecord

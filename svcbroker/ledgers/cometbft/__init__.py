@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
-from .._stored import storedMemory
-from ._ledger import CometLedger
+from .._storedledger import storedMemory
+from ._cometledger import CometLedger
+from ._cometsettings import SETTINGS, SUMMARY, CometSettings, readSettings
 from ._machine import KNOWN_BYTES
 from ._outbox import BATCH_BYTES, WINDOW
 from ._rpc import MAX_ANSWER
-from ._settings import SETTINGS, SUMMARY, CometSettings, readSettings
-from .abci.codec import MAX_FRAME
-from .abci.server import MAX_CONNECTIONS, READ_AHEAD
+from .abci.abciserver import MAX_CONNECTIONS, MAX_FRAME, READ_AHEAD
 
 __all__ = ["SETTINGS", "SUMMARY", "CometLedger", "CometSettings", "configure", "memory"]
 

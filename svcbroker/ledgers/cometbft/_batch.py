@@ -53,7 +53,7 @@ def attestationPayload(chain: bytes, key: bytes) -> bytes:
 
 
 @frozen(kw_only=True)
-class Identity:
+class BrokerIdentity:
     """
     A broker's identity on a chain.
 
@@ -73,7 +73,7 @@ class Identity:
 
 
 @frozen(kw_only=True)
-class Batch:
+class EngineBatch:
     """
     Transactions of one broker, in order.
 
@@ -95,7 +95,7 @@ class BatchMaker:
     Makes a broker's batches.
     """
 
-    def __init__(self, chain: bytes, identity: Identity) -> None:
+    def __init__(self, chain: bytes, identity: BrokerIdentity) -> None:
         """
         @param chain: the chain's id.
         """
@@ -108,14 +108,14 @@ class BatchMaker:
         A signed batch.
 
         @param transactions: their sender is L{sender}.
-        @param previous: see L{Batch}.
+        @param previous: see L{EngineBatch}.
         """
         body, _ = encodeBody(transactions)
         data = self._start + _NUMBER.pack(previous) + body
         return data + self._key.sign(data)
 
 
-def readBatch(data: bytes, chain: bytes) -> Batch:
+def readBatch(data: bytes, chain: bytes) -> EngineBatch:
     """
     Read a batch and make sure that its broker has signed it. Whether its sponsor is a validator
     is left to L{checkSponsor}.
@@ -143,10 +143,10 @@ def readBatch(data: bytes, chain: bytes) -> Batch:
     if previous >= min(transaction.nonce for transaction in transactions):
         # It, or two that follow each other, would keep the engines making blocks for ever.
         raise Malformed("the batch follows itself, or one that comes later")
-    return Batch(key=key, sponsor=sponsor, previous=previous, transactions=transactions)
+    return EngineBatch(key=key, sponsor=sponsor, previous=previous, transactions=transactions)
 
 
-def checkSponsor(batch: Batch, validators: ValidatorSet) -> None:
+def checkSponsor(batch: EngineBatch, validators: ValidatorSet) -> None:
     """
     Check that a current validator attests a batch's broker.
 

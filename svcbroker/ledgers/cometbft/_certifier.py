@@ -25,8 +25,7 @@ from ...net.deferreds import asDeferred
 from ...proofs import AnyCertificate, CometCertificate, checkLightBlock
 from ...proofs.cometbft import LightBlock, LightBlockInvalid
 from ...storage import ChainReader, Store
-from ._calls import EngineError
-from ._rpc import MAX_LIGHT, EngineRpc
+from ._rpc import MAX_LIGHT, EngineError, EngineRpc
 
 T = TypeVar("T")
 
@@ -41,7 +40,7 @@ TIMEOUT: Final = 5.0
 
 _LOOK: Final = 0.1
 _ROWS: Final = 256
-"""How many blocks are looked at in one turn of the reactor."""
+"""The number of blocks that are looked at in one turn of the reactor."""
 
 
 class _Sets:
@@ -199,7 +198,7 @@ class Certifier:
         done.callback(None)
 
     def _failed(self, failure: Failure) -> float | None:
-        """How long to wait before the next pass."""
+        """The time to wait before the next pass."""
         if failure.check(CancelledError):
             return None
         if failure.check(EngineError):

@@ -79,7 +79,7 @@ class GenesisValidator(Wire, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Genesis(Wire, frozen=True, kw_only=True):
+class EngineGenesis(Wire, frozen=True, kw_only=True):
     """
     The engine's genesis: what all engines of a chain agree on before its first block.
 
@@ -98,7 +98,7 @@ class Genesis(Wire, frozen=True, kw_only=True):
         return inOrder(Member(each.pubKey.value, each.power) for each in self.validators)
 
 
-decodeGenesis = makeDecoder(Genesis)
+decodeGenesis = makeDecoder(EngineGenesis)
 """Read a genesis file. Raises L{BadAnswer}."""
 
 
@@ -171,7 +171,7 @@ def _readSeed(path: Path) -> bytes:
     return seed
 
 
-def readGenesis(home: Path) -> Genesis:
+def readGenesis(home: Path) -> EngineGenesis:
     """
     Read the genesis of the network that an engine belongs to.
 
@@ -184,6 +184,18 @@ def readGenesis(home: Path) -> Genesis:
         raise LayoutError(f"{path} cannot be read: is {home} an engine's home?") from None
     except BadAnswer as error:
         raise LayoutError(f"{path} is not the genesis of a network: {error}") from error
+
+
+def namesOf(genesis: EngineGenesis) -> Mapping[str, bytes]:
+    """
+    The public keys of the first validators, by their names. Duplicate names are left out.
+    """
+    names = [validator.name for validator in genesis.validators]
+    return {
+        validator.name: validator.pubKey.value
+        for validator in genesis.validators
+        if validator.name and names.count(validator.name) == 1
+    }
 
 
 def readPeers(home: Path) -> Mapping[str, tuple[str, int]] | None:

@@ -33,7 +33,7 @@ from ...chain import (
 from ...errors import ParameterInvalid
 from ...model import topicPrefix
 from ...proofs.cometbft import engineOrder
-from ._batch import Batch, Unauthorized, checkSponsor, readBatch
+from ._batch import EngineBatch, Unauthorized, checkSponsor, readBatch
 from .abci import framedSize
 
 NEWEST: Final = 3
@@ -44,8 +44,8 @@ KNOWN_BYTES = 64 * 1024 * 1024
 
 MAX_AHEAD: Final = 24 * 3600 * 1_000_000
 """
-How far a nonce may be ahead of the time, in microseconds. A broker starts with the time as its
-nonce; a single nonce near the highest one, sent with a copy of its key, would leave it none.
+The most that a nonce may be ahead of the time, in microseconds. A broker starts with the time as
+its nonce; a single nonce near the highest one, sent with a copy of its key, would leave it none.
 """
 
 
@@ -63,7 +63,7 @@ class Code(IntEnum):
     NO_CHAIN = 8
 
 
-class Refused(Exception):
+class BlockRefused(Exception):
     """A batch that is not valid in a block now. The text says why."""
 
     def __init__(self, code: Code, text: str) -> None:
@@ -72,7 +72,7 @@ class Refused(Exception):
 
 
 @frozen(kw_only=True)
-class Execution:
+class BlockExecution:
     """
     The result of executing a block.
 
@@ -104,7 +104,7 @@ class _Draft:
         self._topics: dict[str, str] = {}
         self.transactions: list[Transaction] = []
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: EngineBatch) -> None:
         """
         Add a batch.
 
@@ -114,16 +114,16 @@ class _Draft:
         """
         newest = max(one.version for one in batch.transactions)
         if newest > self._newest:
-            raise Refused(Code.TOO_NEW, f"this network does not have format {newest + 1} yet")
+            raise BlockRefused(Code.TOO_NEW, f"this network does not have format {newest + 1} yet")
         nonces = {(one.sender, one.nonce) for one in batch.transactions} - self._nonces
         if not any(self._state.nonces(sender).accepts(nonce) for sender, nonce in nonces):
-            raise Refused(Code.REPEATED, "everything in the batch was executed already")
+            raise BlockRefused(Code.REPEATED, "everything in the batch was executed already")
         topics = dict(self._topics)
         for one in batch.transactions:
             if one.kind is Kind.PUBLISH:
                 prefix = topicPrefix(one.topic)
                 if topics.setdefault(prefix, one.topic) != one.topic:
-                    raise Refused(Code.CONFLICT, "two topics of the block share event ids")
+                    raise BlockRefused(Code.CONFLICT, "two topics of the block share event ids")
         # All of a batch's transactions are of one sender.
         sender = batch.transactions[0].sender
         highest = self._highest.get(sender, self._state.nonces(sender).highest)
@@ -131,20 +131,22 @@ class _Draft:
         # An account that is ahead already, by a clock that was wrong, goes on in small steps.
         near = highest + NONCE_WINDOW + len(batch.transactions)
         if self._latest is not None and last > max(self._latest, near):
-            raise Refused(
+            raise BlockRefused(
                 Code.AHEAD,
                 "a nonce is more than a day ahead of the time: set the clock of this broker's "
                 "machine, and restart the broker",
             )
         if batch.previous > highest:
-            raise Refused(Code.OUT_OF_ORDER, "the broker's batch before it was not executed yet")
+            raise BlockRefused(
+                Code.OUT_OF_ORDER, "the broker's batch before it was not executed yet"
+            )
         self._highest[sender] = max(highest, last)
         self._topics = topics
         self._nonces |= nonces
         self.transactions += batch.transactions
 
 
-class Machine:
+class ChainMachine:
     """
     One chain's state machine.
 
@@ -167,7 +169,7 @@ class Machine:
         self.state = state
         self.head = head
         self._since = {2: format3, NEWEST: format4}
-        self._known: OrderedDict[bytes, tuple[int, Batch]] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[int, EngineBatch]] = OrderedDict()
         self._knownBytes = 0
         self._waiting: dict[tuple[bytes, int], int] = {}
 
@@ -201,7 +203,7 @@ class Machine:
         batch = self._read(data)
         try:
             _Draft(self.state, timestamp, self.newest).add(batch)
-        except Refused as refusal:
+        except BlockRefused as refusal:
             # Its predecessor is probably on its way, or in the mempool. If an empty block was
             # decided meanwhile, no proposer had it. Then this batch leaves the mempool, because
             # the engines make blocks as long as the mempool is not empty; its broker sends both
@@ -213,7 +215,7 @@ class Machine:
         last = batch.transactions[-1]
         self._waiting[last.sender, last.nonce] = self.head.height
 
-    def _waits(self, batch: Batch) -> bool:
+    def _waits(self, batch: EngineBatch) -> bool:
         """Whether a batch's predecessor was checked since the last block but one."""
         before = batch.transactions[0].sender, batch.previous
         return self._waiting.get(before, -2) >= self.head.height - 1
@@ -262,7 +264,7 @@ class Machine:
 
     def execute(
         self, block: Sequence[bytes], height: int, timestamp: int, proposer: bytes
-    ) -> Execution:
+    ) -> BlockExecution:
         """
         Execute a decided block, without changing the state.
 
@@ -279,7 +281,7 @@ class Machine:
             )
         view = self._viewOf(proposer, height)
         candidate = proposeBlock(self.state, self.head, view, timestamp, draft.transactions)
-        return Execution(candidate=candidate, codes=codes)
+        return BlockExecution(candidate=candidate, codes=codes)
 
     def apply(self, candidate: Candidate) -> None:
         """Apply an executed block, once it is on stable storage."""
@@ -304,11 +306,11 @@ class Machine:
         """Add a batch to a block if it is valid there, and return its result."""
         try:
             draft.add(self._read(data))
-        except Refused as refusal:
+        except BlockRefused as refusal:
             return refusal.code
         return Code.OK
 
-    def _read(self, data: bytes) -> Batch:
+    def _read(self, data: bytes) -> EngineBatch:
         digest = sha256(data).digest()
         known = self._known.get(digest)
         if known is not None:
@@ -318,19 +320,19 @@ class Machine:
             try:
                 batch = readBatch(data, self.state.chain)
             except VersionUnknown as error:
-                raise Refused(Code.TOO_NEW, str(error)) from None
+                raise BlockRefused(Code.TOO_NEW, str(error)) from None
             except Malformed as error:
-                raise Refused(Code.MALFORMED, str(error)) from None
+                raise BlockRefused(Code.MALFORMED, str(error)) from None
             except Unauthorized as error:
-                raise Refused(Code.UNAUTHORIZED, str(error)) from None
+                raise BlockRefused(Code.UNAUTHORIZED, str(error)) from None
             self._remember(digest, len(data), batch)
         try:
             checkSponsor(batch, self.state.validators)
         except Unauthorized as error:
-            raise Refused(Code.UNAUTHORIZED, str(error)) from None
+            raise BlockRefused(Code.UNAUTHORIZED, str(error)) from None
         return batch
 
-    def _remember(self, digest: bytes, size: int, batch: Batch) -> None:
+    def _remember(self, digest: bytes, size: int, batch: EngineBatch) -> None:
         self._known[digest] = (size, batch)
         self._knownBytes += size
         while self._knownBytes > KNOWN_BYTES:

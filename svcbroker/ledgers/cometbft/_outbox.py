@@ -19,10 +19,10 @@ from ...errors import BrokerError, LedgerUnavailable, Overloaded, TransactionTim
 from ...histogram import Histogram
 from ...interfaces import Submission
 from ...model import Execution, LedgerMeasures, Receipt
-from .._stored import LATENCY_BOUNDS
+from .._storedledger import LATENCY_BOUNDS
 from ._batch import BatchMaker
-from ._calls import Broadcast, EngineError, Reason
 from ._machine import Code
+from ._rpc import Broadcast, EngineError, Reason
 
 BATCH_BYTES: Final = 128 * 1024
 """The most bytes of transactions in a batch, unless it holds one."""
@@ -178,7 +178,7 @@ class Outbox:
 
     def measure(self, sync: Histogram) -> LedgerMeasures:
         """
-        What waits now.
+        Measures of the transactions that wait now.
 
         @param sync: how long storing each block took.
         """

@@ -1,13 +1,18 @@
 """
-The client of an engine's RPC.
+The client of an engine's RPC: calls, results and errors of its JSON-RPC, and the requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
+import msgspec
+from attrs import frozen
+from msgspec import Meta, Raw, Struct
 from twisted.internet.defer import Deferred
 from twisted.web.http_headers import Headers
 
@@ -15,25 +20,398 @@ from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, Problem, makeClient, readBody
 from ...proofs.cometbft import (
     MAX_MEMBERS,
+    BadAnswer,
+    Commit,
+    EngineHeader,
+    Hex,
     LightBlock,
     LightBlockInvalid,
+    Natural,
+    PublicKey,
     Validator,
+    Wire,
+    makeDecoder,
     makeLightBlock,
     membersOf,
     validatorsHash,
 )
-from . import _calls as calls
-from ._calls import Broadcast, Call, CommitAnswer, EngineError, NetInfo, Reason, Status
+from ._engine import shortened
 
 T = TypeVar("T")
 
+MAX_BATCH: Final = 10
+"""The most calls that the engine accepts in one request."""
+
+MAX_PAGE: Final = 100
+"""The most validators in one answer."""
+
+_MAX_WORDS: Final = 1000
+
+
+class Reason(Enum):
+    """The reason of a failed call."""
+
+    UNREACHABLE = "unreachable"
+    """There was no connection, or it was lost."""
+    TIMEOUT = "timeout"
+    """There was no answer in time."""
+    BAD_ANSWER = "bad answer"
+    """It answered what no engine answers."""
+    KNOWN = "known"
+    """The transaction is in the engine's mempool or cache already."""
+    FULL = "full"
+    """The mempool is full."""
+    TOO_LARGE = "too large"
+    """The transaction is larger than the engine accepts."""
+    NO_SUCH_HEIGHT = "no such height"
+    """The engine does not have the block, not yet or not any more."""
+    REFUSED = "refused"
+    """Any other error of the engine."""
+
+
+_IN_DOUBT = frozenset({Reason.UNREACHABLE, Reason.TIMEOUT, Reason.BAD_ANSWER})
+
+
+class EngineError(Exception):
+    """
+    A call of an engine failed.
+
+    @ivar reason: why.
+    @ivar words: the engine's error text, or ours.
+    """
+
+    def __init__(self, reason: Reason, words: str) -> None:
+        self.reason = reason
+        self.words = shortened(words, _MAX_WORDS)
+        super().__init__(f"{reason.value}: {self.words}")
+
+    @property
+    def isInDoubt(self) -> bool:
+        """
+        Whether the call may have been executed: it failed on the way. Otherwise the engine has
+        refused it.
+        """
+        return self.reason in _IN_DOUBT
+
+
+# Results: the fields that are read.
+
+Round = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+"""A round; -1 stands for none."""
+
+
+class Broadcast(Wire, frozen=True, kw_only=True):
+    """
+    The engine's answer to a transaction. It is not in a block yet.
+
+    @ivar code: CheckTx's code; 0: the transaction waits for a block.
+    @ivar log: CheckTx's text.
+    @ivar hash: the engine's hash of the transaction.
+    """
+
+    code: Natural
+    log: str = ""
+    hash: Hex
+
+
+class NodeInfo(Wire, frozen=True, kw_only=True):
+    """
+    An engine's description of itself.
+
+    @ivar id: its id: 40 hexadecimal digits.
+    @ivar moniker: its name.
+    """
+
+    id: str
+    moniker: str
+
+
+class SyncInfo(Wire, frozen=True, kw_only=True):
+    """
+    The progress of an engine.
+
+    @ivar catchingUp: whether it is still fetching blocks that its peers have decided.
+    """
+
+    latestBlockHeight: Natural
+    earliestBlockHeight: Natural
+    catchingUp: bool
+
+
+class ValidatorInfo(Wire, frozen=True, kw_only=True):
+    """
+    An engine as a validator; an engine that is none has a key, too.
+    """
+
+    pubKey: PublicKey
+
+
+class Status(Wire, frozen=True, kw_only=True):
+    """The answer to C{status}."""
+
+    nodeInfo: NodeInfo
+    syncInfo: SyncInfo
+    validatorInfo: ValidatorInfo
+
+
+class ConnectedPeer(Wire, frozen=True, kw_only=True):
+    """A connected peer."""
+
+    nodeInfo: NodeInfo
+
+
+class NetInfo(Wire, frozen=True, kw_only=True):
+    """The answer to C{net_info}."""
+
+    nPeers: Natural
+    peers: tuple[ConnectedPeer, ...]
+
+
+class ValidatorsPage(Wire, frozen=True, kw_only=True):
+    """
+    A page of the validators of a height.
+
+    @ivar total: the number of validators on all pages.
+    """
+
+    blockHeight: Natural
+    validators: tuple[Validator, ...]
+    total: Natural
+
+
+class EngineSignedHeader(Wire, frozen=True, kw_only=True):
+    """A header, and the votes that make its block final."""
+
+    header: EngineHeader
+    commit: Commit
+
+
+class CommitAnswer(Wire, frozen=True, kw_only=True):
+    """The answer to C{commit}. For the newest block it has the votes that this engine has seen."""
+
+    signedHeader: EngineSignedHeader
+
+
+class RoundState(Wire, frozen=True, kw_only=True):
+    """
+    An engine's state in consensus.
+
+    @ivar height: the height that it is deciding: one above its newest block.
+    @ivar round: the round that it is in.
+    """
+
+    height: Natural
+    round: Round
+
+
+class PeerState(Wire, frozen=True, kw_only=True):
+    """An engine's knowledge of a peer's state."""
+
+    roundState: RoundState
+
+
+class PeerStateInfo(Wire, frozen=True, kw_only=True):
+    """
+    A peer, with its state once that is known.
+
+    @ivar nodeAddress: C{id@host:port}.
+    """
+
+    nodeAddress: str
+    peerState: PeerState | None = None
+
+
+class ConsensusState(Wire, frozen=True, kw_only=True):
+    """The answer to C{dump_consensus_state}."""
+
+    roundState: RoundState
+    peers: tuple[PeerStateInfo, ...]
+
+
+# Requests and answers of JSON-RPC.
+
+
+class _Error(Struct, frozen=True):
+    """An error of JSON-RPC."""
+
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+class _Answer(Struct, frozen=True):
+    """One answer of JSON-RPC."""
+
+    id: int | str | None = None
+    result: Raw = Raw(b"null")
+    error: _Error | None = None
+
+
+_answer = msgspec.json.Decoder(_Answer)
+_answers = msgspec.json.Decoder(list[_Answer])
+_encoder = msgspec.json.Encoder()
+
+# The engine's error texts; it has one error code for all of them.
+_MEANINGS: Final = (
+    ("already exists in cache", Reason.KNOWN),
+    ("mempool is full", Reason.FULL),
+    ("considered as full", Reason.FULL),
+    ("Tx too large", Reason.TOO_LARGE),
+    ("tx pre check", Reason.TOO_LARGE),
+    ("request body too large", Reason.TOO_LARGE),
+    ("must be less than or equal to the current blockchain height", Reason.NO_SUCH_HEIGHT),
+    ("is not available, lowest height is", Reason.NO_SUCH_HEIGHT),
+)
+
+
+@frozen
+class RpcCall(Generic[T]):
+    """
+    A call, and how its answer is read.
+
+    @ivar method: the engine's name of it.
+    @ivar parameters: by name.
+    @ivar read: reads the result; raises L{BadAnswer}.
+    """
+
+    method: str
+    parameters: Mapping[str, object]
+    read: Callable[[bytes], T]
+
+
+def _call(method: str, kind: type[T]) -> Callable[..., RpcCall[T]]:
+    """A factory of calls of one method. Parameters that are C{None} are left out."""
+    read = makeDecoder(kind)
+
+    def make(**parameters: object) -> RpcCall[T]:
+        given = {key: value for key, value in parameters.items() if value is not None}
+        return RpcCall(method, given, read)
+
+    return make
+
+
+statusCall = _call("status", Status)
+netInfoCall = _call("net_info", NetInfo)
+consensusStateCall = _call("dump_consensus_state", ConsensusState)
+_validators = _call("validators", ValidatorsPage)
+_commit = _call("commit", CommitAnswer)
+_broadcast = makeDecoder(Broadcast)
+
+
+def validatorsCall(height: int | None = None, page: int = 1) -> RpcCall[ValidatorsPage]:
+    """A page of the validators of a height; of the next one where it is left open."""
+    return _validators(height=_number(height), page=str(page), per_page=str(MAX_PAGE))
+
+
+def commitCall(height: int | None = None) -> RpcCall[CommitAnswer]:
+    """A header with the votes for it; the newest where the height is left open."""
+    return _commit(height=_number(height))
+
+
+def _number(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def encodeCall(call: RpcCall[Any]) -> bytes:
+    """The body of a request with one call."""
+    return _encoder.encode(_form(0, call))
+
+
+def encodeBatch(calls: Sequence[RpcCall[Any]]) -> bytes:
+    """
+    The body of a request with several calls.
+
+    @raise ValueError: these are more than L{MAX_BATCH}, or none.
+    """
+    if not 0 < len(calls) <= MAX_BATCH:
+        raise ValueError(f"1 to {MAX_BATCH} calls go into one request")
+    return _encoder.encode([_form(index, call) for index, call in enumerate(calls)])
+
+
+def _form(id: int, call: RpcCall[Any]) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": id, "method": call.method, "params": call.parameters}
+
+
+def encodeBroadcast(transaction: bytes) -> bytes:
+    """The body of a request that hands in a transaction."""
+    # Nothing of base64 needs an escape in JSON.
+    return b'{"jsonrpc":"2.0","id":0,"method":"broadcast_tx_sync","params":{"tx":"%b"}}' % (
+        b64encode(transaction)
+    )
+
+
+def decodeBroadcast(body: bytes) -> Broadcast:
+    """
+    Read the answer to what L{encodeBroadcast} makes.
+
+    @raise EngineError: the engine refused it, or this is no answer.
+    """
+    return _take(_one(body), _broadcast)
+
+
+def decodeAnswer(call: RpcCall[T], body: bytes) -> T:
+    """
+    Read the answer to one call.
+
+    @raise EngineError: the engine refused it, or this is no answer.
+    """
+    return _take(_one(body), call.read)
+
+
+def decodeBatch(calls: Sequence[RpcCall[Any]], body: bytes) -> list[Any]:
+    """
+    Read the answers to several calls, in the order of the calls.
+
+    @raise EngineError: the engine refused one, or there is no answer to one.
+    """
+    # The answer to a batch of one call is no list, nor is the refusal of a whole batch.
+    try:
+        found = [_one(body)] if body.lstrip()[:1] == b"{" else _answers.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise EngineError(Reason.BAD_ANSWER, str(error)) from error
+    byId = {answer.id: answer for answer in found}
+    for answer in found:
+        if answer.error is not None:
+            raise _explain(answer.error)
+    results = []
+    for index, call in enumerate(calls):
+        if index not in byId:
+            raise EngineError(Reason.BAD_ANSWER, f"there is no answer to {call.method}")
+        results.append(_take(byId[index], call.read))
+    return results
+
+
+def _one(body: bytes) -> _Answer:
+    try:
+        return _answer.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise EngineError(Reason.BAD_ANSWER, str(error)) from error
+
+
+def _take(answer: _Answer, read: Callable[[bytes], T]) -> T:
+    if answer.error is not None:
+        raise _explain(answer.error)
+    try:
+        return read(bytes(answer.result))
+    except BadAnswer as error:
+        raise EngineError(Reason.BAD_ANSWER, str(error)) from error
+
+
+def _explain(error: _Error) -> EngineError:
+    words = error.data if isinstance(error.data, str) and error.data else error.message
+    for sign, reason in _MEANINGS:
+        if sign in words:
+            return EngineError(reason, words)
+    return EngineError(Reason.REFUSED, words)
+
+
 TIMEOUT: Final = 10.0
-"""How long a request may take, in seconds; the engine gives up at the same time."""
+"""Seconds that a request may take; the engine gives up at the same time."""
 
 MAX_ANSWER: Final = 192 * 1024 * 1024
 """The most bytes of an answer: that of the largest block there can be, in base64."""
 
-MAX_LIGHT: Final = calls.MAX_BATCH - 1
+MAX_LIGHT: Final = MAX_BATCH - 1
 """The most light blocks of one request, which may ask for their validators, too."""
 
 MAX_BROADCAST_ANSWER: Final = 64 * 1024
@@ -42,7 +420,7 @@ MAX_IDLE: Final = 32
 """The most idle connections to an engine."""
 
 CONNECT_TIMEOUT: Final = 5.0
-"""How long connecting may take, in seconds."""
+"""Seconds that connecting may take."""
 
 _HEADERS: Final = Headers({b"Content-Type": [b"application/json"]})
 _REASONS: Final = {Problem.TIMEOUT: Reason.TIMEOUT, Problem.TOO_LARGE: Reason.BAD_ANSWER}
@@ -109,37 +487,37 @@ class EngineRpc:
         @raise EngineError: L{Reason.KNOWN}: it is in the mempool already, or in a block; if the
             error C{isInDoubt}, it may be.
         """
-        posted = self._post(calls.encodeBroadcast(transaction), MAX_BROADCAST_ANSWER)
-        return posted.addCallback(calls.decodeBroadcast)
+        posted = self._post(encodeBroadcast(transaction), MAX_BROADCAST_ANSWER)
+        return posted.addCallback(decodeBroadcast)
 
-    def ask(self, call: Call[T]) -> Deferred[T]:
+    def ask(self, call: RpcCall[T]) -> Deferred[T]:
         """
-        Make one call of L{svcbroker.ledgers.cometbft._calls}.
+        Make one call of L{svcbroker.ledgers.cometbft._rpc}.
         """
-        posted = self._post(calls.encodeCall(call), self._maxAnswer)
-        return posted.addCallback(lambda body: calls.decodeAnswer(call, body))
+        posted = self._post(encodeCall(call), self._maxAnswer)
+        return posted.addCallback(lambda body: decodeAnswer(call, body))
 
-    def askAll(self, batch: Sequence[Call[Any]]) -> Deferred[list[Any]]:
+    def askAll(self, batch: Sequence[RpcCall[Any]]) -> Deferred[list[Any]]:
         """
-        Make some calls in one request: 1 to L{MAX_BATCH<calls.MAX_BATCH>}. The engine answers
+        Make some calls in one request: 1 to L{MAX_BATCH<MAX_BATCH>}. The engine answers
         them one after the other; it may decide a block in between.
 
         @return: fires with the results in the order of the calls; one that is refused fails all.
         """
-        posted = self._post(calls.encodeBatch(batch), self._maxAnswer)
-        return posted.addCallback(lambda body: calls.decodeBatch(batch, body))
+        posted = self._post(encodeBatch(batch), self._maxAnswer)
+        return posted.addCallback(lambda body: decodeBatch(batch, body))
 
     def status(self) -> Deferred[Status]:
         """The engine's identity and height."""
-        return self.ask(calls.status())
+        return self.ask(statusCall())
 
     def netInfo(self) -> Deferred[NetInfo]:
         """The engine's connected peers."""
-        return self.ask(calls.netInfo())
+        return self.ask(netInfoCall())
 
     def commit(self, height: int | None = None) -> Deferred[CommitAnswer]:
         """A header with the votes for it; by default the newest."""
-        return self.ask(calls.commit(height))
+        return self.ask(commitCall(height))
 
     @asDeferred
     async def validators(self, height: int | None = None) -> Sequence[Validator]:
@@ -149,7 +527,7 @@ class EngineRpc:
         found: list[Validator] = []
         page = 1
         while True:
-            answer = await self.ask(calls.validators(height, page))
+            answer = await self.ask(validatorsCall(height, page))
             if page == 1:
                 # A block may be decided between two pages.
                 height, total = answer.blockHeight, answer.total
@@ -173,11 +551,11 @@ class EngineRpc:
         """
         # For each answer the engine recomputes the validators' proposer priorities since the last
         # change, so the set is fetched once and not for each block.
-        asked: list[Call[Any]] = [calls.commit(height) for height in heights]
+        asked: list[RpcCall[Any]] = [commitCall(height) for height in heights]
         # Another request may bring the set before this one is answered.
         isFirst = self._nodes is None
         if isFirst:
-            asked.append(calls.validators(heights[0]))
+            asked.append(validatorsCall(heights[0]))
         answers = await self.askAll(asked)
         try:
             if isFirst:

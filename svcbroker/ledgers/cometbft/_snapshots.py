@@ -7,36 +7,59 @@ whole blocks, encoded as in an export, and the Merkle path from its last block t
 of that header. A chunk that is not part of the snapshot's chain is refused from any peer.
 Certificates are included where the sender has them, because the engine of a joined node cannot
 supply those of blocks that it never had.
+
+L{SnapshotServer} makes chunks from the stored chain on request; L{SnapshotClient} restores a chain
+from those that other nodes send.
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
+from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Any, Final, Protocol
 
 from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
-from ...archive import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
+from ...archive import (
+    Begin,
+    End,
+    Replay,
+    StreamBroken,
+    StreamedBlock,
+    StreamReader,
+    StreamWriter,
+    loadChain,
+    storedHistory,
+)
 from ...chain import OLD_FORMAT as OLD_CHAIN_FORMAT
 from ...chain import (
     Genesis,
     Header,
+    InvalidBlock,
     Kind,
     Malformed,
     Transaction,
     ValidatorChange,
     ValidatorSet,
     decodeBody,
+    historyPath,
     leafHash,
     merkleRoot,
     rootOfPath,
 )
 from ...proofs import checkLightBlock
 from ...proofs.cometbft import LightBlock, LightBlockInvalid
+from ...storage import TIP_SUFFIX, Append, Snapshot, StorageDamaged, StorageRefused, Store, syncFile
+from ...storage import Snapshot as Reading
+from .abci import messages
+from .abci.messages import ApplyResult, OfferedSnapshot, OfferResult
 
 OLD_FORMAT: Final = 1
 """The version of the encoding of manifests and chunks of chains of the old format."""
@@ -313,3 +336,482 @@ def _following(block: ProvedBlock) -> ValidatorSet:
                 if following.hash == block.header.nextValidators:
                     return following
     raise SnapshotInvalid(f"block {block.header.height} does not name the next validator set")
+
+
+OFFERED: Final = 3
+"""The number of snapshots that are offered, the latest ones."""
+
+BLOCKS_AFTER: Final = 2
+"""
+The number of blocks that must follow a snapshot's last block: the first of them carries the hash
+that verifies it, and the second is decided by the validators that the last one may have named.
+"""
+
+STEP: Final = 2000
+"""Blocks per step in the disk thread; between steps, new blocks can be stored."""
+
+
+class SnapshotServer:
+    """
+    Makes snapshots of a stored chain.
+
+    Only the boundaries of chunks are kept in memory. All reading is done in the thread that
+    stores blocks, in short steps.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        genesis: Genesis,
+        interval: int,
+        runInThread: Callable[..., Deferred[Any]],
+        plan: ChunkPlan | None = None,
+        step: int = STEP,
+    ) -> None:
+        """
+        @param path: the chain's file.
+        @param interval: blocks between snapshots; 0: no snapshots.
+        @param runInThread: runs blocking disk work, one call after the other.
+        """
+        self._path = path
+        self._genesis = genesis
+        self._interval = interval
+        self._runInThread = runInThread
+        self._plan = ChunkPlan() if plan is None else plan
+        self._step = step
+
+    async def list(self, tip: int) -> Sequence[OfferedSnapshot]:
+        """
+        List the snapshots. All nodes with the same blocks list the same.
+
+        @param tip: the height of the last block.
+        @raise svcbroker.storage.StorageError: the chain cannot be read.
+        """
+        heights: Sequence[int] = await self._runInThread(self._points, tip)
+        if heights:
+            await self._planTo(heights[0])
+        offered: Sequence[OfferedSnapshot] = await self._runInThread(self._describe, heights)
+        return offered
+
+    async def load(self, height: int, format: int, index: int, tip: int) -> bytes:
+        """
+        Read a chunk of a snapshot; empty where there is none.
+
+        @param tip: the height of the last block.
+        @raise svcbroker.storage.StorageError: the chain cannot be read.
+        """
+        if not self._interval or not 1 <= height <= tip - BLOCKS_AFTER:
+            return b""
+        await self._planTo(height)
+        chunk: bytes = await self._runInThread(self._load, height, format, index)
+        return chunk
+
+    async def _planTo(self, height: int) -> None:
+        while self._plan.height < height:
+            await self._runInThread(self._extend, height)
+
+    # In the thread.
+
+    def _points(self, tip: int) -> Sequence[int]:
+        """The heights of the snapshots, the latest first."""
+        points: list[int] = []
+        if not self._interval:
+            return points
+        with Reading.ofLedger(self._path) as reading:
+            for target in _targets(self._interval, tip - BLOCKS_AFTER):
+                point = _firstWithTransactions(reading, target, tip - BLOCKS_AFTER)
+                if point is not None and point not in points:
+                    points.append(point)
+                if len(points) == OFFERED:
+                    break
+        return points
+
+    def _extend(self, height: int) -> None:
+        first = self._plan.height + 1
+        last = min(height, first + self._step - 1)
+        with Reading.ofLedger(self._path) as reading:
+            sets = self._sets(reading)
+            total = self._totalAt(reading, first - 1)
+            sizes = []
+            # SQLite knows a length without reading what has it.
+            for each, size, after in reading.rows(
+                "SELECT head.height, length(header) + length(body), transaction_total "
+                "FROM head JOIN body USING (height) "
+                "WHERE head.height BETWEEN ? AND ? ORDER BY head.height",
+                first,
+                last,
+            ):
+                room = _roomAt(sets, each) if after > total else 0
+                sizes.append(size + room)
+                total = after
+        if len(sizes) != last - first + 1:
+            raise self._damage(f"there are blocks missing from {first} to {last}")
+        self._plan.extend(sizes)
+
+    def _sets(self, reading: Reading) -> Sequence[tuple[int, int]]:
+        """The sizes of the validator sets, each with its first height, the latest first."""
+        rows = reversed(reading.reader().validatorSets())
+        changes = [(row.height + 1, len(ValidatorSet.decode(row.encoded).keys)) for row in rows]
+        return [*changes, (0, len(self._genesis.validators))]
+
+    def _totalAt(self, reading: Reading, height: int) -> int:
+        row = reading.reader().blockHead(height)
+        return 0 if row is None else row.transactionTotal
+
+    def _describe(self, heights: Sequence[int]) -> Sequence[OfferedSnapshot]:
+        offered = []
+        with Reading.ofLedger(self._path) as reading:
+            for height in heights:
+                if self._plan.limit is not None and height > self._plan.limit:
+                    continue
+                header = self._header(reading, height)
+                ends = self._plan.ends(height)
+                manifest = Manifest(genesis=self._genesis, header=header, ends=ends)
+                offered.append(
+                    OfferedSnapshot(
+                        height=height,
+                        format=formatOf(header),
+                        chunks=len(ends),
+                        hash=header.hash,
+                        metadata=manifest.encode(),
+                    )
+                )
+        return offered
+
+    def _load(self, height: int, format: int, index: int) -> bytes:
+        ends = self._plan.ends(height)
+        if index >= len(ends) or (self._plan.limit is not None and height > self._plan.limit):
+            return b""
+        first, last = (ends[index - 1] if index else 0) + 1, ends[index]
+        with Reading.ofLedger(self._path) as reading:
+            if formatOf(self._header(reading, height)) != format:
+                return b""
+            rows = list(
+                reading.rows(
+                    "SELECT header, certificate, body, receipts, hash "
+                    "FROM head JOIN body USING (height) "
+                    "WHERE head.height BETWEEN ? AND ? ORDER BY head.height",
+                    first,
+                    last,
+                )
+            )
+            if len(rows) != last - first + 1:
+                raise self._damage(f"there are blocks missing from {first} to {last}")
+            sets = self._sets(reading)
+            path: Sequence[bytes] = ()
+            if last < height:
+                source = storedHistory(reading.reader(), self._genesis.header().hash)
+                path = historyPath(last, height, source)
+        blocks = [
+            StreamedBlock(
+                header=header,
+                # A certificate larger than its reserved room would make the chunk too large.
+                certificate=proof if len(proof) <= _roomAt(sets, each) else b"",
+                body=body,
+                receipts=receipts,
+            )
+            for each, (header, proof, body, receipts, _) in enumerate(rows, first)
+        ]
+        return encodeChunk(self._genesis, first, blocks, rows[-1][4], path, format)
+
+    def _header(self, reading: Reading, height: int) -> Header:
+        row = reading.reader().blockHead(height)
+        if row is None:
+            raise self._damage(f"block {height} is missing")
+        return Header.decode(row.header)
+
+    def _damage(self, what: str) -> StorageDamaged:
+        return StorageDamaged(f"{self._path} is damaged ({what}): audit it")
+
+
+def _roomAt(sets: Sequence[tuple[int, int]], height: int) -> int:
+    return proofRoom(next(count for since, count in sets if since <= height))
+
+
+def _targets(interval: int, last: int) -> Iterator[int]:
+    """
+    The heights from which to search for a block with transactions, the latest first: multiples
+    of the interval, and below it powers of two, so that short chains have snapshots as well.
+    """
+    yield from range(last - last % interval, 0, -interval)
+    power = 1 << (min(last, interval - 1)).bit_length()
+    while power > 1:
+        power >>= 1
+        yield power
+
+
+def _firstWithTransactions(reading: Reading, first: int, last: int) -> int | None:
+    rows = reading.rows(
+        "SELECT height FROM head WHERE height BETWEEN ? AND ? AND transaction_total > "
+        "coalesce((SELECT transaction_total FROM head WHERE height = ?), 0) "
+        "ORDER BY height LIMIT 1",
+        first,
+        last,
+        first - 1,
+    )
+    for (height,) in rows:
+        return int(height)
+    return None
+
+
+UNFINISHED: Final = ".joining"
+"""The ending of the name of a file whose chain is not complete yet."""
+
+_BATCH_BLOCKS: Final = 256
+_BATCH_BYTES: Final = 8 * 1024 * 1024
+
+
+class RestoreFailed(Exception):
+    """A proved snapshot that this version cannot continue. The text is one line."""
+
+
+class Restoring:
+    """
+    One snapshot that is being restored.
+
+    A crash leaves an incomplete file under another name, which the next attempt removes.
+
+    @ivar received: the number of chunks in the store.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """
+        @param path: where the store is made.
+        @raise svcbroker.storage.StorageError: it cannot be.
+        """
+        remove(path)
+        genesis = manifest.genesis
+        self.received = 0
+        self._manifest = manifest
+        self._store = Store.create(path, chainId=genesis.chain, genesis=genesis.encoded)
+        chain = loadChain(self._store)
+        self._replay = Replay(chain.state, chain.head)
+
+    @property
+    def isWhole(self) -> bool:
+        """Whether all chunks are stored."""
+        return self.received == len(self._manifest.ends)
+
+    def add(self, data: bytes) -> None:
+        """
+        Verify and store the next chunk.
+
+        @raise SnapshotInvalid: it is not valid. Nothing has changed.
+        @raise RestoreFailed: it is valid, but its blocks do not follow by this version's rules.
+        @raise svcbroker.storage.StorageError: it cannot be stored.
+        """
+        head, validators = self._replay.head, self._replay.state.validators
+        blocks = readChunk(data, self._manifest, self.received, head.hash, validators)
+        pending: list[Append] = []
+        size = 0
+        for block in blocks:
+            pending.append(self._execute(block))
+            size += len(pending[-1].block.body)
+            if len(pending) == _BATCH_BLOCKS or size > _BATCH_BYTES:
+                self._store.extend(pending)
+                pending, size = [], 0
+        if pending:
+            self._store.extend(pending)
+        self.received += 1
+
+    def _execute(self, block: ProvedBlock) -> Append:
+        try:
+            return self._replay.execute(
+                block.header, block.transactions, block.certificate, block.receipts
+            )
+        except InvalidBlock as error:
+            raise RestoreFailed(
+                f"block {block.header.height} of the snapshot is proved, and does not follow by "
+                f"the rules of this version: {error}"
+            ) from None
+
+    def countMissing(self) -> int:
+        """
+        The number of contents that are missing of events that nothing in the snapshot has erased.
+        """
+        missing = self._replay.missing.without(self._store.erasures)
+        return sum(last - first + 1 for _, first, last in missing)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+
+def remove(path: Path) -> None:
+    """
+    Remove a closed store, with the files that SQLite or a crash may have left beside it.
+    """
+    for ending in ("", "-wal", "-shm", TIP_SUFFIX, ".new", ".new-wal", ".new-shm", ".new-journal"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+
+
+def checkHistory(unfinished: Path, head: Header) -> None:
+    """
+    Check that a restored chain continues the chain that is already here.
+
+    @param unfinished: the restored chain's file, closed.
+    @param head: the header of the last block here.
+    @raise RestoreFailed: it does not.
+    """
+    if not head.height:
+        return
+    with Snapshot.ofLedger(unfinished) as reading:
+        row = reading.reader().blockHead(head.height)
+    if row is None or row.hash != head.hash:
+        raise RestoreFailed(
+            f"block {head.height} here is not that of the snapshot: these are two histories"
+        )
+
+
+def putInPlace(unfinished: Path, path: Path) -> None:
+    """
+    Move a restored chain into place, atomically and durably. Both files are closed.
+
+    @raise svcbroker.storage.StorageRefused: the directory cannot be written.
+    """
+    try:
+        syncFile(unfinished)
+        # SQLite would apply the former file's log to the new one; the tip is that file's, too.
+        for ending in ("-wal", "-shm", TIP_SUFFIX):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+        os.replace(unfinished, path)
+        unfinished.with_name(unfinished.name + TIP_SUFFIX).unlink(missing_ok=True)
+        syncFile(path.parent)
+    except OSError as error:
+        raise StorageRefused(f"{path} cannot be put in place: {error.strerror}") from error
+
+
+class SnapshotTaker(Protocol):
+    """The application that continues a restored chain."""
+
+    @property
+    def height(self) -> int:
+        """The height of the last block here, 0 where there is none."""
+
+    async def begin(self, unfinished: Path) -> None:
+        """
+        Continue the chain.
+
+        @param unfinished: its file, closed.
+        """
+
+
+class SnapshotClient:
+    """
+    Answers the engine's snapshot calls while the node joins.
+
+    @ivar progress: a counter that grows with every offer and chunk.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        path: Path,
+        runInThread: Callable[..., Deferred[Any]],
+        taker: SnapshotTaker,
+    ) -> None:
+        """
+        @param path: where the chain is to be.
+        @param runInThread: runs blocking disk work, one call after the other.
+        """
+        self.progress = 0
+        self._path = path.with_name(path.name + UNFINISHED)
+        self._runInThread = runInThread
+        self._taker = taker
+        self._manifest: Manifest | None = None
+        self._restoring: Restoring | None = None
+
+    async def offer(self, request: messages.OfferSnapshotRequest) -> OfferResult:
+        """
+        Decide whether to restore a snapshot.
+
+        @raise svcbroker.storage.StorageError: no store can be made.
+        """
+        await self._drop()
+        self.progress += 1
+        offered = request.snapshot
+        if offered is None or offered.format not in (OLD_FORMAT, FORMAT):
+            return OfferResult.REJECT_FORMAT
+        try:
+            manifest = Manifest.decode(offered.metadata)
+            if manifest.header.hash != request.appHash or offered.hash != request.appHash:
+                raise SnapshotInvalid("its last block is not the one that the engine has verified")
+            if (manifest.header.height, len(manifest.ends)) != (offered.height, offered.chunks):
+                raise SnapshotInvalid("its manifest is that of another one")
+            if offered.height < self._taker.height:
+                raise SnapshotInvalid(
+                    f"the chain here goes up to block {self._taker.height}: to begin with less, "
+                    "move its file away"
+                )
+        except SnapshotInvalid as error:
+            self._log.warn(
+                "the snapshot of block {height} is invalid: {error}",
+                height=offered.height,
+                error=str(error),
+            )
+            return OfferResult.REJECT
+        self._log.info(
+            "restores the snapshot of block {height}, in {count} chunks",
+            height=offered.height,
+            count=offered.chunks,
+        )
+        self._restoring = await self._runInThread(Restoring, self._path, manifest)
+        self._manifest = manifest
+        return OfferResult.ACCEPT
+
+    async def apply(
+        self, request: messages.ApplySnapshotChunkRequest
+    ) -> messages.ApplySnapshotChunkResponse:
+        """
+        Take a chunk.
+
+        @raise RestoreFailed: this version cannot continue the snapshot.
+        @raise svcbroker.storage.StorageError: it cannot be stored.
+        """
+        restoring, manifest = self._restoring, self._manifest
+        if restoring is None or manifest is None or request.index != restoring.received:
+            return messages.ApplySnapshotChunkResponse(result=ApplyResult.REJECT_SNAPSHOT)
+        try:
+            await self._runInThread(restoring.add, request.chunk)
+        except SnapshotInvalid as error:
+            self._log.warn(
+                "chunk {index} of the snapshot, from {sender}, is invalid: {error}",
+                index=request.index,
+                sender=request.sender,
+                error=str(error),
+            )
+            return messages.ApplySnapshotChunkResponse(
+                result=ApplyResult.RETRY,
+                refetchChunks=(request.index,),
+                rejectSenders=(request.sender,) if request.sender else (),
+            )
+        self.progress += 1
+        if restoring.isWhole:
+            missing = await self._runInThread(restoring.countMissing)
+            if missing:
+                self._log.warn(
+                    "the snapshot of block {height} lacks the contents of {count} events that "
+                    "nothing has erased",
+                    height=manifest.header.height,
+                    count=missing,
+                )
+                await self._drop()
+                return messages.ApplySnapshotChunkResponse(result=ApplyResult.REJECT_SNAPSHOT)
+            self._restoring = None
+            await self._runInThread(restoring.close)
+            await self._taker.begin(self._path)
+            self._log.info("has the chain up to block {height}", height=manifest.header.height)
+        return messages.ApplySnapshotChunkResponse(result=ApplyResult.ACCEPT)
+
+    async def _drop(self) -> None:
+        restoring, self._restoring = self._restoring, None
+        if restoring is not None:
+            await self._runInThread(restoring.close)
+
+    def close(self) -> None:
+        """Remove an incomplete chain. No call is under way."""
+        restoring, self._restoring = self._restoring, None
+        if restoring is not None:
+            restoring.close()
+        remove(self._path)

@@ -11,21 +11,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
-from .._stored import storedMemory
-from ._following import CopyRefused, Refusal
-from ._ledger import CopyLedger
+from .._storedledger import storedMemory
+from ._copyledger import CopyLedger, CopyProgress
+from ._copysettings import SETTINGS, SUMMARY, CopySettings, readSettings
 from ._original import MAX_ANSWER
-from ._progress import CopyProgress
-from ._settings import SETTINGS, SUMMARY, CopySettings, readSettings
+from ._partverifier import CopyRefusal, CopyRefused
 
 __all__ = [
     "SETTINGS",
     "SUMMARY",
     "CopyLedger",
     "CopyProgress",
+    "CopyRefusal",
     "CopyRefused",
     "CopySettings",
-    "Refusal",
     "configure",
     "memory",
     "readSettings",

@@ -26,13 +26,13 @@ from ...net.http import (
     makeClient,
     readBody,
 )
-from ._settings import CopySettings
+from ._copysettings import CopySettings
 
 WAIT: Final = 20
-"""How long an answer waits for the next block, in seconds."""
+"""Seconds that an answer waits for the next block."""
 
 TIMEOUT: Final = 60.0
-"""How long an answer may take beside that, in seconds."""
+"""Seconds that an answer may take beside that."""
 
 MAX_ANSWER: Final = 2 * MAX_PART
 """The longest answer that is read, in bytes. A larger block cannot be copied."""
@@ -48,7 +48,7 @@ class OriginalUnavailable(Exception):
 
 
 @frozen(kw_only=True)
-class Answer:
+class OriginalAnswer:
     """
     A part of the original's chain.
 
@@ -99,7 +99,7 @@ class Original:
         return cls(settings.url, group, client, authorization)
 
     @asDeferred
-    async def read(self, first: int, wait: int = WAIT) -> Answer:
+    async def read(self, first: int, wait: int = WAIT) -> OriginalAnswer:
         """
         Read the next blocks, or wait for the next one. Cancelling ends the request.
 
@@ -119,7 +119,7 @@ class Original:
         if _HEIGHT.fullmatch(height) is None or _HEIGHT.fullmatch(tip) is None:
             raise OriginalUnavailable(_explain(answer.code, body))
         stream = body if answer.code == http.OK else b""
-        return Answer(stream=stream, height=int(height), tip=int(tip))
+        return OriginalAnswer(stream=stream, height=int(height), tip=int(tip))
 
     def close(self) -> Deferred[Any]:
         """Close idle connections."""

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
-from .._stored import storedMemory
-from ._evidence import EVIDENCE_NAME
-from ._keys import VERIFIED_BYTES
-from ._ledger import PbftLedger
+from .._storedledger import storedMemory
+from ._keys import EVIDENCE_NAME, VERIFIED_BYTES
 from ._network import Conditions
-from ._settings import SETTINGS, SUMMARY, PbftSettings, readSettings
+from ._pbftledger import PbftLedger
+from ._pbftsettings import SETTINGS, SUMMARY, PbftSettings, readSettings
 
 __all__ = [
     "EVIDENCE_NAME",

@@ -1,14 +1,20 @@
 """
-The replicas' keys: signers that refuse to sign twice, and the verification of signatures.
+The replicas' keys: signers that refuse to sign twice, the verification of signatures, the files of
+the private keys, of which each is readable by its owner only, and the evidence of double signing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from ...chain import (
     Phase,
@@ -18,12 +24,18 @@ from ...chain import (
     verifySignature,
     votePayload,
 )
-from ._messages import (
+from ...errors import LedgerUnavailable, ParameterInvalid
+from ...files import readFile
+from ...model import DoubleVote
+from ...storage import syncFile
+from ._pbftsettings import MAX_NODES
+from ._protocol import (
+    Evidence,
+    PhaseVote,
     PreparedCertificate,
     Proposal,
     ProposedBlock,
     RoundChange,
-    Vote,
     roundChangeDigest,
 )
 
@@ -45,7 +57,7 @@ class DoubleSign(Exception):
     """
 
 
-class Verifier:
+class SignatureVerifier:
     """
     Verifies signatures of the replicas, each signature once in this process.
 
@@ -57,11 +69,11 @@ class Verifier:
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self.keys = keys
-        self.verified: set[Vote] = set()
+        self.verified: set[PhaseVote] = set()
         self._signatures: set[tuple[int, bytes, bytes]] = set()
         self.proposal: Proposal | None = None
 
-    def addVote(self, vote: Vote) -> None:
+    def addVote(self, vote: PhaseVote) -> None:
         """Record a verified vote, or one that its owner has just signed in this process."""
         verified = self.verified
         if len(verified) >= _CACHE_SIZE:
@@ -87,7 +99,7 @@ class Verifier:
         return True
 
 
-class Signer:
+class ReplicaSigner:
     """
     The private key of one replica. It outlives restarts of the replica, and refuses to sign two
     different values for one height, round and phase.
@@ -95,7 +107,7 @@ class Signer:
     @ivar index: the replica's index.
     """
 
-    def __init__(self, index: int, seed: bytes, chain: bytes, verifier: Verifier) -> None:
+    def __init__(self, index: int, seed: bytes, chain: bytes, verifier: SignatureVerifier) -> None:
         """
         @param seed: the private key: 32 bytes.
         @param chain: the chain's id; it is part of every signed payload.
@@ -145,13 +157,13 @@ class Signer:
         self._verifier.proposal = proposal
         return proposal
 
-    def vote(self, phase: Phase, height: int, round: int, digest: bytes) -> Vote:
+    def vote(self, phase: Phase, height: int, round: int, digest: bytes) -> PhaseVote:
         """
         Sign a prepare or a commit.
 
         @raise DoubleSign: as for L{sign}.
         """
-        vote = Vote(
+        vote = PhaseVote(
             phase=phase,
             sender=self.index,
             height=height,
@@ -226,3 +238,289 @@ def signChange(
         approvals=[(index, signatures[key]) for index, key in enumerate(current.keys)],
         acceptances=[signatures[key] for key in keys],
     )
+
+
+SEED_SIZE = 32
+_SUFFIX = ".key"
+
+
+class KeysDamaged(Exception):
+    """A key file is missing or damaged. The text is one line for the operator."""
+
+
+def makeSeeds(directory: Path, count: int, entropy: Callable[[int], bytes]) -> Sequence[bytes]:
+    """
+    Make the private keys of a new chain's replicas. Existing keys are kept, so an interrupted first
+    start can be repeated.
+
+    @param entropy: C{entropy(n)} returns C{n} random bytes for keys.
+    @raise OSError: a file cannot be written.
+    @raise KeysDamaged: an existing file does not hold a key.
+    """
+    seeds: list[bytes] = []
+    missing: dict[str, bytes] = {}
+    for index in range(count):
+        name = f"node{index}"
+        path = directory / (name + _SUFFIX)
+        seed = _readSeed(path) if path.exists() else missing.setdefault(name, entropy(SEED_SIZE))
+        seeds.append(seed)
+    writeSeeds(directory, missing)
+    return seeds
+
+
+def writeSeeds(directory: Path, seeds: Mapping[str, bytes]) -> None:
+    """
+    Write private keys to files of these names. They are on stable storage when this returns.
+
+    @raise OSError: a file cannot be written.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, seed in seeds.items():
+        path = directory / (name + _SUFFIX)
+        temporary = path.with_suffix(".new")
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "w") as file:
+                file.write(seed.hex() + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+    syncFile(directory)
+
+
+def loadSeeds(directory: Path, keys: Sequence[bytes]) -> Sequence[bytes]:
+    """
+    Read the private keys that belong to some public keys, in the order of those. The names of the
+    files do not matter.
+
+    @raise KeysDamaged: one is missing, or a file does not hold a key.
+    """
+    found = {key: seed for _, key, seed in _read(directory)}
+    if not found:
+        raise KeysDamaged(
+            f"{directory} has no keys, so this chain can be read but not go on (an import brings "
+            "none): put the key files of its nodes there, from a backup"
+        )
+    for index, key in enumerate(keys):
+        if key not in found:
+            raise KeysDamaged(
+                f"{directory} has no key of node {index} ({key.hex()[:16]}...): put it back from "
+                "a backup"
+            )
+    return [found[key] for key in keys]
+
+
+def removeSeeds(directory: Path, keys: Collection[bytes]) -> None:
+    """
+    Remove the private keys that belong to some public keys.
+
+    @raise OSError: one cannot be removed.
+    """
+    gone = [path for path, key, _ in _read(directory) if key in keys]
+    for path in gone:
+        path.unlink()
+    if gone:
+        syncFile(directory)
+
+
+def _read(directory: Path) -> Iterator[tuple[Path, bytes, bytes]]:
+    """Each key file with its public and its private key."""
+    for path in sorted(directory.glob("*" + _SUFFIX)):
+        seed = _readSeed(path)
+        yield path, publicKey(seed), seed
+
+
+def _readSeed(path: Path) -> bytes:
+    try:
+        seed = bytes.fromhex(readFile(path).decode("ascii"))
+    except OSError:
+        raise KeysDamaged(f"{path} cannot be read: put it back from a backup") from None
+    except ValueError:
+        seed = b""
+    if len(seed) != SEED_SIZE:
+        raise KeysDamaged(f"{path} is not a key: put it back from a backup")
+    return seed
+
+
+class KeyRing:
+    """
+    Stores the private keys of the current replicas, and makes those of their successors.
+
+    A new key is on stable storage before it is used; an old key is removed once the change that
+    replaced it is final.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        directory: Path,
+        chain: bytes,
+        seeds: Sequence[bytes],
+        entropy: Callable[[int], bytes],
+        runInThread: Callable[..., Deferred[Any]],
+    ) -> None:
+        """
+        @param directory: the directory of the key files.
+        @param chain: the chain's id.
+        @param seeds: the private keys of the current replicas.
+        @param entropy: C{entropy(n)} returns C{n} random bytes for keys.
+        @param runInThread: runs blocking disk work.
+        """
+        self._directory = directory
+        self._chain = chain
+        self._seeds = {publicKey(seed): seed for seed in seeds}
+        self._entropy = entropy
+        self._runInThread = runInThread
+
+    def seeds(self, validators: ValidatorSet) -> Sequence[bytes]:
+        """The private keys of a validator set, by index."""
+        return [self._seeds[key] for key in validators.keys]
+
+    async def prepare(
+        self, current: ValidatorSet, rotate: Sequence[int], count: int | None
+    ) -> ValidatorChange:
+        """
+        Make a change of the validator set, and write the new private keys to disk.
+
+        @param rotate: the indexes of the nodes that get new keys.
+        @param count: the new number of nodes; C{None} to keep the current one.
+        @raise ParameterInvalid: an index or the number of nodes is out of range, or nothing would
+            change.
+        @raise LedgerUnavailable: the keys cannot be written.
+        """
+        keys = list(current.keys)
+        size = len(keys) if count is None else count
+        if not 1 <= size <= MAX_NODES:
+            raise ParameterInvalid(f"there may be 1 to {MAX_NODES} nodes")
+        changing = set(rotate)
+        if not changing <= set(range(min(size, len(keys)))):
+            raise ParameterInvalid("there is no such node to give a new key to")
+        if not changing and size == len(keys):
+            raise ParameterInvalid("nothing would change")
+        made: dict[str, bytes] = {}
+        keys[size:] = []
+        for index in sorted(changing | set(range(len(keys), size))):
+            seed = self._entropy(SEED_SIZE)
+            key = publicKey(seed)
+            # A name of its own, so that it never overwrites a key that is in use.
+            made[f"node{index}-{key.hex()[:16]}"] = seed
+            keys[index : index + 1] = [key]
+        try:
+            await self._runInThread(writeSeeds, self._directory, made)
+        except OSError as error:
+            raise LedgerUnavailable(f"the new keys cannot be written: {error.strerror}") from error
+        self._seeds.update((publicKey(seed), seed) for seed in made.values())
+        return signChange(self._chain, current, keys, list(self._seeds.values()))
+
+    async def retire(self, change: ValidatorChange) -> None:
+        """
+        Remove the keys that a final change has replaced.
+        """
+        gone = set(self._seeds) - set(change.following.keys)
+        for key in gone:
+            del self._seeds[key]
+        try:
+            await self._runInThread(removeSeeds, self._directory, gone)
+        except (OSError, KeysDamaged):
+            # Not an error: the next start tries again.
+            self._log.failure("old keys could not be removed from {path}", path=self._directory)
+
+
+EVIDENCE_NAME = "evidence.jsonl"
+"""The file's name in the directory of a chain."""
+
+
+class _Signed(msgspec.Struct, frozen=True):
+    """
+    A signed vote or proposal: what L{votePayload<svcbroker.chain.votePayload>} needs, in hex.
+    """
+
+    phase: str
+    digest: str
+    signature: str
+
+    @classmethod
+    def of(cls, message: PhaseVote | Proposal) -> _Signed:
+        """The signed part of a message."""
+        return cls(message.phase.name, message.digest.hex(), message.signature.hex())
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the file: two signatures of one key that contradict each other."""
+
+    chain: str
+    key: str
+    node: int
+    height: int
+    round: int
+    first: _Signed
+    second: _Signed
+
+
+class EvidenceFile:
+    """
+    Keeps the first evidence against each key: one is proof enough, and bounds the file.
+
+    @ivar contradictions: what the file holds, oldest first.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, directory: Path, chain: bytes, runInThread: Callable[..., Deferred[Any]]
+    ) -> None:
+        """
+        Read the file of a chain. What cannot be read is logged and ignored.
+
+        @param directory: the chain's directory.
+        @param runInThread: runs blocking disk work.
+        """
+        self._path = directory / EVIDENCE_NAME
+        self._chain = chain
+        self._runInThread = runInThread
+        self._keys: set[str] = set()
+        self.contradictions: list[DoubleVote] = []
+        try:
+            for line in readFile(self._path).splitlines() if self._path.exists() else ():
+                self._note(msgspec.json.decode(line, type=_Record))
+        except (OSError, msgspec.DecodeError):
+            self._log.failure("{path} is damaged", path=self._path)
+
+    def add(self, key: bytes, evidence: Evidence) -> None:
+        """
+        Write evidence against a key, unless there is some already. A failure is logged: evidence is
+        not worth stopping the ledger for.
+        """
+        if key.hex() in self._keys:
+            return
+        first, second = evidence.first, evidence.second
+        record = _Record(
+            chain=self._chain.hex(),
+            key=key.hex(),
+            node=first.sender,
+            height=first.height,
+            round=first.round,
+            first=_Signed.of(first),
+            second=_Signed.of(second),
+        )
+        self._note(record)
+        writing = self._runInThread(_append, self._path, msgspec.json.encode(record) + b"\n")
+        writing.addErrback(lambda failure: self._log.failure("evidence was not written", failure))
+
+    def _note(self, record: _Record) -> None:
+        self._keys.add(record.key)
+        self.contradictions.append(
+            DoubleVote(node=record.node, height=record.height, round=record.round)
+        )
+
+
+def _append(path: Path, line: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())

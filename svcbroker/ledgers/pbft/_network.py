@@ -10,13 +10,13 @@ from random import Random
 from attrs import evolve, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from ._messages import Message
+from ._protocol import Message
 
 MAX_IN_FLIGHT = 100_000
-"""How many messages may be in flight. Further ones are lost, as on a real network."""
+"""The most messages in flight. Further ones are lost, as on a real network."""
 
 DELIVERIES_PER_TURN = 500
-"""How many messages are delivered before control returns to the reactor."""
+"""The number of messages that are delivered before control returns to the reactor."""
 
 
 @frozen(kw_only=True)

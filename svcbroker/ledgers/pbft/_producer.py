@@ -21,12 +21,10 @@ from ...interfaces import Submission
 from ...net.turns import LazyTimer
 from ...probes import probe
 from ...storage import StorageError, StorageFailed, Store
-from .._erasing import ErasingJob
-from .._observers import Observers
-from .._stored import LATENCY_BOUNDS, SYNC_BOUNDS
+from .._erasingjob import ErasingJob
+from .._storedledger import LATENCY_BOUNDS, SYNC_BOUNDS, Observers
 from .._views import blockOf, eventIdsOf, receiptsOf
-from ._application import BlockApplication
-from ._pool import TransactionPool
+from ._blockapplication import BlockApplication, TransactionPool
 from ._replicaset import ReplicaSet
 
 RETRY = 1.0
@@ -34,14 +32,14 @@ RETRY = 1.0
 
 MAX_BATCH_WAIT = 0.005
 """
-How many seconds a block waits at most for the next requests of clients that were just answered.
+The most seconds that a block waits for the next requests of clients that were just answered.
 """
 
 MAX_ANSWER_TIME = 0.02
-"""How many seconds after a block its clients count as just answered."""
+"""Seconds after a block in which its clients count as just answered."""
 
 STOP_TIMEOUT = 5.0
-"""How many seconds accepted transactions have to become final when the ledger stops."""
+"""Seconds that accepted transactions have to become final when the ledger stops."""
 
 
 class ProducerState(Enum):

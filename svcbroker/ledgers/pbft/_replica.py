@@ -14,6 +14,9 @@ always give the same effects. One instance of the protocol runs for each height:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from attrs import evolve, frozen
 
 from ...chain import (
     Candidate,
@@ -25,21 +28,95 @@ from ...chain import (
     leaderIndex,
 )
 from ...probes import probe
-from ._effects import Decide, Effect, Evidence, Send, StartTimer, Timer
-from ._keys import Signer
-from ._messages import (
+from ._keys import ReplicaSigner
+from ._protocol import (
     BlockRequest,
+    Decide,
     DecidedBlock,
+    Effect,
+    Evidence,
     Message,
+    PhaseVote,
     PreparedCertificate,
     Proposal,
     ProposedBlock,
     RoundChange,
-    Vote,
+    Send,
+    StartTimer,
+    Timer,
 )
-from ._ports import Application, Timing
-from ._rounds import Refused, Rules
-from ._votes import ROUNDS_AHEAD, FutureMessages, VoteSet, quorumOf
+from ._votes import ROUNDS_AHEAD, FutureMessages, MessageRefused, Rules, VoteSet, quorumOf
+
+
+class ReplicaApplication(Protocol):
+    """
+    The application that replicas run.
+    """
+
+    def propose(self, view: int) -> Candidate | None:
+        """
+        Make a new block on top of the last stored one.
+
+        @param view: the view in which it is proposed.
+        @return: the block, or C{None} if there is nothing to propose.
+        """
+
+    def check(self, block: ProposedBlock) -> Candidate | None:
+        """
+        Execute another replica's block.
+
+        @return: the block executed, or C{None} if it cannot be checked now because the state has
+            moved on.
+        @raise InvalidBlock: the block is not valid.
+        """
+
+    def decided(self, height: int) -> tuple[Header, Certificate] | None:
+        """
+        The decided block of a height, for a replica that is behind; C{None} if it is not known.
+        """
+
+    def reserve(self, height: int, round: int) -> bool:
+        """
+        Ensure that no later run of the set uses this round again, with a write to disk if
+        necessary.
+
+        @return: whether that succeeded. If not, the replica does not enter the round now.
+        """
+
+
+@frozen(kw_only=True)
+class Timing:
+    """
+    The timeouts of a replica, in seconds.
+
+    @ivar round: the timeout of the first round of a height. Each further round doubles it.
+    @ivar longest: the maximum timeout of a round.
+    @ivar resend: the interval of retransmissions.
+    """
+
+    round: float = 1.0
+    longest: float = 60.0
+    resend: float = 0.5
+
+    @classmethod
+    def forNetwork(cls, round: float, longestDelay: float) -> Timing:
+        """
+        Timeouts that leave enough time for the three messages of a round and a retransmission.
+
+        @param round: the timeout of the first round on a network without delay.
+        @param longestDelay: the longest time that a message takes.
+        """
+        usual = cls(round=round + 4 * longestDelay)
+        return evolve(
+            usual,
+            longest=max(usual.longest, 2 * usual.round),
+            resend=max(usual.resend, 2 * longestDelay),
+        )
+
+    def roundTimeout(self, round: int) -> float:
+        """The timeout of the C{round}-th round tried at a height, from 0."""
+        return min(self.longest, self.round * float(1 << min(round, 16)))
+
 
 _PREPARE, _COMMIT = Phase.PREPARE, Phase.COMMIT  # attribute access on an Enum is slow
 
@@ -55,7 +132,12 @@ class Replica:
     """
 
     def __init__(
-        self, signer: Signer, rules: Rules, application: Application, timing: Timing, head: Header
+        self,
+        signer: ReplicaSigner,
+        rules: Rules,
+        application: ReplicaApplication,
+        timing: Timing,
+        head: Header,
     ) -> None:
         self.index = signer.index
         self.head = head
@@ -75,7 +157,7 @@ class Replica:
         self._resendTimer = StartTimer(Timer.RESEND, timing.resend)
         self._handlers: dict[type[Message], Callable[..., None]] = {
             Proposal: self._onProposal,
-            Vote: self._onVote,
+            PhaseVote: self._onVote,
             RoundChange: self._onRoundChange,
             BlockRequest: self._onBlockRequest,
             DecidedBlock: self._onDecidedBlock,
@@ -162,7 +244,7 @@ class Replica:
                 continue
             try:
                 self._handlers[type(message)](message)
-            except Refused:
+            except MessageRefused:
                 continue  # not logged, so that a faulty replica cannot fill the log
             if self._own:
                 self._handleOwn()
@@ -230,7 +312,7 @@ class Replica:
         if voteSet is None:
             if not 0 <= number <= self.round + ROUNDS_AHEAD:
                 probe("replica: message of a far round")
-                raise Refused("the round is too far away")
+                raise MessageRefused("the round is too far away")
             voteSet = self._rounds[number] = VoteSet()
         return voteSet
 
@@ -273,7 +355,7 @@ class Replica:
         leader = leaderIndex(self.head.view + proposal.round, self.height, self._replicas)
         voteSet = self._roundOf(proposal.round)
         if proposal.sender != leader:
-            raise Refused("the sender does not lead this round")
+            raise MessageRefused("the sender does not lead this round")
         if voteSet.proposal is not None:
             self._compare(voteSet, voteSet.proposal, proposal)
             return
@@ -282,7 +364,7 @@ class Replica:
             candidate = self._application.check(proposal.block)
         except InvalidBlock as error:
             probe("replica: invalid block proposed")
-            raise Refused(str(error)) from None
+            raise MessageRefused(str(error)) from None
         if candidate is None:
             probe("replica: proposed block cannot be checked now")
             return
@@ -321,7 +403,7 @@ class Replica:
         self._broadcasts.append(vote)
         self._onVote(vote)
 
-    def _onVote(self, vote: Vote) -> None:
+    def _onVote(self, vote: PhaseVote) -> None:
         round, isPrepare = vote.round, vote.phase is _PREPARE
         isLate = vote.height < self.height or (isPrepare and round < self.round)
         if isLate or not (isPrepare or vote.phase is _COMMIT):
@@ -343,7 +425,9 @@ class Replica:
         elif round == self.round:
             self._commitIfPrepared(voteSet)
 
-    def _compare(self, voteSet: VoteSet, first: Vote | Proposal, second: Vote | Proposal) -> None:
+    def _compare(
+        self, voteSet: VoteSet, first: PhaseVote | Proposal, second: PhaseVote | Proposal
+    ) -> None:
         """Compare two messages of which a correct replica sends only one. The first one counts."""
         if first is not second and first.digest != second.digest and voteSet.mayAccuse(second):
             self._rules.checkVote(second)

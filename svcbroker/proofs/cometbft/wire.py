@@ -1,8 +1,8 @@
 """
 The protobuf encoding, proto3: varints, tags, lengths, and how to skip unknown fields.
 
-Messages are declared with L{svcbroker.ledgers.cometbft.abci.schema}. This module knows bytes only;
-verifiers use it without a daemon.
+Messages are declared with L{svcbroker.ledgers.cometbft.abci.protobuf}. This module knows bytes
+only; verifiers use it without a daemon.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred
 
-from svcbroker.ledgers.cometbft._application import ChainApplication
+from svcbroker.ledgers.cometbft._abciapplication import ChainApplication
 from svcbroker.ledgers.cometbft._home import POWER
 from svcbroker.ledgers.cometbft.abci import messages
-from svcbroker.ledgers.cometbft.abci.messages import PublicKey, ValidatorUpdate
+from svcbroker.ledgers.cometbft.abci.messages import ValidatorPublicKey, ValidatorUpdate
 from svcbroker.proofs.cometbft import addressOf
 
 from .members import GENESIS, KEYS, START
@@ -44,7 +44,8 @@ def initChain(**changes: Any) -> messages.InitChainRequest:
         "time": START * NANOSECONDS,
         "chainId": GENESIS.group,
         "validators": tuple(
-            ValidatorUpdate(publicKey=PublicKey(ed25519=key), power=POWER) for key in KEYS[:4]
+            ValidatorUpdate(publicKey=ValidatorPublicKey(ed25519=key), power=POWER)
+            for key in KEYS[:4]
         ),
         "initialHeight": 1,
     }

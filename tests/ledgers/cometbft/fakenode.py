@@ -13,11 +13,11 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from svcbroker.ledgers.cometbft._calls import Broadcast, EngineError, Reason
 from svcbroker.ledgers.cometbft._engine import CONNECTIONS
+from svcbroker.ledgers.cometbft._rpc import Broadcast, EngineError, Reason
 from svcbroker.ledgers.cometbft.abci import (
     AbciFactory,
-    FrameParser,
+    AbciFrameParser,
     decodeResponse,
     encodeFrame,
     messages,
@@ -70,7 +70,7 @@ class FakeNode:
     isUp: bool = False
     broken: str = ""
     ports: list[FakePort] = field(factory=list)
-    _open: list[tuple[Any, StringTransport, FrameParser]] = field(factory=list)
+    _open: list[tuple[Any, StringTransport, AbciFrameParser]] = field(factory=list)
 
     # What keeps it running.
 
@@ -116,7 +116,7 @@ class FakeNode:
             protocol = self.ports[-1].factory.buildProtocol(None)
             assert protocol is not None
             transport = StringTransport()
-            self._open.append((protocol, transport, FrameParser()))
+            self._open.append((protocol, transport, AbciFrameParser()))
             protocol.makeConnection(transport)
         application: Any = self
         played = self.consensus.connect(application)

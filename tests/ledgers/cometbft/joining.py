@@ -13,11 +13,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import STORE_NAME
 from svcbroker.chain import Genesis
-from svcbroker.ledgers.cometbft import _offering
-from svcbroker.ledgers.cometbft._application import ChainApplication
+from svcbroker.ledgers.cometbft import _snapshots
+from svcbroker.ledgers.cometbft._abciapplication import ChainApplication
 from svcbroker.ledgers.cometbft._snapshots import ChunkPlan
 from svcbroker.ledgers.cometbft.abci import messages
-from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, OfferResult, Snapshot
+from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, OfferedSnapshot, OfferResult
 
 from .chains import GENESIS, Fill, everyOther, makeChain
 
@@ -65,7 +65,7 @@ class JoiningTestCase(SynchronousTestCase):
     PIECE = 4096
 
     def setUp(self) -> None:
-        self.patch(_offering, "ChunkPlan", lambda: ChunkPlan(self.PIECE))
+        self.patch(_snapshots, "ChunkPlan", lambda: ChunkPlan(self.PIECE))
         self.directory = Path(self.mktemp())
         self.directory.mkdir()
         self.there = self.other("there")
@@ -91,12 +91,12 @@ class JoiningTestCase(SynchronousTestCase):
     def ask(self, call: Any, request: Any) -> Any:
         return self.successResultOf(Deferred.fromCoroutine(call(request)))
 
-    def list_(self, harness: Harness) -> Sequence[Snapshot]:
+    def list_(self, harness: Harness) -> Sequence[OfferedSnapshot]:
         answer = self.ask(harness.application.listSnapshots, messages.ListSnapshotsRequest())
-        snapshots: Sequence[Snapshot] = answer.snapshots
+        snapshots: Sequence[OfferedSnapshot] = answer.snapshots
         return snapshots
 
-    def piecesOf(self, harness: Harness, snapshot: Snapshot) -> Sequence[bytes]:
+    def piecesOf(self, harness: Harness, snapshot: OfferedSnapshot) -> Sequence[bytes]:
         return [
             self.ask(
                 harness.application.loadSnapshotChunk,
@@ -110,7 +110,7 @@ class JoiningTestCase(SynchronousTestCase):
     def offer(
         self,
         harness: Harness,
-        snapshot: Snapshot | None = None,
+        snapshot: OfferedSnapshot | None = None,
         appHash: bytes | None = None,
     ) -> OfferResult:
         snapshot = snapshot or self.snapshot

@@ -16,9 +16,9 @@ from svcbroker.chain import (
     changePayload,
 )
 from svcbroker.ledgers._views import TransactionMaker
-from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity
+from svcbroker.ledgers.cometbft._batch import BatchMaker, BrokerIdentity
+from svcbroker.ledgers.cometbft._brokeridentity import attest
 from svcbroker.ledgers.cometbft._home import publicKey
-from svcbroker.ledgers.cometbft._identity import attest
 from svcbroker.model import Request
 
 START = 1_800_000_000_000
@@ -34,7 +34,7 @@ GENESIS = Genesis(group="g", created=START, validators=tuple(KEYS[:4]))
 
 def identityOf(
     seed: bytes, sponsor: int = 0, *, chain: bytes = GENESIS.chain, attestedOn: bytes | None = None
-) -> Identity:
+) -> BrokerIdentity:
     """
     A broker that a validator attests.
 
@@ -42,7 +42,7 @@ def identityOf(
     @param attestedOn: the chain on which it does, where that is another one.
     """
     attestation = attest(SEEDS[sponsor], attestedOn or chain, publicKey(seed))
-    return Identity(
+    return BrokerIdentity(
         seed=seed, sponsor=KEYS[sponsor], attestation=bytes.fromhex(attestation.signature)
     )
 

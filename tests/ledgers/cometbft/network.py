@@ -25,9 +25,9 @@ from twisted.trial.unittest import TestCase
 from svcbroker.interfaces import ILedger, IProvableLedger, LedgerContext, Submission
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
 from svcbroker.ledgers.cometbft._engine import Engine
-from svcbroker.ledgers.cometbft._parts import EngineParts
-from svcbroker.ledgers.cometbft.provisioning._config import Address, Tuning
-from svcbroker.ledgers.cometbft.provisioning._layout import NetworkPlan, NodePlan, layOutNetwork
+from svcbroker.ledgers.cometbft._engineports import EnginePorts
+from svcbroker.ledgers.cometbft.provisioning._engineconfig import Address, Tuning
+from svcbroker.ledgers.cometbft.provisioning._homelayout import NetworkPlan, NodePlan, layOutNetwork
 from svcbroker.model import Receipt, Request, Statistics
 from svcbroker.proofs.cometbft import Instant
 from svcbroker.testing import FaultyDisk
@@ -88,7 +88,7 @@ class Node:
     program: Path
     settings: CometSettings
     ledger: CometLedger = field(init=False)
-    parts: EngineParts = field(init=False)
+    parts: EnginePorts = field(init=False)
     isRunning: bool = field(init=False, default=False)
     _lock: DeferredLock = field(factory=DeferredLock)
 
@@ -103,7 +103,7 @@ class Node:
             runInThread=lambda call, *args: self._lock.run(deferToThread, call, *args),
             maxContent=MAX_CONTENT,
         )
-        self.parts = EngineParts.real(context, self.settings)
+        self.parts = EnginePorts.real(context, self.settings)
         self.ledger = CometLedger(context, self.settings, self.parts)
         return self.ledger
 

@@ -26,10 +26,10 @@ from twisted.web.client import URI, Agent, readBody
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
-from svcbroker.ledgers.cometbft._calls import Call
 from svcbroker.ledgers.cometbft._engine import LIMITS, Engine, EngineState
+from svcbroker.ledgers.cometbft._rpc import RpcCall
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix, messages
-from svcbroker.ledgers.cometbft.abci.messages import TransactionResult
+from svcbroker.ledgers.cometbft.abci.messages import ExecutedTransaction
 from tests.directories import shortDirectory
 
 from .applications import BaseApplication
@@ -55,9 +55,9 @@ def cometbft() -> str:
     return path
 
 
-def raw(method: str, **parameters: object) -> Call[Any]:
+def raw(method: str, **parameters: object) -> RpcCall[Any]:
     """A call that no broker makes, for L{EngineRpc.ask}; its result is what JSON has."""
-    return Call(method, parameters, json.loads)
+    return RpcCall(method, parameters, json.loads)
 
 
 class Counter(BaseApplication):
@@ -106,7 +106,7 @@ class Counter(BaseApplication):
             state = sha256(state + tx).digest()
         self._next = (request.height, state, request.txs)
         return messages.FinalizeBlockResponse(
-            txResults=tuple(TransactionResult(data=tx[::-1]) for tx in request.txs),
+            txResults=tuple(ExecutedTransaction(data=tx[::-1]) for tx in request.txs),
             appHash=state,
         )
 

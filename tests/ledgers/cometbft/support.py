@@ -16,8 +16,8 @@ from attrs import define, frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svcbroker.chain import leafHash, merkleRoot
-from svcbroker.ledgers.cometbft._home import Genesis, decodeGenesis
-from svcbroker.ledgers.cometbft.provisioning._layout import makeValidator
+from svcbroker.ledgers.cometbft._home import EngineGenesis, decodeGenesis
+from svcbroker.ledgers.cometbft.provisioning._homelayout import makeValidator
 from svcbroker.proofs.cometbft import (
     Base64,
     BlockId,
@@ -56,12 +56,12 @@ def decoded(kind: type[T], value: Any) -> T:
     return makeDecoder(kind)(json.dumps(value).encode())
 
 
-def recordedGenesis() -> Genesis:
+def recordedGenesis() -> EngineGenesis:
     """The genesis of the recorded network."""
     return decodeGenesis(json.dumps(recorded("genesis")["genesis"]).encode())
 
 
-def trustOf(genesis: Genesis) -> Trust:
+def trustOf(genesis: EngineGenesis) -> Trust:
     """What is trusted of a chain by whoever knows its genesis."""
     return Trust.beginning(genesis.chainId, genesis.genesisTime, genesis.members)
 
@@ -124,9 +124,9 @@ class FakeChain:
     height: int = 0
     last: Hex = Hex()
 
-    def genesis(self) -> Genesis:
+    def genesis(self) -> EngineGenesis:
         """The genesis with the present validators."""
-        return Genesis(
+        return EngineGenesis(
             genesisTime=START,
             chainId=self.chainId,
             validators=tuple(makeValidator(n.member.key, n.power) for n in self.nodes),

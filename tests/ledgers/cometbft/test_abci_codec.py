@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.cometbft.abci import (
-    FrameParser,
+    AbciFrameParser,
     WireMalformed,
     decodeRequest,
     decodeResponse,
     encodeFrame,
 )
-from svcbroker.ledgers.cometbft.abci.codec import REQUESTS, RESPONSES
+from svcbroker.ledgers.cometbft.abci.abciserver import REQUESTS, RESPONSES
 from svcbroker.ledgers.cometbft.abci.messages import (
     CheckTxRequest,
     FinalizeBlockRequest,
@@ -32,9 +32,9 @@ from svcbroker.ledgers.cometbft.abci.messages import (
     InfoResponse,
     InitChainRequest,
     PrepareProposalResponse,
-    PublicKey,
+    ValidatorPublicKey,
 )
-from svcbroker.ledgers.cometbft.abci.schema import encode
+from svcbroker.ledgers.cometbft.abci.protobuf import encode
 from svcbroker.proofs.cometbft.wire import delimited, encodeVarint
 
 from .applications import cutAt
@@ -67,8 +67,8 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
         return st.one_of([strategy(each) for each in get_args(kind)])
     if issubclass(kind, IntEnum):
         return st.sampled_from(kind)
-    if kind is PublicKey:
-        return st.builds(PublicKey, ed25519=st.binary(max_size=32))
+    if kind is ValidatorPublicKey:
+        return st.builds(ValidatorPublicKey, ed25519=st.binary(max_size=32))
     hints = get_type_hints(kind)
     return st.builds(kind, **{each.name: strategy(hints[each.name]) for each in attrs.fields(kind)})
 
@@ -80,7 +80,7 @@ def frames(*tables: dict[int, Any]) -> st.SearchStrategy[Any]:
 
 def frameIn(data: bytes) -> bytes:
     """What the one frame in C{data} holds."""
-    parser = FrameParser()
+    parser = AbciFrameParser()
     parser.feed(data)
     frame = parser.nextFrame()
     assert frame is not None and not parser.buffered
@@ -172,7 +172,7 @@ class RoundTripTests(SynchronousTestCase):
         """However a stream is cut, the same frames come out of it."""
         stream = b"".join(map(encodeFrame, values))
         cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
-        parser = FrameParser()
+        parser = AbciFrameParser()
         out = []
         for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             parser.feed(stream[start:end])
@@ -208,7 +208,7 @@ class HostileTests(SynchronousTestCase):
 
     def test_oversizedFrameIsRefusedByLength(self) -> None:
         """A frame that is too large is refused by its length alone."""
-        parser = FrameParser(maxFrame=10)
+        parser = AbciFrameParser(maxFrame=10)
         parser.feed(encodeVarint(10) + bytes(10) + encodeVarint(11))
         self.assertEqual(parser.nextFrame(), bytes(10))
         with self.assertRaises(WireMalformed) as raised:
@@ -217,7 +217,7 @@ class HostileTests(SynchronousTestCase):
 
     def test_unfinishedLengthIsAwaited(self) -> None:
         """A length that does not end is refused; one that may still end is waited for."""
-        parser = FrameParser()
+        parser = AbciFrameParser()
         parser.feed(b"\xff" * 9)
         self.assertIsNone(parser.nextFrame())
         parser.feed(b"\xff")
@@ -228,7 +228,7 @@ class HostileTests(SynchronousTestCase):
     @settings(deadline=None)
     def test_garbageIsMalformedOrRequest(self, data: bytes) -> None:
         """Whatever comes is a request, or malformed."""
-        parser = FrameParser(maxFrame=50)
+        parser = AbciFrameParser(maxFrame=50)
         parser.feed(data)
         try:
             while (frame := parser.nextFrame()) is not None:
@@ -255,7 +255,7 @@ class HostileTests(SynchronousTestCase):
     def test_largeBlockParsesInLinearTime(self) -> None:
         """A large block in small pieces takes time by its size, not by the square of it."""
         stream = encodeFrame(FinalizeBlockRequest(txs=(bytes(8_000_000),)))
-        parser = FrameParser()
+        parser = AbciFrameParser()
         for start in range(0, len(stream), 4096):
             self.assertIsNone(parser.nextFrame())
             parser.feed(stream[start : start + 4096])

@@ -14,14 +14,14 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.cometbft.abci import (
+    AbciApplication,
     AbciFactory,
-    Application,
-    FrameParser,
+    AbciFrameParser,
     decodeResponse,
     encodeFrame,
     messages,
 )
-from svcbroker.ledgers.cometbft.abci.server import MAX_CONNECTIONS, READ_AHEAD, SEND_SIZE, TURN
+from svcbroker.ledgers.cometbft.abci.abciserver import MAX_CONNECTIONS, READ_AHEAD, SEND_SIZE, TURN
 
 from .applications import BaseApplication
 
@@ -52,23 +52,23 @@ class Recorder(BaseApplication):
         return answer
 
     def info(self, request: messages.InfoRequest) -> Any:
-        """See L{Application}."""
+        """See L{AbciApplication}."""
         return self._answer(request, messages.InfoResponse(data="recorder"))
 
     def initChain(self, request: messages.InitChainRequest) -> Any:
-        """See L{Application}."""
+        """See L{AbciApplication}."""
         return self._answer(request, messages.InitChainResponse())
 
     def checkTx(self, request: messages.CheckTxRequest) -> Any:
-        """See L{Application}."""
+        """See L{AbciApplication}."""
         return self._answer(request, messages.CheckTxResponse(log=request.tx.decode("latin-1")))
 
     def finalizeBlock(self, request: messages.FinalizeBlockRequest) -> Any:
-        """See L{Application}."""
+        """See L{AbciApplication}."""
         return self._answer(request, messages.FinalizeBlockResponse())
 
     async def commit(self, request: messages.CommitRequest) -> messages.CommitResponse:
-        """See L{Application}."""
+        """See L{AbciApplication}."""
         answer: Deferred[messages.CommitResponse] | messages.CommitResponse = self._answer(
             request, messages.CommitResponse()
         )
@@ -83,7 +83,7 @@ class Engine:
 
     transport: StringTransport
     protocol: Any
-    parser: FrameParser = field(factory=FrameParser)
+    parser: AbciFrameParser = field(factory=AbciFrameParser)
 
     def send(self, *requests: messages.Request) -> None:
         """Ask, all at once."""
@@ -137,7 +137,7 @@ class AnswerTests(ServerTestCase):
 
     def test_doublesSatisfyApplication(self) -> None:
         """The double, and whoever extends the base class, is an application."""
-        application: Application = self.application
+        application: AbciApplication = self.application
         self.assertIsNotNone(application)
 
     def test_echoAndFlushNeedNoApplication(self) -> None:

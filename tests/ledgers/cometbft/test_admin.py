@@ -11,17 +11,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._admin import (
+from svcbroker.ledgers.cometbft._home import EngineGenesis, namesOf
+from svcbroker.ledgers.cometbft._networkwatch import (
     Picture,
     healthOf,
-    namesOf,
     nodeCount,
     nodeRecords,
     takePicture,
 )
-from svcbroker.ledgers.cometbft._home import Genesis
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
-from svcbroker.ledgers.cometbft.provisioning._layout import makeValidator
+from svcbroker.ledgers.cometbft.provisioning._homelayout import makeValidator
 from svcbroker.model import Health, NodeRecord, NodeType
 from svcbroker.net.http import HttpClient
 from svcbroker.proofs.cometbft import Instant
@@ -279,7 +278,7 @@ class MatchTests(AdminCase):
 
     def test_emptyAndDuplicateNamesAreSkipped(self) -> None:
         """Names that are empty or given twice tell nothing."""
-        genesis = Genesis(
+        genesis = EngineGenesis(
             genesisTime=START,
             chainId="c",
             validators=tuple(

@@ -16,15 +16,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import STORE_NAME
 from svcbroker.chain import Candidate, ValidatorSet
-from svcbroker.ledgers.cometbft._application import (
-    QUIET,
-    ApplicationFailed,
-    ChainApplication,
-)
+from svcbroker.ledgers.cometbft._abciapplication import QUIET, ApplicationFailed, ChainApplication
 from svcbroker.ledgers.cometbft._home import POWER
 from svcbroker.ledgers.cometbft._machine import MAX_AHEAD, Code
 from svcbroker.ledgers.cometbft.abci import messages
-from svcbroker.ledgers.cometbft.abci.messages import PublicKey, ValidatorUpdate
+from svcbroker.ledgers.cometbft.abci.messages import ValidatorPublicKey, ValidatorUpdate
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.proofs import engineSet
 from svcbroker.storage import StorageError, StorageFailed
@@ -126,20 +122,22 @@ class BeginTests(ApplicationTestCase):
     def test_unsupportedGenesisIsRefused(self) -> None:
         """Only what our sets can say may be the genesis: Ed25519, one vote each, from height 1."""
         application = self.make(Path(self.mktemp()))
-        first = ValidatorUpdate(publicKey=PublicKey(ed25519=KEYS[0]), power=POWER)
+        first = ValidatorUpdate(publicKey=ValidatorPublicKey(ed25519=KEYS[0]), power=POWER)
         wrong: Sequence[messages.InitChainRequest] = [
             initChain(initialHeight=2),
             initChain(validators=(evolve(first, power=2),)),
             initChain(
                 validators=(
                     first,
-                    ValidatorUpdate(publicKey=PublicKey(ed25519=KEYS[1]), power=1),
+                    ValidatorUpdate(publicKey=ValidatorPublicKey(ed25519=KEYS[1]), power=1),
                 )
             ),
             initChain(validators=(evolve(first, power=0),)),
-            initChain(validators=(evolve(first, publicKey=PublicKey(secp256k1=b"x" * 33)),)),
+            initChain(
+                validators=(evolve(first, publicKey=ValidatorPublicKey(secp256k1=b"x" * 33)),)
+            ),
             initChain(validators=(first, first)),
-            initChain(validators=(evolve(first, publicKey=PublicKey(ed25519=bytes(32))),)),
+            initChain(validators=(evolve(first, publicKey=ValidatorPublicKey(ed25519=bytes(32))),)),
             initChain(validators=()),
         ]
         for request in wrong:

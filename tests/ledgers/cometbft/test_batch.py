@@ -10,7 +10,7 @@ from svcbroker.chain import Malformed, ValidatorSet
 from svcbroker.ledgers.cometbft._batch import (
     OVERHEAD,
     BatchMaker,
-    Identity,
+    BrokerIdentity,
     Unauthorized,
     attestationPayload,
     checkSponsor,
@@ -87,7 +87,7 @@ class BatchTests(SynchronousTestCase):
     def test_attestationOfOtherBrokerIsRefused(self) -> None:
         """An attestation of another broker is refused."""
         other = identityOf(b"o" * 32)
-        identity = Identity(seed=BROKER, sponsor=other.sponsor, attestation=other.attestation)
+        identity = BrokerIdentity(seed=BROKER, sponsor=other.sponsor, attestation=other.attestation)
         self.refused(BatchMaker(CHAIN, identity).make(self.transactions, 0), Unauthorized)
 
     def test_foreignSenderIsRefused(self) -> None:

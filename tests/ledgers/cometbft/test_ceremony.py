@@ -25,8 +25,12 @@ from svcbroker.ledgers.cometbft.provisioning._ceremony import (
     ourGenesis,
     readJoinRequest,
 )
-from svcbroker.ledgers.cometbft.provisioning._config import Address, ConfigInvalid, parseAddress
-from svcbroker.ledgers.cometbft.provisioning._keys import makeKeys
+from svcbroker.ledgers.cometbft.provisioning._engineconfig import (
+    Address,
+    ConfigInvalid,
+    parseAddress,
+)
+from svcbroker.ledgers.cometbft.provisioning._homelayout import makeKeys
 from svcbroker.proofs.cometbft import addressOf
 
 

@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.ledgers.cometbft import _certifier
-from svcbroker.ledgers.cometbft._calls import EngineError, Reason
 from svcbroker.ledgers.cometbft._certifier import INTERVAL, RETRY, TIMEOUT, Certifier
+from svcbroker.ledgers.cometbft._rpc import EngineError, Reason
 from svcbroker.model import EventId
 from svcbroker.proofs import (
     CERTIFIED,

@@ -9,8 +9,13 @@ from typing import Any
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._engine import EngineState
-from svcbroker.ledgers.cometbft._enginelog import MAX_LINE, LineSplitter, LogLine, readLine
+from svcbroker.ledgers.cometbft._engine import (
+    MAX_LINE,
+    EngineState,
+    LineSplitter,
+    LogLine,
+    readLine,
+)
 
 from .test_engine import EngineTestCase
 

@@ -11,9 +11,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import ValidatorSet
-from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity, readBatch
-from svcbroker.ledgers.cometbft._home import publicKey
-from svcbroker.ledgers.cometbft._identity import (
+from svcbroker.ledgers.cometbft._batch import BatchMaker, BrokerIdentity, readBatch
+from svcbroker.ledgers.cometbft._brokeridentity import (
     ATTESTATION_NAME,
     KEY_NAME,
     IdentityFiles,
@@ -21,7 +20,8 @@ from svcbroker.ledgers.cometbft._identity import (
     attest,
     encodeAttestation,
 )
-from svcbroker.ledgers.cometbft.provisioning._keys import makeKeys
+from svcbroker.ledgers.cometbft._home import publicKey
+from svcbroker.ledgers.cometbft.provisioning._homelayout import makeKeys
 from svcbroker.model import OpenTopic
 
 from .members import GENESIS, SEEDS, Broker
@@ -48,7 +48,9 @@ class IdentityTests(SynchronousTestCase):
     def attestation(self) -> Path:
         return self.directory / ATTESTATION_NAME
 
-    def load(self, validators: ValidatorSet | None = None, home: Path | None = None) -> Identity:
+    def load(
+        self, validators: ValidatorSet | None = None, home: Path | None = None
+    ) -> BrokerIdentity:
         """The identity, as a start finds it."""
         files = IdentityFiles(directory=self.directory, home=home or self.home)
         return files.load(CHAIN, validators or self.validators, self.entropy)

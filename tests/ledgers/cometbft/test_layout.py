@@ -15,6 +15,7 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.ledgers.cometbft._engineports import DIALS, startCommand
 from svcbroker.ledgers.cometbft._home import (
     CONFIG,
     KeyFileDamaged,
@@ -24,20 +25,19 @@ from svcbroker.ledgers.cometbft._home import (
     readKeys,
     readPeers,
 )
-from svcbroker.ledgers.cometbft._parts import DIALS, startCommand
-from svcbroker.ledgers.cometbft.provisioning._config import (
+from svcbroker.ledgers.cometbft.provisioning._engineconfig import (
     PROFILES,
     Address,
     Peer,
     StateSync,
     Tuning,
 )
-from svcbroker.ledgers.cometbft.provisioning._keys import makeKeys
-from svcbroker.ledgers.cometbft.provisioning._layout import (
+from svcbroker.ledgers.cometbft.provisioning._homelayout import (
     NetworkPlan,
     NodePlan,
     layOutJoining,
     layOutNetwork,
+    makeKeys,
 )
 from svcbroker.proofs.cometbft import Instant, validatorsHash
 from tests.directories import shortDirectory

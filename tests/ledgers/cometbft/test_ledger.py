@@ -20,17 +20,13 @@ from svcbroker.errors import LedgerUnavailable, Overloaded, TransactionTimeout
 from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
-from svcbroker.ledgers.cometbft._application import TIMED_BLOCKS
+from svcbroker.ledgers.cometbft._abciapplication import TIMED_BLOCKS
 from svcbroker.ledgers.cometbft._batch import BatchMaker
+from svcbroker.ledgers.cometbft._brokeridentity import ATTESTATION_NAME, attest, encodeAttestation
+from svcbroker.ledgers.cometbft._cometledger import STALL_TIMEOUT, START_TIMEOUT, STOP_TIMEOUT
+from svcbroker.ledgers.cometbft._engineports import EnginePorts
 from svcbroker.ledgers.cometbft._home import publicKey
-from svcbroker.ledgers.cometbft._identity import ATTESTATION_NAME, attest, encodeAttestation
-from svcbroker.ledgers.cometbft._ledger import (
-    STALL_TIMEOUT,
-    START_TIMEOUT,
-    STOP_TIMEOUT,
-)
 from svcbroker.ledgers.cometbft._outbox import RESEND, RETRY
-from svcbroker.ledgers.cometbft._parts import EngineParts
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.model import (
     Authorship,
@@ -87,7 +83,7 @@ class LedgerTestCase(SynchronousTestCase):
         )
         values: dict[str, Any] = {"home": self.root, "interval": INTERVAL} | changes
         node: Any = self.node
-        parts = EngineParts(
+        parts = EnginePorts(
             socket=self.root / "abci.sock",
             rpc=node,
             engine=node,

@@ -12,7 +12,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Kind, VersionUnknown, leaderIndex
 from svcbroker.ledgers.cometbft import _machine
-from svcbroker.ledgers.cometbft._machine import MAX_AHEAD, Code, Execution, Machine, Refused
+from svcbroker.ledgers.cometbft._machine import (
+    MAX_AHEAD,
+    BlockExecution,
+    BlockRefused,
+    ChainMachine,
+    Code,
+)
 from svcbroker.ledgers.cometbft.abci import framedSize
 from svcbroker.model import Authorship, OpenTopic, PublishEvent
 from svcbroker.model import Execution as Done
@@ -29,7 +35,7 @@ class MachineTestCase(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.machine = Machine(GENESIS.state(), GENESIS.header())
+        self.machine = ChainMachine(GENESIS.state(), GENESIS.header())
         self.broker = Broker()
         self.other = Broker(1, sponsor=2)
 
@@ -49,7 +55,7 @@ class MachineTestCase(SynchronousTestCase):
             *(PublishEvent(topic=topic, content=b"x" * size) for topic in topics)
         )
 
-    def execute(self, *block: bytes, proposer: bytes = NOBODY) -> Execution:
+    def execute(self, *block: bytes, proposer: bytes = NOBODY) -> BlockExecution:
         """What a block does, which is then the last one."""
         height = self.machine.head.height + 1
         execution = self.machine.execute(block, height, START + height, proposer)
@@ -64,7 +70,7 @@ class MachineTestCase(SynchronousTestCase):
         """What is said of a batch that is to wait."""
         try:
             self.machine.check(data, START, isRecheck=isRecheck)
-        except Refused as refusal:
+        except BlockRefused as refusal:
             return refusal.code
         return Code.OK
 
@@ -224,7 +230,7 @@ class SelectTests(MachineTestCase):
         topics = ["a", "b", *TWINS]
         for seed in range(40):
             chance = random.Random(seed)
-            machine = Machine(GENESIS.state(), GENESIS.header())
+            machine = ChainMachine(GENESIS.state(), GENESIS.header())
             brokers = [Broker(0), Broker(1, sponsor=1), Broker(2, sponsor=5)]
             made = [
                 chance.choice(brokers).batch(
@@ -253,7 +259,7 @@ class ExecuteTests(MachineTestCase):
 
     def test_executionIsDeterministic(self) -> None:
         """Two machines that are given the same are the same, whatever else they were asked."""
-        other = Machine(GENESIS.state(), GENESIS.header())
+        other = ChainMachine(GENESIS.state(), GENESIS.header())
         blocks = [
             [self.open("a", "b")],
             [self.publish("a"), self.publish("b", "a")],
@@ -359,14 +365,14 @@ class FormatTests(MachineTestCase):
     From blocks of format 2 to blocks of formats 3 and 4.
     """
 
-    def old(self) -> Machine:
+    def old(self) -> ChainMachine:
         """A machine whose chain has a transaction of version 1; format 3 begins at block 4."""
         self.broker.transactions.version = 1
-        machine = Machine(GENESIS.state(), GENESIS.header(), format3=4)
+        machine = ChainMachine(GENESIS.state(), GENESIS.header(), format3=4)
         self.run_(machine, self.open("t"))
         return machine
 
-    def run_(self, machine: Machine, *block: bytes) -> int:
+    def run_(self, machine: ChainMachine, *block: bytes) -> int:
         """Decide a block; the version of its header."""
         height = machine.head.height + 1
         machine.apply(machine.execute(block, height, START, NOBODY).candidate)
@@ -400,7 +406,7 @@ class FormatTests(MachineTestCase):
 
     def test_format4ChangesAtItsHeight(self) -> None:
         """Before its height no block with transactions of version 3 is accepted."""
-        machine = Machine(GENESIS.state(), GENESIS.header(), format4=4)
+        machine = ChainMachine(GENESIS.state(), GENESIS.header(), format4=4)
         self.run_(machine, self.open("t"))
         self.changes(machine, self.statement2("t"), 3)
 
@@ -413,11 +419,11 @@ class FormatTests(MachineTestCase):
         )
         return self.broker.batch(request)
 
-    def changes(self, machine: Machine, data: bytes, version: int) -> None:
+    def changes(self, machine: ChainMachine, data: bytes, version: int) -> None:
         """Transactions of a version are valid from block 4 on."""
         for _ in range(2):
             self.assertEqual(machine.newest, version - 1)
-            refused = self.assertRaises(Refused, machine.check, data, START)
+            refused = self.assertRaises(BlockRefused, machine.check, data, START)
             self.assertIs(refused.code, Code.TOO_NEW)
             self.assertEqual(machine.select([data], 10**6, START), [])
             self.assertFalse(machine.isValid([data], START))
@@ -455,7 +461,7 @@ class FormatTests(MachineTestCase):
         [made] = self.broker.transactions.makeMany([PublishEvent(topic="t", content=b"x")])
         newer = structs.replace(made, head=b"\x04" + made.head[1:])
         data = self.broker.batches.make([newer], made.nonce - 1)
-        refused = self.assertRaises(Refused, self.machine.check, data, START)
+        refused = self.assertRaises(BlockRefused, self.machine.check, data, START)
         self.assertIs(refused.code, Code.TOO_NEW)
         self.assertIn("a newer svcbroker", str(refused))
         self.assertFalse(self.machine.isValid([data], START))

@@ -7,8 +7,8 @@ from __future__ import annotations
 import random
 
 from svcbroker.ledgers._views import eventIdsOf, receiptsOf
-from svcbroker.ledgers.cometbft._calls import EngineError, Reason
-from svcbroker.ledgers.cometbft._machine import Code, Machine, Refused
+from svcbroker.ledgers.cometbft._machine import BlockRefused, ChainMachine, Code
+from svcbroker.ledgers.cometbft._rpc import EngineError, Reason
 from svcbroker.model import OpenTopic, PublishEvent, Receipt
 
 from .members import GENESIS, KEYS, START
@@ -31,7 +31,7 @@ class AnyEngineTests(OutboxTestCase):
             self.runOn(random.Random(seed))
 
     def runOn(self, chance: random.Random) -> None:
-        machine = Machine(GENESIS.state(), GENESIS.header())
+        machine = ChainMachine(GENESIS.state(), GENESIS.header())
         pool: list[bytes] = []
         answers: dict[int, list[object]] = {}
         batchOf: dict[bytes, bytes] = {}
@@ -47,7 +47,7 @@ class AnyEngineTests(OutboxTestCase):
                 try:
                     machine.check(data, START)
                     code = Code.OK
-                except Refused as refusal:
+                except BlockRefused as refusal:
                     code = refusal.code
                 isKnown = data in pool
                 if what in ("take", "doubt") and code is Code.OK and not isKnown:

@@ -12,11 +12,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._application import ChainApplication
+from svcbroker.ledgers.cometbft._abciapplication import ChainApplication
 from svcbroker.ledgers.cometbft._batch import readBatch
-from svcbroker.ledgers.cometbft._calls import Broadcast
-from svcbroker.ledgers.cometbft._machine import Code, Machine, Refused
+from svcbroker.ledgers.cometbft._machine import BlockRefused, ChainMachine, Code
 from svcbroker.ledgers.cometbft._outbox import PROPOSED, Outbox
+from svcbroker.ledgers.cometbft._rpc import Broadcast
 from svcbroker.ledgers.cometbft.abci.messages import PrepareProposalRequest
 from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.proofs.cometbft import Hex
@@ -51,7 +51,7 @@ class ProposingTestCase(SynchronousTestCase):
             renumber=self.broker.transactions.renumber,
         )
         self.outbox.begin(self.broker.batches, 0)
-        self.machine = Machine(GENESIS.state(), GENESIS.header())
+        self.machine = ChainMachine(GENESIS.state(), GENESIS.header())
 
     def broadcast(self, data: bytes) -> Deferred[Broadcast]:
         """The engine takes everything."""
@@ -254,5 +254,5 @@ class WaitingTests(ProposingTestCase):
         self.execute()
         self.machine.check(second, START, isRecheck=True)
         self.execute()
-        with self.assertRaises(Refused):
+        with self.assertRaises(BlockRefused):
             self.machine.check(second, START, isRecheck=True)

@@ -19,10 +19,10 @@ from twisted.trial.unittest import TestCase
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import submit
 from svcbroker.ledgers._views import TransactionMaker
-from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity
+from svcbroker.ledgers.cometbft._batch import BatchMaker, BrokerIdentity
+from svcbroker.ledgers.cometbft._brokeridentity import attest
 from svcbroker.ledgers.cometbft._home import publicKey, readValidatorSeed
-from svcbroker.ledgers.cometbft._identity import attest
-from svcbroker.ledgers.cometbft.provisioning._config import Tuning
+from svcbroker.ledgers.cometbft.provisioning._engineconfig import Tuning
 from svcbroker.model import AuthorSet, Authorship, Execution, OpenTopic, PublishEvent
 from svcbroker.storage import StorageFailed
 from svcbroker.testing._fixtures import RecordingObserver
@@ -332,7 +332,7 @@ class MempoolTests(NetworkTestCase):
         attestation = attest(validator, chain, publicKey(seed))
         batches = BatchMaker(
             chain,
-            Identity(
+            BrokerIdentity(
                 seed=seed,
                 sponsor=bytes.fromhex(attestation.validator),
                 attestation=bytes.fromhex(attestation.signature),

@@ -16,14 +16,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import TestCase
 
-from svcbroker.ledgers.cometbft._admin import healthOf, namesOf, nodeRecords, takePicture
-from svcbroker.ledgers.cometbft._calls import EngineError, Reason
 from svcbroker.ledgers.cometbft._engine import Engine
-from svcbroker.ledgers.cometbft._home import decodeGenesis, readGenesis
-from svcbroker.ledgers.cometbft._rpc import EngineRpc, connectEngine
+from svcbroker.ledgers.cometbft._home import decodeGenesis, namesOf, readGenesis
+from svcbroker.ledgers.cometbft._networkwatch import healthOf, nodeRecords, takePicture
+from svcbroker.ledgers.cometbft._rpc import EngineError, EngineRpc, Reason, connectEngine
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix
-from svcbroker.ledgers.cometbft.provisioning._config import Address, Peer, StateSync, Tuning
-from svcbroker.ledgers.cometbft.provisioning._layout import (
+from svcbroker.ledgers.cometbft.provisioning._engineconfig import Address, Peer, StateSync, Tuning
+from svcbroker.ledgers.cometbft.provisioning._homelayout import (
     NetworkPlan,
     NodePlan,
     layOutJoining,

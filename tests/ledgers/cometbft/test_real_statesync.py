@@ -21,10 +21,9 @@ from svcbroker.broker.subscriptions import MemoryPositions, Subscriptions
 from svcbroker.errors import BrokerError
 from svcbroker.interfaces import Batch, ISubscriber, submit
 from svcbroker.ledgers.cometbft._home import GENESIS, readGenesis, readKeys
-from svcbroker.ledgers.cometbft.abci.messages import ListSnapshotsRequest, Snapshot
-from svcbroker.ledgers.cometbft.provisioning._config import Address, StateSync
-from svcbroker.ledgers.cometbft.provisioning._layout import layOutJoining
-from svcbroker.ledgers.cometbft.provisioning._trust import askTrust
+from svcbroker.ledgers.cometbft.abci.messages import ListSnapshotsRequest, OfferedSnapshot
+from svcbroker.ledgers.cometbft.provisioning._engineconfig import Address, StateSync
+from svcbroker.ledgers.cometbft.provisioning._homelayout import askTrust, layOutJoining
 from svcbroker.model import (
     Edge,
     EventId,
@@ -174,7 +173,7 @@ class JoiningTests(TestCase):
         (await subscriptions.subscribe(ANYBODY, request, reader)).resume()
         return reader
 
-    async def offers(self, node: Node) -> Sequence[Snapshot]:
+    async def offers(self, node: Node) -> Sequence[OfferedSnapshot]:
         """What a node offers to those that join."""
         answer = await node.ledger._application.listSnapshots(ListSnapshotsRequest())
         return answer.snapshots

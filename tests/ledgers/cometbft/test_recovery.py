@@ -9,10 +9,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from svcbroker.errors import LedgerUnavailable, TransactionTimeout
-from svcbroker.ledgers.cometbft import _reporting
-from svcbroker.ledgers.cometbft._calls import EngineError
-from svcbroker.ledgers.cometbft._ledger import FIRST_RECOVERY, LAST_RECOVERY, STOP_TIMEOUT
+from svcbroker.ledgers.cometbft import _cometledger
+from svcbroker.ledgers.cometbft._cometledger import FIRST_RECOVERY, LAST_RECOVERY, STOP_TIMEOUT
 from svcbroker.ledgers.cometbft._outbox import RETRY
+from svcbroker.ledgers.cometbft._rpc import EngineError
 from svcbroker.model import Receipt
 from svcbroker.testing._fixtures import RecordingObserver
 
@@ -74,7 +74,7 @@ class RecoveryTests(LedgerTestCase):
             self.node.consensus.run(other.application)
         self.node.consensus.run(other.application, *self.node.pool)
         other.application.close()
-        self.patch(_reporting, "SLICE", -1.0)
+        self.patch(_cometledger, "SLICE", -1.0)
         begun = Deferred.fromCoroutine(self.ledger._application.begin(other.path))
         self.successResultOf(begun)
         self.assertEqual([block.height for block in self.observer.blocks], [2])
@@ -96,7 +96,7 @@ class RecoveryTests(LedgerTestCase):
         for _ in range(3):
             self.node.consensus.run(other.application)
         other.application.close()
-        self.patch(_reporting, "SLICE", -1.0)
+        self.patch(_cometledger, "SLICE", -1.0)
         begun = Deferred.fromCoroutine(self.ledger._application.begin(other.path))
         self.successResultOf(begun)
         store: Any = self.ledger._application.store

@@ -11,8 +11,8 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import STORE_NAME
+from svcbroker.ledgers.cometbft._cometledger import INTERVAL, ReplayProgress
 from svcbroker.ledgers.cometbft._home import VALIDATOR_STATE
-from svcbroker.ledgers.cometbft._replay import INTERVAL, ReplayProgress
 
 from .test_ledger import LedgerTestCase
 

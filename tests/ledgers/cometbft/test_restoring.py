@@ -14,13 +14,12 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from svcbroker.archive import STORE_NAME
 from svcbroker.chain import Genesis, execute
 from svcbroker.ledgers.cometbft._home import POWER
-from svcbroker.ledgers.cometbft._restoring import UNFINISHED, RestoreFailed
-from svcbroker.ledgers.cometbft._snapshots import Manifest
+from svcbroker.ledgers.cometbft._snapshots import UNFINISHED, Manifest, RestoreFailed
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.ledgers.cometbft.abci.messages import (
     ApplyResult,
     OfferResult,
-    PublicKey,
+    ValidatorPublicKey,
     ValidatorUpdate,
 )
 from svcbroker.storage import TIP_SUFFIX, StorageError, Store
@@ -247,7 +246,7 @@ class AnewTests(JoiningTestCase):
                 time=GENESIS.created * 1_000_000,
                 chainId=GENESIS.group,
                 validators=tuple(
-                    ValidatorUpdate(publicKey=PublicKey(ed25519=key), power=POWER)
+                    ValidatorUpdate(publicKey=ValidatorPublicKey(ed25519=key), power=POWER)
                     for key in GENESIS.validators
                 ),
                 initialHeight=1,

@@ -15,8 +15,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import StreamedBlock
 from svcbroker.chain import Kind, Transaction, decodeBody, encodeBody
-from svcbroker.ledgers.cometbft._restoring import UNFINISHED, RestoreFailed, Restorer
-from svcbroker.ledgers.cometbft._snapshots import FORMAT, Manifest, encodeChunk
+from svcbroker.ledgers.cometbft._snapshots import (
+    FORMAT,
+    UNFINISHED,
+    Manifest,
+    RestoreFailed,
+    SnapshotClient,
+    encodeChunk,
+)
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, OfferResult
 from svcbroker.storage import Store
@@ -40,7 +46,7 @@ class Taker:
 
 class ErasedTests(SynchronousTestCase):
     """
-    Tests for L{Restorer} with a snapshot in which contents are missing.
+    Tests for L{SnapshotClient} with a snapshot in which contents are missing.
     """
 
     def setUp(self) -> None:
@@ -54,7 +60,7 @@ class ErasedTests(SynchronousTestCase):
         def runInThread(f: Callable[..., Any], *args: Any) -> Deferred[Any]:
             return maybeDeferred(f, *args)
 
-        self.restorer = Restorer(self.path, runInThread, self.taker)
+        self.restorer = SnapshotClient(self.path, runInThread, self.taker)
         self.addCleanup(self.restorer.close)
 
     def blocks(self) -> Sequence[StreamedBlock]:
@@ -70,7 +76,7 @@ class ErasedTests(SynchronousTestCase):
         """Offer a snapshot of one chunk, and apply the chunk."""
         head = self.chain.head
         manifest = Manifest(genesis=self.chain.genesis, header=head, ends=[head.height])
-        offered = messages.Snapshot(
+        offered = messages.OfferedSnapshot(
             height=head.height, format=FORMAT, chunks=1, hash=head.hash, metadata=manifest.encode()
         )
         request = messages.OfferSnapshotRequest(snapshot=offered, appHash=head.hash)

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from svcbroker.archive import End, StreamedBlock, StreamReader
 from svcbroker.ledgers.cometbft._snapshots import Manifest, encodeChunk
-from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, Snapshot
+from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, OfferedSnapshot
 from svcbroker.proofs.cometbft import Hex
 
 from .chains import GENESIS, LATER, makeChain
@@ -28,7 +28,7 @@ class ProvedTests(JoiningTestCase):
     PIECE = 12000
     CHANGE = 22
 
-    def proved(self, name: str) -> tuple[Harness, Snapshot]:
+    def proved(self, name: str) -> tuple[Harness, OfferedSnapshot]:
         harness = self.harness(name, open=False)
         makeChain(harness.path, COUNT, change=self.CHANGE, isProved=True)
         harness.application.open()

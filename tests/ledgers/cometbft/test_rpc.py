@@ -19,16 +19,15 @@ from twisted.web.client import ResponseNeverReceived
 from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
-from svcbroker.ledgers.cometbft import _calls as calls
-from svcbroker.ledgers.cometbft._calls import EngineError, Reason
-from svcbroker.ledgers.cometbft._rpc import EngineRpc
-from svcbroker.ledgers.cometbft._settings import checkUrl
+from svcbroker.ledgers.cometbft import _rpc as calls
+from svcbroker.ledgers.cometbft._cometsettings import checkUrl
+from svcbroker.ledgers.cometbft._rpc import EngineError, EngineRpc, Reason
 from svcbroker.net.http import HttpClient
 
 from .fakeengine import FakeEngine
 from .support import recorded, recordedGenesis, recordedLightBlock, trustOf
 
-TWO: list[calls.Call[Any]] = [calls.status(), calls.netInfo()]
+TWO: list[calls.RpcCall[Any]] = [calls.statusCall(), calls.netInfoCall()]
 
 
 @implementer(IAgent)
@@ -251,7 +250,7 @@ class RecordedTests(RpcCase):
         self.assertEqual([p.nodeInfo.moniker for p in info.peers], ["node1", "node2", "node3"])
 
     def test_consensusStateIsRead(self) -> None:
-        state = self.answerOf(self.rpc.ask(calls.consensusState()))
+        state = self.answerOf(self.rpc.ask(calls.consensusStateCall()))
         self.assertEqual((state.roundState.height, state.roundState.round), (11, 0))
         self.assertEqual([p.peerState.roundState.height for p in state.peers], [11, 11, 11])
 
@@ -349,7 +348,10 @@ class BatchTests(RpcCase):
 
     def test_resultsKeepCallOrder(self) -> None:
         """Results come in the order of the calls, whatever the order of the answers."""
-        batch: list[calls.Call[Any]] = [calls.commit(3), calls.status(), calls.netInfo()]
+        batch: list[calls.RpcCall[Any]] = [
+            calls.commitCall(3),
+            *TWO,
+        ]
         commit, status, network = self.answerOf(self.rpc.askAll(batch))
         self.assertEqual(commit.signedHeader.header.height, 3)
         self.assertEqual(status.nodeInfo.moniker, "node0")
@@ -365,7 +367,7 @@ class BatchTests(RpcCase):
 
     def test_singleCallBatchIsRead(self) -> None:
         """The engine answers a batch of one with a bare object."""
-        (status,) = self.answerOf(self.rpc.askAll([calls.status()]))
+        (status,) = self.answerOf(self.rpc.askAll([calls.statusCall()]))
         self.assertEqual(status.nodeInfo.moniker, "node0")
 
     def test_wholeBatchMayBeRefused(self) -> None:
@@ -378,7 +380,7 @@ class BatchTests(RpcCase):
     def test_refusedCallFailsBatch(self) -> None:
         """One that is refused fails all."""
         self.engine.refuse("commit", "height 9 is not available, lowest height is 10")
-        error = self.errorOf(self.rpc.askAll([*TWO, calls.commit(9)]))
+        error = self.errorOf(self.rpc.askAll([*TWO, calls.commitCall(9)]))
         self.assertIs(error.reason, Reason.NO_SUCH_HEIGHT)
 
     def test_missingAnswerIsDetected(self) -> None:
@@ -390,8 +392,8 @@ class BatchTests(RpcCase):
 
     def test_batchSizeIsBounded(self) -> None:
         """More calls than the engine takes are not sent."""
-        self.answerOf(self.rpc.askAll([calls.status()] * 10))
-        self.assertRaises(ValueError, self.rpc.askAll, [calls.status()] * 11)
+        self.answerOf(self.rpc.askAll([calls.statusCall()] * 10))
+        self.assertRaises(ValueError, self.rpc.askAll, [calls.statusCall()] * 11)
         self.assertRaises(ValueError, self.rpc.askAll, [])
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft.abci import schema
-from svcbroker.ledgers.cometbft.abci.schema import decode, encode
+from svcbroker.ledgers.cometbft.abci import protobuf
+from svcbroker.ledgers.cometbft.abci.protobuf import decode, encode
 from svcbroker.proofs.cometbft.wire import WireMalformed, delimited, encodeTag, encodeVarint
 
 
@@ -27,36 +27,36 @@ class Colour(IntEnum):
 class Inner:
     """A message in a message."""
 
-    number: int = schema.int64(1)
-    names: tuple[str, ...] = schema.texts(2)
+    number: int = protobuf.int64(1)
+    names: tuple[str, ...] = protobuf.texts(2)
 
 
 @frozen(kw_only=True)
 class Outer:
     """One of everything; not in the order of numbers."""
 
-    last: int = schema.uint64(20)
-    i64: int = schema.int64(1)
-    i32: int = schema.int32(2)
-    u32: int = schema.uint32(3)
-    u64: int = schema.uint64(4)
-    colour: Colour = schema.enumeration(7, Colour)
-    data: bytes = schema.binary(8)
-    text: str = schema.text(9)
-    maybe: Inner | None = schema.message(10, Inner)
-    many: tuple[Inner, ...] = schema.messages(11, Inner)
-    packed: tuple[int, ...] = schema.uint32s(12)
-    pieces: tuple[bytes, ...] = schema.binaries(13)
-    left: bytes | None = schema.choice(14, "side")
-    right: bytes | None = schema.choice(15, "side")
+    last: int = protobuf.uint64(20)
+    i64: int = protobuf.int64(1)
+    i32: int = protobuf.int32(2)
+    u32: int = protobuf.uint32(3)
+    u64: int = protobuf.uint64(4)
+    colour: Colour = protobuf.enumeration(7, Colour)
+    data: bytes = protobuf.binary(8)
+    text: str = protobuf.text(9)
+    maybe: Inner | None = protobuf.message(10, Inner)
+    many: tuple[Inner, ...] = protobuf.messages(11, Inner)
+    packed: tuple[int, ...] = protobuf.uint32s(12)
+    pieces: tuple[bytes, ...] = protobuf.binaries(13)
+    left: bytes | None = protobuf.choice(14, "side")
+    right: bytes | None = protobuf.choice(15, "side")
 
 
 @frozen(kw_only=True)
 class Strict:
     """What is always written."""
 
-    inner: Inner = schema.part(1, Inner)
-    time: int = schema.time(2)
+    inner: Inner = protobuf.part(1, Inner)
+    time: int = protobuf.time(2)
 
 
 _inner = st.builds(Inner, number=st.integers(-(2**63), 2**63 - 1), names=st.tuples(st.text()))
@@ -120,7 +120,7 @@ class EncodingTests(SynchronousTestCase):
             Outer(u64=-1),
             Outer(i64=2**63),
             Outer(packed=(1, -1)),
-            Strict(time=253_402_300_800 * schema.SECOND),
+            Strict(time=253_402_300_800 * protobuf.SECOND),
         ):
             with self.assertRaises(ValueError):
                 encode(value)
@@ -130,8 +130,8 @@ class EncodingTests(SynchronousTestCase):
 
         @frozen(kw_only=True)
         class Twice:
-            one: int = schema.int64(1)
-            two: int = schema.int64(1)
+            one: int = protobuf.int64(1)
+            two: int = protobuf.int64(1)
 
         with self.assertRaises(TypeError):
             encode(Twice())
@@ -227,21 +227,23 @@ class TimeTests(SynchronousTestCase):
     Times.
     """
 
-    @given(st.integers(-62_135_596_800 * schema.SECOND, 253_402_300_800 * schema.SECOND - 1))
+    @given(st.integers(-62_135_596_800 * protobuf.SECOND, 253_402_300_800 * protobuf.SECOND - 1))
     def test_timesRoundTrip(self, value: int) -> None:
         """Every nanosecond from the year 1 to the year 9999."""
         self.assertEqual(decode(Strict, encode(Strict(time=value))).time, value)
 
     def test_nanosecondsCountUp(self) -> None:
         """The nanoseconds of a time count up, also before 1970."""
-        self.assertEqual(schema.encodeTime(-1), bytes.fromhex("08ffffffffffffffffff0110ff93ebdc03"))
+        self.assertEqual(
+            protobuf.encodeTime(-1), bytes.fromhex("08ffffffffffffffffff0110ff93ebdc03")
+        )
 
     def test_invalidTimesAreRefused(self) -> None:
         """What is no time is refused."""
         for number, seconds, nanos in (
             (2, 253_402_300_800, 0),
             (2, -62_135_596_801, 0),
-            (2, 0, schema.SECOND),
+            (2, 0, protobuf.SECOND),
             (2, 0, -1),
         ):
             span = encode(Inner(number=seconds)) + encodeTag(2, 0) + encodeVarint(nanos)

@@ -11,7 +11,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.interfaces import InvalidDescription
 from svcbroker.ledgers import readDescription
-from svcbroker.ledgers.cometbft._settings import OUTDATED, SETTINGS, CometSettings, readSettings
+from svcbroker.ledgers.cometbft._cometsettings import (
+    OUTDATED,
+    SETTINGS,
+    CometSettings,
+    readSettings,
+)
 
 
 class SettingsTests(SynchronousTestCase):

@@ -19,18 +19,20 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import Begin, End, StreamedBlock, StreamReader, StreamWriter
 from svcbroker.chain import Genesis, leafHash, merklePath
-from svcbroker.ledgers.cometbft._offering import BLOCKS_AFTER, OFFERED, SnapshotSource
 from svcbroker.ledgers.cometbft._snapshots import (
+    BLOCKS_AFTER,
     MAX_CHUNKS,
+    OFFERED,
     OLD_FORMAT,
     ChunkPlan,
     Manifest,
     SnapshotInvalid,
+    SnapshotServer,
     encodeChunk,
     proofRoom,
     readChunk,
 )
-from svcbroker.ledgers.cometbft.abci.messages import Snapshot
+from svcbroker.ledgers.cometbft.abci.messages import OfferedSnapshot
 
 from .chains import GENESIS, everyOther, makeChain
 
@@ -105,17 +107,17 @@ class SourceTestCase(SynchronousTestCase):
         self.calls += 1
         return maybeDeferred(call, *args)
 
-    def source(self, interval: int = 20, step: int = 7, path: Path | None = None) -> SnapshotSource:
-        return SnapshotSource(
+    def source(self, interval: int = 20, step: int = 7, path: Path | None = None) -> SnapshotServer:
+        return SnapshotServer(
             path or self.path(), GENESIS, interval, self.run_, ChunkPlan(PIECE), step
         )
 
-    def list_(self, source: SnapshotSource, tip: int) -> Sequence[Snapshot]:
+    def list_(self, source: SnapshotServer, tip: int) -> Sequence[OfferedSnapshot]:
         return self.successResultOf(Deferred.fromCoroutine(source.list(tip)))
 
     def load(
         self,
-        source: SnapshotSource,
+        source: SnapshotServer,
         height: int,
         index: int,
         tip: int = COUNT,
@@ -126,7 +128,7 @@ class SourceTestCase(SynchronousTestCase):
 
 class OfferingTests(SourceTestCase):
     """
-    L{SnapshotSource.list}.
+    L{SnapshotServer.list}.
     """
 
     def heights(self, interval: int, tip: int) -> Sequence[int]:
@@ -210,7 +212,7 @@ class OfferingTests(SourceTestCase):
         """Behind a block that the engine cannot send nothing is offered."""
         makeChain(self.path(), COUNT)
         plan = ChunkPlan(PIECE, 10**6)
-        source = SnapshotSource(self.path(), GENESIS, 20, self.run_, plan)
+        source = SnapshotServer(self.path(), GENESIS, 20, self.run_, plan)
         self.assertEqual([each.height for each in self.list_(source, COUNT)], [40, 20, 16])
         plan.limit = 20
         self.assertEqual([each.height for each in self.list_(source, COUNT)], [20, 16])

@@ -14,10 +14,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
-from svcbroker.ledgers.cometbft._ledger import START_TIMEOUT
-from svcbroker.ledgers.cometbft._offering import SnapshotSource
-from svcbroker.ledgers.cometbft._parts import EngineParts, ForeignEngine
+from svcbroker.ledgers.cometbft._cometledger import START_TIMEOUT
+from svcbroker.ledgers.cometbft._engineports import EnginePorts, ForeignEngine
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
+from svcbroker.ledgers.cometbft._snapshots import SnapshotServer
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, OfferResult
 from svcbroker.net.http import HttpClient
@@ -52,7 +52,7 @@ class StartTimeoutTests(SynchronousTestCase):
             runInThread=maybeDeferred,
             maxContent=1024,
         )
-        parts = EngineParts(
+        parts = EnginePorts(
             socket=self.directory / "socket",
             rpc=EngineRpc(HttpClient(FakeEngine().agent, self.clock), "http://engine"),
             engine=ForeignEngine(self.directory / "socket"),
@@ -77,7 +77,7 @@ class StartTimeoutTests(SynchronousTestCase):
         """As long as anything comes it goes on, and ends when the chain is whole."""
         path = self.directory / "chain"
         makeChain(path, 60)
-        source = SnapshotSource(path, GENESIS, 20, maybeDeferred)
+        source = SnapshotServer(path, GENESIS, 20, maybeDeferred)
         (snapshot, *_) = self.successResultOf(Deferred.fromCoroutine(source.list(60)))
         piece = self.successResultOf(Deferred.fromCoroutine(source.load(40, 1, 0, 60)))
         application = self.ledger._application

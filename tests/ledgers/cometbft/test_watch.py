@@ -16,10 +16,9 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from svcbroker.ledgers.cometbft._calls import EngineError
-from svcbroker.ledgers.cometbft._parts import knock
-from svcbroker.ledgers.cometbft._rpc import EngineRpc
-from svcbroker.ledgers.cometbft._watch import GRACE, LOOK, MAX_TRIES, SILENCE, NetworkWatch
+from svcbroker.ledgers.cometbft._engineports import knock
+from svcbroker.ledgers.cometbft._networkwatch import GRACE, LOOK, MAX_TRIES, SILENCE, NetworkWatch
+from svcbroker.ledgers.cometbft._rpc import EngineError, EngineRpc
 from svcbroker.model import Health
 from svcbroker.net.http import HttpClient
 

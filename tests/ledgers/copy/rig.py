@@ -28,7 +28,7 @@ from svcbroker.interfaces import (
 )
 from svcbroker.ledgers import pbft
 from svcbroker.ledgers.copy import CopyLedger, CopyProgress, CopySettings
-from svcbroker.ledgers.copy._original import Answer, Original, OriginalUnavailable
+from svcbroker.ledgers.copy._original import Original, OriginalAnswer, OriginalUnavailable
 from svcbroker.model import Block, Receipt, Request
 from svcbroker.testing import FaultyDisk
 from tests.archive.erasable import ErasableChain
@@ -49,16 +49,16 @@ class FakeOriginal:
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory
-        self.change: Callable[[Answer], Answer] = lambda answer: answer
+        self.change: Callable[[OriginalAnswer], OriginalAnswer] = lambda answer: answer
         self.limit: int | None = None
         self.asked: list[int] = []
-        self._waiting: Deferred[Answer] | None = None
+        self._waiting: Deferred[OriginalAnswer] | None = None
 
     def connect(self, reactor: Any, group: str, settings: CopySettings) -> Original:
         """In the place of L{Original.connect}."""
         return cast(Original, self)
 
-    def read(self, first: int, wait: int = 0) -> Deferred[Answer]:
+    def read(self, first: int, wait: int = 0) -> Deferred[OriginalAnswer]:
         """See L{Original.read}. Waits until L{wake} is called."""
         self.asked.append(first)
         try:
@@ -71,7 +71,9 @@ class FakeOriginal:
         if part.stream and (part.last < first or isBeyond) and wait:
             self._waiting = Deferred()
             return self._waiting
-        return succeed(self.change(Answer(stream=part.stream, height=part.height, tip=part.tip)))
+        return succeed(
+            self.change(OriginalAnswer(stream=part.stream, height=part.height, tip=part.tip))
+        )
 
     def wake(self) -> None:
         """Answer a copy that waits for a block."""

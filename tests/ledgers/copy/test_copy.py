@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from svcbroker.archive import _export, audit
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import submit
-from svcbroker.ledgers.copy import _ledger
+from svcbroker.ledgers.copy import _copyledger
 from svcbroker.model import PublishEvent
 from svcbroker.storage import StorageDamaged, StorageFailed
 from svcbroker.testing._fixtures import RecordingObserver
@@ -149,7 +149,7 @@ class FollowingTests(CopyTestCase):
 
     def test_stopEndsInTheMiddleOfAPart(self) -> None:
         """A copy that is stopped while it stores blocks verifies no further ones."""
-        self.patch(_ledger, "SLICE", -1.0)
+        self.patch(_copyledger, "SLICE", -1.0)
         copy = self.make()
         held: list[Deferred[None]] = []
 
@@ -178,7 +178,7 @@ class FollowingTests(CopyTestCase):
 
     def test_longPartsAreVerifiedInSlices(self) -> None:
         """The reactor gets its turn between blocks, and blocks are stored by then."""
-        self.patch(_ledger, "SLICE", -1.0)
+        self.patch(_copyledger, "SLICE", -1.0)
         copy = self.start()
         self.assertEqual(copy.progress.height, 1)
         self.assertEqual(self.successResultOf(copy.listTopics(0, 9)).total, 2)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from svcbroker.archive import STORE_NAME, audit
-from svcbroker.ledgers.copy import Refusal
+from svcbroker.ledgers.copy import CopyRefusal
 from svcbroker.storage import Store
 from tests.ledgers.cometbft.chains import makeChain
 
@@ -79,6 +79,6 @@ class EngineTests(CopyTestCase):
         self.original = FakeOriginal(other)
         progress = self.start().progress
         assert progress.refused is not None
-        self.assertEqual(progress.refused.refusal, Refusal.BLOCK)
+        self.assertEqual(progress.refused.refusal, CopyRefusal.BLOCK)
         self.assertEqual(progress.height, 0)
         self.assertEqual(self.successResultOf(self.copy.listTopics(0, 9)).total, 0)

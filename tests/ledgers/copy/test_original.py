@@ -20,7 +20,7 @@ from zope.interface import implementer
 from svcbroker.interfaces import InvalidDescription
 from svcbroker.ledgers import parseDescription
 from svcbroker.ledgers.copy import CopySettings, readSettings
-from svcbroker.ledgers.copy._original import Answer, Original, OriginalUnavailable
+from svcbroker.ledgers.copy._original import Original, OriginalAnswer, OriginalUnavailable
 from svcbroker.net.http import HttpClient
 from svcbroker.proofs import Checkpoint
 
@@ -79,7 +79,7 @@ class OriginalTests(SynchronousTestCase):
         """The height, the wait and the credentials are in the request, the heights in the
         answer."""
         answer = self.successResultOf(self.original.read(7, 5))
-        self.assertEqual(answer, Answer(stream=b"export", height=40, tip=41))
+        self.assertEqual(answer, OriginalAnswer(stream=b"export", height=40, tip=41))
         [request] = self.broker.asked
         self.assertEqual(request.uri, b"/svcbroker/replication/1?from=7&wait=5")
         self.assertEqual(request.getHeader(b"host"), b"original.example:8443")
@@ -89,7 +89,7 @@ class OriginalTests(SynchronousTestCase):
         """Where the chain ends before, the answer has its height alone."""
         self.broker.status, self.broker.body = 416, b'{"code":1,"message":"x"}'
         answer = self.successResultOf(self.original.read(100))
-        self.assertEqual(answer, Answer(stream=b"", height=40, tip=41))
+        self.assertEqual(answer, OriginalAnswer(stream=b"", height=40, tip=41))
 
     def test_refusalsAreQuoted(self) -> None:
         """What the original says is told, and what is none is told, too."""

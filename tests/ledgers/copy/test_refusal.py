@@ -23,8 +23,8 @@ from svcbroker.archive import (
 from svcbroker.chain import Certificate, decodeBody, encodeBody
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.ledgers import pbft
-from svcbroker.ledgers.copy import Refusal
-from svcbroker.ledgers.copy._original import Answer
+from svcbroker.ledgers.copy import CopyRefusal
+from svcbroker.ledgers.copy._original import OriginalAnswer
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs import Checkpoint
 from tests.archive.erasable import ErasableChain
@@ -55,7 +55,7 @@ class RefusalTests(CopyTestCase):
     def tamper(self, height: int, change: Callable[[StreamedBlock], StreamedBlock]) -> None:
         """Have the original send another block at a height."""
 
-        def changed(answer: Answer) -> Answer:
+        def changed(answer: OriginalAnswer) -> OriginalAnswer:
             stream = rewritten(
                 answer.stream, lambda at, block: change(block) if at == height else block
             )
@@ -63,7 +63,7 @@ class RefusalTests(CopyTestCase):
 
         self.original.change = changed
 
-    def refused(self, height: int, refusal: Refusal, text: str) -> None:
+    def refused(self, height: int, refusal: CopyRefusal, text: str) -> None:
         """Make sure that the copy has stopped at a block, and keeps what it refused."""
         progress = self.copy.progress
         assert progress.refused is not None, progress
@@ -83,7 +83,7 @@ class RefusalTests(CopyTestCase):
 
         self.tamper(3, change)
         self.start()
-        self.refused(3, Refusal.BLOCK, "block 3 does not hold")
+        self.refused(3, CopyRefusal.BLOCK, "block 3 does not hold")
         self.assertEqual(self.contents(), [b"0"])
         self.original.change = lambda answer: answer
         self.stop()
@@ -103,7 +103,7 @@ class RefusalTests(CopyTestCase):
 
         self.tamper(1, change)
         self.start()
-        self.refused(1, Refusal.BLOCK, "block 1 does not hold")
+        self.refused(1, CopyRefusal.BLOCK, "block 1 does not hold")
         self.assertEqual(self.copy.progress.height, 0)
 
     def test_blockWithoutCertificateIsRefused(self) -> None:
@@ -111,7 +111,7 @@ class RefusalTests(CopyTestCase):
         for height in (3, 4):
             self.tamper(height, lambda block: evolve(block, certificate=b""))
             self.start()
-            self.refused(4, Refusal.BLOCK, "certificate")
+            self.refused(4, CopyRefusal.BLOCK, "certificate")
             self.assertEqual(self.copy.progress.height, height - 1)
             self.assertEqual(len(self.contents()), height - 2)
             page = self.successResultOf(self.copy.findBlocks(["t"], 1, 9))
@@ -130,7 +130,7 @@ class RefusalTests(CopyTestCase):
         self.original.directory = chain
         self.tamper(2, change)
         self.start()
-        self.refused(2, Refusal.BLOCK, "withholds the contents of 1 event")
+        self.refused(2, CopyRefusal.BLOCK, "withholds the contents of 1 event")
 
     def makeVersion2(self) -> Path:
         """A chain with an event whose content could be missing."""
@@ -152,7 +152,7 @@ class RefusalTests(CopyTestCase):
         self.original.wake()
         self.stop()
         self.start()
-        self.refused(5, Refusal.CONTRADICTION, "there are two histories")
+        self.refused(5, CopyRefusal.CONTRADICTION, "there are two histories")
         self.assertEqual(self.contents(), [b"0", b"1", b"2", b"3"])
 
     def test_otherParentIsAContradiction(self) -> None:
@@ -164,7 +164,7 @@ class RefusalTests(CopyTestCase):
         other.publish("t", b"next")
         self.original.directory = self.root / "other"
         self.original.wake()
-        self.refused(6, Refusal.CONTRADICTION, "follows another block 5")
+        self.refused(6, CopyRefusal.CONTRADICTION, "follows another block 5")
 
     def test_shorterOriginalIsWaitedFor(self) -> None:
         """An original that has lost blocks gives none, until it has others."""
@@ -178,7 +178,7 @@ class RefusalTests(CopyTestCase):
         older.publish("t", b"other")
         older.publish("t", b"other")
         self.clock.advance(20)
-        self.refused(6, Refusal.CONTRADICTION, "there are two histories")
+        self.refused(6, CopyRefusal.CONTRADICTION, "there are two histories")
 
     def test_otherChainIsRefused(self) -> None:
         """Another chain is not taken for the one that is there."""
@@ -193,7 +193,7 @@ class RefusalTests(CopyTestCase):
         self.publish(b"3")
         self.stop()
         self.start()
-        self.refused(0, Refusal.CHAIN, "another genesis")
+        self.refused(0, CopyRefusal.CHAIN, "another genesis")
 
     def test_onlyTheNamedGenesisIsCopied(self) -> None:
         """With the setting genesis no other chain is begun."""
@@ -206,7 +206,7 @@ class RefusalTests(CopyTestCase):
         """With the setting checkpoint another history is refused, also by a restarted copy."""
         good = Checkpoint.of(self.chain.head)
         self.start(checkpoint=evolve(good, hash=bytes(32)))
-        self.refused(4, Refusal.CHAIN, "not the one of the checkpoint")
+        self.refused(4, CopyRefusal.CHAIN, "not the one of the checkpoint")
         self.stop()
         self.start(checkpoint=good)
         self.assertEqual(len(self.contents()), 3)

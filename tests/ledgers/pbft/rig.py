@@ -24,8 +24,8 @@ from svcbroker.chain import (
 )
 from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers.pbft import PbftLedger
+from svcbroker.ledgers.pbft._pbftsettings import readSettings
 from svcbroker.ledgers.pbft._replica import Replica
-from svcbroker.ledgers.pbft._settings import readSettings
 from svcbroker.model import OpenTopic, PublishEvent, Receipt
 from svcbroker.storage import Store
 from tests.ledgers.pbft.sets import NOW, Journal, mixed

@@ -21,20 +21,20 @@ from svcbroker.chain import (
     proposeBlock,
     votePayload,
 )
-from svcbroker.ledgers.pbft._effects import Effect, Send
-from svcbroker.ledgers.pbft._keys import Signer, Verifier, publicKey
-from svcbroker.ledgers.pbft._messages import (
+from svcbroker.ledgers.pbft._keys import ReplicaSigner, SignatureVerifier, publicKey
+from svcbroker.ledgers.pbft._protocol import (
+    Effect,
     Message,
+    PhaseVote,
     PreparedCertificate,
     Proposal,
     ProposedBlock,
     RoundChange,
-    Vote,
+    Send,
     roundChangeDigest,
 )
-from svcbroker.ledgers.pbft._ports import Application, Timing
-from svcbroker.ledgers.pbft._replica import Replica
-from svcbroker.ledgers.pbft._rounds import Rules
+from svcbroker.ledgers.pbft._replica import Replica, ReplicaApplication, Timing
+from svcbroker.ledgers.pbft._votes import Rules
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class SigningReplicas:
 
     def rules(self) -> Rules:
         """The rules, with an empty cache of verified signatures."""
-        return Rules(chain=self.genesis.chain, verifier=Verifier(self.genesis.validators))
+        return Rules(chain=self.genesis.chain, verifier=SignatureVerifier(self.genesis.validators))
 
     def candidate(self, name: int = 0, view: int = 0, parent: Header | None = None) -> Candidate:
         """A block without transactions; each C{name} gives another one."""
@@ -76,11 +76,11 @@ class SigningReplicas:
 
     def vote(
         self, phase: Phase, sender: int, block: ProposedBlock, round: int = 0, height: int = 0
-    ) -> Vote:
+    ) -> PhaseVote:
         """A vote of any phase for a block."""
         height = height or block.header.height
         digest = block.header.hash
-        return Vote(
+        return PhaseVote(
             phase=phase,
             sender=sender,
             height=height,
@@ -89,11 +89,11 @@ class SigningReplicas:
             signature=self.sign(sender, phase, height, round, digest),
         )
 
-    def prepare(self, sender: int, block: ProposedBlock, round: int = 0) -> Vote:
+    def prepare(self, sender: int, block: ProposedBlock, round: int = 0) -> PhaseVote:
         """A prepare."""
         return self.vote(Phase.PREPARE, sender, block, round)
 
-    def commit(self, sender: int, block: ProposedBlock, round: int = 0) -> Vote:
+    def commit(self, sender: int, block: ProposedBlock, round: int = 0) -> PhaseVote:
         """A commit."""
         return self.vote(Phase.COMMIT, sender, block, round)
 
@@ -165,7 +165,8 @@ class SigningReplicas:
 
 class PlainApplication:
     """
-    An L{Application<svcbroker.ledgers.pbft._ports.Application>} of blocks without transactions.
+    An L{ReplicaApplication<svcbroker.ledgers.pbft._replica.ReplicaApplication>} of blocks without
+    transactions.
 
     @ivar head: the header that new blocks follow.
     @ivar hasWork: whether it has something to propose.
@@ -286,7 +287,11 @@ def mixed(
     """A factory of replicas of which some are faulty."""
 
     def make(
-        signer: Signer, rules: Rules, application: Application, timing: Timing, head: Header
+        signer: ReplicaSigner,
+        rules: Rules,
+        application: ReplicaApplication,
+        timing: Timing,
+        head: Header,
     ) -> Replica:
         kind = worse.get(signer.index, Replica)
         return maker(kind)(signer, rules, application, timing, head)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import InvalidBlock, Transaction, proposeBlock
-from svcbroker.ledgers.pbft._application import MAX_DRIFT, ROUNDS_RESERVED
-from svcbroker.ledgers.pbft._messages import ProposedBlock
+from svcbroker.ledgers.pbft._blockapplication import MAX_DRIFT, ROUNDS_RESERVED
+from svcbroker.ledgers.pbft._protocol import ProposedBlock
 from svcbroker.storage import StorageFailed
 from tests.ledgers.pbft.rig import LedgerRig
 from tests.ledgers.pbft.sets import NOW

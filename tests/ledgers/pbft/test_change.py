@@ -17,7 +17,7 @@ from svcbroker.chain import (
 )
 from svcbroker.errors import LedgerUnavailable, ParameterInvalid
 from svcbroker.ledgers.pbft import Conditions
-from svcbroker.ledgers.pbft._settings import MAX_NODES
+from svcbroker.ledgers.pbft._pbftsettings import MAX_NODES
 from tests.ledgers.pbft.rig import LedgerRig
 
 

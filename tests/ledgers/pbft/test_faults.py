@@ -14,7 +14,7 @@ from zope.interface.verify import verifyObject
 from svcbroker.chain import Phase, verifySignature, votePayload
 from svcbroker.errors import LedgerUnavailable, ParameterInvalid
 from svcbroker.interfaces import IFaultyLedger
-from svcbroker.ledgers.pbft._evidence import EVIDENCE_NAME
+from svcbroker.ledgers.pbft._keys import EVIDENCE_NAME
 from svcbroker.model import FaultReport
 from tests.ledgers.pbft.rig import LedgerRig, newDirectory
 from tests.ledgers.pbft.test_faulty import Equivocator

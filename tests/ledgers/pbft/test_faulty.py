@@ -13,8 +13,15 @@ from twisted.logger import capturedLogs, formatEvent
 
 from svcbroker.chain import Phase, votePayload
 from svcbroker.ledgers.pbft import Conditions
-from svcbroker.ledgers.pbft._effects import Decide, Effect, Send
-from svcbroker.ledgers.pbft._messages import BlockRequest, DecidedBlock, Message, Proposal
+from svcbroker.ledgers.pbft._protocol import (
+    BlockRequest,
+    Decide,
+    DecidedBlock,
+    Effect,
+    Message,
+    Proposal,
+    Send,
+)
 from svcbroker.ledgers.pbft._replica import Replica
 from tests.ledgers.pbft.test_replicaset import SetTestCase
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.pbft import _keyfiles as keyfiles
-from svcbroker.ledgers.pbft._keyfiles import KeysDamaged
-from svcbroker.ledgers.pbft._keys import publicKey
+from svcbroker.ledgers.pbft import _keys as keyfiles
+from svcbroker.ledgers.pbft._keys import KeysDamaged, publicKey
 
 
 class KeyFileTests(SynchronousTestCase):

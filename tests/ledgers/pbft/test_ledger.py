@@ -11,7 +11,7 @@ from zope.interface import implementer
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import IBlockObserver
 from svcbroker.ledgers.pbft import Conditions
-from svcbroker.ledgers.pbft._ledger import PROGRESS_TIMEOUT
+from svcbroker.ledgers.pbft._pbftledger import PROGRESS_TIMEOUT
 from svcbroker.model import Block
 from svcbroker.storage import StorageDamaged, StorageFailed
 from tests.ledgers.pbft.rig import LedgerRig

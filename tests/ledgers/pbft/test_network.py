@@ -11,8 +11,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.pbft import _network
-from svcbroker.ledgers.pbft._messages import BlockRequest, Message
 from svcbroker.ledgers.pbft._network import Conditions, SimulatedNetwork
+from svcbroker.ledgers.pbft._protocol import BlockRequest, Message
 
 
 class NetworkTests(SynchronousTestCase):

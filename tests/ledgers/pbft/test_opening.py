@@ -18,11 +18,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Certificate, Phase
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.ledgers.pbft._application import ROUNDS_RESERVED
-from svcbroker.ledgers.pbft._effects import Effect
+from svcbroker.ledgers.pbft._blockapplication import ROUNDS_RESERVED
 from svcbroker.ledgers.pbft._keys import publicKey
-from svcbroker.ledgers.pbft._messages import Message, Proposal
-from svcbroker.ledgers.pbft._opening import openChain
+from svcbroker.ledgers.pbft._openedchain import openChain
+from svcbroker.ledgers.pbft._protocol import Effect, Message, Proposal
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.storage import StorageFailed, Store
 from tests.ledgers.pbft.rig import LedgerRig, newDirectory

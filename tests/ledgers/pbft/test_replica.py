@@ -10,25 +10,22 @@ from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Certificate, Phase, checkCertificate
-from svcbroker.ledgers.pbft._effects import (
+from svcbroker.ledgers.pbft._keys import ReplicaSigner
+from svcbroker.ledgers.pbft._protocol import (
+    BlockRequest,
     Decide,
     Effect,
     Evidence,
+    Message,
+    PhaseVote,
+    Proposal,
+    ProposedBlock,
+    RoundChange,
     Send,
     StartTimer,
     Timer,
 )
-from svcbroker.ledgers.pbft._keys import Signer
-from svcbroker.ledgers.pbft._messages import (
-    BlockRequest,
-    Message,
-    Proposal,
-    ProposedBlock,
-    RoundChange,
-    Vote,
-)
-from svcbroker.ledgers.pbft._ports import Timing
-from svcbroker.ledgers.pbft._replica import Replica
+from svcbroker.ledgers.pbft._replica import Replica, Timing
 from svcbroker.ledgers.pbft._votes import (
     HEIGHTS_AHEAD,
     MESSAGES_KEPT,
@@ -56,7 +53,7 @@ class ReplicaTestCase(SynchronousTestCase):
     def makeReplica(self, index: int) -> Replica:
         """A replica that was not started."""
         rules = self.set.rules()
-        signer = Signer(index, self.set.seeds[index], self.set.genesis.chain, rules.verifier)
+        signer = ReplicaSigner(index, self.set.seeds[index], self.set.genesis.chain, rules.verifier)
         return Replica(signer, rules, self.application, Timing(), self.set.head)
 
     def receive(self, *messages: Message) -> list[Effect]:
@@ -270,7 +267,7 @@ class ProposalTests(ReplicaTestCase):
         block = self.set.block(3, view=2)
         effects = self.receive(self.set.proposal(3, block, 2, changes))
         self.assertEqual(sent(effects, RoundChange), [self.set.roundChange(2, 2)])
-        self.assertEqual(sent(effects, Vote), [self.set.prepare(2, block, 2)])
+        self.assertEqual(sent(effects, PhaseVote), [self.set.prepare(2, block, 2)])
         self.assertEqual((self.replica.round, self.replica.view), (2, 2))
 
     def test_earlierRoundIsIgnored(self) -> None:
@@ -301,7 +298,7 @@ class ContradictionTests(ReplicaTestCase):
             self.ignores(first, first)
             self.assertEqual(self.receive(second), [Evidence(first, second)])
             self.ignores(second, make(0, self.set.block(7)))
-        votes = sent(self.receive(self.set.proposal(1, self.x)), Vote)
+        votes = sent(self.receive(self.set.proposal(1, self.x)), PhaseVote)
         self.assertEqual(votes, [self.set.prepare(2, self.x), self.set.commit(2, self.x)])
 
     def test_secondProposalIsEvidence(self) -> None:
@@ -382,7 +379,7 @@ class VoteTests(ReplicaTestCase):
         self.assertEqual([index for index, _ in decide.certificate.signatures], [0, 1, 2])
 
     def test_commitsOnceARound(self) -> None:
-        self.assertEqual(len(sent(self.prepare(self.x), Vote)), 2)
+        self.assertEqual(len(sent(self.prepare(self.x), PhaseVote)), 2)
         self.ignores(self.set.prepare(3, self.x), self.set.prepare(1, self.x))
 
     def test_lateCommitsStillDecide(self) -> None:
@@ -410,7 +407,7 @@ class VoteTests(ReplicaTestCase):
 class FutureMessagesTests(ReplicaTestCase):
     def test_nextHeightIsHandledLater(self) -> None:
         following = self.set.block(9, parent=self.x.header)
-        future: list[Proposal | Vote] = [
+        future: list[Proposal | PhaseVote] = [
             self.set.proposal(2, following),
             self.set.prepare(2, following),
         ]
@@ -420,9 +417,9 @@ class FutureMessagesTests(ReplicaTestCase):
             self.assertEqual(self.receive(message), [Send(request, message.sender)])
         self.prepare(self.x)
         effects = self.receive(self.set.commit(0, self.x), self.set.commit(1, self.x))
-        self.assertEqual(sent(effects, Vote), [self.set.prepare(3, following)])
+        self.assertEqual(sent(effects, PhaseVote), [self.set.prepare(3, following)])
         effects = self.receive(self.set.prepare(0, following))
-        self.assertEqual(sent(effects, Vote), [self.set.commit(3, following)])
+        self.assertEqual(sent(effects, PhaseVote), [self.set.commit(3, following)])
 
     def test_storedMessagesAreBounded(self) -> None:
         """For each sender, and by height."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.pbft import Conditions
-from svcbroker.ledgers.pbft._effects import Effect
+from svcbroker.ledgers.pbft._protocol import Effect
 from svcbroker.ledgers.pbft._replica import Replica
 from tests.ledgers.pbft.rig import LedgerRig
 

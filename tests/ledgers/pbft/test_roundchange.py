@@ -8,13 +8,16 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from svcbroker.ledgers.pbft._effects import Decide, Send, StartTimer, Timer
-from svcbroker.ledgers.pbft._messages import (
+from svcbroker.ledgers.pbft._protocol import (
     BlockRequest,
+    Decide,
     DecidedBlock,
+    PhaseVote,
     Proposal,
     RoundChange,
-    Vote,
+    Send,
+    StartTimer,
+    Timer,
 )
 from tests.ledgers.pbft.sets import sent
 from tests.ledgers.pbft.test_replica import TIMERS, ReplicaTestCase
@@ -93,7 +96,7 @@ class TimeOutTests(ReplicaTestCase):
         changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
         self.receive(self.set.proposal(3, y, 2, changes))
         effects = self.receive(self.set.prepare(0, y, 2), self.set.prepare(1, y, 2))
-        self.assertEqual(sent(effects, Vote), [self.set.commit(2, y, 2)])
+        self.assertEqual(sent(effects, PhaseVote), [self.set.commit(2, y, 2)])
         [change] = sent(self.timeOut(), RoundChange)
         assert change.prepared is not None
         self.assertEqual((change.prepared.round, change.block), (2, y))
@@ -109,12 +112,12 @@ class TimeOutTests(ReplicaTestCase):
         honest = [self.set.bound(2, 2, self.x, 0), *(self.set.roundChange(i, 2) for i in (0, 1))]
         self.ignores(self.set.proposal(3, y, 2, honest))
         effects = self.receive(self.set.proposal(3, self.x, 2, honest))
-        self.assertEqual(sent(effects, Vote), [self.set.prepare(2, self.x, 2)])
+        self.assertEqual(sent(effects, PhaseVote), [self.set.prepare(2, self.x, 2)])
 
     def test_messagesAreRetransmitted(self) -> None:
         """Those of the current round, until the height is decided."""
         first = self.prepare(self.x)
-        said = [*sent(first, Vote)]
+        said = [*sent(first, PhaseVote)]
         again = self.replica.timeOut(Timer.RESEND)
         self.assertEqual(again, [*map(Send, said), StartTimer(Timer.RESEND, 0.5)])
         [change] = sent(self.timeOut(), RoundChange)
@@ -131,7 +134,7 @@ class TimeOutTests(ReplicaTestCase):
         self.assertEqual(self.receive(self.set.roundChange(3, 1)), [StartTimer(Timer.ROUND, 1.0)])
         changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
         block = self.set.block(3, view=2)
-        self.assertEqual(sent(self.receive(self.set.proposal(3, block, 2, changes)), Vote), [])
+        self.assertEqual(sent(self.receive(self.set.proposal(3, block, 2, changes)), PhaseVote), [])
         self.assertEqual(self.replica.round, 0)
         self.application.mayReserve = True
         self.assertEqual(len(sent(self.timeOut(), RoundChange)), 1)

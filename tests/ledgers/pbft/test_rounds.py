@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Certificate, Phase
-from svcbroker.ledgers.pbft._messages import DecidedBlock, Proposal, RoundChange
-from svcbroker.ledgers.pbft._rounds import Refused
+from svcbroker.ledgers.pbft._protocol import DecidedBlock, Proposal, RoundChange
+from svcbroker.ledgers.pbft._votes import MessageRefused
 from tests.ledgers.pbft.sets import SigningReplicas
 
 
@@ -27,12 +27,12 @@ class RulesTestCase(SynchronousTestCase):
 
     def refused(self, proposal: Proposal, reason: str) -> None:
         """Check that a proposal is refused with a reason."""
-        error = self.assertRaises(Refused, self.rules.checkProposal, proposal, self.set.head)
+        error = self.assertRaises(MessageRefused, self.rules.checkProposal, proposal, self.set.head)
         self.assertIn(reason, str(error))
 
     def changeRefused(self, change: RoundChange, reason: str) -> None:
         """Check that a round change is refused with a reason, alone and in a justification."""
-        error = self.assertRaises(Refused, self.rules.checkRoundChange, change)
+        error = self.assertRaises(MessageRefused, self.rules.checkRoundChange, change)
         self.assertIn(reason, str(error))
         others = [self.set.roundChange(sender, change.round) for sender in (0, 1, 2)]
         justification = [*(other for other in others if other.sender != change.sender), change]
@@ -67,10 +67,10 @@ class FirstRoundTests(RulesTestCase):
         for number in (-1, 2**64):
             self.refused(replace(self.set.proposal(1, self.x), round=number), "is not one")
             change = replace(self.set.roundChange(0, 1), height=number)
-            self.assertRaises(Refused, self.rules.checkRoundChange, change)
+            self.assertRaises(MessageRefused, self.rules.checkRoundChange, change)
         vote = self.set.prepare(0, self.x)
         for digest in (vote.digest + b"x", vote.digest[:-1]):
-            self.assertRaises(Refused, self.rules.checkVote, replace(vote, digest=digest))
+            self.assertRaises(MessageRefused, self.rules.checkVote, replace(vote, digest=digest))
 
     def test_signatureOfOtherChainIsRefused(self) -> None:
         """Although the keys are the same."""
@@ -277,7 +277,7 @@ class DecidedTests(RulesTestCase):
                 self.rules.checkVote(self.set.commit(sender, self.x))
                 self.rules.checkVote(self.set.prepare(sender, self.x))
             for bad in false:
-                self.assertRaises(Refused, self.rules.checkDecided, self.decided(bad))
+                self.assertRaises(MessageRefused, self.rules.checkDecided, self.decided(bad))
         self.rules.checkDecided(self.decided(good))
 
 

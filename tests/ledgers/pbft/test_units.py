@@ -12,11 +12,11 @@ from svcbroker.errors import LedgerUnavailable, Overloaded
 from svcbroker.interfaces import InvalidDescription
 from svcbroker.ledgers.pbft import SETTINGS
 from svcbroker.ledgers.pbft import _keys as keys
-from svcbroker.ledgers.pbft._keys import DoubleSign, Signer, Verifier
+from svcbroker.ledgers.pbft._blockapplication import TransactionPool
+from svcbroker.ledgers.pbft._keys import DoubleSign, ReplicaSigner, SignatureVerifier
 from svcbroker.ledgers.pbft._network import Conditions
-from svcbroker.ledgers.pbft._pool import TransactionPool
-from svcbroker.ledgers.pbft._ports import Timing
-from svcbroker.ledgers.pbft._settings import PbftSettings, readSettings
+from svcbroker.ledgers.pbft._pbftsettings import PbftSettings, readSettings
+from svcbroker.ledgers.pbft._replica import Timing
 from svcbroker.model import Execution, Receipt
 from tests.ledgers.pbft.sets import SigningReplicas
 
@@ -132,8 +132,8 @@ class SignerTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.set = SigningReplicas()
         self.chain = self.set.genesis.chain
-        self.verifier = Verifier(self.set.genesis.validators)
-        self.signer = Signer(1, self.set.seeds[1], self.chain, self.verifier)
+        self.verifier = SignatureVerifier(self.set.genesis.validators)
+        self.signer = ReplicaSigner(1, self.set.seeds[1], self.chain, self.verifier)
 
     def test_signatureIsStandardEd25519(self) -> None:
         """Byte for byte."""
@@ -141,7 +141,7 @@ class SignerTests(SynchronousTestCase):
             expected = self.set.sign(1, phase, 5, 3, b"x" * 32)
             self.assertEqual(self.signer.sign(phase, 5, 3, b"x" * 32), expected)
             payload = votePayload(phase, self.chain, 5, 3, b"x" * 32)
-            self.assertTrue(Verifier(self.verifier.keys).verify(1, payload, expected))
+            self.assertTrue(SignatureVerifier(self.verifier.keys).verify(1, payload, expected))
 
     def test_signingTwiceIsRefused(self) -> None:
         """Two different values for one height, round and phase."""
@@ -161,7 +161,9 @@ class SignerTests(SynchronousTestCase):
             self.assertRaises(DoubleSign, self.signer.sign, second, 5, round, b"y" * 32)
             signature = self.signer.sign(second, 5, round, b"x" * 32)
             payload = votePayload(second, self.chain, 5, round, b"x" * 32)
-            self.assertTrue(Verifier(self.set.genesis.validators).verify(1, payload, signature))
+            self.assertTrue(
+                SignatureVerifier(self.set.genesis.validators).verify(1, payload, signature)
+            )
 
     def test_nextRoundIsUnsigned(self) -> None:
         self.assertEqual(self.signer.nextRound(5), 0)
@@ -175,7 +177,7 @@ class SignerTests(SynchronousTestCase):
         """With the public keys alone."""
         signature = self.signer.sign(Phase.COMMIT, 5, 2, b"x" * 32)
         payload = votePayload(Phase.COMMIT, self.chain, 5, 2, b"x" * 32)
-        for verifier in (self.verifier, Verifier(self.set.genesis.validators)):
+        for verifier in (self.verifier, SignatureVerifier(self.set.genesis.validators)):
             self.assertTrue(verifier.verify(1, payload, signature))
             for index in (0, 2, 4, -3):
                 self.assertFalse(verifier.verify(index, payload, signature))

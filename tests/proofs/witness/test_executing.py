@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from svcbroker.archive import STORE_NAME, Eraser
 from svcbroker.broker.transparency import LOG_TOPIC
 from svcbroker.ledgers.copy import CopyLedger, CopyProgress
-from svcbroker.ledgers.copy._original import Answer
+from svcbroker.ledgers.copy._original import OriginalAnswer
 from svcbroker.proofs.tlog import CheckpointRefused, Note, NoteSignature, VerifierKey, WitnessKey
 from svcbroker.proofs.witness import (
     LAST_NAME,
@@ -208,7 +208,7 @@ class ExecutingTests(CopyTestCase):
         self.cosigned(size - 1, size)
         self.assertEqual(len(self.witness._logs[ORIGIN]), 1)
 
-    def changed(self, answer: Answer) -> bytes:
+    def changed(self, answer: OriginalAnswer) -> bytes:
         """Another content in the last block."""
         return answer.stream.replace(b"more", b"less")
 

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from attrs import frozen
 
-from .schema import (
+from .protobuf import (
     binaries,
     binary,
     choice,
@@ -33,7 +33,7 @@ from .schema import (
 
 
 @frozen(kw_only=True)
-class PublicKey:
+class ValidatorPublicKey:
     """
     A validator's key, of one of two kinds. One with neither is no key.
     """
@@ -48,12 +48,12 @@ class ValidatorUpdate:
     The new power of a validator; 0 removes it from the set.
     """
 
-    publicKey: PublicKey = part(1, PublicKey)
+    publicKey: ValidatorPublicKey = part(1, ValidatorPublicKey)
     power: int = int64(2)
 
 
 @frozen(kw_only=True)
-class TransactionResult:
+class ExecutedTransaction:
     """
     The result of one transaction (C{ExecTxResult}). Both fields are hashed into the next header,
     and must be the same on every node.
@@ -64,7 +64,7 @@ class TransactionResult:
 
 
 @frozen(kw_only=True)
-class Snapshot:
+class OfferedSnapshot:
     """
     A snapshot that a new node can start from.
 
@@ -155,7 +155,7 @@ class OfferSnapshotRequest:
     @ivar appHash: the application's hash that the engine has verified for its height.
     """
 
-    snapshot: Snapshot | None = message(1, Snapshot)
+    snapshot: OfferedSnapshot | None = message(1, OfferedSnapshot)
     appHash: bytes = binary(2)
 
 
@@ -260,7 +260,7 @@ class FlushResponse:
 @frozen(kw_only=True)
 class InfoResponse:
     """
-    How far the application is.
+    The progress of the application.
 
     @ivar lastBlockHeight: the height of the last block on stable storage; 0 for none.
     @ivar lastBlockAppHash: the application's hash after it.
@@ -313,7 +313,7 @@ class CommitResponse:
 class ListSnapshotsResponse:
     """The snapshots that there are."""
 
-    snapshots: tuple[Snapshot, ...] = messages(1, Snapshot)
+    snapshots: tuple[OfferedSnapshot, ...] = messages(1, OfferedSnapshot)
 
 
 class OfferResult(IntEnum):
@@ -396,7 +396,7 @@ class FinalizeBlockResponse:
     @ivar appHash: the application's hash after the block, which the next header carries.
     """
 
-    txResults: tuple[TransactionResult, ...] = messages(2, TransactionResult)
+    txResults: tuple[ExecutedTransaction, ...] = messages(2, ExecutedTransaction)
     validatorUpdates: tuple[ValidatorUpdate, ...] = messages(3, ValidatorUpdate)
     appHash: bytes = binary(5)
 

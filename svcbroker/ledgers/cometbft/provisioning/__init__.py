@@ -7,10 +7,18 @@ No broker needs to run for it, and no module beside a running node imports it.
 from __future__ import annotations
 
 from ....proofs.cometbft import Instant, engineOrder
+from .._brokeridentity import (
+    ATTESTATION_NAME,
+    Attestation,
+    IdentityMissing,
+    attest,
+    brokerSeed,
+    encodeAttestation,
+)
 from .._home import (
     GENESIS,
+    EngineGenesis,
     EngineKeys,
-    Genesis,
     KeyFileDamaged,
     LayoutError,
     decodeGenesis,
@@ -18,14 +26,6 @@ from .._home import (
     readGenesis,
     readKeys,
     readValidatorSeed,
-)
-from .._identity import (
-    ATTESTATION_NAME,
-    Attestation,
-    IdentityMissing,
-    attest,
-    brokerSeed,
-    encodeAttestation,
 )
 from .._rpc import connectEngine
 from ._ceremony import (
@@ -39,7 +39,7 @@ from ._ceremony import (
     ourGenesis,
     readJoinRequest,
 )
-from ._config import (
+from ._engineconfig import (
     DEFAULT_PROFILE,
     PROFILES,
     Address,
@@ -49,9 +49,15 @@ from ._config import (
     Tuning,
     parseAddress,
 )
-from ._keys import makeKeys
-from ._layout import NetworkPlan, NodePlan, layOutJoining, layOutNetwork
-from ._trust import TrustMissing, askTrust
+from ._homelayout import (
+    NetworkPlan,
+    NodePlan,
+    TrustMissing,
+    askTrust,
+    layOutJoining,
+    layOutNetwork,
+    makeKeys,
+)
 
 __all__ = [
     "ATTESTATION_NAME",
@@ -62,8 +68,8 @@ __all__ = [
     "Address",
     "Attestation",
     "ConfigInvalid",
+    "EngineGenesis",
     "EngineKeys",
-    "Genesis",
     "GenesisCeremony",
     "IdentityMissing",
     "Instant",

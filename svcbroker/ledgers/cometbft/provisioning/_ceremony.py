@@ -17,8 +17,8 @@ from msgspec import Struct, structs
 
 from .... import chain
 from ....proofs.cometbft import Instant, addressOf
-from .._home import POWER, EngineKeys, Genesis, publicKey
-from ._config import (
+from .._home import POWER, EngineGenesis, EngineKeys, publicKey
+from ._engineconfig import (
     DEFAULT_PROFILE,
     PROFILES,
     Address,
@@ -28,7 +28,7 @@ from ._config import (
     checkName,
     parseAddress,
 )
-from ._layout import encodeGenesis, makeValidator
+from ._homelayout import encodeGenesis, makeValidator
 
 MAX_JOIN_REQUEST: Final = 16 * 1024
 """The most bytes that a request has."""
@@ -206,7 +206,7 @@ def assembleGenesis(requests: Iterable[JoinRequest]) -> GenesisCeremony:
         )
     for what, read in _DISTINCT:
         _checkDistinct(ordered, what, read)
-    genesis = Genesis(
+    genesis = EngineGenesis(
         genesisTime=Instant(max(request.made for request in ordered) * _MILLISECONDS),
         chainId=ordered[0].chain,
         validators=tuple(makeValidator(request.key, POWER, request.name) for request in ordered),
@@ -236,7 +236,7 @@ _DISTINCT: Final[Sequence[tuple[str, Callable[[JoinRequest], object]]]] = (
 )
 
 
-def ourGenesis(genesis: Genesis) -> chain.Genesis:
+def ourGenesis(genesis: EngineGenesis) -> chain.Genesis:
     """The genesis of this chain, which follows from the engine's."""
     return chain.Genesis(
         group=genesis.chainId,

@@ -53,7 +53,7 @@ _MAX_TIME: Final = 253_402_300_799
 @frozen
 class _Field:
     """
-    How a field goes over the wire.
+    The form of a field on the wire.
 
     @ivar number: of the field.
     @ivar kind: the wire type of one value.
@@ -292,7 +292,7 @@ def decode(kind: type[T], data: bytes, start: int = 0, end: int | None = None) -
     @param kind: its class.
     @param start: where in C{data} it begins.
     @param end: where it ends; the end of C{data} where that is not said.
-    @raise Malformed: this is no such message.
+    @raise WireMalformed: this is no such message.
     """
     return _decode(kind, data, start, len(data) if end is None else end)
 

@@ -1,5 +1,9 @@
 """
-The node list and the health of a network, from what one engine reports.
+The watch over the network: whether the engine answers, and whether a quorum of the validators does;
+and the node list and the health that follow from what one engine reports.
+
+Lost packets do not end a connection, and engines send nothing while nothing is decided. So, while
+no block shows that the others are there, their engines are asked for the beginning of a handshake.
 
 An engine reports validators by their votes and peers by their connections, but not which peer is
 which validator: a node votes with one key and connects with another. They are matched by name:
@@ -8,17 +12,33 @@ provisioning gives a validator in the genesis the name of its engine.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from attrs import frozen
+from attrs import evolve, frozen
+from msgspec.structs import replace
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.python.failure import Failure
 
 from ...model import Health, NodeRecord, NodeType
+from ...net.deferreds import asDeferred
 from ...proofs.cometbft import Commit, Flag, Instant, Validator
-from . import _calls as calls
-from ._calls import ConsensusState, NetInfo, NodeInfo, RoundState, Status
-from ._home import Genesis
-from ._rpc import EngineRpc
+from . import _rpc as calls
+from ._engineports import EnginePorts
+from ._rpc import (
+    ConsensusState,
+    EngineError,
+    EngineRpc,
+    NetInfo,
+    NodeInfo,
+    Reason,
+    RoundState,
+    Status,
+)
 
 RECENT: Final = 60 * 10**9
 """Nanoseconds for which a vote shows that a validator is active."""
@@ -65,7 +85,7 @@ async def takePicture(rpc: EngineRpc) -> Picture:
     @raise EngineError: it does not answer.
     """
     status, network, state = await rpc.askAll(
-        [calls.status(), calls.netInfo(), calls.consensusState()]
+        [calls.statusCall(), calls.netInfoCall(), calls.consensusStateCall()]
     )
     validators = voters = await rpc.validators()
     commit, time = None, Instant(0)
@@ -83,18 +103,6 @@ async def takePicture(rpc: EngineRpc) -> Picture:
         voters=voters,
         validators=validators,
     )
-
-
-def namesOf(genesis: Genesis) -> Mapping[str, bytes]:
-    """
-    The public keys of the first validators, by their names. Duplicate names are left out.
-    """
-    names = [validator.name for validator in genesis.validators]
-    return {
-        validator.name: validator.pubKey.value
-        for validator in genesis.validators
-        if validator.name and names.count(validator.name) == 1
-    }
 
 
 @frozen(kw_only=True)
@@ -121,7 +129,7 @@ def nodeRecords(
     is not connected are those of its vote.
 
     @param now: the wall clock: seconds since the epoch.
-    @param names: what L{namesOf} gives.
+    @param names: what L{namesOf<svcbroker.ledgers.cometbft._home.namesOf>} gives.
     @param order: public keys of validators, in the order in which to list them first.
     @param wanted: the ids of the engine's persistent peers; C{None} if unknown.
     """
@@ -275,8 +283,8 @@ def lackOfQuorum(
     picture: Picture, records: Sequence[NodeRecord], wanted: Collection[str] | None = None
 ) -> str:
     """
-    Why a transaction that is submitted to this engine cannot be decided; empty if it can. For the
-    parameters see L{healthOf}.
+    The reason for which a transaction that is submitted to this engine cannot be decided; empty if
+    it can. For the parameters see L{healthOf}.
     """
     power, total = _powers(picture)
     active = sum(power[each.nodeId] for each in records if each.isActive and each.nodeId in power)
@@ -304,3 +312,201 @@ def _ahead(picture: Picture, records: Sequence[NodeRecord]) -> Sequence[NodeReco
     # The engine's own state is read together with those of its peers, its status is not.
     own = max(picture.height, picture.state.roundState.height - 1)
     return [each for each in records if each.height > own + LAG]
+
+
+LOOK: Final = 1.0
+"""Seconds from one look at the engine and its peers to the next."""
+
+LOOK_TIMEOUT: Final = 1.0
+"""Seconds that a caller waits for the engine's answer."""
+
+SILENCE: Final = 2.0
+"""Seconds without a sign of life after which a peer, or the engine, counts as gone."""
+
+GRACE: Final = 5.0
+"""Seconds after its start that an engine may take to find a quorum; publishes wait meanwhile. They
+wait as long where the engine or a quorum is silent: the machine may just be too slow."""
+
+MAX_TRIES: Final = 5
+"""Probes without an answer after which a connected peer is not asked: it cannot be dialled."""
+
+
+class NetworkWatch:
+    """
+    Looks at the engine and its peers all the time, and tells what that shows.
+    """
+
+    def __init__(self, parts: EnginePorts, clock: IReactorTime, now: Callable[[], float]) -> None:
+        """
+        @param now: the wall clock: seconds since the epoch.
+        """
+        self._ports = parts
+        self._clock = clock
+        self._now = now
+        self._loop = LoopingCall(self._tick)
+        self._loop.clock = clock
+        self._lookAt = 0.0
+        self._looking: Deferred[Picture] | None = None
+        self._waiters: list[Deferred[Picture]] = []
+        self._last = Health(isReady=True)
+        # When the connected peers have answered last, and how often they have not.
+        self._heard: dict[str, float] = {}
+        self._tries: Counter[str] = Counter()
+        self._connected: frozenset[str] = frozenset()
+        self._probes: set[Deferred[None]] = set()
+        self._decidedAt = float("-inf")
+        self._startedAt = self._reachedAt = self._levelAt = clock.seconds()
+        self._alone = ""
+
+    def start(self) -> None:
+        """Begin to look, unless that was done."""
+        if not self._loop.running:
+            self._startedAt = self._reachedAt = self._levelAt = self._clock.seconds()
+            self._loop.start(LOOK, now=False)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._loop.running:
+            self._loop.stop()
+        for probe in list(self._probes):
+            probe.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def decided(self) -> None:
+        """A block was decided just now: a quorum is there, and this node has what it has."""
+        self._decidedAt = self._reachedAt = self._levelAt = self._clock.seconds()
+        self._alone = ""
+
+    @property
+    def age(self) -> float:
+        """Seconds since this node had, for all it knows, what the network has decided."""
+        return max(0.0, self._clock.seconds() - self._levelAt)
+
+    @property
+    def refusal(self) -> str:
+        """
+        The reason for which nothing that is submitted now would be decided; empty where that is not
+        known.
+        """
+        now = self._clock.seconds()
+        silence = now - max(self._lookAt, self._decidedAt)
+        if self._looking is not None and silence > GRACE:
+            return f"the engine has not answered for {silence:.0f} seconds"
+        return self._alone if now - self._reachedAt > GRACE else ""
+
+    @asDeferred
+    async def health(self) -> Health:
+        """
+        Whether the network makes progress, and this engine with it, as it is now.
+
+        @raise EngineError: the engine does not answer, or not at once.
+        """
+        try:
+            picture = await self._wait()
+        except (TimeoutError, CancelledError):
+            if self._clock.seconds() - self._decidedAt <= SILENCE:
+                # It is busy with blocks.
+                return self._last
+            silence = self._clock.seconds() - self._lookAt
+            words = f"no answer for {silence:.0f} seconds"
+            raise EngineError(Reason.TIMEOUT, words) from None
+        return self._judge(picture)
+
+    @asDeferred
+    async def picture(self) -> Picture:
+        """
+        The engine's view of the network, without the peers that are connected but silent.
+
+        @raise EngineError: the engine does not answer.
+        """
+        return await self._look()
+
+    # Looking.
+
+    def _tick(self) -> None:
+        now = self._clock.seconds()
+        isQuiet = now - self._decidedAt >= LOOK
+        for node in self._connected:
+            if node not in self._heard or isQuiet:
+                self._probe(node)
+        if self._ports.engine.reason:
+            # It has to find the others anew.
+            self._startedAt, self._alone = now, ""
+        else:
+            self._look().addCallbacks(self._judge, lambda failure: None)
+
+    def _wait(self) -> Deferred[Picture]:
+        looked = self._look()
+        left = self._lookAt + LOOK_TIMEOUT - self._clock.seconds()
+        if not looked.called:
+            if left > 0:
+                looked.addTimeout(left, self._clock)
+            else:
+                looked.cancel()
+        return looked
+
+    def _look(self) -> Deferred[Picture]:
+        """Look, or wait for the look that is under way."""
+        waiter: Deferred[Picture] = Deferred()
+        self._waiters.append(waiter)
+        if self._looking is None:
+            self._lookAt = self._clock.seconds()
+            self._looking = looking = Deferred.fromCoroutine(takePicture(self._ports.rpc))
+            looking.addBoth(self._looked)
+        return waiter
+
+    def _looked(self, result: Picture | Failure) -> None:
+        self._looking = None
+        waiters, self._waiters = self._waiters, []
+        if isinstance(result, Picture):
+            result = self._withoutSilent(result)
+        for waiter in waiters:
+            if not waiter.called:
+                waiter.callback(result)
+
+    def _withoutSilent(self, picture: Picture) -> Picture:
+        network = picture.network
+        wanted = self._ports.peers() or {}
+        connected = {peer.nodeInfo.id for peer in network.peers}
+        self._connected = frozenset(connected.intersection(wanted))
+        for node in {*self._tries} - connected:
+            self._heard.pop(node, None)
+            del self._tries[node]
+        since = self._clock.seconds() - SILENCE
+        silent = {node for node, heard in self._heard.items() if heard < since}
+        if not silent or self._decidedAt >= since:
+            return picture
+        peers = tuple(peer for peer in network.peers if peer.nodeInfo.id not in silent)
+        return evolve(picture, network=replace(network, peers=peers, nPeers=len(peers)))
+
+    def _probe(self, node: str) -> None:
+        if self._tries[node] >= MAX_TRIES and node not in self._heard:
+            return
+        self._tries[node] += 1
+        probe = self._ports.probe(node).addTimeout(SILENCE, self._clock)
+        self._probes.add(probe)
+
+        def answered(result: Any) -> None:
+            self._heard[node] = self._clock.seconds()
+
+        probe.addCallbacks(answered, lambda failure: None)
+        probe.addBoth(lambda result: self._probes.discard(probe))
+
+    # What it shows.
+
+    def _judge(self, picture: Picture) -> Health:
+        now, wanted = self._clock.seconds(), self._ports.peers()
+        records = nodeRecords(picture, self._now(), self._ports.names(), (), wanted)
+        lack = lackOfQuorum(picture, records, wanted)
+        if not lack:
+            self._reachedAt, self._alone = now, ""
+        elif self._reachedAt > self._startedAt or now - self._startedAt > GRACE:
+            since = datetime.fromtimestamp(self._now() - (now - self._reachedAt), UTC)
+            self._alone = f"alone since {since:%Y-%m-%d %H:%M:%S} UTC: {lack}"
+            self._last = Health(isReady=False, reason=self._alone)
+            return self._last
+        self._last = healthOf(picture, records, wanted)
+        if self._last.isReady:
+            self._levelAt = now
+        return self._last

@@ -1,9 +1,9 @@
 """
-The messages between replicas.
+The messages between replicas, and the effects of a replica's inputs, for the caller to carry out.
 
 Messages are values; the simulated network passes them on as they are. Each is authenticated by the
 signature over L{votePayload<svcbroker.chain.votePayload>}. In the literature's terms they are:
-pre-prepare (L{Proposal}), prepare and commit (L{Vote}), view change (L{RoundChange}).
+pre-prepare (L{Proposal}), prepare and commit (L{PhaseVote}), view change (L{RoundChange}).
 
 They are C{msgspec} structures because many are made for each block, and these are made in a
 fraction of the time of attrs classes.
@@ -12,6 +12,7 @@ fraction of the time of attrs classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -36,7 +37,7 @@ class ProposedBlock(Struct, frozen=True, kw_only=True):
         return cls(header=candidate.header, transactions=candidate.transactions)
 
 
-class Vote(Struct, frozen=True, kw_only=True, cache_hash=True):
+class PhaseVote(Struct, frozen=True, kw_only=True, cache_hash=True):
     """
     A prepare or a commit.
 
@@ -138,7 +139,7 @@ class DecidedBlock(Struct, frozen=True, kw_only=True):
         return self.header.height
 
 
-Message: TypeAlias = Proposal | Vote | RoundChange | BlockRequest | DecidedBlock
+Message: TypeAlias = Proposal | PhaseVote | RoundChange | BlockRequest | DecidedBlock
 """Any message between replicas."""
 
 
@@ -152,3 +153,57 @@ def roundChangeDigest(prepared: PreparedCertificate | None) -> bytes:
     return sha256(
         b"svcbroker/prepared" + prepared.round.to_bytes(8, "big") + prepared.digest
     ).digest()
+
+
+class Timer(IntEnum):
+    """The two timers of a replica."""
+
+    ROUND = 0
+    """The round has timed out."""
+    RESEND = 1
+    """It is time to retransmit."""
+
+
+class Send(Struct, frozen=True):
+    """
+    Send a message.
+
+    @ivar target: a replica's index, or C{None} for all others.
+    """
+
+    message: Message
+    target: int | None = None
+
+
+class StartTimer(Struct, frozen=True):
+    """
+    Start a timer: call L{timeOut<svcbroker.ledgers.pbft._replica.Replica.timeOut>} with C{timer}
+    after C{delay} seconds. Replaces a running timer of the same kind. A timer that is no
+    longer needed is not stopped: the replica ignores it.
+    """
+
+    timer: Timer
+    delay: float
+
+
+class Decide(Struct, frozen=True):
+    """Store a decided block."""
+
+    candidate: Candidate
+    certificate: Certificate
+
+
+class Evidence(Struct, frozen=True):
+    """
+    Report that a replica has signed two different values for one height, round and phase.
+
+    @ivar first: the message received first; it is the one that counts.
+    @ivar second: the contradicting message.
+    """
+
+    first: PhaseVote | Proposal
+    second: PhaseVote | Proposal
+
+
+Effect: TypeAlias = Send | StartTimer | Decide | Evidence
+"""Any effect of a replica."""

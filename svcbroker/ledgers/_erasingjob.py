@@ -17,7 +17,7 @@ from ..storage import StorageFailed
 
 REST: Final = 2.0
 """
-How long no step is made after one, in units of the time that it took: the disk is for blocks then.
+The rest after a step, in units of the time that it took: the disk is for blocks then.
 """
 
 RETRY: Final = 5.0

@@ -1,19 +1,28 @@
 """
-The ABCI server that an engine connects to: the one module of ABCI that touches a transport.
+The ABCI server that an engine connects to: the application that it asks, the frames of its
+messages, its socket, and the one module of ABCI that touches a transport.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import stat
+import typing
+from collections.abc import Callable, Coroutine
+from errno import EAGAIN
 from inspect import iscoroutine
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from socket import AF_UNIX, SOCK_STREAM, socket
+from typing import Any, Final, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
+    IListeningPort,
     IPushProducer,
     IReactorTime,
+    IReactorUNIX,
 )
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
@@ -22,10 +31,18 @@ from zope.interface import implementer
 
 from ....net.deferreds import asDeferred
 from ....net.transports import sender
-from ....proofs.cometbft.wire import WireMalformed
+from ....proofs.cometbft.wire import (
+    DELIMITED,
+    WireMalformed,
+    checkTag,
+    encodeTag,
+    encodeVarint,
+    readLength,
+    readVarint,
+    skipField,
+)
+from .._home import MAX_SOCKET_PATH
 from . import messages
-from .application import Application
-from .codec import MAX_FRAME, FrameParser, decodeRequest, encodeFrame
 from .messages import (
     EchoRequest,
     EchoResponse,
@@ -33,7 +50,248 @@ from .messages import (
     FlushRequest,
     FlushResponse,
     Request,
+    Response,
 )
+from .protobuf import decode, encode
+
+MAX_FRAME: Final = 128 * 1024 * 1024
+"""The default bound of a frame's size in bytes: a block has at most 100 MiB."""
+
+_MAX_PREFIX: Final = 10
+
+REQUESTS: Final[dict[int, type[Request]]] = {
+    1: messages.EchoRequest,
+    2: messages.FlushRequest,
+    3: messages.InfoRequest,
+    5: messages.InitChainRequest,
+    6: messages.QueryRequest,
+    8: messages.CheckTxRequest,
+    11: messages.CommitRequest,
+    12: messages.ListSnapshotsRequest,
+    13: messages.OfferSnapshotRequest,
+    14: messages.LoadSnapshotChunkRequest,
+    15: messages.ApplySnapshotChunkRequest,
+    16: messages.PrepareProposalRequest,
+    17: messages.ProcessProposalRequest,
+    20: messages.FinalizeBlockRequest,
+}
+"""Requests by their field number in C{Request}."""
+
+RESPONSES: Final[dict[int, type[Response]]] = {
+    1: messages.ExceptionResponse,
+    2: messages.EchoResponse,
+    3: messages.FlushResponse,
+    4: messages.InfoResponse,
+    6: messages.InitChainResponse,
+    7: messages.QueryResponse,
+    9: messages.CheckTxResponse,
+    12: messages.CommitResponse,
+    13: messages.ListSnapshotsResponse,
+    14: messages.OfferSnapshotResponse,
+    15: messages.LoadSnapshotChunkResponse,
+    16: messages.ApplySnapshotChunkResponse,
+    17: messages.PrepareProposalResponse,
+    18: messages.ProcessProposalResponse,
+    21: messages.FinalizeBlockResponse,
+}
+"""Responses by their field number in C{Response}: the request's plus one."""
+
+_TAGS: Final[dict[type, bytes]] = {
+    kind: encodeTag(number, DELIMITED)
+    for table in (REQUESTS, RESPONSES)
+    for number, kind in table.items()
+}
+
+
+def encodeFrame(value: Request | Response) -> bytes:
+    """
+    A request or a response as a frame.
+
+    @raise ValueError: a field has a value that cannot be written.
+    """
+    content = encode(value)
+    head = _TAGS[type(value)] + encodeVarint(len(content))
+    return b"".join((encodeVarint(len(head) + len(content)), head, content))
+
+
+_FLUSH: Final = messages.FlushRequest()
+_FLUSH_CONTENT: Final = _TAGS[messages.FlushRequest] + b"\x00"
+
+
+def decodeRequest(data: bytes) -> Request:
+    """
+    Decode a request from the content of a frame.
+
+    @raise WireMalformed: it is no request, or an unknown one.
+    """
+    if data == _FLUSH_CONTENT:
+        # A flush follows each call.
+        return _FLUSH
+    number, start, end = _envelope(data, REQUESTS)
+    return decode(REQUESTS[number], data, start, end)
+
+
+def decodeResponse(data: bytes) -> Response:
+    """
+    Decode a response from the content of a frame.
+
+    @raise WireMalformed: it is no response, or an unknown one.
+    """
+    number, start, end = _envelope(data, RESPONSES)
+    return decode(RESPONSES[number], data, start, end)
+
+
+def _envelope(data: bytes, table: dict[int, type]) -> tuple[int, int, int]:
+    """The number of the last known message, and where its content begins and ends."""
+    position, size = 0, len(data)
+    found: tuple[int, int, int] | None = None
+    unknown = 0
+    while position < size:
+        tag, position = readVarint(data, position, size)
+        number, kind = checkTag(tag)
+        if number not in table:
+            unknown = number
+            position = skipField(data, tag, position, size)
+            continue
+        if kind != DELIMITED:
+            raise WireMalformed(f"message {number} has wire type {kind}")
+        start, position = readLength(data, position, size)
+        found = number, start, position
+    if found is None:
+        raise WireMalformed(f"message {unknown} is not known" if unknown else "there is no message")
+    return found
+
+
+class AbciFrameParser:
+    """
+    Cuts a stream of bytes into frames.
+    """
+
+    def __init__(self, maxFrame: int = MAX_FRAME) -> None:
+        """
+        @param maxFrame: the most bytes of a frame's content.
+        """
+        self._maxFrame = maxFrame
+        self._buffer = bytearray()
+        self._start = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes."""
+        if self._start:
+            # What was read goes in one piece, not a frame at a time.
+            del self._buffer[: self._start]
+            self._start = 0
+        self._buffer += data
+
+    @property
+    def buffered(self) -> int:
+        """The number of bytes that are buffered."""
+        return len(self._buffer) - self._start
+
+    def nextFrame(self) -> bytes | None:
+        """
+        The content of the next frame; C{None} while it is incomplete.
+
+        @raise WireMalformed: the frame is malformed or too large. The stream cannot be read
+            further.
+        """
+        buffer, start = self._buffer, self._start
+        if start == len(buffer):
+            return None
+        prefix = bytes(buffer[start : start + _MAX_PREFIX])
+        if len(prefix) < _MAX_PREFIX and all(byte >= 0x80 for byte in prefix):
+            # The length has come in part, or not at all.
+            return None
+        length, used = readVarint(prefix, 0, len(prefix))
+        if length > self._maxFrame:
+            raise WireMalformed(f"a frame has at most {self._maxFrame} bytes, not {length}")
+        begin = start + used
+        end = begin + length
+        if end > len(buffer):
+            return None
+        frame = bytes(memoryview(buffer)[begin:end])
+        self._start = end
+        return frame
+
+
+Answer: TypeAlias = "T | Deferred[T] | Coroutine[Any, Any, T]"
+"""The result of a method: the answer, or a Deferred or coroutine of it."""
+
+
+class AbciApplication(typing.Protocol):
+    """
+    A replicated state machine, called by
+    L{AbciFactory<svcbroker.ledgers.cometbft.abci.AbciFactory>}.
+
+    C{info}, C{initChain}, C{prepareProposal}, C{processProposal}, C{finalizeBlock}, C{commit},
+    C{offerSnapshot} and C{applySnapshotChunk} are called one at a time, each after the answer to
+    the call before, also across a restart of the engine. C{checkTx}, C{query}, C{listSnapshots}
+    and C{loadSnapshotChunk} may be called at any time, while any other call is not yet answered.
+
+    An exception from any method means that the application has failed: the engine is told and
+    exits, and no method is called again. An invalid transaction, query or snapshot is refused in
+    the answer instead.
+    """
+
+    def info(self, request: messages.InfoRequest) -> Answer[messages.InfoResponse]:
+        """Report the last height. Called when the engine starts, and for clients of its RPC."""
+
+    def initChain(self, request: messages.InitChainRequest) -> Answer[messages.InitChainResponse]:
+        """Begin a chain. Called again if the engine ended before the first commit."""
+
+    def query(self, request: messages.QueryRequest) -> Answer[messages.QueryResponse]:
+        """Answer a client of the engine's RPC."""
+
+    def checkTx(self, request: messages.CheckTxRequest) -> Answer[messages.CheckTxResponse]:
+        """Decide whether a transaction may wait for a block."""
+
+    def prepareProposal(
+        self, request: messages.PrepareProposalRequest
+    ) -> Answer[messages.PrepareProposalResponse]:
+        """Choose the transactions of a block, of at most C{maxTxBytes}. Only the proposer."""
+
+    def processProposal(
+        self, request: messages.ProcessProposalRequest
+    ) -> Answer[messages.ProcessProposalResponse]:
+        """Decide whether to vote for a block. Deterministic: every node decides the same."""
+
+    def finalizeBlock(
+        self, request: messages.FinalizeBlockRequest
+    ) -> Answer[messages.FinalizeBlockResponse]:
+        """
+        Execute a decided block without persisting it. Called again if the engine ended before
+        C{commit}.
+        """
+
+    def commit(self, request: messages.CommitRequest) -> Answer[messages.CommitResponse]:
+        """Persist the block that was executed last. The answer means that it is on disk."""
+
+    def listSnapshots(
+        self, request: messages.ListSnapshotsRequest
+    ) -> Answer[messages.ListSnapshotsResponse]:
+        """List the snapshots that other nodes can fetch."""
+
+    def offerSnapshot(
+        self, request: messages.OfferSnapshotRequest
+    ) -> Answer[messages.OfferSnapshotResponse]:
+        """Decide whether to start from a snapshot. Called only before there is any block."""
+
+    def loadSnapshotChunk(
+        self, request: messages.LoadSnapshotChunkRequest
+    ) -> Answer[messages.LoadSnapshotChunkResponse]:
+        """Return one chunk of a snapshot of this node."""
+
+    def applySnapshotChunk(
+        self, request: messages.ApplySnapshotChunkRequest
+    ) -> Answer[messages.ApplySnapshotChunkResponse]:
+        """Take one chunk of the snapshot that was accepted last."""
+
+
+def framedSize(tx: bytes) -> int:
+    """The bytes that the engine counts for a transaction: a field of the block's data."""
+    size = len(tx)
+    return 1 + (max(size.bit_length(), 1) + 6) // 7 + size
+
 
 T = TypeVar("T")
 
@@ -95,7 +353,7 @@ class AbciFactory(Factory):
 
     def __init__(
         self,
-        application: Application,
+        application: AbciApplication,
         *,
         clock: IReactorTime,
         failed: Callable[[Failure], object],
@@ -250,7 +508,7 @@ class AbciConnection(Protocol):
 
     def __init__(self, factory: AbciFactory) -> None:
         self._server = factory
-        self._parser = FrameParser(factory.maxFrame)
+        self._parser = AbciFrameParser(factory.maxFrame)
         self._isWaiting = False
         self._isFull = False
         self._isReadingPaused = False
@@ -413,3 +671,48 @@ class AbciConnection(Protocol):
         if not self._isEnding:
             self._send(encodeFrame(ExceptionResponse(error=text)))
             self.end()
+
+
+def listenUnix(reactor: IReactorUNIX, path: Path, factory: AbciFactory) -> IListeningPort:
+    """
+    Listen on a Unix socket that only this user can connect to.
+
+    @param path: the socket's path. A socket that a killed process has left is removed.
+    @raise ValueError: the path is too long, is no socket, or another process listens there.
+    @raise OSError: the operating system refuses.
+    """
+    size = len(bytes(path))
+    if size > MAX_SOCKET_PATH:
+        raise ValueError(f"the path of a socket has at most {MAX_SOCKET_PATH} bytes, not {size}")
+    if _isAlive(path):
+        raise ValueError(f"another process listens on {path}: is it the broker of this engine?")
+    removeSocket(path)
+    try:
+        return reactor.listenUNIX(str(path), factory, mode=0o600)
+    except CannotListenError as error:
+        raise OSError(f"cannot listen on {path}: {error.socketError}") from error
+
+
+def _isAlive(path: Path) -> bool:
+    """
+    Whether a process listens on a socket. A lock would not tell: the directory is the engine's.
+    """
+    with socket(AF_UNIX, SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        # A full backlog is EAGAIN, because the probe does not block.
+        return probe.connect_ex(str(path)) in (0, EAGAIN)
+
+
+def removeSocket(path: Path) -> None:
+    """
+    Remove a socket that a killed process has left, so that the path can be listened on again.
+
+    @raise ValueError: the path is no socket.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ValueError(f"{path} is no socket")
+    path.unlink()

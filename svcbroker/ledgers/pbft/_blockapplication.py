@@ -1,10 +1,13 @@
 """
-The application that the replicas run: blocks of the transactions in the pool.
+The application that the replicas run: blocks of the transactions in the pool, and the pool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TypeAlias
 
 from twisted.logger import Logger
 
@@ -15,29 +18,157 @@ from ...chain import (
     Header,
     InvalidBlock,
     Malformed,
+    Transaction,
     checkBlock,
     proposeBlock,
     selectTransactions,
 )
+from ...errors import BrokerError, Overloaded
+from ...histogram import Histogram
+from ...interfaces import Submission
+from ...model import Receipt
 from ...probes import probe
 from ...storage import StorageError, Store
-from ._messages import ProposedBlock
-from ._pool import TransactionPool
+from ._protocol import ProposedBlock
+
+_Claim: TypeAlias = tuple[float, Submission, int, int]
+"""
+Consecutive waiting transactions of one submission: when they were added, in the clock's seconds;
+the submission; the index of the first of them there; how many there are.
+"""
+
+
+class RemovedTransactions:
+    """
+    Transactions removed from the pool, with the submissions that they belong to.
+    """
+
+    def __init__(self, claims: Sequence[_Claim]) -> None:
+        """
+        @param claims: in the order of the transactions.
+        """
+        self._claims = claims
+
+    def settle(self, receipts: Sequence[Receipt]) -> None:
+        """Settle each submission with its receipts."""
+        at = 0
+        for _, submission, start, count in self._claims:
+            submission.settle(start, receipts[at : at + count])
+            at += count
+
+    def measure(self, latency: Histogram, now: float) -> None:
+        """Add the time since each transaction was added, in seconds."""
+        latency.observeSince(now, [(since, count) for since, _, _, count in self._claims])
+
+    def fail(self, error: BrokerError) -> None:
+        """Settle each submission with an error."""
+        for _, submission, start, count in self._claims:
+            submission.settle(start, [error] * count)
+
+
+class TransactionPool:
+    """
+    The waiting transactions in order of arrival, bounded in bytes.
+
+    Every block holds the first of them, so all replicas can tell whether a proposed block omits,
+    reorders, repeats or invents a transaction.
+
+    @ivar bytes: their size, as encoded in a block.
+    """
+
+    def __init__(self, maxBytes: int) -> None:
+        """
+        @param maxBytes: the maximum size of the waiting transactions, as encoded in a block; a
+            single one may be larger.
+        """
+        self.bytes = 0
+        self._maxBytes = maxBytes
+        self._waiting: deque[Transaction] = deque()
+        self._claims: deque[_Claim] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def oldest(self) -> float | None:
+        """The time at which the first transaction was added, or C{None} if the pool is empty."""
+        return self._claims[0][0] if self._claims else None
+
+    def transactions(self) -> Iterator[Transaction]:
+        """The waiting transactions, in order."""
+        return iter(self._waiting)
+
+    def first(self, count: int) -> Sequence[Transaction]:
+        """The first C{count} transactions, or all if there are fewer."""
+        return list(islice(self._waiting, count))
+
+    def add(self, transactions: Sequence[Transaction], since: float) -> Submission:
+        """
+        Add transactions. If there is no room for one, it and those after it fail at once with
+        L{Overloaded}.
+
+        @return: their submission. Cancelling it leaves them in the pool.
+        """
+        count = len(transactions)
+        submission = Submission(count)
+        after = self.bytes
+        for number, transaction in enumerate(transactions):
+            size = transaction.size
+            if after + size > self._maxBytes and after:
+                submission.settle(number, [Overloaded()] * (count - number))
+                count = number
+                break
+            after += size
+            self._waiting.append(transaction)
+        if count:
+            self.bytes = after
+            self._claims.append((since, submission, 0, count))
+        return submission
+
+    def beginsWith(self, transactions: Sequence[Transaction]) -> bool:
+        """Whether these are exactly the first transactions."""
+        return len(transactions) <= len(self._waiting) and all(
+            waiting is transaction or waiting.hash == transaction.hash
+            for waiting, transaction in zip(
+                islice(self._waiting, len(transactions)), transactions, strict=True
+            )
+        )
+
+    def take(self, count: int) -> RemovedTransactions:
+        """Remove the first C{count} transactions."""
+        pop = self._waiting.popleft
+        self.bytes -= sum([pop().size for _ in range(count)])
+        removed = []
+        claims = self._claims
+        while count:
+            since, submission, start, waiting = claims.popleft()
+            if waiting > count:
+                claims.appendleft((since, submission, start + count, waiting - count))
+                waiting = count
+            removed.append((since, submission, start, waiting))
+            count -= waiting
+        return RemovedTransactions(removed)
+
+    def fail(self, error: BrokerError) -> None:
+        """Remove all transactions, and settle their submissions with an error."""
+        self.take(len(self._waiting)).fail(error)
+
 
 MAX_TRANSACTIONS = 1100
 """The maximum number of transactions in a block. To execute and to answer them takes some 10 ms of
 one turn of the reactor. A batch of a thousand publishes, or 1,024 of MQTT clients, fit into one."""
 
 MAX_DRIFT = 60_000
-"""How far a block's time may be ahead of the replicas' clock, in milliseconds."""
+"""Milliseconds that a block's time may be ahead of the replicas' clock."""
 
 ROUNDS_RESERVED = 8
-"""How many rounds of a height are reserved on disk at a time."""
+"""The number of rounds of a height that are reserved on disk at a time."""
 
 
 class BlockApplication:
     """
-    The L{Application<svcbroker.ledgers.pbft._ports.Application>} that all replicas of a set share.
+    The L{ReplicaApplication<svcbroker.ledgers.pbft._replica.ReplicaApplication>} that all replicas
+    of a set share.
 
     Each block is executed once in this process, for all replicas. The state is the one after the
     last stored block, so only a block on top of that one can be checked.
@@ -113,7 +244,9 @@ class BlockApplication:
         self._reserved = (height, round + ROUNDS_RESERVED)
 
     def reserve(self, height: int, round: int) -> bool:
-        """See L{Application.reserve<svcbroker.ledgers.pbft._ports.Application.reserve>}."""
+        """
+        See L{Application.reserve<svcbroker.ledgers.pbft._replica.ReplicaApplication.reserve>}.
+        """
         reservedHeight, reservedRound = self._reserved
         limit = reservedRound if reservedHeight == height else ROUNDS_RESERVED
         if round < limit:
@@ -129,7 +262,9 @@ class BlockApplication:
         return True
 
     def propose(self, view: int) -> Candidate | None:
-        """See L{Application.propose<svcbroker.ledgers.pbft._ports.Application.propose>}."""
+        """
+        See L{Application.propose<svcbroker.ledgers.pbft._replica.ReplicaApplication.propose>}.
+        """
         if self.isStoring or not (self._pool or self.mayBeEmpty):
             return None
         candidate = proposeBlock(
@@ -143,7 +278,7 @@ class BlockApplication:
         return candidate
 
     def check(self, block: ProposedBlock) -> Candidate | None:
-        """See L{Application.check<svcbroker.ledgers.pbft._ports.Application.check>}."""
+        """See L{Application.check<svcbroker.ledgers.pbft._replica.ReplicaApplication.check>}."""
         header, transactions = block.header, block.transactions
         known = self._candidates.get(header.hash)
         if known is not None:
@@ -174,7 +309,9 @@ class BlockApplication:
         return candidate
 
     def decided(self, height: int) -> tuple[Header, Certificate] | None:
-        """See L{Application.decided<svcbroker.ledgers.pbft._ports.Application.decided>}."""
+        """
+        See L{Application.decided<svcbroker.ledgers.pbft._replica.ReplicaApplication.decided>}.
+        """
         if self._decided is not None and self._decided[0].height == height:
             return self._decided
         try:

@@ -25,8 +25,7 @@ from ...chain import (
 )
 from ...errors import LedgerUnavailable
 from ...storage import StorageError, StorageLost, Store, syncFile
-from ._keyfiles import KeysDamaged, loadSeeds, makeSeeds, removeSeeds
-from ._keys import publicKey
+from ._keys import KeysDamaged, loadSeeds, makeSeeds, publicKey, removeSeeds
 
 _UNUSED_KEYS: Final = KEYS_NAME + ".new"
 """The directory of the keys until the ledger of a new chain exists."""

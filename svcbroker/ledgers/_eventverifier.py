@@ -26,11 +26,11 @@ from ..model import EventId, Execution
 from ..storage import PRINT_SIZE, BlockHeadRow, Store, findItem
 
 CACHED_BYTES: Final = 32 * 1024 * 1024
-"""How many bytes of blocks are cached: 8 for each event of a hashed one, 4 of others."""
+"""The bytes of blocks that are cached: 8 for each event of a hashed one, 4 of others."""
 
 REST: Final = 20
 """
-How long no other block is hashed after one was, in units of the time that it took. Otherwise
+The rest after a block was hashed, in units of the time that it took. Otherwise
 clients that read events all over a long chain would have most of the time spent on it.
 """
 

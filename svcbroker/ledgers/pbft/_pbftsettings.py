@@ -10,7 +10,7 @@ from attrs import frozen
 
 from ...model import MAX_DELAY
 from ...net.descriptions import Readers, readValues
-from .._settings import integer, number
+from .._description import integer, number
 from ._network import Conditions
 
 DEFAULT_NODES = 4

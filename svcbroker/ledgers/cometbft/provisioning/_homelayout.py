@@ -1,5 +1,6 @@
 """
-Laying out engines' home directories, and the engine's genesis file.
+The layout of engines' homes: those of a new network, and that of a node that joins one, with the
+keys that are made for them and the block that state sync trusts.
 """
 
 from __future__ import annotations
@@ -7,25 +8,44 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from attrs import frozen
+from twisted.internet.defer import Deferred
 
-from ....proofs.cometbft import ED25519, BadAnswer, Base64, Instant, PublicKey, addressOf
+from ....proofs.cometbft import (
+    ED25519,
+    BadAnswer,
+    Base64,
+    Instant,
+    LightBlock,
+    LightBlockInvalid,
+    PublicKey,
+    Trust,
+    addressOf,
+)
 from ....storage import writeFile
 from .._home import (
     CONFIG,
     GENESIS,
+    NODE_KEY,
     POWER,
+    PRIVATE_KEY,
+    SEED_SIZE,
     SOCKET,
+    VALIDATOR_KEY,
+    VALIDATOR_STATE,
+    EngineGenesis,
     EngineKeys,
-    Genesis,
     GenesisValidator,
     LayoutError,
     decodeGenesis,
+    publicKey,
+    readKeys,
 )
-from ._config import (
+from .._rpc import EngineError
+from ._engineconfig import (
     Address,
     ConfigInvalid,
     EngineConfig,
@@ -35,7 +55,53 @@ from ._config import (
     checkName,
     encodeConfig,
 )
-from ._keys import makeKeys
+
+
+def makeKeys(home: Path, entropy: Callable[[int], bytes]) -> EngineKeys:
+    """
+    Make an engine's keys, in files that only their owner can read. Files that exist are kept, so
+    that an interrupted run can be repeated; above all the validator's signing state is kept.
+
+    @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+    @raise OSError: they cannot be written.
+    @raise KeyFileDamaged: a file exists and is no key.
+    """
+    for path in (home, home / "config", home / "data"):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path, encode in ((NODE_KEY, _nodeKeyFile), (VALIDATOR_KEY, _validatorKeyFile)):
+        if not (home / path).exists():
+            writeFile(home / path, encode(entropy(SEED_SIZE)), 0o600)
+    if not (home / VALIDATOR_STATE).exists():
+        writeFile(home / VALIDATOR_STATE, _json({"height": "0", "round": 0, "step": 0}), 0o600)
+    return readKeys(home)
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
+
+
+def _privateKey(seed: bytes) -> dict[str, str]:
+    return {"type": PRIVATE_KEY, "value": _text(seed + publicKey(seed))}
+
+
+def _nodeKeyFile(seed: bytes) -> bytes:
+    return _json({"priv_key": _privateKey(seed)})
+
+
+def _validatorKeyFile(seed: bytes) -> bytes:
+    public = publicKey(seed)
+    return _json(
+        {
+            "address": addressOf(public).hex().upper(),
+            "pub_key": {"type": ED25519, "value": _text(public)},
+            "priv_key": _privateKey(seed),
+        }
+    )
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
 
 MAX_BLOCK_BYTES: Final = 100 * 1024 * 1024
 """The largest block that the engine can be told to accept."""
@@ -127,7 +193,7 @@ def _layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequen
     keys = [makeKeys(node.home, entropy) for node in plan.nodes]
     peers = [node.peer(each) for node, each in zip(plan.nodes, keys, strict=True)]
     genesis = encodeGenesis(
-        Genesis(
+        EngineGenesis(
             genesisTime=plan.created,
             chainId=plan.chainId,
             validators=tuple(
@@ -220,7 +286,7 @@ def makeValidator(key: bytes, power: int, name: str = "") -> GenesisValidator:
     )
 
 
-def encodeGenesis(genesis: Genesis, blockBytes: int) -> bytes:
+def encodeGenesis(genesis: EngineGenesis, blockBytes: int) -> bytes:
     """
     The genesis file.
 
@@ -256,3 +322,41 @@ def encodeGenesis(genesis: Genesis, blockBytes: int) -> bytes:
         "app_hash": genesis.appHash.hex().upper(),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+class TrustMissing(Exception):
+    """No trusted block could be established. The text is one line for the operator."""
+
+
+class LightSource(Protocol):
+    """An engine that light blocks are fetched from."""
+
+    def lightBlock(self, height: int) -> Deferred[LightBlock]:
+        """The light block of a height."""
+
+
+async def askTrust(genesis: EngineGenesis, sources: Sequence[LightSource]) -> Trust:
+    """
+    Establish trust in the first block of a chain from its genesis: the first validators have
+    signed it.
+
+    @param sources: engines; all are asked, and must agree.
+    @raise TrustMissing: one does not answer, or its answer is not valid.
+    """
+    beginning = Trust.beginning(genesis.chainId, genesis.genesisTime, genesis.members)
+    found: list[Trust] = []
+    for number, source in enumerate(sources, 1):
+        try:
+            found.append(beginning.follow(await source.lightBlock(1)))
+        except EngineError as error:
+            raise TrustMissing(
+                f"engine {number} does not have the first block ({error}): use another engine, or "
+                "give a trusted block"
+            ) from error
+        except LightBlockInvalid as error:
+            raise TrustMissing(
+                f"the first block of engine {number} does not follow from the genesis: {error}"
+            ) from error
+    if len({trust.hash for trust in found}) != 1:
+        raise TrustMissing("the engines have different first blocks: do not join")
+    return found[0]

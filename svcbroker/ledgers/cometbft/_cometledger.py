@@ -1,15 +1,17 @@
 """
-The ledger of a CometBFT network, as the broker beside one of its engines.
+The ledger of a CometBFT network, as the broker beside one of its engines: L{CometLedger}, the
+reporter of its blocks, which go to the broker in order and without gap, and the progress of a
+replay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred, fail
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -24,6 +26,8 @@ from ...chain import (
     TransactionReceipt,
     ValidatorChange,
     ValidatorSet,
+    decodeBody,
+    decodeReceipts,
 )
 from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import (
@@ -38,24 +42,170 @@ from ...interfaces import (
 from ...model import Execution, Health, LedgerMeasures, NodeRecord, Page, Request, Statistics
 from ...net.deferreds import asDeferred
 from ...storage import StorageError
-from .._stored import StoredLedger
-from .._views import TransactionMaker, blockOf, eventIdsOf, receiptsOf
-from ._admin import nodeCount, nodeRecords
-from ._application import ApplicationFailed, ChainApplication
-from ._batch import BatchMaker, Identity
-from ._calls import Broadcast, EngineError, Reason
+from .._storedledger import StoredLedger
+from .._views import TransactionMaker, blockOf, earlierOf, eventIdsOf, receiptsOf
+from ._abciapplication import ApplicationFailed, ChainApplication
+from ._batch import BatchMaker, BrokerIdentity
+from ._brokeridentity import IdentityFiles, IdentityMissing
 from ._certifier import Certifier
+from ._cometsettings import CometSettings
 from ._engine import CONNECTIONS
-from ._identity import IdentityFiles, IdentityMissing
+from ._engineports import EnginePorts
 from ._machine import MAX_AHEAD, checkChange
+from ._networkwatch import NetworkWatch, nodeCount, nodeRecords
 from ._outbox import Outbox
-from ._parts import EngineParts
-from ._replay import ReplayProgress
-from ._reporting import BlockReporter
-from ._restoring import RestoreFailed
-from ._settings import CometSettings
-from ._watch import NetworkWatch
+from ._rpc import Broadcast, EngineError, Reason
+from ._snapshots import RestoreFailed
 from .abci import AbciFactory
+
+SLICE: Final = 0.02
+"""Seconds of reporting after which the reactor gets its turn."""
+
+Report: TypeAlias = Callable[
+    [Header, Sequence[Transaction], Sequence[TransactionReceipt], Mapping[int, int]], object
+]
+"""
+C{report(header, transactions, receipts, earlier)} is told of a block; C{earlier} is that of
+L{Outcome<svcbroker.chain.Outcome>}.
+"""
+
+
+class BlockReporter:
+    """
+    Reports each block of an application once. A block is reported when it is committed; those that
+    are in the store otherwise are read from there: the one at which the application failed, or all
+    that came with a snapshot.
+    """
+
+    def __init__(
+        self,
+        application: ChainApplication,
+        clock: IReactorTime,
+        report: Report,
+        failed: Callable[[Failure], object],
+    ) -> None:
+        """
+        @param failed: called where blocks cannot be read in a later turn of the reactor.
+        """
+        self._application = application
+        self._clock = clock
+        self._report = report
+        self._failed = failed
+        self._reported: int | None = None
+        self._next: IDelayedCall | None = None
+
+    @property
+    def isBehind(self) -> bool:
+        """Whether there are blocks in the store that are still to be reported."""
+        return self._next is not None
+
+    def begin(self) -> None:
+        """
+        The application has opened a chain. The blocks that it has at the first time are history.
+
+        @raise svcbroker.storage.StorageError, Malformed, ApplicationFailed: a block cannot be read.
+        """
+        if self._reported is None:
+            self._reported = self._application.height
+        self.stop()
+        self._catchUp(self._reported)
+
+    def committed(
+        self,
+        header: Header,
+        transactions: Sequence[Transaction],
+        receipts: Sequence[TransactionReceipt],
+        earlier: Mapping[int, int],
+    ) -> None:
+        """A block was committed. For the parameters see L{Report}."""
+        if self._reported == header.height - 1:
+            self._reported = header.height
+            self._report(header, transactions, receipts, earlier)
+
+    def stop(self) -> None:
+        """Report nothing more of what is in the store."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _catchUp(self, reported: int) -> None:
+        started, store = self._clock.seconds(), self._application.store
+        while store is not None and reported < self._application.height:
+            row = store.block(reported + 1)
+            machine = self._application.machine
+            if row is None or machine is None:
+                raise ApplicationFailed(f"{store.path} has no block {reported + 1}: audit it")
+            transactions = decodeBody(row.body, mayBeErased=True)
+            receipts = decodeReceipts(row.receipts)
+            earlier = earlierOf(machine.state, transactions, receipts)
+            self._reported = reported = reported + 1
+            self._report(Header.decode(row.header), transactions, receipts, earlier)
+            if self._clock.seconds() - started > SLICE:
+                self._next = self._clock.callLater(0, self._goOn, reported)
+                return
+
+    def _goOn(self, reported: int) -> None:
+        self._next = None
+        try:
+            self._catchUp(reported)
+        except Exception:
+            self._failed(Failure())
+
+
+INTERVAL: Final = 5.0
+"""Seconds between two log lines of one replay."""
+
+
+class ReplayProgress:
+    """
+    The progress of a replay. Its first block is logged, one each few seconds, and its end.
+    """
+
+    _log = Logger()
+
+    def __init__(self, seconds: Callable[[], float], findTarget: Callable[[], int]) -> None:
+        """
+        @param seconds: the reactor's clock.
+        @param findTarget: gives a height that the engine has reached at least; 0 if unknown.
+            Called once in each replay.
+        """
+        self._seconds = seconds
+        self._findTarget = findTarget
+        self._target = self._height = 0
+        self._due = 0.0
+        self._isRunning = False
+
+    @property
+    def reason(self) -> str:
+        """The progress in words for an operator; empty while there is no replay."""
+        if not self._isRunning:
+            return ""
+        of = f" of {self._target}" if self._target >= self._height else ""
+        return f"replaying blocks: {self._height}{of}"
+
+    def committed(self, height: int, isDeciding: bool) -> None:
+        """
+        A block was committed.
+
+        @param isDeciding: whether the engine has decided it now, rather than replayed it.
+        """
+        if isDeciding:
+            self.end()
+            return
+        now = self._seconds()
+        if not self._isRunning:
+            self._isRunning, self._target, self._due = True, self._findTarget(), now
+        self._height = height
+        if now >= self._due:
+            self._due = now + INTERVAL
+            self._log.info("{reason}", reason=self.reason)
+
+    def end(self) -> None:
+        """The engine has replayed all, if there was a replay."""
+        if self._isRunning:
+            self._isRunning = False
+            self._log.info("replayed all blocks up to {height}", height=self._height)
+
 
 T = TypeVar("T")
 
@@ -91,7 +241,7 @@ class CometLedger(StoredLedger):
         self,
         context: LedgerContext,
         settings: CometSettings,
-        parts: EngineParts | None = None,
+        parts: EnginePorts | None = None,
     ) -> None:
         """
         @param parts: the parts that touch the network and other processes; tests have their own.
@@ -99,7 +249,7 @@ class CometLedger(StoredLedger):
         super().__init__(context)
         self._context = context
         self._settings = settings
-        self._parts = EngineParts.real(context, settings) if parts is None else parts
+        self._ports = EnginePorts.real(context, settings) if parts is None else parts
         self._outbox = Outbox(
             clock=context.reactor,
             broadcast=self._broadcast,
@@ -122,12 +272,12 @@ class CometLedger(StoredLedger):
             settings.format4,
             lambda height: self._certifier.retained(height, settings.keep),
         )
-        self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
+        self._certifier = Certifier(self._ports.rpc, context.reactor, context.runInThread)
         self._reporter = BlockReporter(self._application, context.reactor, self._tell, self._failed)
-        self._watch = NetworkWatch(self._parts, context.reactor, context.now)
-        self._replay = ReplayProgress(context.reactor.seconds, self._parts.signedHeight)
+        self._watch = NetworkWatch(self._ports, context.reactor, context.now)
+        self._replay = ReplayProgress(context.reactor.seconds, self._ports.signedHeight)
         self._maker: TransactionMaker | None = None
-        self._identity: Identity | None = None
+        self._identity: BrokerIdentity | None = None
         self._reason = "the chain has not begun"
         self._error = self._lastError = ""
         self._recoveries = 0
@@ -151,7 +301,7 @@ class CometLedger(StoredLedger):
         except (StorageError, ValueError, OSError) as error:
             self._application.close()
             raise LedgerUnavailable(f"{self._context.directory}: {error}") from error
-        self._parts.engine.start()
+        self._ports.engine.start()
         while self._application.store is None:
             progress = self._application.progress
             begun: Deferred[None] = Deferred()
@@ -167,7 +317,7 @@ class CometLedger(StoredLedger):
                 await self._close()
                 why = self._lastError or "start it, and look at what it says"
                 raise LedgerUnavailable(
-                    f"no engine began a chain over {self._parts.socket} within "
+                    f"no engine began a chain over {self._ports.socket} within "
                     f"{START_TIMEOUT:g} seconds: {why}"
                 ) from error
 
@@ -178,10 +328,10 @@ class CometLedger(StoredLedger):
             failed=self._failed,
             changed=self._connectionsChanged,
         )
-        self._parts.listen(self._server)
+        self._ports.listen(self._server)
 
     def _connectionsChanged(self, count: int) -> None:
-        self._parts.engine.connectionsChanged(count)
+        self._ports.engine.connectionsChanged(count)
         if count == CONNECTIONS:
             self._outbox.broadcastAgain()
 
@@ -245,7 +395,7 @@ class CometLedger(StoredLedger):
             self._log.error("{error}", error=self._error)
         else:
             self._log.failure("the ledger's application has failed", failure)
-        self._parts.stopListening()
+        self._ports.stopListening()
         if not self._isStopping:
             delay = min(LAST_RECOVERY, FIRST_RECOVERY * 2.0 ** min(self._recoveries, 10))
             self._recoveries += 1
@@ -324,7 +474,7 @@ class CometLedger(StoredLedger):
             self._checkReported()
         except EngineError as error:
             return fail(error)
-        return self._parts.rpc.broadcast(data).addCallback(self._checkReported)
+        return self._ports.rpc.broadcast(data).addCallback(self._checkReported)
 
     def _checkReported(self, answer: Any = None) -> Any:
         """
@@ -370,7 +520,7 @@ class CometLedger(StoredLedger):
     ) -> Submission:
         if self._isStopping:
             return Submission.refused(count, LedgerUnavailable("the ledger is stopping"))
-        reason = self._reason or self._parts.engine.failure or self._watch.refusal
+        reason = self._reason or self._ports.engine.failure or self._watch.refusal
         if reason or self._maker is None:
             return Submission.refused(count, LedgerUnavailable(reason))
         machine = self._application.machine
@@ -414,15 +564,15 @@ class CometLedger(StoredLedger):
         self._watch.stop()
         self._reporter.stop()
         self._outbox.close("the ledger stopped before this was final")
-        await self._parts.engine.stop()
-        await self._parts.stopListening()
+        await self._ports.engine.stop()
+        await self._ports.stopListening()
         if self._server is not None:
             await self._server.close()
         await self._certifier.stop()
         await self._stopErasing()
         self._isStopped = True
         self._application.close()
-        await self._parts.close()
+        await self._ports.close()
 
     # For operators.
 
@@ -432,7 +582,7 @@ class CometLedger(StoredLedger):
     @asDeferred
     async def getStatistics(self) -> Statistics:
         try:
-            count = nodeCount(await self._parts.rpc.netInfo())
+            count = nodeCount(await self._ports.rpc.netInfo())
         except EngineError:
             # Reading does not need the engine, and works before it has started.
             count = len((await self.getNodes()).keys)
@@ -452,7 +602,7 @@ class CometLedger(StoredLedger):
 
     @asDeferred
     async def _nodes(self) -> Sequence[NodeRecord]:
-        picture, parts = await self._watch.picture(), self._parts
+        picture, parts = await self._watch.picture(), self._ports
         order = (await self.getNodes()).keys
         return nodeRecords(picture, self._context.now(), parts.names(), order, parts.peers())
 
@@ -483,7 +633,7 @@ class CometLedger(StoredLedger):
             return "the ledger is stopped"
         if self._isStopping:
             return "the ledger is stopping"
-        engine = self._parts.engine
+        engine = self._ports.engine
         reason = self._error or self._reason or engine.failure or engine.reason
         if reason:
             return reason
@@ -497,7 +647,9 @@ class CometLedger(StoredLedger):
         return ""
 
     def _clockFault(self) -> str:
-        """Why the network refuses this broker's transactions, where it is for a clock."""
+        """
+        The reason for which the network refuses this broker's transactions, where it is a clock.
+        """
         maker, machine = self._maker, self._application.machine
         if maker is None or machine is None:
             return ""

@@ -32,9 +32,9 @@ from ...proofs import Checkpoint, checkFinal, storedCertificate
 from ...storage import Store
 
 
-class Refusal(Enum):
+class CopyRefusal(Enum):
     """
-    Why nothing more is copied.
+    Reasons for copying nothing more.
 
     @cvar CHAIN: the original has another chain than the copy, or than it should have.
     @cvar BLOCK: a block does not hold, or contents are missing.
@@ -49,7 +49,8 @@ class Refusal(Enum):
 
 class CopyRefused(Exception):
     """
-    What the original gives must not be copied. The text is one line for the operator.
+    The error for blocks of the original that must not be copied. The text is one line for the
+    operator.
 
     @ivar refusal: why.
     @ivar height: the height of the block that is refused; 0 where it is none.
@@ -57,7 +58,9 @@ class CopyRefused(Exception):
         between can have made it.
     """
 
-    def __init__(self, refusal: Refusal, height: int, text: str, *, isSigned: bool = False) -> None:
+    def __init__(
+        self, refusal: CopyRefusal, height: int, text: str, *, isSigned: bool = False
+    ) -> None:
         super().__init__(text)
         self.refusal = refusal
         self.height = height
@@ -99,7 +102,7 @@ class PartVerifier:
         reader = StreamReader(BytesIO(stream))
         begin: Begin = reader.begin()
         if begin.genesis.encoded != self._genesis.encoded:
-            raise CopyRefused(Refusal.CHAIN, 0, "it has another chain: another genesis")
+            raise CopyRefused(CopyRefusal.CHAIN, 0, "it has another chain: another genesis")
         if begin.first != first:
             raise StreamBroken(f"it begins with block {begin.first} instead of {first}")
         height = first - 1
@@ -117,16 +120,16 @@ class PartVerifier:
                     self._compare(header, record)
             except (Malformed, CertificateInvalid) as error:
                 text = f"block {height} does not hold: {error}"
-                raise CopyRefused(Refusal.BLOCK, height, text) from None
+                raise CopyRefused(CopyRefusal.BLOCK, height, text) from None
             except InvalidBlock as error:
                 text, isSigned = f"block {height} does not hold: {error}", False
                 if self._isAsSigned(header, record):
                     text, isSigned = f"{text}, and validators of this chain have signed it", True
-                raise CopyRefused(Refusal.BLOCK, height, text, isSigned=isSigned) from None
+                raise CopyRefused(CopyRefusal.BLOCK, height, text, isSigned=isSigned) from None
         if height != begin.last:
             raise StreamBroken(f"it ends after block {height}, before {begin.last}")
         if not self.verifier.isFinal:
-            raise CopyRefused(Refusal.BLOCK, height, f"block {height} has no certificate")
+            raise CopyRefused(CopyRefusal.BLOCK, height, f"block {height} has no certificate")
 
     def _verify(self, header: Header, block: StreamedBlock) -> VerifiedBlock:
         head = self.verifier.replay.head
@@ -148,7 +151,7 @@ class PartVerifier:
         wanted = self._checkpoint
         if wanted is not None and wanted.height == header.height and wanted.hash != header.hash:
             text = f"block {header.height} is not the one of the checkpoint: {header.hash.hex()}"
-            raise CopyRefused(Refusal.CHAIN, header.height, text)
+            raise CopyRefused(CopyRefusal.CHAIN, header.height, text)
 
     def _refuseOther(self, header: Header, block: StreamedBlock, what: str) -> None:
         """
@@ -159,12 +162,14 @@ class PartVerifier:
         text = f"block {header.height} {what} here"
         if self._isFinal(header, block):
             raise CopyRefused(
-                Refusal.CONTRADICTION,
+                CopyRefusal.CONTRADICTION,
                 header.height,
                 f"{text}, and validators of this chain have signed both: there are two histories",
                 isSigned=True,
             )
-        raise CopyRefused(Refusal.BLOCK, header.height, f"{text}, and no validators have signed it")
+        raise CopyRefused(
+            CopyRefusal.BLOCK, header.height, f"{text}, and no validators have signed it"
+        )
 
     def _isAsSigned(self, header: Header, block: StreamedBlock) -> bool:
         """

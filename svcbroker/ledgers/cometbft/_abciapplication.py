@@ -23,11 +23,10 @@ from ...proofs import engineSet
 from ...proofs.cometbft import addressOf
 from ...storage import TIP_SUFFIX, Store
 from ...version import readVersion
-from .._stored import SYNC_BOUNDS
+from .._storedledger import SYNC_BOUNDS
 from ._home import POWER, POWERS
-from ._machine import Code, Machine, Refused
-from ._offering import SnapshotSource
-from ._restoring import Restorer, checkHistory, putInPlace
+from ._machine import BlockRefused, ChainMachine, Code
+from ._snapshots import SnapshotClient, SnapshotServer, checkHistory, putInPlace
 from .abci import messages
 
 APP_VERSION = 1
@@ -84,15 +83,15 @@ class ChainApplication:
             every block that this node proposes, whether or not they are in the mempool.
         @param seconds: the reactor's clock.
         @param now: the wall clock: seconds since the epoch.
-        @param format3: see L{Machine}.
-        @param format4: see L{Machine}.
+        @param format3: see L{ChainMachine}.
+        @param format4: see L{ChainMachine}.
         @param retained: gives the first block that the engine has to keep, from the height of the
             last one; 0 for all.
         """
         self._retained = retained
         self._formats = format3, format4
         self.store: Store | None = None
-        self.machine: Machine | None = None
+        self.machine: ChainMachine | None = None
         self.isDeciding = False
         self._path = directory / STORE_NAME
         self._runInThread = runInThread
@@ -110,8 +109,8 @@ class ChainApplication:
         self.sync = Histogram(SYNC_BOUNDS)
         self._power = POWER
         self._interval = snapshots
-        self._source: SnapshotSource | None = None
-        self._restorer = Restorer(self._path, runInThread, self)
+        self._source: SnapshotServer | None = None
+        self._restorer = SnapshotClient(self._path, runInThread, self)
 
     # The chain on disk.
 
@@ -139,13 +138,13 @@ class ChainApplication:
 
     def _goOn(self, store: Store, chain: StoredChain, hash: bytes) -> None:
         self.store, self._hash = store, hash
-        self.machine = Machine(chain.state, chain.head, *self._formats)
-        self._source = SnapshotSource(self._path, chain.genesis, self._interval, self._runInThread)
+        self.machine = ChainMachine(chain.state, chain.head, *self._formats)
+        self._source = SnapshotServer(self._path, chain.genesis, self._interval, self._runInThread)
         self._lastBlock = self._seconds()
         self._begun()
 
     async def begin(self, unfinished: Path) -> None:
-        """See L{SnapshotTaker<svcbroker.ledgers.cometbft._restoring.SnapshotTaker>}."""
+        """See L{SnapshotTaker<svcbroker.ledgers.cometbft._snapshots.SnapshotTaker>}."""
         if self.store is not None and self.machine is not None:
             # The engine has lost its blocks, or was reset before it had any.
             await self._runInThread(checkHistory, unfinished, self.machine.head)
@@ -202,7 +201,7 @@ class ChainApplication:
         return Genesis.decode(self._running[0].genesis)
 
     @property
-    def _running(self) -> tuple[Store, Machine]:
+    def _running(self) -> tuple[Store, ChainMachine]:
         if self.store is None or self.machine is None:
             raise ApplicationFailed("the engine continues a chain that has not begun here")
         return self.store, self.machine
@@ -210,7 +209,7 @@ class ChainApplication:
     # What the engine calls.
 
     def info(self, request: messages.InfoRequest) -> messages.InfoResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         self.isDeciding, self._decided = False, 0
         height = self.height
         return messages.InfoResponse(
@@ -222,7 +221,7 @@ class ChainApplication:
         )
 
     def initChain(self, request: messages.InitChainRequest) -> messages.InitChainResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         genesis = _genesisOf(request)
         self._power = request.validators[0].power
         if self.machine is not None and self.machine.head.height:
@@ -241,11 +240,11 @@ class ChainApplication:
         return messages.InitChainResponse(appHash=genesis.header().hash)
 
     def query(self, request: messages.QueryRequest) -> messages.QueryResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         return messages.QueryResponse(code=1, log="there are no queries")
 
     def checkTx(self, request: messages.CheckTxRequest) -> messages.CheckTxResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         machine = self.machine
         if machine is None:
             # An engine takes transactions while it fetches a snapshot.
@@ -256,14 +255,14 @@ class ChainApplication:
                 self.time,
                 isRecheck=request.type is messages.CheckTxType.RECHECK,
             )
-        except Refused as refusal:
+        except BlockRefused as refusal:
             return messages.CheckTxResponse(code=refusal.code, log=str(refusal))
         return messages.CheckTxResponse()
 
     def prepareProposal(
         self, request: messages.PrepareProposalRequest
     ) -> messages.PrepareProposalResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         _, machine = self._running
         self.isDeciding = True
         if self._seconds() - self._lastBlock > QUIET:
@@ -279,7 +278,7 @@ class ChainApplication:
     def processProposal(
         self, request: messages.ProcessProposalRequest
     ) -> messages.ProcessProposalResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         _, machine = self._running
         self.isDeciding = True
         isGood = machine.isValid(request.txs, request.time // _NANOSECONDS)
@@ -290,7 +289,7 @@ class ChainApplication:
     def finalizeBlock(
         self, request: messages.FinalizeBlockRequest
     ) -> messages.FinalizeBlockResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         _, machine = self._running
         if request.height != machine.head.height + 1:
             raise ApplicationFailed(
@@ -317,7 +316,7 @@ class ChainApplication:
             raise ApplicationFailed(str(error)) from None
         self._executed = candidate = execution.candidate
         return messages.FinalizeBlockResponse(
-            txResults=tuple(messages.TransactionResult(code=code) for code in execution.codes),
+            txResults=tuple(messages.ExecutedTransaction(code=code) for code in execution.codes),
             validatorUpdates=self._updates(before, candidate.outcome.validators),
             appHash=candidate.header.hash if candidate.transactions else self._hash,
         )
@@ -337,12 +336,14 @@ class ChainApplication:
         gone = [(key, 0) for key in before.keys if key not in after.keys]
         come = [(key, self._power) for key in after.keys if key not in before.keys]
         return tuple(
-            messages.ValidatorUpdate(publicKey=messages.PublicKey(ed25519=key), power=power)
+            messages.ValidatorUpdate(
+                publicKey=messages.ValidatorPublicKey(ed25519=key), power=power
+            )
             for key, power in gone + come
         )
 
     async def commit(self, request: messages.CommitRequest) -> messages.CommitResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         store, machine = self._running
         candidate, self._executed = self._executed, None
         if candidate is None:
@@ -372,7 +373,7 @@ class ChainApplication:
     async def listSnapshots(
         self, request: messages.ListSnapshotsRequest
     ) -> messages.ListSnapshotsResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         if self._source is None:
             return messages.ListSnapshotsResponse()
         snapshots = await self._source.list(self.height)
@@ -381,7 +382,7 @@ class ChainApplication:
     async def loadSnapshotChunk(
         self, request: messages.LoadSnapshotChunkRequest
     ) -> messages.LoadSnapshotChunkResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         if self._source is None:
             return messages.LoadSnapshotChunkResponse()
         piece = await self._source.load(request.height, request.format, request.chunk, self.height)
@@ -390,13 +391,13 @@ class ChainApplication:
     async def offerSnapshot(
         self, request: messages.OfferSnapshotRequest
     ) -> messages.OfferSnapshotResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         return messages.OfferSnapshotResponse(result=await self._restorer.offer(request))
 
     async def applySnapshotChunk(
         self, request: messages.ApplySnapshotChunkRequest
     ) -> messages.ApplySnapshotChunkResponse:
-        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        """See L{AbciApplication<svcbroker.ledgers.cometbft.abci.AbciApplication>}."""
         return await self._restorer.apply(request)
 
 

@@ -1,5 +1,6 @@
 """
-The parts of the ledger that touch the network and other processes.
+The ports of an engine: the RPC, the child process, the listener and the home that the ledger beside
+it uses. Tests have their own.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ from twisted.python.failure import Failure
 
 from ...interfaces import LedgerContext
 from ...net.deferreds import asDeferred
-from ._admin import namesOf
+from ._cometsettings import CometSettings
 from ._engine import CONNECTIONS, Engine
-from ._home import LayoutError, readGenesis, readPeers, readSignedHeight
+from ._home import LayoutError, namesOf, readGenesis, readPeers, readSignedHeight
 from ._rpc import EngineRpc, connectEngine
-from ._settings import CometSettings
 from .abci import AbciFactory, listenUnix
 
 DIALS: Final = 8
@@ -37,11 +37,14 @@ class EngineSupervisor(typing.Protocol):
 
     @property
     def reason(self) -> str:
-        """Why the engine is not running; empty while it is."""
+        """The reason for which the engine is not running; empty while it is."""
 
     @property
     def failure(self) -> str:
-        """Why the engine does not come back by itself; empty if it runs or may come back."""
+        """
+        The reason for which the engine does not come back by itself; empty if it runs or may come
+        back.
+        """
 
     def start(self) -> None:
         """Start the engine."""
@@ -146,7 +149,7 @@ async def knock(place: IStreamClientEndpoint) -> None:
 
 
 @define
-class EngineParts:
+class EnginePorts:
     """
     The parts of one ledger.
 
@@ -167,7 +170,7 @@ class EngineParts:
     _isRead: bool = field(default=False, init=False)
 
     @classmethod
-    def real(cls, context: LedgerContext, settings: CometSettings) -> EngineParts:
+    def real(cls, context: LedgerContext, settings: CometSettings) -> EnginePorts:
         """
         The parts of a daemon.
         """

@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from ...interfaces import InvalidDescription
 from ...net.descriptions import Readers, absolutePath, readValues
-from .._settings import integer, number
+from .._description import integer, number
 from ._home import MAX_SOCKET_PATH, SOCKET
 from ._outbox import BATCH_BYTES, BATCH_COUNT, WINDOW
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from ...chain import ValidatorSet, verifySignature
 from ...files import readFile
 from ...storage import writeFile
-from ._batch import Identity, attestationPayload
+from ._batch import BrokerIdentity, attestationPayload
 from ._home import KeyFileDamaged, publicKey, readValidatorSeed
 
 KEY_NAME = "broker.key"
@@ -86,7 +86,7 @@ def encodeAttestation(attestation: Attestation) -> bytes:
 @frozen(kw_only=True)
 class IdentityFiles:
     """
-    Where a broker's identity is kept.
+    The files of a broker's identity.
 
     @ivar directory: the ledger's directory; it exists.
     @ivar home: the engine's home. Where its validator's key can be read, that validator attests the
@@ -98,7 +98,7 @@ class IdentityFiles:
 
     def load(
         self, chain: bytes, validators: ValidatorSet, entropy: Callable[[int], bytes]
-    ) -> Identity:
+    ) -> BrokerIdentity:
         """
         The broker's identity; its key is made where there is none.
 
@@ -113,7 +113,7 @@ class IdentityFiles:
             attestation = self._attestation(chain, validators, broker)
         except (OSError, KeyFileDamaged) as error:
             raise IdentityMissing(str(error)) from error
-        return Identity(
+        return BrokerIdentity(
             seed=seed,
             sponsor=bytes.fromhex(attestation.validator),
             attestation=bytes.fromhex(attestation.signature),

@@ -1,28 +1,38 @@
 """
-A copy as the broker sees it.
+The ledger that is a copy of another broker's chain: its directory, its progress and its blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from pathlib import Path
+from struct import error as StructError
 from typing import Any, Final, TypeVar
 
+from attrs import frozen
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from ...archive import (
+    KEYS_NAME,
+    STORE_NAME,
     BlockVerifier,
     NotCertified,
     Replay,
     StoredChain,
     StreamBroken,
+    StreamReader,
     VerifiedBlock,
+    checkEnd,
     loadChain,
+    markCopy,
     refusedName,
 )
-from ...chain import decodeReceipts
+from ...chain import CertificateInvalid, Genesis, Malformed, VersionUnknown, decodeReceipts
 from ...errors import LedgerUnavailable
 from ...interfaces import (
     IExportableLedger,
@@ -34,14 +44,166 @@ from ...interfaces import (
 )
 from ...model import Health, LedgerMeasures, NodeRecord, NodeType, Page, Request, Statistics
 from ...net.deferreds import asDeferred
-from ...storage import StorageError, StorageFailed, Store
-from .._stored import StoredLedger
+from ...net.pem import CertificateError
+from ...storage import StorageError, StorageFailed, Store, syncFile
+from .._storedledger import StoredLedger
 from .._views import blockOf, eventIdsOf
-from ._following import CopyRefused, PartVerifier, Refusal
-from ._opening import createCopy, explaining, hasCopy, openCopy
-from ._original import WAIT, Answer, Original, OriginalUnavailable
-from ._progress import CopyProgress, ProgressLog
-from ._settings import CopySettings
+from ._copysettings import CopySettings
+from ._original import WAIT, Original, OriginalAnswer, OriginalUnavailable
+from ._partverifier import CopyRefusal, CopyRefused, PartVerifier
+
+TOLD: Final = 10.0
+"""Seconds after which a copy that is still behind logs again how far it is."""
+
+
+@frozen(kw_only=True)
+class CopyProgress:
+    """
+    The progress of a copy.
+
+    @ivar height: the height of its last block.
+    @ivar original: the height up to which the original could be copied when it last answered;
+        C{None} where it has not answered since the start.
+    @ivar reason: why nothing can be copied now; empty where nothing is known to prevent it.
+    @ivar refused: why nothing more is copied; C{None} while copying goes on.
+    """
+
+    height: int
+    original: int | None
+    reason: str
+    refused: CopyRefused | None
+
+    @property
+    def behind(self) -> int | None:
+        """The number of blocks that it is behind the original's last answer."""
+        return None if self.original is None else max(0, self.original - self.height)
+
+
+class ProgressLog:
+    """
+    Logs how far a copy is: when it falls behind, every L{TOLD} seconds while it is behind, and when
+    it has caught up.
+    """
+
+    _log = Logger()
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._toldAt: float | None = None
+        self._wasBehind = True
+        self._reason = ""
+
+    def tell(self, progress: CopyProgress, now: float) -> None:
+        """
+        Log what is new.
+
+        @param now: the time, in seconds.
+        """
+        if progress.reason != self._reason:
+            self._reason = progress.reason
+            if self._reason:
+                self._log.warn("group {group}: {reason}", group=self._group, reason=self._reason)
+        if progress.reason:
+            return
+        if not progress.behind:
+            if self._wasBehind:
+                self._wasBehind = False
+                self._log.info(
+                    "group {group}: the copy is up to date, at block {height}",
+                    group=self._group,
+                    height=progress.height,
+                )
+        elif self._toldAt is None or not 0 <= now - self._toldAt < TOLD:
+            self._toldAt, self._wasBehind = now, True
+            self._log.info(
+                "group {group}: the copy is at block {height}, {behind} blocks behind",
+                group=self._group,
+                height=progress.height,
+                behind=progress.behind,
+            )
+
+
+@contextmanager
+def explaining(place: object) -> Iterator[None]:
+    """
+    Turn what prevents a start into one line for the operator.
+
+    @param place: what the line begins with, where the error does not name it.
+    @raise LedgerUnavailable: in the place of any such error.
+    """
+    try:
+        yield
+    except (StorageError, CertificateError) as error:
+        raise LedgerUnavailable(str(error)) from error
+    except OSError as error:
+        raise LedgerUnavailable(f"{error.filename or place}: {error.strerror}") from error
+    except VersionUnknown as error:
+        raise LedgerUnavailable(f"{place} has another format: {error}") from error
+    except (StreamBroken, CertificateInvalid, ValueError, OverflowError, StructError) as error:
+        raise LedgerUnavailable(f"{place}: {error}") from error
+
+
+def hasCopy(directory: Path) -> bool:
+    """
+    Whether there is a copy in a directory already.
+
+    @raise LedgerUnavailable: a chain with keys is in it.
+    """
+    keys = directory / KEYS_NAME
+    if any(keys.glob("*")):
+        raise LedgerUnavailable(
+            f"{keys} has keys, so the chain beside it is no copy: where it is to become one, move "
+            "the keys away for good (docs/replication.rst)"
+        )
+    return (directory / STORE_NAME).exists()
+
+
+def createCopy(directory: Path, settings: CopySettings, stream: bytes) -> Genesis:
+    """
+    Create a copy without blocks.
+
+    @param stream: an export, whose genesis is taken.
+    @raise StreamBroken, Malformed, StorageError, OSError: it cannot be created.
+    """
+    genesis = StreamReader(BytesIO(stream)).begin().genesis
+    _checkGenesis(genesis, settings)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    # Before the store: the embedded ledger must not take it for a chain of its own.
+    markCopy(directory, settings.url)
+    path = directory / STORE_NAME
+    Store.create(path, chainId=genesis.chain, genesis=genesis.encoded).close()
+    syncFile(directory.parent)
+    return genesis
+
+
+def openCopy(directory: Path, settings: CopySettings) -> tuple[Store, StoredChain]:
+    """
+    Open a copy. One whose end is lost is opened, too: the original has it.
+
+    @raise Malformed, CertificateInvalid, StorageError, OSError: it cannot be opened.
+    """
+    markCopy(directory, settings.url)
+    store = Store.open(directory / STORE_NAME, mayLose=True)
+    try:
+        chain = loadChain(store)
+        _checkGenesis(chain.genesis, settings)
+        checkEnd(store, chain)
+        wanted = settings.checkpoint
+        if wanted is not None and wanted.height <= chain.head.height:
+            [found] = store.blockHashes(wanted.height, 1) or [chain.genesis.header().hash]
+            if found != wanted.hash:
+                raise Malformed(f"block {wanted.height} is not the one of the checkpoint")
+        return store, chain
+    except BaseException:
+        store.close()
+        raise
+
+
+def _checkGenesis(genesis: Genesis, settings: CopySettings) -> None:
+    # Its group is not compared: a network's genesis has the name of the network instead.
+    if settings.genesis not in (None, genesis.chain):
+        raise Malformed(f"the chain has another genesis: {genesis.chain.hex()}")
+
 
 T = TypeVar("T")
 
@@ -220,7 +382,7 @@ class CopyLedger(StoredLedger):
             return False
         return not self._isStopping
 
-    async def _copy(self, first: int, answer: Answer) -> None:
+    async def _copy(self, first: int, answer: OriginalAnswer) -> None:
         """
         Verify and store the blocks of an answer.
 
@@ -290,7 +452,7 @@ class CopyLedger(StoredLedger):
             self._erasing.wake()
         self._release()
 
-    def _checkMissing(self, answer: Answer) -> None:
+    def _checkMissing(self, answer: OriginalAnswer) -> None:
         """
         Check that contents which the original did not send are erased by a block that it had.
 
@@ -306,7 +468,7 @@ class CopyLedger(StoredLedger):
             count = sum(last - first + 1 for _, first, last in missing)
             if count:
                 text = f"it withholds the contents of {count} events, and no block erases them"
-                raise CopyRefused(Refusal.BLOCK, self._height, text)
+                raise CopyRefused(CopyRefusal.BLOCK, self._height, text)
             replay.forgetMissing()
             self._missing = 0
 
@@ -363,7 +525,7 @@ class CopyLedger(StoredLedger):
 
     @property
     def progress(self) -> CopyProgress:
-        """How far the copy is."""
+        """The progress of the copy."""
         return CopyProgress(
             height=self._height,
             original=self._original,

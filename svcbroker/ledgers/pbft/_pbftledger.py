@@ -35,25 +35,20 @@ from ...model import (
 )
 from ...net.deferreds import asDeferred
 from ...storage import StorageError
-from .._stored import StoredLedger
+from .._storedledger import StoredLedger
 from .._views import TransactionMaker, brokerAddress
-from ._application import BlockApplication
-from ._evidence import EvidenceFile
-from ._faults import FaultControls
-from ._keyring import KeyRing
-from ._keys import Signer, Verifier
-from ._opening import OpenedChain, openChain
-from ._pool import TransactionPool
-from ._ports import Application, Timing
+from ._blockapplication import BlockApplication, TransactionPool
+from ._keys import EvidenceFile, KeyRing, ReplicaSigner, SignatureVerifier
+from ._openedchain import OpenedChain, openChain
+from ._pbftsettings import PbftSettings
 from ._producer import BlockProducer, ProducerState
-from ._replica import Replica
-from ._replicaset import ReplicaSet
-from ._rounds import Rules
-from ._settings import PbftSettings
+from ._replica import Replica, ReplicaApplication, Timing
+from ._replicaset import FaultControls, ReplicaSet
+from ._votes import Rules
 
 PROGRESS_TIMEOUT = 5.0
 """
-How many seconds a transaction may wait, in addition to the interval, before the ledger is not
+Seconds that a transaction may wait, in addition to the interval, before the ledger is not
 ready.
 """
 
@@ -79,7 +74,9 @@ class PbftLedger(StoredLedger):
         self,
         context: LedgerContext,
         settings: PbftSettings | None = None,
-        makeReplica: Callable[[Signer, Rules, Application, Timing, Header], Replica] = Replica,
+        makeReplica: Callable[
+            [ReplicaSigner, Rules, ReplicaApplication, Timing, Header], Replica
+        ] = Replica,
     ) -> None:
         """
         @param makeReplica: makes a replica; tests pass faulty ones.
@@ -189,16 +186,16 @@ class PbftLedger(StoredLedger):
         # Before anything else may be submitted.
         await self._decideChange(change)
 
-    def _makeSigners(self, seeds: Sequence[bytes]) -> tuple[Rules, Sequence[Signer]]:
+    def _makeSigners(self, seeds: Sequence[bytes]) -> tuple[Rules, Sequence[ReplicaSigner]]:
         """
         Make the rules and the signers of the current validator set.
 
         @param seeds: the private keys, by index.
         """
-        verifier = Verifier(self._state.validators.keys)
+        verifier = SignatureVerifier(self._state.validators.keys)
         chain = self._state.chain
         return Rules(chain=chain, verifier=verifier), [
-            Signer(index, seed, chain, verifier) for index, seed in enumerate(seeds)
+            ReplicaSigner(index, seed, chain, verifier) for index, seed in enumerate(seeds)
         ]
 
     def _reform(self, head: Header) -> None:
