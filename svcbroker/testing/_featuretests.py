@@ -55,7 +55,7 @@ class _MemoryFile:
         """Keep nothing."""
 
     def close(self) -> None:
-        """See L{IMetadataFile<svcbroker.broker._metadata.IMetadataFile>}."""
+        """See L{IMetadataFile<svcbroker.broker._metadatastore.IMetadataFile>}."""
 
 
 class _Thread:
