@@ -115,7 +115,7 @@ class IBoundedLedgerFactory(Interface):
         """
 
 
-class IFeaturePlugin(IPlugin):
+class IFeaturePlugin(IPlugin, Interface):
     """
     A feature of the daemon that another distribution brings, such as a carrier. The daemon loads
     all of them when it reads its settings.
