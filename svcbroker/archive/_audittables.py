@@ -345,11 +345,14 @@ def compareCompacted(snapshot: Snapshot, height: int, findings: Findings) -> Non
 
 def compareCompatible(snapshot: Snapshot, findings: Findings) -> None:
     """
-    Check which software may use the file, by the rows for the schemas that this one knows.
+    Check which software may use the file, by the rows for the schemas that this one knows. A file
+    has those of its own schema and of the ones before.
 
     @raise StorageError: they cannot be read.
     """
-    expected = list(compatibility())
+    expected = [row for row in compatibility() if row[0] <= snapshot.version]
+    if not expected:
+        return  # it is older than the table
     newest = expected[-1][0]
     found = list(
         snapshot.rows(

@@ -19,13 +19,13 @@ from tempfile import TemporaryDirectory
 from msgspec.json import encode
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.archive import BackupRefused, audit, backUp, readChain
+from svcbroker.archive import BackupRefused, _audittables, audit, backUp, readChain
 from svcbroker.commands import main
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.ledgers.pbft._openedchain import openChain
 from svcbroker.model import EventId
 from svcbroker.proofs import verifyProof
-from svcbroker.storage import MetadataFile, StorageError, Store, metadataChecksum
+from svcbroker.storage import MetadataFile, StorageError, Store, compatibility, metadataChecksum
 from svcbroker.storage._schema import runSteps, schemaSteps
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -93,6 +93,11 @@ class PairTests(SampleTestCase):
         writer.writeheader()
         writer.writerows(found)
         self.assertEqual(text.getvalue(), PAIRS.read_text())
+
+    def test_everyOlderSchemaHasASample(self) -> None:
+        """There is a data directory of each schema of a ledger before the newest."""
+        for number in range(1, len(schemaSteps())):
+            self.assertTrue((SAMPLES / f"schema{number}.tar.xz").exists(), number)
 
     def pairs(self, sample: Path) -> Mapping[str, str]:
         """The outcome of each reader with one sample. Nothing of the sample changes."""
@@ -265,6 +270,17 @@ class LaterTests(SampleTestCase):
         store = Store.open(data / "1" / "ledger.sqlite")
         store.reserve(99, 1)
         store.close()
+
+    def test_olderFileHasNoRowsOfLaterSchemas(self) -> None:
+        """A ledger that was written before a schema is good without the row of that schema."""
+        data = self.extract("schema4") / "data"
+        MetadataFile.open(data / "notes.sqlite").close()
+        openChain(data / "1", "1", 4, time.time, os.urandom).store.close()
+        number = len(schemaSteps()) + 1
+        rows = [*compatibility(), (number, number, "7.8.9")]
+        self.patch(_audittables, "compatibility", lambda: rows)
+        found = audit(data)
+        self.assertTrue(found.isGood, list(found.all()))
 
     def test_incompatibleFileNamesRelease(self) -> None:
         """Other ones are refused, with the release that is needed."""
