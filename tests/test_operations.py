@@ -5,7 +5,9 @@ Tests of L{svcbroker.operations}: how parameters are read, and in which order.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import MAX_PAGE_NUMBER
+from svcbroker.client._requests import _AFTER as READS
 from svcbroker.interfaces import Batch
 from svcbroker.model import Event, EventFormat, EventId, Position
 from svcbroker.operations import (
@@ -36,6 +39,7 @@ from tests.broker.support import connected, makeFixture
 
 DECLARED = {each.name: each for each in (*OPERATIONS, *QUERIES)}
 HASH = "aB" * 32
+ROOT = Path(errors.__file__).parents[1]
 
 
 class ReadingTests(SynchronousTestCase):
@@ -312,6 +316,18 @@ class ReadingTests(SynchronousTestCase):
 
 
 class DeclarationTests(SynchronousTestCase):
+    def test_allReadsMayNameAnEventThatWasSeen(self) -> None:
+        """The Python clients, the console and the page on consistency know the same calls."""
+        changing = {"open", "close", "publish", "authors", "subscribe"}
+        reads = {each.name for each in OPERATIONS if each.hasAfter} - changing
+        self.assertEqual(READS, reads)
+        page = (ROOT / "svcbroker/console/page/api.js").read_text(encoding="utf-8")
+        [line] = re.findall(r"const AFTER = new Set\(\[(.*?)\]", page)
+        self.assertEqual(set(re.findall(r'"(\w+)"', line)), reads)
+        page = (ROOT / "docs/consistency.rst").read_text(encoding="utf-8")
+        for name in reads:
+            self.assertIn(f"``{name}``", page)
+
     def test_everyCallAndItsParameters(self) -> None:
         """Of operations and queries, in the order of the published interface."""
         self.assertEqual(
