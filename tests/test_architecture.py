@@ -14,16 +14,21 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
 from svcbroker.broker import Broker, Limits
-from svcbroker.carriers.http import HttpSettings, makeSite
+from svcbroker.broker.subscriptions import Subscriptions
+from svcbroker.carriers.http import Following, HttpSettings, makeSite
+from svcbroker.interfaces import submit
 from svcbroker.ledgers import pbft
+from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.testing import ClockFixture
 from tests.access.support import openAccess
 from tests.broker.support import FakeDirectory, makeCalls
 from tests.carriers.http.support import BASE, FORM, Connection, requestBytes
 from tests.test_imports import FLOORS, KIT
+from tools.rooms import PICTURE, drawRooms
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.rst"
 PACKAGE = Path(svcbroker.__file__).parent
+ROOT = PACKAGE.parent
 LEDGER = {"archive", "chain", "ledgers", "storage", "testing"}
 """The rooms that are the ledger, and the test kit that runs it; all others are above it."""
 
@@ -50,16 +55,20 @@ def filesCalled(action: Callable[[], None]) -> list[str]:
     return [str(path) for path in inside if path.parts[0] not in LEDGER]
 
 
-def filesListed() -> list[str]:
-    """The files that the paragraph about reading the code names, in its order."""
-    _, _, rest = PAGE.read_text("utf-8").partition(".. _reading-publish:")
+def filesListed(label: str) -> list[str]:
+    """
+    The files that a paragraph about reading the code names, in its order.
+
+    @param label: the label before its heading.
+    """
+    _, _, rest = PAGE.read_text("utf-8").partition(f".. _{label}:")
     paragraph = next(part for part in rest.split("\n\n") if part.startswith("To understand"))
     return re.findall(r"``((?!tests/)[\w/]+\.py)``", paragraph)
 
 
 class RoomTests(SynchronousTestCase):
     """
-    The table of rooms.
+    The table of rooms, and their picture.
     """
 
     def test_everyRoomIsListed(self) -> None:
@@ -68,44 +77,93 @@ class RoomTests(SynchronousTestCase):
         rooms = {room for floor in FLOORS for room in floor if room.strip("_") == room != ""}
         self.assertEqual(sorted(listed), sorted({*rooms, KIT}))
 
+    def test_pictureShowsTheFloors(self) -> None:
+        """The picture is the one that C{python -m tools.rooms} makes of the table of floors."""
+        self.assertEqual(PICTURE.read_text("utf-8"), drawRooms())
 
-class PublishTests(SynchronousTestCase):
+    def test_namedPlacesExist(self) -> None:
+        """Every file and folder that the page names is there, under the root or the package."""
+        text = PAGE.read_text("utf-8")
+        named = re.findall(r"``((?:[\w.+-]+/)+[\w.+-]*)``", text)
+        self.assertGreater(len(named), 30)
+        for name in named:
+            places = [ROOT / name, PACKAGE / name, ROOT / "docs" / name]
+            self.assertTrue(any(each.exists() for each in places), name)
+
+
+class ReadingTestCase(SynchronousTestCase):
     """
-    A lone publish over REST, on the real site, broker and PBFT ledger.
+    A client of the real site, broker, subscriptions and PBFT ledger.
+    """
+
+    def setUp(self) -> None:
+        self.fixture = ClockFixture(pbft.configure({}), isDurable=True)
+        clock = self.fixture.clock
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        self.ledger = self.fixture.makeLedger(directory / "1")
+        self.successResultOf(self.ledger.start())
+        self.addCleanup(lambda: self.successResultOf(self.ledger.stop()))
+        ledgers = {"1": self.ledger}
+        broker = Broker(ledgers, clock, Limits(), FakeDirectory())
+        self.subscriptions = Subscriptions(ledgers, clock, clock.seconds, bytes)
+        calls = makeCalls(broker)
+        settings = HttpSettings()
+        following = Following(calls, self.subscriptions, settings.basePath, 1)
+        access = openAccess(clock)
+        self.connection = Connection(makeSite(calls, settings, access, (following.route,)))
+
+    def settle(self) -> None:
+        """Let everything happen that does not wait for time."""
+        for _ in range(100):
+            self.fixture.clock.advance(0)
+
+    def ask(self, method: str, path: str, body: bytes = b"") -> None:
+        """Send a request, and let its answer come."""
+        headers = {"Content-Type": FORM} if body else {}
+        self.connection.send(requestBytes(method, f"{BASE}/rest/{path}", body, headers))
+        self.settle()
+
+
+class PublishTests(ReadingTestCase):
+    """
+    A lone publish over REST.
     """
 
     def test_readingListNamesTheFilesOfAPublish(self) -> None:
         """A publish calls functions of exactly the files that a newcomer is told to read."""
-        fixture = ClockFixture(pbft.configure({}), isDurable=True)
-        directory = Path(self.mktemp())
-        directory.mkdir()
-        ledger = fixture.makeLedger(directory / "1")
-        self.successResultOf(ledger.start())
-        broker = Broker(
-            {"1": ledger},
-            fixture.clock,
-            Limits(),
-            FakeDirectory(),
-        )
-        site = makeSite(makeCalls(broker), HttpSettings(), openAccess(fixture.clock))
-        connection = Connection(site)
-
-        def ask(call: str, body: bytes) -> None:
-            connection.transport.clear()
-            headers = {"Content-Type": FORM}
-            connection.send(requestBytes("POST", f"{BASE}/rest/{call}", body, headers))
-            for _ in range(100):
-                if connection.transport.value():
-                    break
-                fixture.clock.advance(0)
 
         def publish() -> None:
-            ask("publish", b"topic=t&content=x")
+            self.ask("POST", "publish", b"topic=t&content=x")
 
-        ask("open", b"topic=t")
+        self.ask("POST", "open", b"topic=t")
         publish()
+        self.connection.answers()
         called = filesCalled(publish)
-        [answer] = connection.answers()
+        [answer] = self.connection.answers()
         self.assertEqual(answer.json()["status"], "SUCCESS")
-        self.successResultOf(ledger.stop())
-        self.assertEqual(sorted(filesListed()), sorted(called))
+        self.assertEqual(sorted(filesListed("reading-publish")), sorted(called))
+
+
+class DeliveryTests(ReadingTestCase):
+    """
+    A delivery to a client that follows a topic.
+    """
+
+    def test_readingListNamesTheFilesOfADelivery(self) -> None:
+        """A delivery calls functions of exactly the files that a newcomer is told to read."""
+        self.successResultOf(self.subscriptions.start())
+        self.addCleanup(self.subscriptions.stop)
+
+        def publish() -> None:
+            submit(self.ledger, PublishEvent(topic="t", content=b"x", extensions={}))
+            self.settle()
+
+        submit(self.ledger, OpenTopic(topic="t"))
+        self.settle()
+        self.ask("GET", "follow?topic=t")
+        publish()
+        self.connection.transport.clear()
+        called = filesCalled(publish)
+        self.assertIn(b'"content":"eA=="', self.connection.transport.value())
+        self.assertEqual(sorted(filesListed("reading-delivery")), sorted(called))
