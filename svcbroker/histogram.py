@@ -59,5 +59,5 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return sum(self.counts)

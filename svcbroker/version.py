@@ -1,5 +1,5 @@
 """
-Which svcbroker this is: its version, and the commit that it was built from.
+The version of this svcbroker, and the commit that it was built from.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UNKNOWN = "unknown"
 @frozen(kw_only=True)
 class VersionRecord:
     """
-    What C{getVersion} tells.
+    The version that C{getVersion} tells.
 
     @ivar version: the version number.
     @ivar commitTimestamp: the time of the latest commit, C{yyyy-MM-dd HH:mm:ss} in UTC; empty

@@ -24,14 +24,14 @@ from .transparency import Transparency
 
 Answers = Mapping[Any, Any]
 """
-What features answer calls with, by the interface or the class of it: L{IWebhooks}, L{Transparency},
-and by L{InterfaceType} an L{IDurableSubscriptions<svcbroker.broker.IDurableSubscriptions>}.
+The objects of features that answer calls, by interface or class: L{IWebhooks}, L{Transparency}, and
+by L{InterfaceType} an L{IDurableSubscriptions<svcbroker.broker.IDurableSubscriptions>}.
 """
 
 
 class Calls:
     """
-    What answers each call of the interface. Made when all features are made.
+    The objects that answer the calls of the interface. Made when all features are made.
 
     @ivar broker: the use cases of clients.
     @ivar answers: what features answer.

@@ -46,8 +46,8 @@ from ._publication import DEFAULT_POLICY, Publication, PublishBatch, PublishPoli
 
 REFUSAL_DELAY: Final = 0.25
 """
-How long the answer to a publish over a quota takes, in seconds. A client that publishes again as
-soon as it is refused has the broker refuse four a second on each connection, not thousands.
+The delay of the answer to a publish over a quota, in seconds. A client that publishes again as soon
+as it is refused has the broker refuse four a second on each connection, not thousands.
 """
 
 # The first class that an error is of counts.

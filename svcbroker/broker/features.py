@@ -39,7 +39,7 @@ NO_ANSWERS: Final[Answers] = {}
 @frozen(kw_only=True)
 class Services:
     """
-    What all features share.
+    The objects that all features share.
 
     @ivar reactor: the reactor.
     @ivar now: the wall clock: seconds since the epoch.
@@ -106,7 +106,7 @@ class RunningFeature:
 
     def routes(self, calls: Calls) -> Iterable[Any]:
         """
-        What it serves on HTTP's port, as routes of C{svcbroker.carriers.http}. Called once.
+        The routes of C{svcbroker.carriers.http} that it serves on HTTP's port. Called once.
 
         @param calls: all calls of the interface.
         """
@@ -114,15 +114,15 @@ class RunningFeature:
 
     def factories(self, calls: Calls, routes: Sequence[Any]) -> Mapping[str, Any]:
         """
-        What makes the protocols of connections to its own ports, by the names of their settings.
-        Called once, after L{routes}.
+        The factories of protocols for its own ports, by the names of the ports' settings. Called
+        once, after L{routes}.
 
         @param routes: the routes of all features.
         """
         return {}
 
     def metrics(self) -> Iterable[Metric] | Deferred[Iterable[Metric]]:
-        """What it has counted. See L{Source<svcbroker.net.metrics.Source>}."""
+        """The metrics that it has counted. See L{Source<svcbroker.net.metrics.Source>}."""
         return ()
 
     def start(self) -> Deferred[Any]:
@@ -163,7 +163,7 @@ def _noFindings(read: Any) -> Iterable[Finding]:
 @frozen(kw_only=True)
 class Feature:
     """
-    What a room gives to the daemon.
+    A feature that a room gives to the daemon.
 
     @ivar name: its name, in the log and where its metrics fail.
     @ivar make: makes it, given what C{read} has given.
@@ -209,7 +209,7 @@ def carrierMetrics(
     carrier: str, services: Services, connections: int | None = None
 ) -> Iterator[Metric]:
     """
-    What each carrier counts: publishes, and where it has any, connections and log-ins.
+    The metrics of each carrier: publishes, and where it has any, connections and log-ins.
 
     @param carrier: its name: that of its L{PublishPolicy<svcbroker.broker.PublishPolicy>}.
     @param connections: how many are open; C{None} where clients do not connect to it.
@@ -237,7 +237,7 @@ def carrierMetrics(
 
 
 def sessionMetrics(kind: str, count: int) -> Metric:
-    """How many sessions of a kind there are."""
+    """The metric of the number of sessions of a kind."""
     return gauge(
         "svcbroker_sessions",
         "MQTT sessions, those of absent clients included, and log-ins of the console.",

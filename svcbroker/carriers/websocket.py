@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 CLOSE_TIMEOUT: Final = 5.0
-"""How long the other side may take to close, in seconds."""
+"""The time that the other side may take to close, in seconds."""
 
 MESSAGE_BYTES: Final = 4096
 """The most bytes of frames or packets that share a message. Spring's client of STOMP takes messages
@@ -153,7 +153,7 @@ class WebSocketWire:
 
     def _events(self) -> Iterator[Event]:
         """
-        What has arrived, until the protocol above takes no more, or the time of this turn is over.
+        Yield what has arrived, until the protocol above takes no more, or this turn's time is over.
         """
         events = self._connection.events()
         while not (self._isReadingPaused and self._isOpen):

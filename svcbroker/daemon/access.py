@@ -42,7 +42,7 @@ _log = Logger()
 @frozen(kw_only=True)
 class AccessPlan:
     """
-    Who may use the broker, as the configuration says.
+    The access to the broker, as the configuration says.
 
     @ivar file: the file of the accounts.
     @ivar table: what it holds; C{None} where there is none.
@@ -66,7 +66,7 @@ class AccessPlan:
 
     @property
     def refusal(self) -> str:
-        """Why the daemon must not start, in a line; empty where it may."""
+        """The reason why the daemon must not start, in a line; empty where it may."""
         if self.hasAccounts or self.anonymous or not self.openPorts:
             return ""
         port = self.openPorts[0]
@@ -78,7 +78,7 @@ class AccessPlan:
 
     def reread(self, anonymous: Sequence[str]) -> Identity | None:
         """
-        What clients without credentials are granted by a configuration that was read again.
+        The identity of clients without credentials by a configuration that was read again.
 
         @return: C{None} for nothing.
         @raise ConfigError: the daemon would start in another way, such as open to every client.
@@ -91,7 +91,7 @@ class AccessPlan:
         return _anonymousIdentity(anonymous)
 
     def describe(self) -> Iterator[str]:
-        """Who may use the broker, in lines for people."""
+        """Yield who may use the broker, in lines for people."""
         if self.table is not None:
             yield f"clients with one of {len(self.table.accounts)} accounts in {self.file}"
         if self.makers:

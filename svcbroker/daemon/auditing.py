@@ -43,7 +43,7 @@ _RESULTS: Final = (0, 1)
 @frozen(kw_only=True)
 class LastAudit:
     """
-    What the last audit of a group's chain has found.
+    The result of the last audit of a group's chain.
 
     @ivar isGood: whether the whole chain is as it must be.
     @ivar endedAt: when it ended, in seconds since the epoch.

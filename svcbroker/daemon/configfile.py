@@ -19,7 +19,7 @@ MAX_FILE_SIZE: Final = 1024 * 1024
 
 
 def _lineOf(name: str, text: str) -> str:
-    """Where a key stands in a TOML text, in words; nothing where that cannot be seen."""
+    """The line of a key in a TOML text, in words; nothing where that cannot be seen."""
     quoted = re.escape(name)
     pattern = re.compile(rf"\s*\[*\s*[\"']?{quoted}[\"']?\s*[\].=]")
     for number, line in enumerate(text.splitlines(), 1):

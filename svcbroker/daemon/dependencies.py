@@ -1,5 +1,5 @@
 """
-What the daemon is given from outside: the reactor, clocks, randomness, the process.
+The objects that the daemon is given from outside: the reactor, clocks, randomness, the process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StartError(Exception):
 
 class IProcess(Protocol):
     """
-    What the service does to the process that it runs in.
+    The effects of the service on the process that it runs in.
     """
 
     def handleSignals(self, reload: Callable[[], object]) -> None:
@@ -43,7 +43,7 @@ class IProcess(Protocol):
 @frozen(kw_only=True)
 class Dependencies:
     """
-    What the daemon is given from outside: the reactor, clocks, randomness, the process.
+    The objects that the daemon is given from outside: the reactor, clocks, randomness, the process.
 
     @ivar reactor: the reactor.
     @ivar now: the wall clock, seconds since the epoch.

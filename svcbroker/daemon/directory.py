@@ -85,6 +85,6 @@ def _makePrivate(path: Path) -> None:
 
 
 def measureDisk(path: Path) -> Disk:
-    """How full the disk of a directory is. What it does blocks."""
+    """Measure how full the disk of a directory is. This blocks."""
     found = os.statvfs(path)
     return Disk(free=found.f_bavail * found.f_frsize, size=found.f_blocks * found.f_frsize)

@@ -77,4 +77,4 @@ FEATURES: Final[Sequence[Feature]] = findFeatures()
 ENTRY_GROUPS: Final[Mapping[str, GroupOf]] = dict(
     chain.from_iterable(each.entries.items() for each in FEATURES)
 )
-"""How the group of each entry of the metadata store is found."""
+"""The functions that find the group of each entry of the metadata store."""

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 SOCKET: Final = "/run/systemd/journal/socket"
-"""Where the journal takes entries."""
+"""The socket where the journal takes entries."""
 
 IDENTIFIER: Final = "svcbroker"
 
@@ -69,8 +69,8 @@ def encodeEntry(fields: Mapping[str, str]) -> bytes:
 
 def sender(path: str = SOCKET) -> Callable[[bytes], object]:
     """
-    What sends entries to the journal without blocking. It raises C{OSError} where the journal does
-    not take an entry.
+    Return the function that sends entries to the journal without blocking. It raises C{OSError}
+    where the journal does not take an entry.
     """
     toJournal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
     toJournal.setblocking(False)

@@ -121,7 +121,7 @@ def observerMaker(
     config: Config, twistd: Mapping[str, Any], filter: LogFilter, reactor: Any
 ) -> Callable[[], ILogObserver] | None:
     """
-    What makes the log observer that the configuration asks for.
+    Return the maker of the log observer that the configuration asks for.
 
     @param twistd: twistd's own options.
     @return: C{None} for the log of the system, which has levels and a form of its own.

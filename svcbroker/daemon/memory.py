@@ -68,7 +68,7 @@ PROCESS_BYTES: Final = 70 * 1024 * 1024
 """The memory of the process before its first client, in bytes."""
 
 CONNECTION_BYTES: Final = 10 * 1024
-"""What a connection takes with what it usually has under way, in bytes."""
+"""The memory of a connection with what it usually has under way, in bytes."""
 
 CHECK_BYTES: Final = 64 * 1024 * 1024
 """The memory that verifying a password takes where no account has one."""
@@ -132,7 +132,7 @@ def groupLimits(process: Path, groups: Path) -> Iterator[tuple[int, Path]]:
 @frozen(kw_only=True)
 class BudgetSizes:
     """
-    How many bytes all connections together may have of each kind; see L{svcbroker.net.budgets}.
+    The most bytes of each kind for all connections together; see L{svcbroker.net.budgets}.
 
     @ivar retained: the most bytes of the indexes of retained messages of all groups.
     """
@@ -202,7 +202,7 @@ class MemoryTable:
 
     @property
     def advice(self) -> str:
-        """What to do where it is, in a line."""
+        """The advice where the bounds add up to too much, in a line."""
         largest = max((each for each in self.bounds if not each.each), key=lambda each: each.bytes)
         return (
             f"what may be in memory adds up to {amountText(self.total)}, and the process may use "
@@ -607,4 +607,4 @@ _LEDGER_HOLDERS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "parsed batches": ("svcbroker.ledgers.cometbft._machine.ChainMachine._known",),
 }
-"""What holds what the ledgers tell of, by its name."""
+"""The attributes with what the ledgers tell of, by its name."""

@@ -170,7 +170,7 @@ class MetricsFeature(RunningFeature):
 
 
 def accessMetrics(access: Access) -> Iterator[Metric]:
-    """What was refused to accounts."""
+    """The metrics of refusals to accounts."""
     refusals = access.refusals
     yield counter(
         "svcbroker_access_refusals",
@@ -187,7 +187,7 @@ def accessMetrics(access: Access) -> Iterator[Metric]:
 
 
 def budgetMetrics(budgets: Budgets) -> Iterator[Metric]:
-    """What all connections share."""
+    """The metrics of what all connections share."""
     strangers = budgets.strangers
     kinds: Mapping[str, OutputBudget | ByteBudget] = {
         "output": budgets.output,

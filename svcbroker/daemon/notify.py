@@ -19,10 +19,10 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 STATUS_INTERVAL: Final = 30.0
-"""How often the status is sent where there is no watchdog, in seconds."""
+"""The time between two statuses sent where there is no watchdog, in seconds."""
 
 START_EXTENSION: Final = 600.0
-"""How long each step of the start may take before the manager gives up, in seconds."""
+"""The time that each step of the start may take before the manager gives up, in seconds."""
 
 RETRY_INTERVAL: Final = 0.1
 """After how many seconds a message is sent again that the manager's full socket did not take."""

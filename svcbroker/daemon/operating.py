@@ -1,5 +1,5 @@
 """
-How a daemon is operated from its machine, as its data directory tells. Commands import it, so it
+The way to operate a daemon from its machine, as its data directory tells. Commands import it, so it
 does without Twisted.
 """
 
@@ -26,7 +26,7 @@ class OperatorFileError(Exception):
 @frozen
 class Operating:
     """
-    How a daemon is operated.
+    The address of a daemon, and the token of its operators.
 
     @ivar url: its base address, context path included.
     @ivar token: what an operator has to show.
@@ -38,7 +38,7 @@ class Operating:
 
 def readOperatorFile(directory: Path) -> Operating:
     """
-    How the daemon of a data directory is operated.
+    Read the address and the operators' token of a data directory's daemon.
 
     @raise OperatorFileError: there is no such file, or it cannot be read.
     """

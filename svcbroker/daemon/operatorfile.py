@@ -17,12 +17,12 @@ from .operating import OPERATOR_NAME, OperatorFileError
 from .ports import TLS_TYPES
 
 TOKEN_SIZE: Final = 32
-"""How many unguessable bytes prove an operator."""
+"""The number of unguessable bytes that prove an operator."""
 
 
 def operatorUrl(address: str, basePath: str, endpoint: str) -> str:
     """
-    Where this machine reaches HTTP, so that the other end sees a loopback address.
+    The URL where this machine reaches HTTP, so that the other end sees a loopback address.
 
     @param address: where HTTP is listened on, C{host:port}.
     @param endpoint: the endpoint as the operator has written it.

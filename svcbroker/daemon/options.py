@@ -71,7 +71,7 @@ class ConfigOptions(usage.Options):
         return config
 
     def sources(self) -> Mapping[str, SettingSource]:
-        """What has given the settings that L{readConfig} has found, by their names."""
+        """The sources of the settings that L{readConfig} has found, by their names."""
         return {
             **dict.fromkeys(self._inFile, SettingSource.FILE),
             **dict.fromkeys(self._given, SettingSource.COMMAND_LINE),

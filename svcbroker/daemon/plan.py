@@ -1,5 +1,5 @@
 """
-What the service is to do, made from the configuration before anything is opened.
+The plan of the service, made from the configuration before anything is opened.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GroupPlan:
 @frozen(kw_only=True)
 class Plan:
     """
-    What the service is to do.
+    The plan of the service.
 
     @ivar dataDir: the data directory.
     @ivar ports: where to listen, C{http} being the first, if it is served at all.

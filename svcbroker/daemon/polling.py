@@ -46,7 +46,7 @@ def pollWithoutContext(reactor: Any) -> None:
 
 class _Polling:
     """
-    How a reactor waits for events.
+    The way a reactor waits for events.
     """
 
     def __init__(self, reactor: Any) -> None:

@@ -46,7 +46,7 @@ HTTP: Final = "http"
 
 BACKLOG: Final = 1024
 """
-How many connections the kernel holds until they are accepted. Twisted's 50 are used up at once
+The most connections that the kernel holds until they are accepted. Twisted's 50 are used up at once
 when many clients connect together, and a client that finds none left tries again a second later.
 """
 
@@ -218,7 +218,7 @@ class GatedFactory:
         self._factory: Any = None
 
     def logPrefix(self) -> str:
-        """What the port calls itself in the log."""
+        """The name of the port in the log."""
         return self._name.upper()
 
     def doStart(self) -> None:

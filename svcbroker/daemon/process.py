@@ -25,10 +25,10 @@ from .dependencies import StartError
 from .polling import pollWithoutContext
 
 YOUNG_OBJECTS: Final = 10_000
-"""How many new objects the garbage collector waits for before it looks through them."""
+"""The number of new objects after which the garbage collector looks through them."""
 
 YOUNG_COLLECTIONS: Final = 4
-"""How often it does until it looks through those, too, that were left of the last few times."""
+"""The number of such passes until those are looked through, too, that the last few have left."""
 
 COLLECT_AFTER: Final = 600.0
 """Seconds after which it looks through all objects as soon as there is nothing else to do: that
@@ -38,7 +38,7 @@ COLLECT_AT_LATEST: Final = 3600.0
 """Seconds after which it does so in any case."""
 
 LOOK_EVERY: Final = 2.5
-"""How often is looked whether there is nothing else to do, in seconds."""
+"""The time between two looks whether there is nothing else to do, in seconds."""
 
 IDLE: Final = 0.02
 """The part of these seconds that the reactor may work for, to be idle."""
@@ -71,7 +71,7 @@ def raiseFileLimit(
 
 def expectedFiles(get: Callable[[int], tuple[int, int]] = resource.getrlimit) -> int:
     """
-    How many files may be open after L{raiseFileLimit}; L{WANTED_FILES} where there is no limit.
+    The number of files that may be open after L{raiseFileLimit}; L{WANTED_FILES} without a limit.
 
     @param get: asks for the limits: C{resource.getrlimit}.
     """

@@ -23,14 +23,14 @@ from ..net.metrics import counter, gauge, histogram, only
 from ..version import VersionRecord
 
 LAG_PERIOD: Final = 0.25
-"""How often the lag of the reactor is measured, in seconds."""
+"""The time between two measurements of the reactor's lag, in seconds."""
 
 LAG_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """The ranges of the lag, in seconds."""
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 _MAX_LISTED: Final = 60.0
-"""How long a count of open files is used that had to be made by listing them, in seconds."""
+"""The time for which a count of open files by listing them is used, in seconds."""
 
 
 class ReactorLag:
@@ -74,7 +74,7 @@ class ReactorLag:
 
 class ProcessMetrics:
     """
-    What the operating system tells of this process, by the names that all Prometheus clients use.
+    The operating system's metrics of this process, by the names that all Prometheus clients use.
     """
 
     def __init__(self, version: VersionRecord, now: Callable[[], float]) -> None:
@@ -147,7 +147,7 @@ def _residentBytes() -> int:
 
 
 def _startOfProcess() -> float:
-    """When this process began, in seconds after the boot of the machine."""
+    """The start of this process, in seconds after the boot of the machine."""
     _, _, rest = Path("/proc/self/stat").read_bytes().rpartition(b")")
     return float(rest.split()[19]) / os.sysconf("SC_CLK_TCK")
 

@@ -133,7 +133,7 @@ class RunningFeatures:
 @frozen(kw_only=True)
 class Start:
     """
-    What a daemon is started with.
+    The arguments of a daemon's start.
 
     @ivar inForce: tells operators of the configuration.
     @ivar features: the features that it makes.
@@ -209,7 +209,7 @@ class Start:
 
 @frozen(kw_only=True)
 class _Base:
-    """What is made before the features, and released after them."""
+    """The objects made before the features, and released after them."""
 
     start: Start
     ledgers: Mapping[str, ILedger]
@@ -259,7 +259,7 @@ class _Base:
         )
 
     def services(self, operatorToken: str) -> Services:
-        """What all features share."""
+        """Make the services that all features share."""
         config, dependencies = self.start.config, self.start.dependencies
         reactor, budgets = dependencies.reactor, dependencies.budgets
         kept = config.of(SubscriptionOptions)

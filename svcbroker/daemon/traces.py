@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EXPORT_TIMEOUT: Final = 5.0
-"""How long the receiver may take for some spans, in seconds."""
+"""The time that the receiver may take for some spans, in seconds."""
 STOP_TIMEOUT: Final = 2.0
-"""How long the last spans may take at the end of the process, in seconds."""
+"""The time that the last spans may take at the end of the process, in seconds."""
 
 _MAX_LINKS: Final = 32
 _log = Logger()

@@ -73,16 +73,16 @@ MAX_NAMES: Final = 64 * 1024 * 1024
 """The bytes of names of topics and of credentials that connections remember, likewise."""
 
 NAME_BYTES: Final = 160
-"""What a remembered name of a topic takes beside its letters, about."""
+"""The bytes that a remembered name of a topic takes beside its letters, about."""
 
 ENTRY_BYTES: Final = 512
-"""What an entry of a cache takes, about: its key, its value, and their place."""
+"""The bytes that an entry of a cache takes, about: its key, its value, and their place."""
 
 STRANGER_BYTES: Final = 16 * 1024
 """The bytes of memory of a connection whose client is not known yet."""
 
 TLS_WEIGHT: Final = 5
-"""How many times as much it takes with TLS."""
+"""The factor of that memory for a connection with TLS."""
 
 MAX_STRANGERS: Final = 4096
 """The most connections whose clients have not shaken hands or logged in; a fifth of it with TLS."""
@@ -114,7 +114,7 @@ _WRITE, _MANY, _READ = range(3)
 @frozen
 class Budgets:
     """
-    What all connections share.
+    The budgets that all connections share.
 
     @ivar work: the time of each turn of the reactor.
     @ivar output: the bytes that wait to be sent.
@@ -652,13 +652,13 @@ class Unsent:
 
     @property
     def room(self) -> int:
-        """How many bytes may be added."""
+        """The number of bytes that may be added."""
         budget = self._budget
         return min(budget.total - budget.used, budget.own - budget._owners[self.owner])
 
     @property
     def held(self) -> int:
-        """How many bytes were made and are not yet with the transport."""
+        """The number of bytes that were made and are not yet with the transport."""
         return self._held
 
     def hold(self, size: int) -> None:
@@ -752,7 +752,7 @@ class ByteBudget:
         self._owners: Counter[str] = Counter()
 
     def room(self, owner: str) -> int:
-        """How many bytes more an owner may have; below 0 where it has too many."""
+        """The number of further bytes that an owner may have; below 0 where it has too many."""
         return min(self.total - self.used, self.own - self._owners.get(owner, 0))
 
     def add(self, owner: str, size: int) -> None:
@@ -864,7 +864,7 @@ class Strangers:
         self.refused = 0
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of strangers."""
         return len(self._all)
 
     def stop(self) -> None:

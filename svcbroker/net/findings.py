@@ -14,7 +14,7 @@ DAY = 86400.0
 
 class Level(Enum):
     """
-    How good what was looked at is.
+    The rating of what was looked at.
 
     @cvar GOOD: nothing is to be done.
     @cvar WARNING: it works now, and may not later, or not as well as it could.

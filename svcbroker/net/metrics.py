@@ -33,7 +33,7 @@ CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 """The type of what L{Metrics.render} gives."""
 
 TIMEOUT: Final = 2.0
-"""How long a source may take, in seconds. Prometheus gives up a scrape after 10 by default."""
+"""The time that a source may take, in seconds. Prometheus gives up a scrape after 10 by default."""
 
 SLICE: Final = 0.01
 """For how long metrics are collected until the reactor gets its turn, in seconds."""
@@ -50,7 +50,7 @@ Labelled: TypeAlias = Iterable[tuple[Sequence[str], float]]
 
 
 def gauge(name: str, help: str, labels: Sequence[str] = (), values: Labelled = ()) -> Metric:
-    """What goes up and down."""
+    """Make a metric that goes up and down."""
     family = GaugeMetricFamily(name, help, labels=labels)
     for labelled, value in values:
         family.add_metric(labelled, value)
@@ -58,7 +58,7 @@ def gauge(name: str, help: str, labels: Sequence[str] = (), values: Labelled = (
 
 
 def counter(name: str, help: str, labels: Sequence[str] = (), values: Labelled = ()) -> Metric:
-    """What only grows while the broker runs. The name is exported with C{_total}."""
+    """Make a metric that only grows while the broker runs. The name is exported with C{_total}."""
     family = CounterMetricFamily(name, help, labels=labels)
     for labelled, value in values:
         family.add_metric(labelled, value)
@@ -86,7 +86,7 @@ def histogram(
 
 
 class _Families(Collector):
-    """What C{generate_latest} is given in the place of a registry."""
+    """The metrics that C{generate_latest} is given in the place of a registry."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families

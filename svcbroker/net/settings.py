@@ -228,8 +228,8 @@ class Table(List):
 @frozen(kw_only=True)
 class Endpoint:
     """
-    Where something is served: a Twisted endpoint string, or a port number, which is served on
-    loopback; empty for nowhere. The setting's name is that of the port.
+    The place where something is served: a Twisted endpoint string, or a port number, which is
+    served on loopback; empty for nowhere. The setting's name is that of the port.
 
     @ivar others: texts that stand for another place than a port.
     """
@@ -394,7 +394,7 @@ def filePath(text: str) -> Path:
 
 
 def advertised(text: str) -> str:
-    """What a broker is called, C{host:port}; nothing leaves that to where it listens."""
+    """Check the address of a broker, C{host:port}; nothing leaves that to where it listens."""
     found = HOST_AND_PORT.fullmatch(text)
     if text and (found is None or not 0 < int(found[1]) < 65536):
         raise ValueError(f"is not host:port such as broker1.example:8080: {text!r}")

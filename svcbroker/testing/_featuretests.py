@@ -168,7 +168,7 @@ class FeatureTests(SynchronousTestCase):
         return protocol, transport
 
     def count(self) -> int:
-        """How many transactions are in the log."""
+        """The number of transactions in the log."""
         return self.successResultOf(self.ledger.getStatistics()).transactionCount
 
     def open(self, made: RunningFeature) -> None:
@@ -193,7 +193,7 @@ class FeatureTests(SynchronousTestCase):
         self.assertLessEqual({*feature.secrets, *self.fixture.settings}, names)
 
     def test_checksAreFindings(self) -> None:
-        """What doctor says has a subject and a text."""
+        """Each finding of doctor has a subject and a text."""
         feature = self.fixture.feature
         for finding in feature.checks(feature.read(self.options)):
             self.assertTrue(finding.subject and finding.text)

@@ -28,7 +28,7 @@ SLICE: Final = 0.005
 """For how long subscriptions are looked at without a pause, in seconds."""
 
 PAUSE: Final = 200
-"""How many times as long as that the pause is: looking takes half a per cent of the time."""
+"""The length of the pause in units of that time: looking takes half a per cent of the time."""
 
 MAX_NAMED: Final = 20
 """The number of subscriptions that a survey names."""
@@ -54,7 +54,7 @@ MIN_PERIOD: Final = 1.0
 @frozen
 class Holder:
     """
-    What a position belongs to that has an end of its own: a session or a webhook.
+    The holder of a position, with an end of its own: a session or a webhook.
 
     @ivar kind: C{mqtt} or C{webhook}.
     @ivar name: what operators call it.
@@ -139,7 +139,7 @@ def _byAge(waiting: WaitingEvents) -> int:
 
 class _LogSearch:
     """
-    What one survey looks for in the log of a group, found once for all that subscribe alike.
+    The search of one survey in the log of a group, made once for all that subscribe alike.
     """
 
     def __init__(self, follower: Follower, pace: Callable[[], Awaitable[None]]) -> None:
@@ -155,7 +155,7 @@ class _LogSearch:
         self._heights: dict[tuple[Sequence[str], int], int] = {}
 
     async def count(self, filters: Sequence[str], first: int) -> int:
-        """How many events there are from a height on. Those of closed topics match no pattern."""
+        """The number of events from a height on. Those of closed topics match no pattern."""
         if first > self._follower.height:
             return 0
         key = (filters, first)
@@ -221,7 +221,7 @@ class _LogSearch:
 @define
 class _Known:
     """
-    What is known of a subscription as long as its position stays.
+    The known state of a subscription, valid as long as its position stays.
 
     @ivar rest: how many events wait in the block of the position.
     @ivar oldest: the time of the first waiting event; C{None} where none has waited so far.

@@ -131,7 +131,7 @@ class Dispatcher(Generic[M]):
         self, events: Sequence[Event], timestamp: int, size: int | None = None
     ) -> Iterator[tuple[M, Sequence[Batch]]]:
         """
-        Which receivers are to be offered what of a block. Receivers may come and go meanwhile.
+        Yield receivers and their batches of a block. Receivers may come and go meanwhile.
 
         @param timestamp: the block's time.
         @param size: the sum of the events' L{eventSize}, where it is known.

@@ -49,7 +49,7 @@ MERGE_DISTANCE: Final = 64
 """Walks closer than this many blocks are joined: the one ahead waits, for at most so many turns."""
 
 BLOCKS_A_STEP = 16
-"""How many blocks are looked at in one step, at the most."""
+"""The most blocks that are looked at in one step."""
 
 _HEIGHTS_AHEAD = 64
 
@@ -369,7 +369,7 @@ class Walks:
 @frozen(kw_only=True)
 class HistoryStep:
     """
-    What one step into the past found.
+    The result of one step through history.
 
     @ivar batch: the next events, where there were any.
     @ivar position: the place up to which everything was looked at.

@@ -26,7 +26,7 @@ STEPS_A_TURN = 16
 """The most steps through history in one turn. Each gives the events of one block at the most."""
 
 SUBSCRIPTION_BYTES = 4 * 1024
-"""What a live subscription takes beside its filters, about."""
+"""The bytes of memory of a live subscription beside its filters, about."""
 
 
 @implementer(ISubscription)
@@ -135,8 +135,8 @@ class LogSubscription:
     @property
     def stored(self) -> StoredPosition:
         """
-        Where it resumes: before the first event that was not acknowledged, leaving out those
-        acknowledged beyond it.
+        The position where it resumes: before the first event that was not acknowledged, leaving out
+        those acknowledged beyond it.
         """
         for place, isAcknowledged in self._outstanding.items():
             if not isAcknowledged:
@@ -146,10 +146,10 @@ class LogSubscription:
 
     async def waiting(self) -> int:
         """
-        How many events wait: those not acknowledged, and those in the log. Erased events in the log
-        are counted too, and where there is a tag, those with other tags. Events in the log are not
-        counted for a principal that may not read all that patterns match: the number would tell of
-        them.
+        The number of events that wait: those not acknowledged, and those in the log. Erased events
+        in the log are counted too, and where there is a tag, those with other tags. Events in the
+        log are not counted for a principal that may not read all that patterns match: the number
+        would tell of them.
         """
         if self.isLive:
             return self._unacknowledged
@@ -170,7 +170,7 @@ class LogSubscription:
         return not isPattern(filter) and self.principal.may(Action.SUBSCRIBE, self.group, filter)
 
     async def record(self) -> SubscriptionRecord:
-        """What an operator sees of it."""
+        """The record of it for operators."""
         return SubscriptionRecord(
             subscriptionId=self.subscriptionId,
             interfaceType=self.request.interfaceType,

@@ -97,7 +97,7 @@ class KeptPosition(msgspec.Struct, array_like=True, frozen=True):
 
 
 class KeptFilters(msgspec.Struct, array_like=True, frozen=True):
-    """What a subscription has subscribed to when it was live last."""
+    """The filters that a subscription had when it was live last."""
 
     group: str
     filters: tuple[str, ...]
@@ -111,7 +111,7 @@ class ServedDays(NamedTuple):
 
 
 class _Index(NamedTuple):
-    """What is kept of each position in memory."""
+    """The part of each position that is kept in memory."""
 
     group: str
     owner: str
@@ -176,7 +176,7 @@ class KeptPositions:
 
     def find(self, subscriptionId: str, owner: Owner | None = None) -> KeptPosition | None:
         """
-        What is kept under an id; C{None} where nothing is.
+        The position that is kept under an id; C{None} where none is.
 
         @param owner: finds only what this one has made; C{None} for all.
         """
@@ -265,7 +265,7 @@ class KeptPositions:
             self._budget.add(owner, sign * (ENTRY_BYTES + len(value)))
 
     def filtersOf(self, subscriptionId: str) -> Sequence[str]:
-        """What L{keepFilters} has kept; empty where it has kept nothing."""
+        """The filters that L{keepFilters} has kept; empty where it has kept none."""
         value = self._entries.get(_FILTERS, subscriptionId)
         return () if value is None else _filtersDecoder.decode(value).filters
 
@@ -283,12 +283,12 @@ class KeptPositions:
         return self._entries.flush()
 
     def count(self) -> int:
-        """How many positions are kept."""
+        """The number of positions that are kept."""
         return len(self._index)
 
     def countOf(self, owner: Owner, without: Container[str] = ()) -> int:
         """
-        How many positions an owner has made.
+        The number of positions that an owner has made.
 
         @param without: ids that do not count. With them it takes time for each position there is.
         """
@@ -328,7 +328,7 @@ class KeptPositions:
         ]
 
     def servedDays(self, group: str) -> ServedDays | None:
-        """What L{serve} has stored of a group last."""
+        """The days of a group that L{serve} has stored last."""
         value = self._entries.get(_DAYS, group)
         return None if value is None else _daysDecoder.decode(value)
 

@@ -216,8 +216,8 @@ def _reach(children: list[_Node[V]], wanted: list[str], used: int) -> list[tuple
 
 def _follow(label: str, levels: list[str], used: int) -> int | None:
     """
-    How many levels of a topic are used behind a label of a filter's levels; L{_ALL} where it ends
-    with C{#}, C{None} where it does not match.
+    The number of levels of a topic that are used behind a label of a filter's levels; L{_ALL} where
+    it ends with C{#}, C{None} where it does not match.
     """
     for level in label.split("/"):
         if level == "#":

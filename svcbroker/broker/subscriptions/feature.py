@@ -82,7 +82,7 @@ class SubscriptionFeature(RunningFeature):
 @frozen
 class BacklogMetrics:
     """
-    What waits: for all durable subscriptions together, and for the worst ones by name.
+    The metrics of waiting events: of all durable subscriptions together, and of the worst by name.
 
     @ivar now: the wall clock: seconds since the epoch.
     """
@@ -128,7 +128,7 @@ class BacklogMetrics:
 
 
 def _age(waiting: WaitingEvents | Total, now: float) -> float:
-    """How long the first event has waited, in seconds."""
+    """The time for which the first event has waited, in seconds."""
     return 0.0 if waiting.oldest is None else max(0.0, now - waiting.oldest / 1000)
 
 

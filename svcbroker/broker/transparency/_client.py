@@ -15,9 +15,9 @@ from ...proofs.tlog import MAX_NOTE_SIZE
 from ._cosigning import WitnessFailed
 
 TIMEOUT: Final = 30.0
-"""How long a witness may take for an answer, in seconds."""
+"""The time that a witness may take for an answer, in seconds."""
 CONNECT_TIMEOUT: Final = 10.0
-"""How long connecting to a witness may take, in seconds."""
+"""The time that connecting to a witness may take, in seconds."""
 
 _HEADERS: Final = Headers(
     {b"Content-Type": [b"text/plain; charset=utf-8"], b"User-Agent": [b"svcbroker"]}

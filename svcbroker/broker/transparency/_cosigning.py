@@ -44,8 +44,8 @@ _WHY_EXECUTING: Final = (
     "cosigned"
 )
 _AHEAD_TIMES: Final = 3
-"""How often a witness has to be ahead of this log before that counts as a refusal: where several
-brokers have one chain, it is ahead for a moment."""
+"""The number of times that a witness has to be ahead of this log before that counts as a refusal:
+where several brokers have one chain, it is ahead for a moment."""
 
 
 class _KeptWitness(Struct, frozen=True):

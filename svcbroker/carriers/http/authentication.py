@@ -22,7 +22,7 @@ SESSION_CHALLENGE: Final = b'Session realm="svcbroker"'
 
 class Credentials(Enum):
     """
-    What a path makes of credentials.
+    The rule of a path for credentials.
 
     @cvar REQUIRED: a request needs a principal.
     @cvar OPTIONAL: a request without credentials is answered too; with wrong ones it is refused.

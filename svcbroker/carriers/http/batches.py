@@ -21,8 +21,8 @@ from .plain import RequestHead
 
 MAX_BATCH_BYTES: Final = 256 * 1024
 """
-How many bytes the bodies have at the most whose calls are made together: larger events may need
-several blocks, and all are answered when the last of them is stored.
+The most bytes of the bodies whose calls are made together: larger events may need several blocks,
+and all are answered when the last of them is stored.
 """
 
 

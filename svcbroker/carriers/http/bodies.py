@@ -14,9 +14,9 @@ from ...errors import BrokerError, ContentTooLarge, Overloaded
 from ...net.budgets import ByteBudget
 
 GRACE: Final = 60.0
-"""How long a body may take to arrive, however slowly, in seconds."""
+"""The time that a body may take to arrive, however slowly, in seconds."""
 MIN_RATE: Final = 16 * 1024
-"""How many bytes a second have to arrive on average of a body that takes longer than that."""
+"""The least average rate of a body that takes longer than that, in bytes a second."""
 
 
 class IncompleteBodies:

@@ -27,18 +27,18 @@ from .routes import Answer, HttpEndpoint, HttpRefusal, checkOutput, refused
 from .server import BrokerChannel
 
 MAX_UNREAD: Final = 16 * 1024
-"""How much may wait behind the request that is being answered before reading stops, in bytes."""
+"""The most bytes that may wait behind the request that is being answered before reading stops."""
 MAX_UNSENT: Final = 64 * 1024
-"""How many bytes of answers are collected before they are sent."""
+"""The number of bytes of answers that are collected before they are sent."""
 RECALL: Final = 5.0
-"""How long the principal of the last request is that of one with the same credentials without
-asking again, in seconds."""
+"""The time for which the last request's principal is used for the same credentials without asking
+again, in seconds."""
 
 
 @frozen(kw_only=True)
 class FastPath:
     """
-    What the connections of a site share.
+    The objects that the connections of a site share.
 
     @ivar endpoints: the endpoints that are served, by method and path with a space between.
     @ivar answers: writes the answers.

@@ -34,7 +34,7 @@ from .routes import Route, connectionOf, encode, encodeError, explain, principal
 BEAT: Final = 15.0
 """Seconds without an event after which a comment is sent: proxies close idle connections."""
 RETRY: Final = 1000
-"""When a browser connects again after the stream has ended, in milliseconds."""
+"""The time from a stream's end until a browser connects again, in milliseconds."""
 MAX_STREAMS: Final = 10_000
 """The most streams at the same time; one account or address has a share."""
 

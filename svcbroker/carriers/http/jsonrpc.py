@@ -60,7 +60,7 @@ MAX_BATCH_ANSWER: Final = 4 * 1024 * 1024
 """A batch whose answers have grown larger than this, in bytes, is not carried on."""
 
 MAX_SIGNED: Final = 40
-"""How many signed publishes of a batch are submitted together, in one turn of the reactor: to
+"""The most signed publishes of a batch that are submitted together, in one turn of the reactor: to
 verify each takes 0.1 ms."""
 
 
@@ -70,7 +70,7 @@ def errorEncoder(interface: Interface) -> Callable[[BrokerError], bytes]:
 
 
 _Answer: TypeAlias = Success | Failed | None
-"""What is answered to a call; C{None} to a notification."""
+"""The answer to a call; C{None} to a notification."""
 _Request: TypeAlias = Body | Failed | None
 """A body that was read, or what is answered to it."""
 

@@ -1,5 +1,5 @@
 """
-Which web pages may use the interface, as the requests of their readers' browsers tell.
+The check of which web pages may use the interface, by the requests of their readers' browsers.
 
 A page in a browser can send requests to every address that its reader's machine reaches: by forms,
 images, C{fetch} and WebSockets, and, by DNS rebinding, even under a name of its own.
@@ -19,7 +19,7 @@ from ...net.addresses import isLoopback
 from .settings import HttpSettings
 
 MAX_LOGGED: Final = 100
-"""How many different refusals are logged, against floods of them."""
+"""The most different refusals that are logged, against floods of them."""
 
 # RFC 3986, 3.2.2 and 3.2.3: a name may be empty, and so may a port.
 _HOST: Final = re.compile(
@@ -29,7 +29,7 @@ _HOST: Final = re.compile(
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _OTHER_SITES: Final = (b"cross-site", b"same-site")
 _SHOWN: Final = 200
-"""How much of a header is shown, in characters."""
+"""The most characters of a header that are shown."""
 
 
 def hostName(host: bytes) -> str:
@@ -82,7 +82,7 @@ class OriginPolicy:
 
     def refusal(self, headers: Headers, isOnLoopback: bool, isLinked: bool = False) -> str | None:
         """
-        Why a request with these headers is refused. Each reason is logged, once.
+        The reason to refuse a request with these headers. Each reason is logged, once.
 
         @param isLinked: whether pages of other sites may link to what is asked for.
         """
@@ -103,7 +103,7 @@ class OriginPolicy:
         self, host: bytes | None, origin: bytes | None, fetchSite: bytes | None, isOnLoopback: bool
     ) -> str | None:
         """
-        Why a request is refused.
+        The reason to refuse a request.
 
         @param host: the header C{Host}. Browsers always send it.
         @param origin: the header C{Origin}.

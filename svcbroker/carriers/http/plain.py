@@ -30,7 +30,7 @@ MAX_FIELDS: Final = 100
 MAX_REMEMBERED: Final = 1024
 """The longest header blocks that are cached, in bytes, and the most of them."""
 MAX_OWN: Final = 16
-"""How many header blocks with credentials are cached for a connection."""
+"""The most header blocks with credentials that are cached for a connection."""
 
 PARTIAL: Final = "partial"
 """The head is not complete; what has arrived may become a plain request."""

@@ -28,7 +28,7 @@ from .rest import parseFields
 from .routes import Route, connectionOf, encodeError, explain, principalOf, respond
 
 COPY_THREADS: Final = 2
-"""How many threads read blocks for copies."""
+"""The number of threads that read blocks for copies."""
 
 MAX_COPIES: Final = 32
 """The most copies that may be answered at the same time; one account or address has a share."""

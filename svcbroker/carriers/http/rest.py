@@ -214,7 +214,7 @@ def _refusing(parse: _Parse) -> _Parse:
 
 
 def _parsers(operation: Operation, interface: Interface) -> tuple[_Parse, _Parse]:
-    """What parses the fields of an operation's requests, by GET and by POST."""
+    """The parsers of the fields of an operation's requests, by GET and by POST."""
     byGet = parsePublishQuery if operation.name == "publish" else parseQuery
     # The broker checks extensions itself.
     takesExtensions = any(isinstance(each.type, ExtensionsType) for each in operation.parameters)

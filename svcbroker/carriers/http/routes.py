@@ -156,7 +156,7 @@ def checkOutput(outcome: Any, unsent: Unsent, isSmall: bool) -> Any:
 
 
 def principalOf(request: Any) -> Principal:
-    """Who makes a request, where its path requires credentials."""
+    """The principal of a request, where its path requires credentials."""
     principal: Principal = request.principal
     return principal
 
@@ -369,7 +369,7 @@ class Routes:
         self._linked = {each.path.encode("ascii") for each in self._others if each.isLinked}
 
     def credentials(self, method: bytes, path: bytes) -> Credentials:
-        """What a request makes of credentials. Also paths that there are not require them."""
+        """The rule for a request's credentials. Unknown paths require them, too."""
         if method == b"OPTIONS":
             # Browsers send none in a preflight request.
             return Credentials.IGNORED

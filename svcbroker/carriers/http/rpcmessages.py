@@ -23,7 +23,7 @@ INVALID_REQUEST: Final = -32600
 _VERSION = Raw(b'"2.0"')
 _NULL = Raw(b"null")
 _NO_IDS = frozenset((b"{", b"[", b"t", b"f"))
-"""How JSON text begins that is no id: an object, an array, C{true} or C{false}."""
+"""The first bytes of JSON text that is no id: an object, an array, C{true} or C{false}."""
 
 
 class RpcCall(Struct):

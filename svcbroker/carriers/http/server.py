@@ -46,7 +46,7 @@ LOOK_EVERY: Final = 1.0
 LEFT_AFTER: Final = 5
 """A client that has ended its own direction has left, once so many looks found the same call."""
 LINGER: Final = 2.0
-"""How long the rest of a refused request is read and discarded, in seconds."""
+"""The time for which the rest of a refused request is read and discarded, in seconds."""
 _MALFORMED: Final = encodeError(
     ParameterInvalid("this is no request of HTTP/1.1; a URL has ASCII only, and all else as %XX")
 )
@@ -147,7 +147,7 @@ class BrokerChannel(http.HTTPChannel):
 
     @property
     def owner(self) -> str:
-        """Whose the connection is, as far as is known."""
+        """The owner of the connection, as far as is known."""
         return self.unsent.owner or ownerKey("", peerText(self.getPeer()))
 
     def countFor(self, account: str) -> None:

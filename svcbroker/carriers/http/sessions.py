@@ -19,14 +19,14 @@ from ...access import Principal
 from .origins import isOwnOrigin
 
 LIFETIME: Final = 12 * 3600.0
-"""How long a session lasts, in seconds."""
+"""The time that a session lasts, in seconds."""
 MAX_SESSIONS: Final = 10_000
-"""How many sessions are kept; the oldest end first."""
+"""The most sessions that are kept; the oldest end first."""
 MAX_OF_ONE: Final = 20
-"""How many sessions an account may have; its oldest end first."""
+"""The most sessions that an account may have; its oldest end first."""
 
 COOKIE: Final = b"svcbroker-session"
-"""What the names of cookies with a token begin with."""
+"""The beginning of the names of cookies with a token."""
 
 _TOKEN_BYTES: Final = 32
 
@@ -63,7 +63,7 @@ class LogIns:
         self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many there are, those included that have expired and were not asked for since."""
+        """The number of sessions, with those that have expired and were not asked for since."""
         return len(self._sessions)
 
     def begin(self, principal: Principal) -> bytes:

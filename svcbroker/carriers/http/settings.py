@@ -32,7 +32,7 @@ def _asSet(values: Iterable[str]) -> frozenset[str]:
 @frozen(kw_only=True)
 class HttpSettings:
     """
-    What an operator can choose about HTTP.
+    The settings of HTTP.
 
     @ivar basePath: the context path of the interface; C{/} or empty means none.
     @ivar accessLog: whether every request is logged: method, path, status, sizes and time,

@@ -28,7 +28,7 @@ from .sessions import LogIns
 from .settings import HttpSettings
 
 BODY_MARGIN: Final = 64 * 1024
-"""What a body may hold besides content, in bytes."""
+"""The most bytes that a body may hold besides content."""
 _PERCENT_ENCODED = 3
 _OPERATOR = "/admin/operator"
 

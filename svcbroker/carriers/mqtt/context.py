@@ -1,5 +1,5 @@
 """
-What all connections share: the settings of MQTT, the broker, the retained messages, the clock.
+The context of all connections: the settings of MQTT, the broker, the retained messages, the clock.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ first byte, and the length of the packet identifier), and the run.
 _MAX_RUN: Final = 64
 """The most packets that are compared in one piece: those behind a different one are read again."""
 _MIN_RUN: Final = 6
-"""How many PUBLISH packets of one size must follow another before they are read at once."""
+"""The number of PUBLISH packets of one size that must follow another to be read at once."""
 _MAX_HEADER = 5
 _REMEMBERED_TOPICS: Final = 1024
 

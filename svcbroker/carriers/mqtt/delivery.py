@@ -256,7 +256,7 @@ def encodeMessage(
 
 class Source(Protocol):
     """
-    What messages come from and are acknowledged to: a log reader, or a member of a share.
+    The source of messages, where they are acknowledged: a log reader, or a member of a share.
 
     @ivar isAcknowledged: whether it waits for acknowledgements.
     @ivar isShared: whether others read from the same position.
@@ -274,7 +274,7 @@ class Source(Protocol):
 
     @property
     def form(self) -> CloudEventForm | None:
-        """How its events are written as CloudEvents; C{None} as they were published."""
+        """The form of its events as CloudEvents; C{None} as they were published."""
 
     def optionsOf(self, batch: Batch) -> DeliveryOptions | None:
         """The options of all events of a batch; C{None} where they differ."""

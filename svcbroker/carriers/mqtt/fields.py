@@ -210,7 +210,7 @@ NO_PROPERTIES: Final = Properties()
 
 
 class Place(Enum):
-    """What carries properties: a packet, or the will in a CONNECT."""
+    """The place of properties: a packet, or the will in a CONNECT."""
 
     CONNECT = auto()
     CONNACK = auto()
@@ -230,7 +230,7 @@ class Place(Enum):
 
 @frozen
 class _Kind:
-    """How a property's value is read and written."""
+    """The functions that read and write a property's value."""
 
     read: Callable[[FieldReader], Any]
     write: Callable[[Any], bytes]

@@ -96,7 +96,7 @@ PACKET_IDS: Final = "mqtt-packet-ids"
 """The kind of a page on disk. Its name is that of the session and the number of the page."""
 
 _PAGE: Final = 64
-"""How many packet identifiers a page has."""
+"""The number of packet identifiers of a page."""
 
 _Page: TypeAlias = dict[str, list[tuple[int, int, int]]]
 """Packet identifier, height and index of each message, by the id of its subscription."""

@@ -94,7 +94,7 @@ def structuredPayload(event: Event) -> bytes | None:
 
 class CloudEventForm(Struct, frozen=True):
     """
-    How a subscriber gets events as CloudEvents.
+    The form of a subscriber's events as CloudEvents.
 
     @ivar isBinary: in binary mode; otherwise structured.
     @ivar source: what C{source} begins with: the base path and the group.
@@ -118,7 +118,7 @@ class CloudEventForm(Struct, frozen=True):
 
 class CloudEventContent(Struct, frozen=True):
     """
-    What an event as a CloudEvent has of a PUBLISH.
+    The parts of a PUBLISH for an event as a CloudEvent.
 
     @ivar indicator: the payload format indicator.
     """

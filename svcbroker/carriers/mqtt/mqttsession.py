@@ -181,10 +181,10 @@ class Incoming:
 
 
 SESSION_BYTES = 5 * 1024
-"""What a session takes in memory beside its filters, about."""
+"""The bytes of memory of a session beside its filters, about."""
 
 FILTER_BYTES = 2 * 1024
-"""What a subscription of a session takes beside its filter, at most, about."""
+"""The most bytes of memory of a session's subscription beside its filter, about."""
 
 
 class IClient(Protocol):

@@ -233,7 +233,7 @@ class Publishes(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many packets they are."""
+        """The number of packets."""
         runs = self.runs
         return (
             len(runs[0].packetIds) if len(runs) == 1 else sum(len(each.packetIds) for each in runs)

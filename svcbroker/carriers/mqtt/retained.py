@@ -32,11 +32,11 @@ RETAINERS: Final = "mqtt-retainers/"
 topic."""
 
 UNCONFIRMED_FOR: Final = 30.0
-"""How long a topic counts that has no retained message, in seconds: one may be on its way to the
-log, or was removed."""
+"""The time for which a topic counts that has no retained message, in seconds: one may be on its way
+to the log, or was removed."""
 
 _SEARCH_EVERY: Final = 1.0
-"""How often the topics of an account are searched for such that need not count, in seconds."""
+"""The time between two searches for topics of an account that need not count, in seconds."""
 
 
 class Retainers:
@@ -118,13 +118,13 @@ _KEPT_EVENTS: Final = 50_000
 a crash reads as much again before anybody is served: some quarter of a second."""
 
 TOPIC_BYTES: Final = 600
-"""What a retained message costs in memory beside its topic: two nodes, an id, its stored form."""
+"""The bytes of memory of a retained message beside its topic: two nodes, an id, its stored form."""
 
 _BLOCKS_A_TURN: Final = 64
 
 _MAX_EARLY: Final = 64
 """
-How many new blocks are kept in memory while the index reads the last ones before them. Without
+The most new blocks that are kept in memory while the index reads the last ones before them. Without
 them it would not catch up with a log that grows as fast as it is read, as while an engine replays
 its blocks.
 """
@@ -138,7 +138,7 @@ FOLLOWED: Final = "mqtt-followed"
 @implementer(IBlockObserver)
 class RetainedIndex:
     """
-    Which event is the retained message of each topic, for one group.
+    The index of the retained messages of all topics, for one group.
 
     @ivar ledger: the log of the group.
     @ivar height: the height of the last indexed block.
@@ -164,7 +164,7 @@ class RetainedIndex:
         self._early: list[Block] | None = None
 
     def __len__(self) -> int:
-        """How many topics have a retained message."""
+        """The number of topics that have a retained message."""
         return self._count
 
     def start(self) -> Deferred[None]:

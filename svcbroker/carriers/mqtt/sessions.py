@@ -84,7 +84,7 @@ class Sessions:
         self._counts: Counter[Owner] = Counter()
 
     def __len__(self) -> int:
-        """How many sessions there are."""
+        """The number of sessions."""
         return len(self._sessions)
 
     # Start and stop.

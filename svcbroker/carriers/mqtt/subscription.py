@@ -28,7 +28,7 @@ from .packets import MQTT_5
 REMEMBERED_TOPICS: Final = 1000
 """For how many topics a reader remembers which of its subscriptions match."""
 REMEMBERED_MATCHES: Final = 50_000
-"""How many matches it remembers. A session may have a thousand filters that match each topic."""
+"""The most matches it remembers. A session may have a thousand filters that match each topic."""
 _TOPICS: Final = "mqtt-topics"
 
 
@@ -254,7 +254,7 @@ class LogReader:
         session.forgetAcknowledged(self.subscriptionId, core.isAcknowledged)
 
     def _begin(self, offset: Offset | None) -> Offset:
-        """Where it begins if the log does not know its position."""
+        """The offset where it begins if the log does not know its position."""
         starts = self._starts
         if starts:
             return Position(*min(starts))
@@ -441,7 +441,7 @@ class SessionSubscription:
 
     @property
     def holder(self) -> Holder:
-        """What keeps its position: its session, or the group of a shared one."""
+        """The holder of its position: its session, or the group of a shared one."""
         reader = self.reader
         if reader is None:
             return Holder("mqtt", self.kept.topicFilter, lambda: (self.topicFilter,))

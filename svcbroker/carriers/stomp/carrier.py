@@ -66,14 +66,14 @@ unread bytes is reset, and the client may never see the ERROR ("Connection Linge
 """
 
 ABORT: Final = 5.0
-"""How long a client may take to read the last bytes, in seconds."""
+"""The time that a client may take to read the last bytes, in seconds."""
 
 _POLICY: Final = PublishPolicy(carrier="stomp", mayBeEmpty=True)
 _COMMIT_POLICY: Final = evolve(_POLICY, isWhole=True)
 
 
 class ISubscriptions(TypingProtocol):
-    """What makes subscriptions: C{svcbroker.broker.subscriptions.Subscriptions}."""
+    """The maker of subscriptions: C{svcbroker.broker.subscriptions.Subscriptions}."""
 
     def subscribe(
         self, principal: Principal, request: SubscribeRequest, subscriber: ISubscriber

@@ -38,7 +38,7 @@ class StompVersion(Enum):
 @frozen(kw_only=True)
 class FrameLimits:
     """
-    How large a frame may be ("Size Limits").
+    The limits of a frame's size ("Size Limits").
 
     @ivar maxHeaders: the most headers.
     @ivar maxHead: the most bytes of command and headers together.
@@ -132,7 +132,7 @@ _EOL_STARTS: Final = frozenset(b"\r\n")
 _REMOVED: Final = frozenset({"receipt", "content-length"})
 _MAX_REMEMBERED: Final = 1024
 _PRIVATE: Final = PRIVATE_PREFIX.removeprefix(EXTENSION_PREFIX)
-"""What the names of private extensions have in every dialect."""
+"""The part that the names of private extensions share in every dialect."""
 
 
 class SharedHeaders(dict[str, str]):
@@ -197,7 +197,7 @@ class StompParser:
 
     @property
     def buffered(self) -> int:
-        """How many bytes wait for the rest of their frame, or to be asked for."""
+        """The number of bytes that wait for the rest of their frame, or to be asked for."""
         return len(self._buffer) - self._start
 
     def nextFrame(self) -> Frame | None:
@@ -364,7 +364,7 @@ def _removeHeader(text: str, start: str, version: StompVersion | None) -> tuple[
 
 
 def _endOfLines(buffer: bytes | bytearray, start: int) -> int:
-    """Where line ends end. A match that lived on would keep the buffer from growing."""
+    """The index where line ends end. A match that is kept would keep the buffer from growing."""
     found = _EOLS.match(buffer, start)
     return start if found is None else found.end()
 
@@ -489,7 +489,7 @@ class HeartBeats:
 
     @property
     def deadline(self) -> float | None:
-        """When to look again; C{None} for never."""
+        """The time to look again; C{None} for never."""
         times = []
         if self.sendEvery:
             times.append(self._sent + self.sendEvery * _SEND_EARLY)

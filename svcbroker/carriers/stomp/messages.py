@@ -42,7 +42,7 @@ class EncodedEvent(NamedTuple):
 
 def encodeEvent(event: Event, version: StompVersion) -> EncodedEvent:
     """
-    What is the same in an event's MESSAGE for every subscriber.
+    Encode the part of an event's MESSAGE that all subscribers share.
 
     Headers that the version cannot carry are left out: those with NUL, and in 1.0, which has no
     escapes, those with a line end, or with a colon in the name.
@@ -150,11 +150,11 @@ class MessageHeads:
 
 
 _EVENT_BYTES: Final = 512
-"""What an event costs beside its content, roughly."""
+"""The bytes that an event costs beside its content, roughly."""
 
 
 class AckMode(Enum):
-    """How messages are acknowledged ("SUBSCRIBE ack Header")."""
+    """The mode of acknowledgement ("SUBSCRIBE ack Header")."""
 
     AUTO = "auto"
     """Not at all: what was sent is done."""
@@ -177,7 +177,7 @@ class Waiting(NamedTuple):
 
 class UnacknowledgedBytes:
     """
-    How much all subscriptions of one connection have sent ahead of acknowledgements.
+    The bytes that all subscriptions of one connection have sent ahead of acknowledgements.
     """
 
     def __init__(self, limit: int, counted: ByteCount) -> None:
@@ -189,7 +189,7 @@ class UnacknowledgedBytes:
 
     @property
     def used(self) -> int:
-        """How much that is, in bytes."""
+        """The number of these bytes."""
         return self._bytes.size
 
     @property

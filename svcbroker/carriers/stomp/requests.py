@@ -1,5 +1,5 @@
 """
-What the client's frames ask for, in the broker's words.
+The requests of the client's frames, in the broker's terms.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _checkNames(names: Iterable[str]) -> None:
 
 def readPublication(frame: Frame) -> Publication:
     """
-    What a SEND frame publishes.
+    Read the event of a SEND frame.
 
     @raise svcbroker.errors.BrokerError: it is not a valid event.
     """
@@ -165,7 +165,7 @@ class PublicationReader:
 
     def read(self, frame: Frame) -> Publication:
         """
-        What a SEND frame publishes.
+        Read the event of a SEND frame.
 
         @raise svcbroker.errors.BrokerError: it is not a valid event.
         """
@@ -191,8 +191,8 @@ def _takeTrace(extensions: dict[str, str], user: dict[str, str]) -> dict[str, st
 
 def readSubscriptionKey(frame: Frame, version: StompVersion) -> tuple[str, str]:
     """
-    What a connection's subscription is known by: its id; in STOMP 1.0, where the id may be left
-    out, else its destination.
+    Read the key of a connection's subscription: its id; in STOMP 1.0, where the id may be left out,
+    else its destination.
 
     @raise ParameterInvalid: the frame has no id.
     @raise ExtensionKeyInvalid: the frame has headers that only a dialect knows.
@@ -205,7 +205,7 @@ def readSubscriptionKey(frame: Frame, version: StompVersion) -> tuple[str, str]:
 
 def readAckMode(frame: Frame) -> AckMode:
     """
-    How a SUBSCRIBE frame wants to acknowledge.
+    Read the acknowledgement mode of a SUBSCRIBE frame.
 
     @raise ParameterInvalid: there is no such way.
     """
@@ -217,8 +217,8 @@ def readAckMode(frame: Frame) -> AckMode:
 
 def readPrefetch(frame: Frame, settings: StompSettings) -> int:
     """
-    How many events a SUBSCRIBE frame wants to be sent ahead of acknowledgements; 0 stands for
-    as many as possible.
+    Read the most events that a SUBSCRIBE frame wants ahead of acknowledgements; 0 stands for as
+    many as possible.
 
     @raise ParameterInvalid: this is no number.
     """
@@ -233,7 +233,7 @@ def readPrefetch(frame: Frame, settings: StompSettings) -> int:
 
 def readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> SubscribeRequest:
     """
-    What a SUBSCRIBE frame subscribes to. Topics and patterns are checked by who subscribes.
+    Read the request of a SUBSCRIBE frame. Topics and patterns are checked by who subscribes.
 
     @param remote: the client's address.
     @raise svcbroker.errors.BrokerError: the subscription is invalid.
@@ -281,8 +281,8 @@ def _readOffset(headers: Mapping[str, str]) -> Offset:
 
 def readAcknowledgement(frame: Frame, version: StompVersion) -> Acknowledgement:
     """
-    What an ACK or NACK frame is for. STOMP 1.2 names the value of the C{ack} header in C{id}, 1.0
-    and 1.1 name the C{message-id}, which is the same here.
+    Read an ACK or NACK frame. STOMP 1.2 names the value of the C{ack} header in C{id}, 1.0 and 1.1
+    name the C{message-id}, which is the same here.
 
     A NACK with C{requeue:false} gives the message up: as an ACK, it is not sent again.
 

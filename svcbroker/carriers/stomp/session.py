@@ -52,7 +52,7 @@ from .stompdialects import PLAIN, StompDialect
 
 
 class State(Enum):
-    """How far a session has come."""
+    """The state of a session."""
 
     CONNECTING = "connecting"
     """The client has yet to say CONNECT, or is being logged in."""
@@ -70,7 +70,7 @@ FRAMES_AT_ONCE: Final = 200
 """So many frames are taken without a look at the time."""
 
 _FRAME_BYTES: Final = 512
-"""What a frame costs beside its content and its extensions, roughly."""
+"""The bytes that a frame costs beside its content and its extensions, roughly."""
 
 
 class StompSession:
@@ -181,7 +181,7 @@ class StompSession:
         outcomes: Sequence[PublishOutcome | BrokerError],
         now: float,
     ) -> list[Effect]:
-        """What came of each event of a L{PublishEvents}."""
+        """Take the outcome of each event of a L{PublishEvents}."""
         for answer, outcome in zip(answers, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
                 self._settleWithError(answer, outcome)
@@ -192,7 +192,7 @@ class StompSession:
     def published(
         self, answer: FrameAnswer, results: Sequence[PublishOutcome], now: float
     ) -> list[Effect]:
-        """What came of L{PublishAll}."""
+        """Take the outcomes of L{PublishAll}."""
         self._published(answer, results)
         return self._go(now)
 
@@ -226,7 +226,7 @@ class StompSession:
         return self._go(now)
 
     def proceed(self, answer: FrameAnswer, now: float) -> list[Effect]:
-        """What L{PublishAll} asks for can no longer be overtaken."""
+        """Go on: frames can no longer overtake what L{PublishAll} asks for."""
         if self._before is answer:
             self._before = None
         return self._go(now)
@@ -272,7 +272,7 @@ class StompSession:
 
     @property
     def deadline(self) -> float | None:
-        """When L{tick} is to be called at the latest; C{None} for never."""
+        """The latest time to call L{tick}; C{None} for never."""
         if self.state is State.CONNECTING:
             return self._connectBy
         if self.state is State.CLOSED:
@@ -551,7 +551,7 @@ _OPEN: Final[Mapping[str, _Handler]] = {
 @define(eq=False)
 class StompTransaction:
     """
-    What one transaction holds, in order.
+    The requests of one transaction, in order.
 
     @ivar weight: about how many bytes of memory it takes.
     """
@@ -562,12 +562,12 @@ class StompTransaction:
 
     @property
     def frames(self) -> int:
-        """How many frames it holds."""
+        """The number of frames that it holds."""
         return len(self.publications) + len(self.acknowledgements)
 
     @property
     def size(self) -> int:
-        """How much content it holds, in bytes."""
+        """The size of the content that it holds, in bytes."""
         return sum(len(publication.content) for publication in self.publications)
 
 

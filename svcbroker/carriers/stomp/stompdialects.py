@@ -35,7 +35,7 @@ def _messageId(number: int, id: str | None, version: StompVersion) -> str:
 @frozen(kw_only=True)
 class StompDialect:
     """
-    What differs from one dialect to another. The defaults are those of the specification.
+    The differences of a dialect from others. The defaults are those of the specification.
 
     @ivar readFrame: makes the frame that the specification has for a client's frame; C{None} where
         they are the same. It cannot fail.

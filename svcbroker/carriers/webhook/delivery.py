@@ -27,12 +27,12 @@ from .settings import WebhookSettings
 from .webhookrecords import WebhookRecord
 
 MAX_BATCH: Final = 1024 * 1024
-"""How large the body of a batch becomes, but for its last event, in bytes."""
+"""The largest body of a batch, but for its last event, in bytes."""
 
 
 class IDeliveryOwner(Protocol):
     """
-    What a delivery needs of its webhook.
+    The part of a webhook that its delivery needs.
 
     @ivar record: the webhook as it is kept.
     """
@@ -72,7 +72,7 @@ class WaitingEvent:
 @define
 class RequestCounts:
     """
-    How many requests were made, by what became of them.
+    The numbers of requests that were made, by their outcomes.
 
     @ivar acknowledged: the receiver has acknowledged the events.
     @ivar failed: it has not, and the events are sent again.
@@ -301,7 +301,7 @@ class Sender:
         return True
 
     def _attempts(self, event: Event) -> int:
-        """How often an event was tried alone."""
+        """The number of times an event was tried alone."""
         failed = self._owner.record.failed
         return failed[2] if failed is not None and failed[:2] == event.position else 0
 

@@ -193,7 +193,7 @@ def checkAnswer(body: bytes, *, isBatch: bool = False) -> None:
 @frozen(kw_only=True)
 class WebhookReceiver:
     """
-    Where the events of a webhook are sent, and how.
+    The target of a webhook's events, and how they are sent.
 
     @ivar form: the form of requests.
     @ivar secret: the name of the secret that signs; empty for the shared ones.

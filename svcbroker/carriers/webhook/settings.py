@@ -52,8 +52,8 @@ class WebhookSettings:
 
     def delay(self, failures: int, retryAfter: float, random: Callable[[], float]) -> float:
         """
-        How long to wait after failures in a row: doubled each time, spread over its upper half
-        so that those that failed together are not retried together.
+        The delay after failures in a row: doubled each time, spread over its upper half so that
+        those that failed together are not retried together.
 
         @param failures: how many there were, from 1.
         @param retryAfter: the least that the receiver asks for; it gets no more than L{maxDelay}.

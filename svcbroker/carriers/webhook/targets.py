@@ -35,7 +35,7 @@ _CREDENTIALS = re.compile(r"[A-Za-z]+://[^/?#]*@")
 @frozen(kw_only=True)
 class WebhookTarget:
     """
-    Where events are sent.
+    The URL that events are sent to.
 
     @ivar scheme: C{http} or C{https}.
     @ivar host: a name in lower case, or an address without brackets.

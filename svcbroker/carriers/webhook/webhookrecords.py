@@ -18,7 +18,7 @@ from .targets import WebhookTarget
 KIND: Final = "webhook"
 """The kind of these entries in the metadata store."""
 DEAD_LETTERS: Final = "$svc/dead/"
-"""How the topic of a webhook's dead letters begins where it names none; its id follows."""
+"""The beginning of the topic of a webhook's dead letters where it names none; its id follows."""
 
 
 class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -74,7 +74,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     def request(
         self, subscriptionId: str, target: WebhookTarget, offset: Offset, *, mustExist: bool
     ) -> SubscribeRequest:
-        """What is asked of the subscription core."""
+        """The request to the subscription core."""
         return SubscribeRequest(
             interfaceType=self.interfaceType,
             group=self.group,
@@ -92,7 +92,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
     def receiver(self, subscriptionId: str, target: WebhookTarget, base: str) -> WebhookReceiver:
         """
-        Where its events are sent, and how.
+        The receiver of its events, and how they are sent.
 
         @param base: the base path, with which the C{source} of CloudEvents begins.
         """

@@ -70,13 +70,13 @@ from .targets import WebhookTarget, parseUrl
 from .webhookrecords import KIND, WebhookRecord, decodeRecord
 
 TIMEOUT: Final = 30.0
-"""How long a call may take, in seconds. What it asked for may still happen later."""
+"""The time that a call may take, in seconds. What it asked for may still happen later."""
 
 DEFAULT_BATCH_SECONDS: Final = 1
-"""How long the first event of a batch waits for others where nothing else is asked for."""
+"""The time that the first event of a batch waits for others where nothing else is asked for."""
 
 DEFAULT_LIMIT: Final = 100
-"""How many webhooks a page has where nothing else is asked for."""
+"""The number of webhooks on a page where nothing else is asked for."""
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 
@@ -86,7 +86,7 @@ MAX_LOOKUPS: Final = 16
 MAX_REASON: Final = 256
 """The longest reason, in characters."""
 MAX_WEBHOOKS: Final = 16
-"""How many webhooks may give up an event, one the dead letter of the other."""
+"""The most webhooks that may give up an event, one the dead letter of the other."""
 GIVEN_UP_BY: Final = "svc-given-up-by"
 """The extension with the webhooks that have given up an event, with commas between them."""
 
@@ -97,7 +97,7 @@ _POLICY: Final = PublishPolicy(carrier="webhook", opensTopics=True, mayBeEmpty=T
 
 class IPublisher(Protocol):
     """
-    What webhooks ask of the broker: L{svcbroker.broker.Broker}.
+    The part of the broker that webhooks use: L{svcbroker.broker.Broker}.
 
     @ivar source: what the C{source} of CloudEvents begins with: the base path.
     """
@@ -180,7 +180,7 @@ class Webhooks:
         self._coming = 0
 
     def states(self) -> Mapping[str, int]:
-        """How many webhooks are paused, fail, or deliver."""
+        """The numbers of webhooks that are paused, fail, or deliver."""
         states = Counter(webhook.state for webhook in self._webhooks.values())
         return {each: states[each] for each in ("delivering", "failing", "paused")}
 
@@ -446,7 +446,7 @@ class Webhooks:
 
 def _batchSeconds(batch: int | None, seconds: int | None) -> int:
     """
-    How long the first event of a batch waits for others.
+    The time that the first event of a batch waits for others.
 
     @raise ParameterInvalid: it is given without a batch.
     """
@@ -503,7 +503,7 @@ class Webhook:
 
     @property
     def holder(self) -> Holder:
-        """What keeps its position."""
+        """The holder of its position."""
         return Holder("webhook", self.subscriptionId, lambda: self.record.filters)
 
     # What its delivery asks for.
@@ -586,7 +586,7 @@ class Webhook:
 
     @property
     def status(self) -> WebhookStatus:
-        """How it is."""
+        """Its status."""
         record, sender = self.record, self.delivery.sender
         oldest = sender.oldest
         isLimited = record.maxAttempts > 0

@@ -183,7 +183,7 @@ class LoadTarget:
 
     @property
     def host(self) -> str:
-        """Where it is."""
+        """The host of its URL."""
         return str(urlsplit(self.url).hostname)
 
     @property

@@ -254,8 +254,8 @@ def tryConnect(path: str) -> int:
 
 def timeSyncs(directory: Path, clock: Callable[[], float] = time.perf_counter) -> Sequence[float]:
     """
-    How many seconds each of some small writes with a sync takes, on a file without a name that
-    vanishes afterwards; nothing where none can be written there.
+    Return the seconds that each of some small writes with a sync takes, on an unnamed temporary
+    file; nothing where none can be written there.
     """
     try:
         descriptor = _openUnnamed(directory)

@@ -1,5 +1,5 @@
 """
-What all descriptions have in common.
+The parts that all descriptions have in common.
 """
 
 from __future__ import annotations
