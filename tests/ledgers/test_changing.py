@@ -42,7 +42,7 @@ def grow() -> ChangeDocument:
 
 class ProposalTests(SynchronousTestCase):
     """
-    What can be proposed.
+    Tests for the changes that can be proposed.
     """
 
     def test_proposalNamesBothSets(self) -> None:
@@ -53,7 +53,7 @@ class ProposalTests(SynchronousTestCase):
         self.assertEqual(document.neededApprovals, 3)
 
     def test_invalidProposalsAreRefused(self) -> None:
-        """What changes nothing, or cannot be, is refused with the reason."""
+        """A proposal that changes nothing, or cannot be, is refused with the reason."""
         for add, remove, words in [
             ([KEYS[0]], [], "is in the set already"),
             ([], [KEYS[4]], "is not in the set"),
@@ -84,7 +84,7 @@ class SigningTests(SynchronousTestCase):
         whole.toChange().check(CHAIN, FOUR)
 
     def test_quorumSuffices(self) -> None:
-        """Who goes need not agree, if a quorum does."""
+        """A validator that leaves need not agree, if a quorum does."""
         document = proposeChange(CHAIN, FOUR, add=[], remove=[KEYS[0]], order=order)
         for number in (1, 2, 3):
             document = document.sign(SEEDS[number])
@@ -102,7 +102,7 @@ class SigningTests(SynchronousTestCase):
             self.assertIn(KEYS[number].hex()[:12], text)
 
     def test_foreignKeysCannotSign(self) -> None:
-        """Who is in neither set has no say."""
+        """A key in neither set has no say."""
         self.assertRaises(DocumentInvalid, grow().sign, SEEDS[5])
 
     def test_signingTwiceChangesNothing(self) -> None:
@@ -126,7 +126,7 @@ class ReadingTests(SynchronousTestCase):
     """
 
     def refused(self, change: Callable[[dict[str, Any]], object]) -> str:
-        """Why a signed document is refused once something in it is changed."""
+        """The reason why a signed document is refused once something in it is changed."""
         value = json.loads(grow().sign(SEEDS[0]).sign(SEEDS[4]).encode())
         change(value)
         with self.assertRaises(DocumentInvalid) as caught:
@@ -152,7 +152,7 @@ class ReadingTests(SynchronousTestCase):
             self.assertIn("does not hold", self.refused(change))
 
     def test_malformedDocumentsAreRefused(self) -> None:
-        """What is no document says so."""
+        """Data that is no document is refused as such."""
         for change, words in (
             (lambda value: value.update(more=1), "not a change"),
             (lambda value: value.pop("chain"), "not a change"),

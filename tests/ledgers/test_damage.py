@@ -97,7 +97,7 @@ class DamageTestCase(SynchronousTestCase):
         return reader
 
     def store(self) -> Store:
-        """What reads the file as it is now."""
+        """A reader of the file as it is now."""
         connection = openReading(self.path, connect=sqlite3.connect)
         self.connections.append(connection)
         self.addCleanup(connection.close)
@@ -147,7 +147,7 @@ class EventTests(DamageTestCase):
         self.checkRefused(event.eventId)
 
     def test_changedSenderIsRefused(self) -> None:
-        """What a client does not see is part of the transaction's hash."""
+        """The bytes that a client does not see are part of the transaction's hash."""
         with closing(sqlite3.connect(self.path)) as connection:
             [(body,)] = connection.execute("SELECT body FROM body WHERE height = ?", (HEIGHT,))
         at = body.index(b"a\0\x01\0\x07\0\x02svc-tagt4") - 60
@@ -183,7 +183,7 @@ class EventTests(DamageTestCase):
         self.checkRefused(self.blocks[HEIGHT].events[0].eventId)
 
     def test_changedHeaderIsRefused(self) -> None:
-        """Where the block is hashed."""
+        """A changed header or hash of a block is refused."""
         eventId = self.blocks[HEIGHT].events[0].eventId
         for column in ("header", "hash"):
             self.change(
@@ -285,7 +285,7 @@ class ListedTests(SynchronousTestCase):
     PRINTS = (b"aaaa", b"bbbb", b"cccc")
 
     def indexes(self, sequence: int, hash: bytes, prints: bytes = b"".join(PRINTS)) -> list[int]:
-        """Where an event may be in the block."""
+        """The indexes that an event may have in the block."""
         block = _eventverifier._Listed.of(prints, encodeReceipts(self.RECEIPTS))
         return list(block.indexes(EventId("00000000", sequence, HEIGHT), hash + b"rest"))
 
@@ -391,7 +391,7 @@ class LoggingTests(DamageTestCase):
         self.clock.advance(1000)
 
     def lines(self, ledger: StoredLedger, *eventIds: EventId) -> list[str]:
-        """What is logged while damaged events are asked for."""
+        """The lines that are logged while damaged events are asked for."""
         with capturedLogs() as events:
             for eventId in eventIds:
                 error = self.failureResultOf(ledger.getEvent(eventId), LedgerUnavailable)

@@ -74,7 +74,7 @@ class ReadTests(SynchronousTestCase):
             self.assertEqual(readDescription(text), Description(name=name, settings=found), text)
 
     def test_malformedDescriptionsAreRefused(self) -> None:
-        """What has not the form is refused."""
+        """Texts without the form are refused."""
         for text in [
             "",
             ":",
@@ -140,7 +140,7 @@ class ParseTests(SynchronousTestCase):
         self.assertEqual(str(error), "2 plugins are called 'a'")
 
     def test_settingErrorsNameTheLedger(self) -> None:
-        """What a kind says against a setting is told with the kind's name."""
+        """The error of a kind for a setting is told with the kind's name."""
         error = self.assertRaises(InvalidDescription, parseDescription, "a:y=1", [FakeFactory("a")])
         self.assertEqual(str(error), "a: y: no such setting")
 
@@ -270,7 +270,7 @@ class OtherProcessTests(SynchronousTestCase):
     """
 
     def run_(self, program: str, *paths: Path) -> str:
-        """What a program prints, with directories on its path before ours."""
+        """The output of a program, with directories on its path before ours."""
         ours = Path(svcbroker.__file__).parent.parent
         path = os.pathsep.join(map(str, [*paths, ours]))
         done = subprocess.run(

@@ -91,7 +91,7 @@ class JobTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_wakeDuringLastStepIsNotLost(self) -> None:
-        """What comes while a step is made is looked at afterwards."""
+        """A call that comes while a step is made is looked at afterwards."""
         self.wake(Erasing.DONE, Erasing.DONE)
         self.job.wake()
         self.run_()

@@ -68,7 +68,7 @@ class ForgetfulLedger(HastyLedger):
 
 class KitTests(SynchronousTestCase):
     """
-    What the kit says of ledgers that promise more than they keep.
+    Tests for the kit's findings on ledgers that promise more than they keep.
     """
 
     def failures(self, make: Any, bound: int | None = None) -> set[str]:

@@ -31,7 +31,7 @@ class BlockReadingTests(SynchronousTestCase):
         self.chain.open("a", "b")
 
     def reader(self) -> LedgerReader:
-        """What reads the chain as it is now."""
+        """A reader of the chain as it is now."""
         state = loadChain(self.chain.store).state
         return LedgerReader(state, self.chain.store, lambda: 0.0, lambda: succeed(None))
 

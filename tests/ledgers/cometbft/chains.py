@@ -35,7 +35,7 @@ Fill = Callable[[int], Sequence[bytes] | None]
 
 
 def everyOther(height: int) -> Sequence[bytes] | None:
-    """What engines make of events that come one by one, of different sizes."""
+    """Blocks as engines make them of events that come one by one, of different sizes."""
     if height % 2:
         return None
     random = Random(height)

@@ -24,7 +24,7 @@ NANOSECONDS = 10**6
 
 
 def now(answer: Any) -> Any:
-    """What is answered at once."""
+    """Return an answer that is given at once, or raise its failure."""
     results: list[Any] = []
     if isinstance(answer, Coroutine):
         answer = Deferred.fromCoroutine(answer)
@@ -39,7 +39,7 @@ def now(answer: Any) -> Any:
 
 
 def initChain(**changes: Any) -> messages.InitChainRequest:
-    """How a chain begins."""
+    """The request with which a chain begins."""
     values: dict[str, Any] = {
         "time": START * NANOSECONDS,
         "chainId": GENESIS.group,

@@ -20,11 +20,11 @@ Answer = Callable[[Mapping[str, Any]], Any]
 
 
 class Refusal(Exception):
-    """What the engine says instead of a result."""
+    """The error that the engine gives instead of a result."""
 
 
 def recordedAnswers() -> dict[str, Answer]:
-    """What the recorded network answered, whatever the parameters."""
+    """The answers of the recorded network, whatever the parameters."""
     names = {
         "block": "block_height_3",
         "commit": "commit_height_3",

@@ -33,7 +33,7 @@ class Gone(Exception):
 
 class FakePort:
     """
-    Where the application listens.
+    The port where the application listens.
 
     @ivar isOpen: whether it does.
     """

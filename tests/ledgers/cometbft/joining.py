@@ -45,12 +45,12 @@ class Harness:
 
     @property
     def files(self) -> Sequence[str]:
-        """What is in the directory, but for what SQLite keeps beside an open file."""
+        """The files in the directory, but for those that SQLite keeps beside an open file."""
         names = (each.name for each in self.path.parent.iterdir())
         return sorted(name for name in names if not name.endswith(("-wal", "-shm")))
 
     def info(self) -> tuple[int, bytes]:
-        """What the engine asks in the end."""
+        """The answer to the engine's last question: the last height and the application's hash."""
         answer: Any = self.application.info(messages.InfoRequest())
         return answer.lastBlockHeight, answer.lastBlockAppHash
 

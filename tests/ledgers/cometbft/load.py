@@ -65,7 +65,7 @@ class Load:
                 self.counts[number] += 1
 
     def total(self, *numbers: int) -> int:
-        """How many events some nodes have answered."""
+        """The number of events that some nodes have answered."""
         return sum(self.counts[number] for number in numbers)
 
     async def end(self) -> None:

@@ -22,7 +22,7 @@ from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.model import Request
 
 START = 1_800_000_000_000
-"""When the chain begins, in milliseconds since the epoch."""
+"""The time at which the chain begins, in milliseconds since the epoch."""
 
 SEEDS = [bytes([number]) * 32 for number in range(1, 7)]
 """Private keys of validators: of those that begin, and of two that may come later."""

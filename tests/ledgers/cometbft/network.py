@@ -119,7 +119,7 @@ class Node:
 
     @property
     def engine(self) -> Engine:
-        """What keeps its engine running."""
+        """The object that keeps its engine running."""
         engine = self.parts.engine
         assert isinstance(engine, Engine)
         return engine
@@ -135,7 +135,7 @@ class Node:
         return self.engine.stop()
 
     async def height(self) -> int:
-        """How far the ledger is; observers were told of all up to there."""
+        """The height of the ledger; observers were told of all up to there."""
         return self.ledger._application.height
 
     async def isQuiet(self) -> bool:

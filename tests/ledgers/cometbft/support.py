@@ -62,7 +62,7 @@ def recordedGenesis() -> EngineGenesis:
 
 
 def trustOf(genesis: EngineGenesis) -> Trust:
-    """What is trusted of a chain by whoever knows its genesis."""
+    """The trust in a chain of whoever knows its genesis."""
     return Trust.beginning(genesis.chainId, genesis.genesisTime, genesis.members)
 
 
@@ -187,7 +187,7 @@ class FakeChain:
 
 
 def replaceHeader(**changes: Any) -> Callable[[EngineHeader], EngineHeader]:
-    """What changes some fields of a header."""
+    """Return a function that changes some fields of a header."""
     return lambda header: msgspec.structs.replace(header, **changes)
 
 

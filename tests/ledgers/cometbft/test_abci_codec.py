@@ -79,7 +79,7 @@ def frames(*tables: dict[int, Any]) -> st.SearchStrategy[Any]:
 
 
 def frameIn(data: bytes) -> bytes:
-    """What the one frame in C{data} holds."""
+    """The content of the one frame in C{data}."""
     parser = AbciFrameParser()
     parser.feed(data)
     frame = parser.nextFrame()
@@ -89,7 +89,7 @@ def frameIn(data: bytes) -> bytes:
 
 class RecordedTests(SynchronousTestCase):
     """
-    What a real engine and a real application said.
+    Tests for the messages of a real engine and a real application.
     """
 
     def test_recordedFramesAreWrittenAgain(self) -> None:
@@ -158,13 +158,13 @@ class RoundTripTests(SynchronousTestCase):
     @given(frames(REQUESTS))
     @settings(deadline=None)
     def test_requestsRoundTrip(self, value: Any) -> None:
-        """What is written is read."""
+        """A written request is read."""
         self.assertEqual(decodeRequest(frameIn(encodeFrame(value))), value)
 
     @given(frames(RESPONSES))
     @settings(deadline=None)
     def test_responsesRoundTrip(self, value: Any) -> None:
-        """What is written is read."""
+        """A written response is read."""
         self.assertEqual(decodeResponse(frameIn(encodeFrame(value))), value)
 
     @given(st.lists(frames(REQUESTS), max_size=4), st.data())
@@ -190,7 +190,7 @@ class RoundTripTests(SynchronousTestCase):
 
 class HostileTests(SynchronousTestCase):
     """
-    What no engine sends.
+    Tests for data that no engine sends.
     """
 
     def test_unknownMessagesAreRefused(self) -> None:
@@ -264,7 +264,7 @@ class HostileTests(SynchronousTestCase):
 
 class CutTests(SynchronousTestCase):
     """
-    What fits into a block.
+    Tests for the transactions that fit into a block.
     """
 
     def test_cutCountsFraming(self) -> None:

@@ -22,7 +22,7 @@ from .test_abci_server import ServerTestCase
 
 class ListenTests(ServerTestCase):
     """
-    Where it listens.
+    Tests for the socket where it listens.
     """
 
     def test_staleSocketIsReplaced(self) -> None:
@@ -52,7 +52,7 @@ class ListenTests(ServerTestCase):
         self.assertFalse(path.exists())
 
     def test_systemErrorIsOneLine(self) -> None:
-        """What the operating system refuses is told in one line."""
+        """A refusal of the operating system is told in one line."""
         path = shortDirectory(self) / "abci.sock"
         busy = CannotListenError(None, str(path), OSError(2, "No such file or directory"))
         reactor = MemoryReactorClock()
@@ -66,7 +66,7 @@ class ListenTests(ServerTestCase):
         raise error
 
     def test_nonSocketIsKept(self) -> None:
-        """What is no socket stays."""
+        """A file that is no socket stays."""
         directory = shortDirectory(self)
         path, link = directory / "file", directory / "link"
         path.write_text("precious")

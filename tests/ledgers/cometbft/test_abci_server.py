@@ -90,7 +90,7 @@ class Engine:
         self.protocol.dataReceived(b"".join(map(encodeFrame, requests)))
 
     def answers(self) -> list[messages.Response]:
-        """What was answered since."""
+        """The answers since the last call."""
         self.parser.feed(self.transport.value())
         self.transport.clear()
         out = []
@@ -222,7 +222,7 @@ class AnswerTests(ServerTestCase):
         )
 
     def test_answeringDoesNotReenter(self) -> None:
-        """Who gives an answer is not called again before it returns."""
+        """The giver of an answer is not called again before it returns."""
         engine = self.connect()
         later: Deferred[messages.CheckTxResponse] = Deferred()
         self.application.answers[messages.CheckTxRequest] = [later, messages.CheckTxResponse()]
@@ -235,7 +235,7 @@ class AnswerTests(ServerTestCase):
 
 class TurnTests(ServerTestCase):
     """
-    Who is called when.
+    Tests for the order of calls and answers.
     """
 
     def test_turnIsAnsweredInOneWrite(self) -> None:
@@ -329,7 +329,7 @@ class TurnTests(ServerTestCase):
 
 class EndTests(ServerTestCase):
     """
-    How it ends.
+    Tests for the ends of connections and of the application.
     """
 
     def checkStopped(self, engine: Engine, other: Engine) -> None:
@@ -392,7 +392,7 @@ class EndTests(ServerTestCase):
         self.assertEqual([failure.type for failure in self.failures], [Broken])
 
     def test_malformedRequestEndsConnection(self) -> None:
-        """What is no request ends its connection; the application is sound."""
+        """Data that is no request ends its connection; the application is sound."""
         for data in (b"\x00", b"\xff" * 10, b"\x02\xaa\x01", b"\xff\xff\xff\x7f"):
             engine, other = self.connect(), self.connect()
             engine.protocol.dataReceived(data)

@@ -58,7 +58,7 @@ class AdminCase(SynchronousTestCase):
         self.keys = [self.names[f"node{index}"] for index in range(4)]
 
     def picture(self) -> Picture:
-        """What the engine says."""
+        """Take the engine's picture."""
         rpc = EngineRpc(HttpClient(self.engine.agent, Clock()), "http://127.0.0.1:1")
         asked = Deferred.fromCoroutine(takePicture(rpc))
         # One request follows from the answer to another.
@@ -113,7 +113,7 @@ class AdminCase(SynchronousTestCase):
                 )
 
     def peerState(self, index: int) -> Any:
-        """What the engine knows of a peer's place in deciding."""
+        """The engine's record of a peer's place in deciding."""
         (peer,) = (p for p in self.net["peers"] if p["node_info"]["moniker"] == f"node{index}")
         (state,) = (
             each["peer_state"]["round_state"]
@@ -171,7 +171,7 @@ class ValidatorTests(AdminCase):
         self.assertEqual((record.isActive, record.height, record.view), (True, 0, 0))
 
     def test_silentValidatorIsInactive(self) -> None:
-        """Who neither votes nor is connected is not active."""
+        """A validator that neither votes nor is connected is not active."""
         self.disconnect(3)
         self.silence(3)
         record = self.of(3)
@@ -180,7 +180,7 @@ class ValidatorTests(AdminCase):
         self.assertEqual((record.name, record.height, record.view), ("node3", 0, 0))
 
     def test_connectedValidatorIsActive(self) -> None:
-        """Who is connected is active, vote or not."""
+        """A validator that is connected is active, vote or not."""
         self.silence(3)
         self.assertIs(self.of(3, now=MUCH_LATER).isActive, True)
 
@@ -200,7 +200,7 @@ class ValidatorTests(AdminCase):
         self.assertIs(self.of(2).isActive, True)
 
     def test_unknownRoundIsThatOfVote(self) -> None:
-        """Where a validator's round is unknown, it is that of its vote."""
+        """An unknown round of a validator is that of its vote."""
         self.disconnect(3)
         self.commit["signed_header"]["commit"]["round"] = 2
         self.assertEqual(self.of(3).view, 2)
@@ -208,7 +208,7 @@ class ValidatorTests(AdminCase):
 
 class MatchTests(AdminCase):
     """
-    Which peer is which validator.
+    Tests for the match of peers and validators.
     """
 
     def rename(self, index: int, name: str) -> str:
@@ -301,7 +301,7 @@ class PictureTests(AdminCase):
         self.assertEqual(nodeCount(self.picture().network), 3)
 
     def test_votesBelongToFormerSet(self) -> None:
-        """Where the set has just changed, votes are those of the old one."""
+        """Votes are those of the old set where the set has just changed."""
         whole = recorded("validators")
 
         def answer(parameters: Any) -> Any:

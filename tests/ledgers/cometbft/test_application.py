@@ -88,7 +88,7 @@ class ApplicationTestCase(SynchronousTestCase):
 
 class BeginTests(ApplicationTestCase):
     """
-    How a chain begins.
+    Tests for the beginning of a chain.
     """
 
     def test_initChainMakesGenesis(self) -> None:
@@ -158,7 +158,7 @@ class BeginTests(ApplicationTestCase):
 
 class BlockTests(ApplicationTestCase):
     """
-    What blocks do.
+    Tests for the effects of blocks.
     """
 
     def test_finalizedBlockFollowsEngineBlock(self) -> None:
@@ -191,7 +191,7 @@ class BlockTests(ApplicationTestCase):
         self.assertEqual(self.engine.hashes[-1], last)
 
     def test_preparedProposalIsValid(self) -> None:
-        """What is proposed is what may be voted for."""
+        """A proposal may be voted for."""
         waiting = (self.opened("t"), b"junk", self.published("t"))
         prepared = now(
             self.application.prepareProposal(
@@ -232,7 +232,7 @@ class BlockTests(ApplicationTestCase):
             self.assertIs(now(self.application.processProposal(processing)).status, verdict)
 
     def test_checkTxTellsReason(self) -> None:
-        """Why a batch may not wait is said."""
+        """The reason why a batch may not wait is said."""
         data, later = self.opened("t"), self.published("t")
         self.assertEqual(
             now(self.application.checkTx(messages.CheckTxRequest(tx=data))).code, Code.OK
@@ -373,7 +373,7 @@ class CrashTests(ApplicationTestCase):
         self.assertEqual(empty.machine.head, self.application.machine.head)
 
     def test_storageFailureFailsCommit(self) -> None:
-        """Where a block cannot be stored the application says so, and has not got it."""
+        """A block that cannot be stored is reported by the application, which has not got it."""
         store: Any = self.application.store
 
         def full(rows: object) -> None:

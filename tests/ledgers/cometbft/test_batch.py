@@ -122,7 +122,7 @@ class BatchTests(SynchronousTestCase):
             checkSponsor(batch, ValidatorSet(1, tuple(KEYS[1:4])))
 
     def test_attestationPayloadIsUnique(self) -> None:
-        """What a validator signs for a broker is nothing else that it signs."""
+        """The payload that a validator signs for a broker is nothing else that it signs."""
         payload = attestationPayload(CHAIN, publicKey(BROKER))
         self.assertEqual(payload, b"svcbroker/broker\x00" + CHAIN + publicKey(BROKER))
         self.assertEqual(len(SEEDS[0]), 32)

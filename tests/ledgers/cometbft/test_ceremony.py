@@ -56,7 +56,7 @@ class JoinRequestTests(SynchronousTestCase):
     """
 
     def test_requestRoundTrips(self) -> None:
-        """What is made of keys in a home can be read, and connected to."""
+        """A request made of keys in a home can be read, and connected to."""
         home = Path(self.mktemp())
         keys = makeKeys(home, lambda count: bytes(range(count)))
         seed = readValidatorSeed(home)

@@ -1,5 +1,5 @@
 """
-What makes blocks final: fetched, waited for, kept, and told from what does not.
+Tests for certificates, which make blocks final: fetched, waited for, kept, and checked.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class CertifierTests(SynchronousTestCase):
         self.assertEqual(self.rpc.asked, [[event.height + 1]])
 
     def test_laterCertificateReplacesPrunedOne(self) -> None:
-        """Where the engine has pruned the block, a later certificate proves the event."""
+        """A later certificate proves the event where the engine has pruned the block."""
         (event,) = self.chain.publish("t", b"x")
         (late,) = self.chain.publish("t", b"y")
         self.chain.decide()
@@ -211,7 +211,7 @@ class CertifierTests(SynchronousTestCase):
         self.assertEqual(self.rpc.asked, [[4]])
 
     def test_unavailableBlocksAreSkipped(self) -> None:
-        """What an engine never had is not asked for."""
+        """Blocks that an engine never had are not asked for."""
         for number in range(5):
             self.chain.publish("t", b"%d" % number)
         self.rpc.earliest = 5
@@ -220,7 +220,7 @@ class CertifierTests(SynchronousTestCase):
         self.assertEqual(self.certified(), [4, 5])
 
     def test_prunedBlocksAreSkipped(self) -> None:
-        """Where the engine has dropped blocks meanwhile, it goes on with those that are left."""
+        """The blocks that are left are certified where the engine has dropped others meanwhile."""
         self.chain.publish("t", b"2")
         self.begin()
         self.clock.advance(INTERVAL)
@@ -245,7 +245,7 @@ class CertifierTests(SynchronousTestCase):
         self.assertEqual(self.certified(), [1])
 
     def test_invalidCertificateIsNotStored(self) -> None:
-        """What does not hold is not kept, and it is said."""
+        """A certificate that does not hold is not kept, and it is said."""
         self.chain.decide()
         good = self.chain.lights[1]
         nodes = self.chain.genesis.validatorSet
@@ -281,7 +281,7 @@ class CertifierTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_newChainBeginsAtItsOwnBlocks(self) -> None:
-        """What was written for a former chain meanwhile tells nothing of the new one."""
+        """Certificates written for a former chain meanwhile tell nothing of the new one."""
         self.chain.decide()
         self.begin()
         self.written = []
@@ -295,11 +295,11 @@ class CertifierTests(SynchronousTestCase):
         self.assertEqual(self.certifier.retained(10, 1), 0)
 
     def ask(self, height: int) -> Deferred[CometCertificate]:
-        """What makes a block final."""
+        """Ask for the certificate of a block."""
         return Deferred.fromCoroutine(self.certifier.certificate(height))
 
     def test_certificateWaitsForNextBlock(self) -> None:
-        """What makes a block final is waited for until the next block is there."""
+        """A certificate is waited for until the next block is there."""
         self.begin()
         asked = self.ask(1)
         self.clock.pump([0.1] * 5)

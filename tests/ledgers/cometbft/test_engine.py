@@ -112,7 +112,7 @@ class LifeTests(EngineTestCase):
         self.assertEqual(len(self.reactor.processes), 1)
 
     def test_restartDelayGrows(self) -> None:
-        """When it ends it is started again, later each time, up to a bound."""
+        """An engine that ends is started again, later each time, up to a bound."""
         self.engine.start()
         delays = []
         for _ in range(6):
@@ -222,7 +222,7 @@ class LifeTests(EngineTestCase):
         self.assertIn("next start in 1.0 s", self.engine.reason)
 
     def test_failedSpawnIsRetried(self) -> None:
-        """Where there can be no process, it is tried again."""
+        """A process that cannot be started is tried again."""
         self.reactor.error = BlockingIOError(11, "Resource temporarily unavailable")
         self.engine.start()
         self.assertIs(self.engine.state, EngineState.WAITING)
@@ -239,7 +239,7 @@ class LifeTests(EngineTestCase):
         self.assertFalse(self.socket.exists())
 
     def test_nonSocketPreventsStart(self) -> None:
-        """What is no socket stays, and the engine is not started."""
+        """A file that is no socket stays, and the engine is not started."""
         self.socket.write_text("precious")
         self.engine.start()
         self.assertEqual(self.socket.read_text(), "precious")
@@ -310,7 +310,7 @@ class EndTests(EngineTestCase):
         self.successResultOf(stopped)
 
     def test_lostConnectionsAreTolerated(self) -> None:
-        """When it has lost the application it has some time to end by itself."""
+        """An engine that has lost the application has some time to end by itself."""
         self.engine.start()
         self.connect()
         self.engine.connectionsChanged(CONNECTIONS - 1)
@@ -324,7 +324,7 @@ class EndTests(EngineTestCase):
         self.assertEqual(len(self.reactor.processes), 2)
 
     def test_lingeringEngineIsEnded(self) -> None:
-        """When it does not, it is ended, and started again."""
+        """An engine that does not end by itself is ended, and started again."""
         self.engine.start()
         self.connect()
         self.engine.connectionsChanged(0)
@@ -339,7 +339,7 @@ class EndTests(EngineTestCase):
         self.assertEqual(self.process.signals, [])
 
     def test_returningConnectionsKeepEngine(self) -> None:
-        """Where the connections come back, nothing happens."""
+        """Connections that come back change nothing."""
         self.engine.start()
         self.connect()
         self.engine.connectionsChanged(3)

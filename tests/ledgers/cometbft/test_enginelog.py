@@ -1,5 +1,5 @@
 """
-What an engine says, and how it comes into our log.
+Tests for an engine's output, and how it comes into our log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .test_engine import EngineTestCase
 
 class OutputTests(EngineTestCase):
     """
-    What it says goes to the log.
+    Tests for output that goes to the log.
     """
 
     def setUp(self) -> None:
@@ -88,7 +88,7 @@ class OutputTests(EngineTestCase):
         self.assertIs(self.engine.state, EngineState.WAITING)
 
     def test_peerErrorsAreWarnings(self) -> None:
-        """What only a peer may have caused is a warning, and what is the engine's own an error."""
+        """Errors that only a peer may have caused are warnings; the engine's own are errors."""
         self.process.child.outReceived(
             b"E[2026-11-20|16:30:09.3] Stopping peer for error   module=p2p err=EOF\n"
             b"E[2026-11-20|16:30:09.3] no room   module=state err=full\n"
@@ -149,5 +149,5 @@ class LineTests(SynchronousTestCase):
         self.assertEqual([len(line) for line in whole], [MAX_LINE, 1, 1])
 
     def test_invalidUtf8IsReplaced(self) -> None:
-        """What is no UTF-8 is shown as far as it can be."""
+        """Bytes that are no UTF-8 are shown as far as they can be."""
         self.assertEqual(LineSplitter().feed(b"a\xffb\n"), ["a\ufffdb"])

@@ -87,13 +87,13 @@ class IdentityTests(SynchronousTestCase):
         self.assertEqual(identity.sponsor, GENESIS.validators[1])
 
     def test_unreadableHomeNamesKey(self) -> None:
-        """Where the engine's home cannot be read, the same."""
+        """An unreadable home of the engine has the same effect."""
         self.missing("no validator attests", home=self.root / "nowhere")
         self.load()
         self.load(home=self.root / "nowhere")
 
     def test_ownValidatorReplacesLeavingSponsor(self) -> None:
-        """When the attesting validator has left, the node's own validator attests."""
+        """The node's own validator attests when the attesting one has left."""
         seed = self.load().seed
         self.attestation.write_bytes(encodeAttestation(attest(SEEDS[5], CHAIN, publicKey(seed))))
         self.missing("not a validator any more", validators=GENESIS.validatorSet)
@@ -134,7 +134,7 @@ class IdentityTests(SynchronousTestCase):
             self.missing("put it back from a backup")
 
     def test_systemErrorIsReported(self) -> None:
-        """What the operating system says is said."""
+        """The operating system's error is said."""
         (self.directory / KEY_NAME).mkdir()
         self.missing(KEY_NAME)
 

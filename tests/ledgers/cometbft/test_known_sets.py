@@ -17,7 +17,7 @@ class KnownSetTests(RpcCase):
     """
 
     def names(self) -> list[str]:
-        """What was asked since the last time."""
+        """The names of the calls since the last time."""
         names = [name for name, _ in self.engine.calls]
         self.engine.calls.clear()
         return names

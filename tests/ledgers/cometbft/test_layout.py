@@ -106,7 +106,7 @@ class NetworkTests(LayoutCase):
         self.assertEqual(written["genesis_time"], "2027-01-15T08:00:00Z")
 
     def test_recordedGenesisIsRead(self) -> None:
-        """What is read of a genesis is what the engine's own says."""
+        """A genesis that is read has the values of the engine's own."""
         genesis = decodeGenesis(json.dumps(recorded("genesis")["genesis"]).encode())
         header = recorded("header_height_3")["header"]
         self.assertEqual(genesis.chainId, header["chain_id"])
@@ -181,7 +181,7 @@ class NetworkTests(LayoutCase):
             self.assertEqual(found, expected)
 
     def test_tuningReachesConfig(self) -> None:
-        """What is set arrives, and the largest transaction goes through the engine's door."""
+        """Settings arrive, and the engine's RPC accepts the largest transaction."""
         tuning = Tuning(commit=0.5, maxTransaction=3000000, transactions=17, emptyBlocks=True)
         layOutNetwork(planFor(self.root, tuning=tuning, isPrivate=False), counting())
         config = self.toml("node0/config/config.toml")
@@ -259,7 +259,7 @@ class NetworkTests(LayoutCase):
         self.assertIn("is the home of an engine already", str(raised.exception))
 
     def test_interruptedLayoutContinues(self) -> None:
-        """What was begun goes on with the keys, and with what was signed."""
+        """A layout that was begun goes on with the keys, and with what was signed."""
         keys = makeKeys(self.root / "node0", counting())
         state = self.root / "node0/data/priv_validator_state.json"
         state.write_text('{"height": "7", "round": 0, "step": 3}')
@@ -268,7 +268,7 @@ class NetworkTests(LayoutCase):
         self.assertIn("7", state.read_text())
 
     def test_invalidPlanWritesNothing(self) -> None:
-        """What no engine would run on is said before anything is written."""
+        """A plan that no engine would run on is refused before anything is written."""
         deep = NodePlan(
             home=self.root / ("x" * 100),
             name="deep",
@@ -294,7 +294,7 @@ class NetworkTests(LayoutCase):
         self.assertFalse(self.root.exists())
 
     def test_unwritablePathIsNamed(self) -> None:
-        """Where nothing can be written, the operator is told where."""
+        """The operator is told where nothing can be written."""
         self.root.write_text("a file")
         error = self.assertRaises(LayoutError, layOutNetwork, planFor(self.root), counting())
         self.assertIn("cannot write", str(error))
@@ -341,7 +341,7 @@ class JoiningTests(LayoutCase):
         self.assertEqual(written["trust_period"], "315360000s")
 
     def test_invalidPlanWritesNothing(self) -> None:
-        """What cannot be is refused before there are keys."""
+        """A plan that cannot be is refused before there are keys."""
         sync = StateSync(servers=[Address(host="a", port=1)], height=1, hash=bytes(32))
         for words, genesis, stateSync in (
             ("two engines", self.genesis, sync),

@@ -119,7 +119,7 @@ class LedgerTestCase(SynchronousTestCase):
         return receipt
 
     def reason(self) -> str:
-        """Why the ledger is not ready."""
+        """The reason why the ledger is not ready."""
         health = self.successResultOf(self.ledger.getHealth())
         self.assertFalse(health.isReady)
         return health.reason
@@ -227,7 +227,7 @@ class StartTests(LedgerTestCase):
         )
 
     def test_startTimesOutWithoutEngine(self) -> None:
-        """Where no engine comes the start is given up, and nothing is left."""
+        """A start to which no engine comes is given up, and nothing is left."""
         started = self.ledger.start()
         self.clock.advance(START_TIMEOUT - 1)
         self.assertNoResult(started)
@@ -291,7 +291,7 @@ class StartTests(LedgerTestCase):
 
 class WriteTests(LedgerTestCase):
     """
-    What is submitted.
+    Tests for transactions that are submitted.
     """
 
     def setUp(self) -> None:
@@ -395,7 +395,7 @@ class WriteTests(LedgerTestCase):
         self.done(answer)
 
     def test_stalledOutboxIsNotReady(self) -> None:
-        """When nothing becomes final, that is said."""
+        """The ledger says when nothing becomes final."""
         self.publish()
         self.clock.advance(STALL_TIMEOUT - 1)
         self.assertIn("does not answer", self.reason())
@@ -444,7 +444,7 @@ class WriteTests(LedgerTestCase):
             self.assertIn("does not answer", self.reason())
 
     def test_restartedEngineGetsBatchesAgain(self) -> None:
-        """What an engine lost is handed in when it is there again, and is executed once."""
+        """Batches that an engine lost are handed in when it is there again, and executed once."""
         answers = [self.publish(b"1"), self.publish(b"2")]
         self.node.end()
         self.assertEqual(self.reason(), "the engine is away")
@@ -545,12 +545,12 @@ class StopTests(LedgerTestCase):
         self.assertRaises(LedgerUnavailable, self.ledger.topicState, "t")
 
     def test_idleStopIsImmediate(self) -> None:
-        """Where nothing waits it ends at once."""
+        """A stop ends at once where nothing waits."""
         self.successResultOf(self.ledger.stop())
         self.ended()
 
     def test_stopDrainsOutbox(self) -> None:
-        """What was accepted becomes final first; nothing is accepted any more."""
+        """Transactions that were accepted become final first; nothing is accepted any more."""
         answer = self.publish()
         stopped = self.ledger.stop()
         self.failureResultOf(self.publish(), LedgerUnavailable)
@@ -562,7 +562,7 @@ class StopTests(LedgerTestCase):
         self.ended()
 
     def test_stopTimesOut(self) -> None:
-        """What does not become final in time fails; so a stop comes to an end."""
+        """A transaction that does not become final in time fails; so a stop comes to an end."""
         answer = self.publish()
         self.node.end()
         stopped = self.ledger.stop()

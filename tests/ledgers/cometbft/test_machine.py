@@ -56,18 +56,18 @@ class MachineTestCase(SynchronousTestCase):
         )
 
     def execute(self, *block: bytes, proposer: bytes = NOBODY) -> BlockExecution:
-        """What a block does, which is then the last one."""
+        """Execute a block, which is then the last one."""
         height = self.machine.head.height + 1
         execution = self.machine.execute(block, height, START + height, proposer)
         self.machine.apply(execution.candidate)
         return execution
 
     def all(self, *waiting: bytes, limit: int = 10**9) -> Sequence[bytes]:
-        """What goes into the next block."""
+        """The batches of the next block."""
         return self.machine.select(waiting, limit, START)
 
     def code(self, data: bytes, *, isRecheck: bool = False) -> Code:
-        """What is said of a batch that is to wait."""
+        """The code for a batch that is to wait."""
         try:
             self.machine.check(data, START, isRecheck=isRecheck)
         except BlockRefused as refusal:
@@ -77,7 +77,7 @@ class MachineTestCase(SynchronousTestCase):
 
 class CheckTests(MachineTestCase):
     """
-    Which batches may wait.
+    Tests for the batches that may wait.
     """
 
     def test_batchMayWaitUntilExecuted(self) -> None:
@@ -140,7 +140,7 @@ class CheckTests(MachineTestCase):
         self.assertIs(self.code(self.openAt(wrong + 2000)), Code.AHEAD)
 
     def test_parsedBatchesAreBounded(self) -> None:
-        """What was read is kept within a bound, and read again where it was forgotten."""
+        """Batches that were read are kept within a bound, and read again where forgotten."""
         self.patch(_machine, "KNOWN_BYTES", 5000)
         batches = [self.publish("t", size=900) for _ in range(20)]
         for data in batches * 2:
@@ -153,7 +153,7 @@ class CheckTests(MachineTestCase):
 
 class SelectTests(MachineTestCase):
     """
-    What goes into a block.
+    Tests for the batches of a block.
     """
 
     def test_selectionKeepsOrder(self) -> None:
@@ -172,7 +172,7 @@ class SelectTests(MachineTestCase):
         self.assertEqual(self.all(large, small, limit=500), [])
 
     def test_invalidBatchesTakeNoRoom(self) -> None:
-        """What could be in no block takes no room."""
+        """Batches that could be in no block take no room."""
         old = self.open("t")
         self.execute(old)
         new = self.publish("t")
@@ -194,13 +194,13 @@ class SelectTests(MachineTestCase):
             self.assertTrue(self.machine.isValid(chosen, START))
 
     def test_batchWithoutPredecessorWaits(self) -> None:
-        """What follows a batch that is not there waits, and others do not."""
+        """A batch whose predecessor is not there waits, and others do not."""
         batches = [self.open(f"t{number}") for number in range(4)]
         theirs = self.open("u", broker=self.other)
         self.assertEqual(self.all(batches[3], batches[0], batches[2], theirs), [batches[0], theirs])
 
     def test_reorderedBatchesRespectSize(self) -> None:
-        """What came too early is bound by the block's size as well."""
+        """Batches that came too early are bound by the block's size as well."""
         first, second, third = (self.open(topic) for topic in "tuv")
         limit = framedSize(first) + framedSize(second)
         self.assertEqual(self.all(third, second, first, limit=limit), [first, second])
@@ -254,7 +254,7 @@ class SelectTests(MachineTestCase):
 
 class ExecuteTests(MachineTestCase):
     """
-    What a decided block does.
+    Tests for the effects of a decided block.
     """
 
     def test_executionIsDeterministic(self) -> None:
@@ -290,7 +290,7 @@ class ExecuteTests(MachineTestCase):
         self.assertIsNone(self.machine.state.topic("t"))
 
     def test_invalidBatchesGetCodes(self) -> None:
-        """What should not be in a block has a code of its own there, and changes nothing."""
+        """A batch that should not be in a block has a code of its own there, changing nothing."""
         good = self.open("t")
         self.execute(good)
         foreign = self.open("u", broker=Broker(2, sponsor=5))
@@ -444,7 +444,7 @@ class FormatTests(MachineTestCase):
         self.assertEqual(topic.sequence, 1)
 
     def test_transactionsUnderWayAtTheChangeAreExecuted(self) -> None:
-        """What was sent before the change is executed after it."""
+        """A transaction that was sent before the change is executed after it."""
         machine = self.old()
         late = self.publish("t")
         self.run_(machine)

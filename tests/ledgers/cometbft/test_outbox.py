@@ -29,7 +29,7 @@ INTERVAL = 0.01
 
 
 def answer(code: int = Code.OK, log: str = "") -> Broadcast:
-    """What the engine says of a batch."""
+    """The engine's answer to a batch."""
     return Broadcast(code=code, log=log, hash=Hex(bytes(32)))
 
 
@@ -83,7 +83,7 @@ class OutboxTestCase(SynchronousTestCase):
         ).only()
 
     def contents(self, data: bytes) -> list[bytes]:
-        """What a batch publishes."""
+        """The contents that a batch publishes."""
         return [each.content for each in self.inside(data)]
 
     def inside(self, data: bytes) -> Sequence[Transaction]:
@@ -117,7 +117,7 @@ class WayTests(OutboxTestCase):
     """
 
     def test_intervalGathersOneBatch(self) -> None:
-        """What comes within the interval goes into one batch, in order."""
+        """Transactions within the interval go into one batch, in order."""
         receipts = [self.add(b"%d" % number) for number in range(5)]
         self.assertEqual(self.handed, [])
         self.clock.advance(INTERVAL)
@@ -219,7 +219,7 @@ class WayTests(OutboxTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_receiptCallbackMaySubmit(self) -> None:
-        """Who has an answer may submit at once."""
+        """The receiver of an answer may submit at once."""
         added: list[Deferred[Receipt]] = []
         self.add().addCallback(lambda _: added.append(self.add(b"next")))
         self.clock.advance(INTERVAL)
@@ -228,7 +228,7 @@ class WayTests(OutboxTestCase):
         self.assertEqual(self.contents(self.handed[1]), [b"next"])
 
     def test_refusedTransactionHasReceipt(self) -> None:
-        """What the chain refuses is a receipt as well."""
+        """A refusal of the chain is a receipt as well."""
         receipt = self.add()
         self.clock.advance(INTERVAL)
         self.commit(self.handed[0], execution=Execution.TOPIC_NOT_FOUND)
@@ -321,7 +321,7 @@ class WayTests(OutboxTestCase):
         self.assertEqual(len(self.outbox), 0)
 
     def test_cancelledTransactionStaysSubmitted(self) -> None:
-        """Who cancels waits no more; the transaction goes its way."""
+        """A caller that cancels waits no more; the transaction is executed all the same."""
         receipt = self.add()
         receipt.cancel()
         self.failureResultOf(receipt, CancelledError)
@@ -361,7 +361,7 @@ class FailureTests(OutboxTestCase):
     """
 
     def test_undecidedBatchIsRetriedFirst(self) -> None:
-        """What the engine did not take for sure is handed in again, before anything else."""
+        """A batch that the engine may not have taken is handed in again, before anything else."""
         for reason in (
             Reason.UNREACHABLE,
             Reason.TIMEOUT,
@@ -397,7 +397,7 @@ class FailureTests(OutboxTestCase):
         self.assertEqual(len(self.handed), 2)
 
     def test_knownBatchWaitsForBlock(self) -> None:
-        """What the engine knows already waits for its block."""
+        """A batch that the engine knows already waits for its block."""
         receipt = self.add()
         self.clock.advance(INTERVAL)
         self.fails(Reason.KNOWN)
@@ -407,7 +407,7 @@ class FailureTests(OutboxTestCase):
         self.successResultOf(receipt)
 
     def test_missingBatchIsResent(self) -> None:
-        """What is in no block is handed in again, the same bytes, until it is."""
+        """A batch that is in no block is handed in again, the same bytes, until it is."""
         self.add()
         self.clock.advance(INTERVAL)
         for _ in range(4):
@@ -424,7 +424,7 @@ class FailureTests(OutboxTestCase):
         self.assertEqual(len(self.handed), 5)
 
     def test_engineStartResendsAll(self) -> None:
-        """When the engine has started, all that is under way is handed in, in order, first."""
+        """All batches under way are handed in, in order, first, when the engine has started."""
         for number in range(3):
             self.add(b"%d" % number)
             self.clock.advance(INTERVAL)
@@ -441,7 +441,7 @@ class FailureTests(OutboxTestCase):
         self.assertEqual(self.contents(self.handed[3]), [b"new"])
 
     def test_refusedBatchFails(self) -> None:
-        """What the application refuses fails, and nothing after it waits for it."""
+        """A batch that the application refuses fails, and nothing after it waits for it."""
         first = self.add()
         self.clock.advance(INTERVAL)
         second = self.add()
@@ -453,7 +453,7 @@ class FailureTests(OutboxTestCase):
         self.successResultOf(second)
 
     def test_oversizedTransactionFails(self) -> None:
-        """What no block could hold fails."""
+        """A transaction that no block could hold fails."""
         receipt = self.add()
         self.clock.advance(INTERVAL)
         self.fails(Reason.TOO_LARGE)
@@ -462,7 +462,7 @@ class FailureTests(OutboxTestCase):
         self.assertEqual((len(self.handed), len(self.outbox)), (1, 0))
 
     def test_oversizedBatchIsSplit(self) -> None:
-        """Where several are too large for one batch, there are smaller ones from then on."""
+        """Transactions too large together for one batch go in smaller ones from then on."""
         receipts = [self.add(b"%d" % number * 1000) for number in range(6)]
         self.clock.advance(INTERVAL)
         self.assertEqual(len(self.contents(self.handed[-1])), 6)

@@ -15,7 +15,7 @@ from .members import GENESIS, KEYS, START
 from .test_outbox import INTERVAL, OutboxTestCase, answer
 
 DEEDS = ("take", "take", "lose", "full", "doubt")
-"""What an engine may do with what it is handed; in doubt, it has it, and nobody knows."""
+"""The actions of an engine with what it is handed; in doubt, it has it, and nobody knows."""
 
 
 class AnyEngineTests(OutboxTestCase):

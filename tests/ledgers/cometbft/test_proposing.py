@@ -1,5 +1,5 @@
 """
-What a block is proposed of, and what becomes of it.
+Tests for the contents of a proposed block, and for what becomes of it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ProposingTestCase(SynchronousTestCase):
         )
 
     def proposed(self, *offered: bytes) -> Sequence[bytes]:
-        """What is proposed when it is this node's turn."""
+        """The proposal when it is this node's turn."""
         application = ChainApplication(
             Path(self.mktemp()),
             self.inThread,
@@ -98,13 +98,13 @@ class ProposingTestCase(SynchronousTestCase):
         raise AssertionError(call)
 
     def contents(self, data: bytes) -> list[bytes]:
-        """What a batch publishes."""
+        """The contents that a batch publishes."""
         return [one.content for one in readBatch(data, GENESIS.chain).transactions]
 
 
 class GatherTests(ProposingTestCase):
     """
-    What is proposed.
+    Tests for the contents of proposals.
     """
 
     def test_ownBatchesComeLast(self) -> None:
@@ -118,7 +118,7 @@ class GatherTests(ProposingTestCase):
         self.assertEqual([self.contents(own) for own in proposal[1:]], [[b"1"], [b"2"]])
 
     def test_emptyOutboxProposesNothing(self) -> None:
-        """Where nothing waits, nothing is proposed."""
+        """An empty outbox proposes nothing."""
         self.assertEqual(self.proposed(), [])
 
     def test_proposalRespectsBounds(self) -> None:
@@ -140,27 +140,27 @@ class OwnTests(ProposingTestCase):
         (self.own,) = self.proposed()
 
     def test_decidedProposalIsNotBroadcast(self) -> None:
-        """Where it is decided, it never goes through the engine."""
+        """A proposal that is decided never goes through the engine."""
         self.commit(self.own)
         self.successResultOf(self.receipt)
         self.clock.advance(100)
         self.assertEqual(self.handed, [])
 
     def test_lostProposalIsBroadcast(self) -> None:
-        """Where another block is decided, it is handed in at once."""
+        """A proposal is handed in at once where another block is decided."""
         self.commit(self.foreign())
         self.clock.advance(0)
         self.assertEqual(self.handed, [self.own])
 
     def test_undecidedProposalIsBroadcastLater(self) -> None:
-        """Where none is decided, it is handed in after a while."""
+        """A proposal is handed in after a while where no block is decided."""
         self.clock.advance(PROPOSED * 0.9)
         self.assertEqual(self.handed, [])
         self.clock.advance(PROPOSED * 0.2)
         self.assertEqual(self.handed, [self.own])
 
     def test_laterBatchFollowsProposal(self) -> None:
-        """What comes later is handed in after it."""
+        """Later batches are handed in after it."""
         self.add(b"2")
         self.clock.advance(2 * INTERVAL)
         self.assertEqual(self.handed, [])
@@ -195,7 +195,7 @@ class ReturningTests(ProposingTestCase):
     """
 
     def test_returningClientsSendAtOnce(self) -> None:
-        """When all are back, their batch goes at once."""
+        """Clients that are all back have their batch sent at once."""
         for _ in range(3):
             self.add()
         self.clock.advance(INTERVAL)
@@ -219,7 +219,7 @@ class ReturningTests(ProposingTestCase):
         self.assertEqual(self.contents(self.handed[1]), [b"2", b"3"])
 
     def test_absentClientsDelayNoLonger(self) -> None:
-        """Who does not come back is waited for no longer than the interval."""
+        """Clients that do not come back are waited for no longer than the interval."""
         for _ in range(3):
             self.add()
         self.clock.advance(INTERVAL)

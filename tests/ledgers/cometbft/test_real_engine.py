@@ -78,7 +78,7 @@ class RealEngineTests(RealEngineTestCase):
         self.assertEqual(self.failures, [])
 
     def test_failedApplicationEndsEngine(self) -> Deferred[None]:
-        """When the application cannot go on the owner hears of it, and the engine ends."""
+        """The owner hears of an application that cannot go on, and the engine ends."""
         return Deferred.fromCoroutine(self._broken())
 
     async def _broken(self) -> None:

@@ -114,7 +114,7 @@ class FaultTests(NetworkTestCase):
         return (await node.ledger.getHealth()).isReady
 
     async def failureOf(self, answer: Deferred[Any]) -> str:
-        """Why a publish was refused."""
+        """The reason why a publish was refused."""
         with self.assertRaises(LedgerUnavailable) as caught:
             await answer
         return str(caught.exception)
@@ -210,7 +210,7 @@ class FaultTests(NetworkTestCase):
             node.signal(signal.SIGCONT)
 
     async def test_eventsAreTheSameEverywhere(self) -> None:
-        """What is published through one node is read through all, under the same id."""
+        """An event that is published through one node is read through all, under the same id."""
         network = await self.begin(4)
         observers = [RecordingObserver() for _ in network.nodes]
         for node, observer in zip(network.nodes, observers, strict=True):

@@ -61,7 +61,7 @@ class RealLayoutTests(TestCase):
         )
 
     async def run_(self, home: Path, command: str) -> str:
-        """What the engine's program prints; its configuration was read and checked before."""
+        """The output of the engine's program; its configuration was read and checked before."""
         output, errors, status = await getProcessOutputAndValue(
             self.program, [command, "--home", str(home)], env={}
         )

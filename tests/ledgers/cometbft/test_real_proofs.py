@@ -46,7 +46,7 @@ class RealProofTests(TestCase):
     async def proved(
         self, node: Node, eventId: EventId, checkpoint: Checkpoint | None = None
     ) -> ProvedEvent:
-        """What a node's proof of an event proves."""
+        """The event that is proved by a node's proof."""
         height = None if checkpoint is None else checkpoint.height
         proof = await node.ledger.prove(eventId, height)
         return verifyProof(encode(proof), chain=self.chain, checkpoint=checkpoint)

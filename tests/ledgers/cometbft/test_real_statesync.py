@@ -174,7 +174,7 @@ class JoiningTests(TestCase):
         return reader
 
     async def offers(self, node: Node) -> Sequence[OfferedSnapshot]:
-        """What a node offers to those that join."""
+        """The snapshots that a node offers to those that join."""
         answer = await node.ledger._application.listSnapshots(ListSnapshotsRequest())
         return answer.snapshots
 

@@ -88,7 +88,7 @@ class RecoveryTests(LedgerTestCase):
         self.assertEqual([block.height for block in self.observer.blocks], list(range(2, 24)))
 
     def test_unreadableBlockFailsTheApplication(self) -> None:
-        """Where a block of a snapshot cannot be read the application is opened again, and goes on
+        """A block of a snapshot that cannot be read has the application opened again, and go on
         with that block."""
         other = Harness(self.root / "other")
         other.application.open()

@@ -1,5 +1,5 @@
 """
-What is said of a replay: how far it is, and how far it has to go.
+Tests for the reports of a replay: how far it is, and how far it has to go.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProgressTests(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, observer)
 
     def said(self) -> list[str]:
-        """What was logged since the last time."""
+        """The lines logged since the last time."""
         events, self.events[:] = list(self.events), []
         return [event["log_format"].format(**event) for event in events]
 
@@ -69,7 +69,7 @@ class ProgressTests(SynchronousTestCase):
 
 class ReadinessTests(LedgerTestCase):
     """
-    What C{/readyz} says meanwhile.
+    Tests for the answer of C{/readyz} meanwhile.
     """
 
     def test_replayIsReason(self) -> None:

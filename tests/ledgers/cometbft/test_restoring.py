@@ -30,7 +30,7 @@ from .joining import HEIGHT, Harness, JoiningTestCase
 
 class JoiningTests(JoiningTestCase):
     """
-    What the engine calls of a node that joins.
+    Tests for the engine's calls of a node that joins.
     """
 
     def test_lastChunkCompletesChain(self) -> None:
@@ -157,7 +157,7 @@ class JoiningTests(JoiningTestCase):
         self.checkHas(self.here)
 
     def test_unverifiedOffersAreRejected(self) -> None:
-        """What is not verified by the engine, or does not fit together, is not begun with."""
+        """Offers that are not verified by the engine, or do not fit together, are rejected."""
         snapshot = self.snapshot
         manifest = Manifest.decode(snapshot.metadata)
         foreign = Genesis(group="foreign", created=1, validators=GENESIS.validators)
@@ -189,7 +189,7 @@ class JoiningTests(JoiningTestCase):
         self.assertIs(self.offer(self.here, snapshot, self.snapshot.hash), OfferResult.REJECT)
 
     def test_diskFailureFailsApplication(self) -> None:
-        """Where the disk fails the application cannot go on, and begins anew when it is opened."""
+        """An application whose disk fails cannot go on, and begins anew when it is opened."""
         self.offer(self.here)
 
         def fail(*arguments: object) -> None:
@@ -213,8 +213,8 @@ class JoiningTests(JoiningTestCase):
 
     def test_invalidProvedBlockFailsRestore(self) -> None:
         """
-        What is proved, but does not follow by the rules, is nobody's fault who sent it: the
-        application says so, and does not go on.
+        A block that is proved, but does not follow by the rules, is not the fault of its sender:
+        the application says so, and does not go on.
         """
         self.offer(self.here)
         restoring = self.here.application._restorer._restoring
@@ -273,7 +273,7 @@ class AnewTests(JoiningTestCase):
             self.checkHas(self.here)
 
     def test_replacedStoreIsClosedInItsThread(self) -> None:
-        """What the thread of the disk still does with the old store ends before it is closed."""
+        """Calls of the old store in the thread of the disk end before it is closed."""
         self.begun(self.here)
         application, calls = self.here.application, []
         old = application.store

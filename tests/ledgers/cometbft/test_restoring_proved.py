@@ -22,7 +22,7 @@ from .support import FakeChain, replaceHeader
 
 class ProvedTests(JoiningTestCase):
     """
-    What shows that blocks are final comes with them, also where the nodes have changed.
+    Tests for certificates, which come with blocks, also where the nodes have changed.
     """
 
     PIECE = 12000
@@ -76,7 +76,7 @@ class ProvedTests(JoiningTestCase):
         self.assertNotEqual(self.certificates(self.here), self.certificates(there))
 
     def test_invalidCertificateIsRefused(self) -> None:
-        """What does not show it is refused, and so is that of another block or other nodes."""
+        """An invalid certificate is refused, and so is that of another block or other nodes."""
         there, snapshot = self.proved("proved")
         certificates = self.certificates(there)
         pieces = self.piecesOf(there, snapshot)

@@ -80,12 +80,12 @@ class RpcCase(SynchronousTestCase):
         return EngineRpc(HttpClient(agent, self.clock), "http://127.0.0.1:26657", **settings)
 
     def answerOf(self, asked: Deferred[Any]) -> Any:
-        """What the engine answers."""
+        """The answer of the engine."""
         self.engine.agent.flush()
         return self.successResultOf(asked)
 
     def errorOf(self, asked: Deferred[Any]) -> EngineError:
-        """Why the engine does not answer."""
+        """The error by which the engine does not answer."""
         self.engine.agent.flush()
         error = self.failureResultOf(asked, EngineError).value
         assert isinstance(error, EngineError)
@@ -100,7 +100,7 @@ class BroadcastTests(RpcCase):
     TX = b"\x00\xfftransaction"
 
     def answer(self, parameters: Mapping[str, Any]) -> Any:
-        """What a real engine answers to a good transaction."""
+        """The answer of a real engine to a good transaction."""
         return {
             "code": 0,
             "data": "",
@@ -120,7 +120,7 @@ class BroadcastTests(RpcCase):
         )
 
     def test_applicationsRefusalComesThrough(self) -> None:
-        """What the application says comes through."""
+        """The application's answer comes through."""
         self.engine.answers["broadcast_tx_sync"] = lambda parameters: (
             self.answer(parameters)
             | {
@@ -132,7 +132,7 @@ class BroadcastTests(RpcCase):
         self.assertEqual((broadcast.code, broadcast.log), (7, "no"))
 
     def test_enginesRefusalHasAReason(self) -> None:
-        """What the engine says has a reason, and is not in doubt."""
+        """The engine's refusal has a reason, and is not in doubt."""
         for words, reason in (
             ("tx already exists in cache", Reason.KNOWN),
             (
@@ -173,7 +173,7 @@ class BroadcastTests(RpcCase):
 
 class FailureTests(RpcCase):
     """
-    When there is no answer.
+    Tests for calls without an answer.
     """
 
     def test_silentEngineTimesOut(self) -> None:
@@ -205,7 +205,7 @@ class FailureTests(RpcCase):
             self.assertTrue(error.isInDoubt)
 
     def test_malformedAnswerIsRefused(self) -> None:
-        """What is no answer of an engine is said to be none."""
+        """Data that is no answer of an engine is refused as none."""
         for raw in (b"", b"<html>", b"[]", b"null", b'{"result": 1}', b'{"result": {}}', b"\xff"):
             self.engine.raw = raw
             self.assertIs(self.errorOf(self.rpc.status()).reason, Reason.BAD_ANSWER)
@@ -226,7 +226,7 @@ class FailureTests(RpcCase):
             self.assertIs(self.errorOf(self.rpc.commit(9)).reason, Reason.NO_SUCH_HEIGHT)
 
     def test_cancelledCallFailsOnce(self) -> None:
-        """Who does not wait any more is told so, and nothing else."""
+        """A caller that does not wait any more is told so, and nothing else."""
         self.engine.isSilent = True
         asked = self.rpc.status()
         asked.cancel()
@@ -270,7 +270,7 @@ class ValidatorsTests(RpcCase):
     """
 
     def pages(self, size: int) -> Callable[[Mapping[str, Any]], Any]:
-        """What answers the recorded validators in pages."""
+        """Return a function that answers the recorded validators in pages."""
         whole = recorded("validators")
 
         def answer(parameters: Mapping[str, Any]) -> Any:
@@ -314,7 +314,7 @@ class ValidatorsTests(RpcCase):
         self.assertIs(self.errorOf(self.rpc.validators()).reason, Reason.BAD_ANSWER)
 
     def test_lightBlockProvesItself(self) -> None:
-        """What proves a block is asked for in one request, and proves it."""
+        """The proof of a block is asked for in one request, and proves it."""
         block = self.answerOf(self.rpc.lightBlock(3))
         self.assertEqual(block, recordedLightBlock())
         trustOf(recordedGenesis()).follow(block)
@@ -403,12 +403,12 @@ class UrlTests(SynchronousTestCase):
     """
 
     def test_validUrlsAreAccepted(self) -> None:
-        """Where engines listen."""
+        """URLs where engines listen are accepted."""
         for url in ("http://127.0.0.1:26657", "https://a.example/", "http://[::1]:1"):
             self.assertEqual(checkUrl(url), url)
 
     def test_invalidUrlsAreRefused(self) -> None:
-        """Where they do not."""
+        """URLs where they do not are refused."""
         for url in ("", "127.0.0.1:26657", "tcp://127.0.0.1:26657", "http://", "http://a/b",
                     "http://a?b", "http://a#b", "http://a:x", "http://a:0", "http://a:65536",
                     "http://\u00e9", "http://" + "a" * 3000):  # fmt: skip

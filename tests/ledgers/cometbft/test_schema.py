@@ -53,7 +53,7 @@ class Outer:
 
 @frozen(kw_only=True)
 class Strict:
-    """What is always written."""
+    """Fields that are always written."""
 
     inner: Inner = protobuf.part(1, Inner)
     time: int = protobuf.time(2)
@@ -85,11 +85,11 @@ class EncodingTests(SynchronousTestCase):
 
     @given(_outer)
     def test_messagesRoundTrip(self, value: Outer) -> None:
-        """What is written is read."""
+        """A written message is read."""
         self.assertEqual(decode(Outer, encode(value)), value)
 
     def test_defaultsAreNotWritten(self) -> None:
-        """What has its default is not written, and read all the same."""
+        """Defaults are not written, and read all the same."""
         self.assertEqual(encode(Outer()), b"")
         self.assertEqual(decode(Outer, b""), Outer())
 
@@ -112,7 +112,7 @@ class EncodingTests(SynchronousTestCase):
         self.assertEqual(encode(Outer(i32=-1)).hex(), "10ffffffffffffffffff01")
 
     def test_outOfRangeIsRefused(self) -> None:
-        """What does not fit is not written."""
+        """Values that do not fit are not written."""
         for value in (
             Outer(u32=2**32),
             Outer(u32=-1),
@@ -139,7 +139,7 @@ class EncodingTests(SynchronousTestCase):
 
 class DecodingTests(SynchronousTestCase):
     """
-    What proto3 says about readers.
+    Tests for the rules of proto3 for readers.
     """
 
     def test_unknownFieldsAreSkipped(self) -> None:
@@ -185,7 +185,7 @@ class DecodingTests(SynchronousTestCase):
         self.assertEqual(decode(Outer, data, 2, len(data) - 3), Outer(i64=3))
 
     def test_malformedMessagesAreRefused(self) -> None:
-        """What breaks the rules is refused, with a reason."""
+        """Data that breaks the rules is refused, with a reason."""
         for data, text in (
             (encodeTag(1, 2) + b"\x00", "field 1 of Outer has wire type 2"),
             (encodeTag(8, 0) + b"\x00", "field 8 of Outer has wire type 0"),
@@ -239,7 +239,7 @@ class TimeTests(SynchronousTestCase):
         )
 
     def test_invalidTimesAreRefused(self) -> None:
-        """What is no time is refused."""
+        """Values that are no time are refused."""
         for number, seconds, nanos in (
             (2, 253_402_300_800, 0),
             (2, -62_135_596_801, 0),

@@ -25,7 +25,7 @@ class SettingsTests(SynchronousTestCase):
     """
 
     def read(self, text: str) -> CometSettings:
-        """What a description says."""
+        """The settings of a description."""
         return readSettings(readDescription(f"cometbft:{text}").settings)
 
     def test_onlyHomeIsRequired(self) -> None:
@@ -91,7 +91,7 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(made.engine, Path("bin/cometbft").absolute())
 
     def test_invalidValuesAreNamed(self) -> None:
-        """What cannot be is refused by name."""
+        """Values that cannot be are refused by name."""
         for words, text in (
             ("home: it must be said", "keep=1"),
             ("hom: the cometbft ledger has no such setting", "hom=/x"),

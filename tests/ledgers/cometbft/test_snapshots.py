@@ -220,7 +220,7 @@ class OfferingTests(SourceTestCase):
         self.assertTrue(self.load(source, 20, 0))
 
     def test_oversizedCertificateIsLeftOut(self) -> None:
-        """What has more room than is reckoned for it is left out."""
+        """A certificate larger than is reckoned for it is left out."""
         makeChain(self.path(), COUNT)
         expected = self.load(self.source(), 40, 0)
         with closing(sqlite3.connect(self.path())) as connection, connection:
@@ -270,7 +270,7 @@ class PieceTests(SourceTestCase):
         return str(caught.exception)
 
     def parts(self, index: int) -> tuple[list[bytes], Begin, list[StreamedBlock], End]:
-        """What a piece consists of."""
+        """The parts of a piece."""
         data = self.pieces[index]
         start = 1 + 32 * data[0]
         reader = StreamReader(BytesIO(data[start:]))

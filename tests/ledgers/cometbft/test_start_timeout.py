@@ -27,7 +27,7 @@ from .fakeengine import FakeEngine
 
 
 class Port:
-    """Where no engine connects."""
+    """A port where no engine connects."""
 
     def stopListening(self) -> Deferred[None]:
         """See C{IListeningPort}."""
@@ -67,7 +67,7 @@ class StartTimeoutTests(SynchronousTestCase):
         return self.successResultOf(Deferred.fromCoroutine(call(request))).result
 
     def test_startTimesOutWithoutProgress(self) -> None:
-        """Where nothing comes the start is given up."""
+        """A start to which nothing comes is given up."""
         self.clock.advance(START_TIMEOUT - 1)
         self.assertNoResult(self.started)
         self.clock.advance(1)
@@ -96,7 +96,7 @@ class StartTimeoutTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stalledSnapshotTimesOut(self) -> None:
-        """Where it came no further for as long as an engine may take, the start is given up."""
+        """A start that came no further for as long as an engine may take is given up."""
         offer = messages.OfferSnapshotRequest()
         self.ask(self.ledger._application.offerSnapshot, offer)
         self.clock.advance(START_TIMEOUT)

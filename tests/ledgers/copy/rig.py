@@ -230,7 +230,7 @@ class CopyTestCase(SynchronousTestCase):
             self.successResultOf(self.copy.stop())
 
     def refuseStart(self, **settings: Any) -> str:
-        """Why a copy does not start."""
+        """The reason why a copy does not start."""
         failure = self.failureResultOf(self.make(**settings).start(), LedgerUnavailable)
         return str(failure.value.message)
 
@@ -243,7 +243,7 @@ class CopyTestCase(SynchronousTestCase):
         return events
 
     def reason(self) -> str:
-        """Why the copy is not ready."""
+        """The reason why the copy is not ready."""
         return self.successResultOf(self.copy.getHealth()).reason
 
     def publish(self, *contents: bytes, chain: SignedChain | None = None) -> None:

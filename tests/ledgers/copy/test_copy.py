@@ -1,5 +1,5 @@
 """
-What a copy takes, and how it goes on.
+Tests for the blocks that a copy takes, and how it goes on.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class FollowingTests(CopyTestCase):
         self.assertIn(URL, error.message)
 
     def test_erasedContentsAreErased(self) -> None:
-        """What the original erases is removed from the files of the copy, too."""
+        """Contents that the original erases are removed from the files of the copy, too."""
         self.chain.publish("t", canary("gone"), canary("kept"))
         self.start()
         self.assertNotEqual(filesWith(self.directory, canary("gone")), [])
@@ -132,7 +132,7 @@ class FollowingTests(CopyTestCase):
         self.assertEqual(self.reason(), "")
 
     def test_damagedStoreKeepsWhatItHas(self) -> None:
-        """Where blocks cannot be stored for good nothing more is copied, and reads are of what is
+        """Nothing more is copied where blocks cannot be stored for good, and reads are of what is
         stored."""
         copy = self.start()
         self.disk.error = StorageDamaged("the file is damaged")

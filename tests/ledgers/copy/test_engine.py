@@ -59,7 +59,7 @@ class EngineTests(CopyTestCase):
         self.assertEqual(self.successResultOf(copy.getCheckpoint(None)).height, 30)
 
     def test_nothingIsCopiedWithoutCertificates(self) -> None:
-        """Where no block has a certificate nothing can be copied."""
+        """Blocks cannot be copied where none has a certificate."""
         self.makeOriginal(10, isProved=False)
         self.assertEqual(self.start().progress.height, 0)
 

@@ -1,5 +1,5 @@
 """
-What is asked of the original, what its answers mean, and the settings of a copy.
+Tests for the requests to the original, the meaning of its answers, and the settings of a copy.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class OriginalTests(SynchronousTestCase):
         self.original = Original(URL, "1", self.client, b"Bearer x")
 
     def refused(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> str:
-        """What is said of an answer that has no blocks."""
+        """The error for an answer that has no blocks."""
         self.broker.status, self.broker.headers, self.broker.body = status, headers or {}, body
         return str(self.failureResultOf(self.original.read(1), OriginalUnavailable).value)
 
@@ -86,13 +86,13 @@ class OriginalTests(SynchronousTestCase):
         self.assertEqual(request.getHeader(b"authorization"), b"Bearer x")
 
     def test_shorterChainHasNoStream(self) -> None:
-        """Where the chain ends before, the answer has its height alone."""
+        """The answer has its height alone where the chain ends before."""
         self.broker.status, self.broker.body = 416, b'{"code":1,"message":"x"}'
         answer = self.successResultOf(self.original.read(100))
         self.assertEqual(answer, OriginalAnswer(stream=b"", height=40, tip=41))
 
     def test_refusalsAreQuoted(self) -> None:
-        """What the original says is told, and what is none is told, too."""
+        """The original's refusal is told, and an answer that is none is told, too."""
         text = self.refused(403, b'{"code":101016,"message":"not granted\\n"}')
         self.assertEqual(text, "refuses: 'not granted\\n' (HTTP status 403)")
         for body in (b"<html>", b"[]", b"\xff", b"{}"):

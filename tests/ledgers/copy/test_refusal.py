@@ -1,5 +1,5 @@
 """
-What a copy refuses.
+Tests for what a copy refuses.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class RefusalTests(CopyTestCase):
         self.assertIn("block 4 is not the one of the checkpoint", text)
 
     def test_brokenAnswerIsAskedForAgain(self) -> None:
-        """What is no export is not kept, and is asked for again."""
+        """An answer that is no export is not kept, and is asked for again."""
         self.start()
         self.original.change = lambda answer: evolve(answer, stream=answer.stream[:-1])
         self.publish(b"3")

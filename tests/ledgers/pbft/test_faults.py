@@ -34,7 +34,7 @@ class FaultTests(SynchronousTestCase):
         return self.successResultOf(self.ledger.describeFaults())
 
     def running(self) -> list[bool]:
-        """Which replicas run."""
+        """Whether each replica runs."""
         return [node.isRunning for node in self.report().nodes]
 
     def reason(self) -> str:

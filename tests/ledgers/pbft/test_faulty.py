@@ -169,7 +169,7 @@ class FaultyTests(SetTestCase):
         rig.check()
 
     def test_replacedReplicaHasNoEffects(self) -> None:
-        """What it would do after the decision that replaces it is not done."""
+        """Effects of a replica after the decision that replaces it are not done."""
         received = AsksAfterDeciding.received
         received.clear()
         rig = self.rig(worse=dict.fromkeys(range(4), AsksAfterDeciding))

@@ -28,7 +28,7 @@ class ProducerTestCase(SynchronousTestCase):
         return [self.failureResultOf(receipt, error).value.message for receipt in receipts]
 
     def state(self, rig: LedgerRig) -> ProducerState:
-        """Where the next block is."""
+        """The state of the next block."""
         return rig.ledger._producer.state
 
     def reason(self, rig: LedgerRig) -> str:
