@@ -1,1 +1,1 @@
-../../svcbroker/bundle/page/verify-log.mjs
+../../svcbroker/proofs/bundle/page/verify-log.mjs
