@@ -49,8 +49,6 @@ CLIENTS = {
     "svcbroker.net.http",
     "svcbroker.net.endpoints",
 }
-# Packages and modules that name each other's classes in annotations only.
-MUTUAL_TYPES = ("svcbroker.carriers.http.request",)
 # The test kit may use the whole house but its roof.
 KIT = "testing"
 
@@ -73,51 +71,38 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 @cache
-def imported(name: str, path: Path) -> Sequence[tuple[str, bool]]:
-    """
-    The full names of what a module imports, at any place in it.
-
-    @return: each name, and whether it is imported for type checkers only.
-    """
+def imported(name: str, path: Path) -> Sequence[str]:
+    """The full names of everything that a module imports, at any place in it."""
     return [*readImports(name, path)]
 
 
-def readImports(name: str, path: Path) -> Iterator[tuple[str, bool]]:
+def readImports(name: str, path: Path) -> Iterator[str]:
     """Read what L{imported} gives."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    forTypes = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-        for inner in ast.walk(node)
-    }
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(tree):
-        isForTypes = id(node) in forTypes
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, isForTypes
+                yield alias.name
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 above = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*above, *filter(None, [node.module])])
             for alias in node.names:
-                yield f"{base}.{alias.name}", isForTypes
+                yield f"{base}.{alias.name}"
 
 
-def cycles(*, withTypes: bool) -> list[list[str]]:
+def cycles() -> list[list[str]]:
     """
-    The groups of modules that import each other, directly or through others.
-
-    @param withTypes: whether imports for type checkers count.
+    The groups of modules that import each other, directly or through others, also for type
+    checkers only.
     """
     known = dict(modules())
     targets = {
         name: {
             moduleOf(target, known)
-            for target, isForTypes in imported(name, path)
-            if target.startswith("svcbroker.") and (withTypes or not isForTypes)
+            for target in imported(name, path)
+            if target.startswith("svcbroker.")
         }
         for name, path in known.items()
     }
@@ -168,7 +153,7 @@ class DirectionTests(SynchronousTestCase):
         wrong = []
         for name, path in modules():
             room = roomOf(name)
-            for target, _ in imported(name, path):
+            for target in imported(name, path):
                 if target.split(".")[0] != "svcbroker":
                     continue
                 other = roomOf(target)
@@ -183,9 +168,7 @@ class DirectionTests(SynchronousTestCase):
 
     def test_noImportCycles(self) -> None:
         """No modules import each other in a circle."""
-        self.assertEqual(cycles(withTypes=False), [])
-        circles = cycles(withTypes=True)
-        self.assertEqual([c for c in circles if not c[0].startswith(MUTUAL_TYPES)], [])
+        self.assertEqual(cycles(), [])
 
     def test_everyRoomHasAPlace(self) -> None:
         """Each room of the package is in the table."""
@@ -203,13 +186,13 @@ class DirectionTests(SynchronousTestCase):
         }
         for name, path in modules():
             if roomOf(name) in {"errors", "histogram", "model", "chain", "proofs", "proofs.tlog"}:
-                for target, _ in imported(name, path):
+                for target in imported(name, path):
                     self.assertNotIn(target.split(".")[0], forbidden, name)
 
     def test_onlyTapAndCommandsImportReactor(self) -> None:
         """Only the composition root picks the reactor; what speaks to the reactor is given it."""
         for name, path in modules():
-            for target, _ in imported(name, path):
+            for target in imported(name, path):
                 if target == "twisted.internet.reactor" and roomOf(name) not in {"client"}:
                     isCommand = name.startswith("svcbroker.commands.")
                     self.assertTrue(isCommand or name == "svcbroker.tap", name)
@@ -218,7 +201,7 @@ class DirectionTests(SynchronousTestCase):
         """What is below the carriers knows no request but its own."""
         for name, path in modules():
             if heightOf(name) < floorOf("carriers") and name not in CLIENTS:
-                for target, _ in imported(name, path):
+                for target in imported(name, path):
                     self.assertFalse(target.startswith(("twisted.web", "klein", "treq")), name)
 
     def test_carriersDoNotImportOneAnother(self) -> None:
@@ -227,7 +210,7 @@ class DirectionTests(SynchronousTestCase):
         for name, path in modules():
             parts = name.split(".")
             if roomOf(name) == "carriers" and len(parts) > 2 and parts[2] in carriers:
-                for target, _ in imported(name, path):
+                for target in imported(name, path):
                     others = carriers - {parts[2]}
                     self.assertFalse(
                         target.startswith(tuple(f"svcbroker.carriers.{each}" for each in others)),
@@ -238,11 +221,11 @@ class DirectionTests(SynchronousTestCase):
         """The walk sees modules, and relative imports for what they are."""
         names = dict(modules())
         self.assertIn("svcbroker.tap", names)
-        targets = [target for target, _ in imported("svcbroker.tap", names["svcbroker.tap"])]
+        targets = imported("svcbroker.tap", names["svcbroker.tap"])
         self.assertIn("svcbroker.daemon.service.BrokerService", targets)
         self.assertIn("twisted.internet.reactor", targets)
         model = names["svcbroker.model"]
-        targets = [target for target, _ in imported("svcbroker.model", model)]
+        targets = imported("svcbroker.model", model)
         self.assertIn("svcbroker.model._events.Event", targets)
 
 

@@ -36,8 +36,8 @@ from zope.interface import implementer
 from ..errors import BrokerError, NoSuchCall, ParameterInvalid
 from ..net.budgets import Lane
 from ..net.transports import endSending
-from .http.authentication import Credentials
-from .http.request import BrokerRequest
+from .http.connection import BrokerRequest
+from .http.logins import Credentials
 from .http.routes import Route, encodeError, respond
 
 __all__ = [

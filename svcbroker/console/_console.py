@@ -17,10 +17,9 @@ from ..access import ANYBODY, Access, Principal
 from ..broker import Calls
 from ..broker.features import Feature, RunningFeature, Services
 from ..carriers.http import LogIns, Route
-from ..carriers.http.authentication import Credentials
+from ..carriers.http.logins import Credentials, portOf
 from ..carriers.http.operator import Authorizer, callerOf
 from ..carriers.http.routes import encode, encodeError, respond
-from ..carriers.http.sessions import portOf
 from ..errors import (
     BrokerError,
     NoSuchCall,

@@ -26,9 +26,8 @@ from ..broker.subscriptions._logsubscription import SUBSCRIPTION_BYTES
 from ..broker.subscriptions._positions import MAX_POSITIONS
 from ..broker.subscriptions.feature import SubscriptionOptions
 from ..carriers.http import plain
-from ..carriers.http.origins import MAX_LOGGED
+from ..carriers.http.logins import MAX_LOGGED, MAX_SESSIONS
 from ..carriers.http.replication import COPY_THREADS
-from ..carriers.http.sessions import MAX_SESSIONS
 from ..carriers.http.site import largestBody
 from ..carriers.mqtt import MqttSettings, messages
 from ..carriers.mqtt.mqttsession import SESSION_BYTES
@@ -282,7 +281,7 @@ def _budgetBounds(sizes: BudgetSizes) -> Iterator[Bound]:
         how=f"{amountText(MAX_INPUT)}, {share}; at least {LARGEST_BODIES} of the largest requests "
         "(max-content)",
         holders=(
-            "svcbroker.carriers.http.bodies.IncompleteBody.content",
+            "svcbroker.carriers.http.connection.IncompleteBody.content",
             "svcbroker.carriers.stomp.session.StompTransaction.publications",
             "svcbroker.carriers.mqtt.decoder.Decoder._parts",
             "svcbroker.carriers.mqtt.receiving.Receiving._unsubmitted",
@@ -358,7 +357,7 @@ def _connectionBounds(
         how=f"{files:,} open files (LimitNOFILE), each with {amountText(size)} for what a client "
         "usually has under way" + (" and TLS" if hasTls else ""),
         holders=(
-            "svcbroker.carriers.http.server.BrokerSite.channels",
+            "svcbroker.carriers.http.connection.BrokerSite.channels",
             "svcbroker.carriers.mqtt.carrier.MqttCarrier._links",
             "svcbroker.carriers.stomp.carrier.StompFactory.protocols",
             "svcbroker.carriers.http.follow.Following._streams",
@@ -391,7 +390,7 @@ def _connectionBounds(
         holders=(
             *_within("svcbroker.access._logins.HttpLogins", "_known", "_checks"),
             *_within("svcbroker.access._logins.LoginQueue", "_failures", "_waiting"),
-            *_within("svcbroker.carriers.http.sessions.LogIns", "_sessions", "_counts"),
+            *_within("svcbroker.carriers.http.logins.LogIns", "_sessions", "_counts"),
             "svcbroker.access._access.Access._recent",
         ),
     )
@@ -462,7 +461,7 @@ def _cacheBounds() -> Iterator[Bound]:
             *(f"{each.__module__}.{each.__qualname__}" for each in _CACHED),
             "svcbroker.chain._authorship._verified",
             "svcbroker.carriers.http.plain._common",
-            "svcbroker.carriers.http.origins.OriginPolicy._logged",
+            "svcbroker.carriers.http.logins.OriginPolicy._logged",
         ),
     )
 

@@ -18,8 +18,8 @@ from ..archive import STORE_NAME
 from ..broker import Calls
 from ..broker.features import Feature, RunningFeature, Services
 from ..carriers.http import BrokerSite, Route
-from ..carriers.http.authentication import Credentials
 from ..carriers.http.feature import HttpOptions, settingsOf
+from ..carriers.http.logins import Credentials
 from ..carriers.http.routes import Routes, encodeError, explain, principalOf, respond
 from ..errors import NotAuthorized
 from ..interfaces import Action, Quotas

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from twisted.internet.address import IPv4Address
 
-from svcbroker.carriers.http import sessions
+from svcbroker.carriers.http import logins
+from svcbroker.carriers.http.logins import LIFETIME, MAX_OF_ONE
 from svcbroker.carriers.http.plain import readFields
-from svcbroker.carriers.http.sessions import LIFETIME, MAX_OF_ONE
 from tests.access.support import principalOf
 from tests.carriers.http.accounts import TOKEN
 from tests.carriers.http.support import BASE, Connection, requestBytes
@@ -232,7 +232,7 @@ class BoundTests(ConsoleTestCase):
 
     def test_oldestSessionOfAllEnds(self) -> None:
         """No matter how many accounts there are."""
-        self.patch(sessions, "MAX_SESSIONS", 2)
+        self.patch(logins, "MAX_SESSIONS", 2)
         tokens = [self.sessions.begin(principalOf(name=name)) for name in ("a", "b", "c")]
         names = [found and found.name for found in map(self.sessions.find, tokens)]
         self.assertEqual(names, [None, "b", "c"])

@@ -47,7 +47,7 @@ OF_ONE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "svcbroker.carriers.stomp.session.StompTransactions": ("_open",),
     },
     "of one request, of which a connection has one": {
-        "svcbroker.carriers.http.request.BrokerRequest": (
+        "svcbroker.carriers.http.connection.BrokerRequest": (
             *("_adapterCache", "notifications", "prepath", "postpath"),
         ),
         "svcbroker.model._subscriptions.SubscribeRequest": ("filters",),

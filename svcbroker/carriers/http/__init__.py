@@ -3,16 +3,16 @@ The HTTP carrier: REST, JSON-RPC, the admin queries, the operator calls, health 
 document.
 
 C{rest}, C{jsonrpc} and C{operator} make endpoints of the declared operations; C{routes} is the
-table of all endpoints and other routes. C{server} holds connections and their bounds, on
+table of all endpoints and other routes. C{connection} holds connections and their bounds, on
 twisted.web and Klein. C{fastpath} answers plain requests for the same endpoints without these two;
 C{plain} is its half that knows no transport.
 """
 
+from .connection import BrokerSite
 from .follow import Following
+from .logins import LogIns
 from .replication import Replication
 from .routes import Route
-from .server import BrokerSite
-from .sessions import LogIns
 from .settings import HttpSettings
 from .site import makeSite
 

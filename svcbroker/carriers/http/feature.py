@@ -24,8 +24,8 @@ from ...broker.features import (
 from ...net.findings import Finding, warning
 from ...net.settings import Endpoint, Flag, List, Text, declareSetting
 from ...operations import WEEVENT, WEEVENT_INTERFACE
-from .server import BrokerSite
-from .sessions import LogIns
+from .connection import BrokerSite
+from .logins import LogIns
 from .settings import HttpSettings
 from .site import makeSite
 

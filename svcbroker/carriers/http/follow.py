@@ -26,10 +26,18 @@ from ...net.settings import NoSettings
 from ...net.transports import sender
 from ...net.turns import LazyTimer
 from ...operations import FOLLOW, EventWriter, bindText, eventWriter
-from .headers import publishHeadersOf
-from .request import BrokerRequest
+from .connection import BrokerRequest
 from .rest import addAfter, checkNames, parseFields
-from .routes import Route, connectionOf, encode, encodeError, explain, principalOf, respond
+from .routes import (
+    Route,
+    connectionOf,
+    encode,
+    encodeError,
+    explain,
+    principalOf,
+    publishHeadersOf,
+    respond,
+)
 
 BEAT: Final = 15.0
 """Seconds without an event after which a comment is sent: proxies close idle connections."""

@@ -15,7 +15,7 @@ from twisted.web.server import Request
 from ...access import Access, Principal
 from ...broker import Calls
 from ...model import Health
-from .authentication import Credentials
+from .logins import Credentials
 from .routes import Route, encode, respond
 
 

@@ -33,7 +33,7 @@ from ...errors import (
 )
 from ...net.addresses import isLoopback
 from ...operations import OPERATOR_CALLS, Connection, Incidents, Operation, bindJSON
-from .origins import hostName
+from .logins import hostName
 from .routes import HttpEndpoint, Route, encodeError, explain, principalOf, respond, resultEncoder
 
 MAX_BODY: Final = 64 * 1024

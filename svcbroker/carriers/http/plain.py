@@ -17,10 +17,16 @@ from twisted.web.http import OK, RESPONSES, datetimeToString
 from twisted.web.server import version
 
 from ...net.budgets import ENTRY_BYTES, ByteCount
-from .headers import PublishHeaders, publishHeaders
-from .origins import isHost
-from .routes import CONTENT_TYPE, NO_SNIFFING, Answer, HttpEndpoint, HttpRefusal
-from .sessions import COOKIE
+from .logins import COOKIE, isHost
+from .routes import (
+    CONTENT_TYPE,
+    NO_SNIFFING,
+    Answer,
+    HttpEndpoint,
+    HttpRefusal,
+    PublishHeaders,
+    publishHeaders,
+)
 from .settings import HttpSettings
 
 MAX_HEAD: Final = 8 * 1024

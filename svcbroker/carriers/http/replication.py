@@ -23,7 +23,7 @@ from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
 from ...net.settings import NoSettings
 from ...operations import NumberType
-from .request import BrokerRequest
+from .connection import BrokerRequest
 from .rest import parseFields
 from .routes import Route, connectionOf, encodeError, explain, principalOf, respond
 

@@ -1,5 +1,6 @@
 """
-REST and the admin queries: operations called with the fields of a URL or a form.
+REST and the admin queries: operations called with the fields of a URL or a form; and publishing by
+the HTTP binding of CloudEvents 1.0.
 
 By GET the parameters are in the query string. By POST they are in the query string, in an
 C{application/x-www-form-urlencoded} body, or in both, and then the query string's come first.
@@ -16,12 +17,16 @@ from urllib.parse import unquote_to_bytes
 from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.web.http import OK
+from twisted.web.server import Request
 
 from ...access import Principal
 from ...broker import Calls
 from ...errors import BrokerError, ParameterInvalid, QueryTooLong
 from ...model import EXTENSION_PREFIX, WEEVENT_PREFIX, extensionKeyError
+from ...net.deferreds import asDeferred
 from ...operations import (
+    CLOUD_EVENT_EXTENSION,
+    CLOUD_EVENTS,
     IDEMPOTENCY_KEY,
     SEEN,
     SIGNED_PARAMETERS,
@@ -32,10 +37,23 @@ from ...operations import (
     Operation,
     bindText,
     bindTextBatch,
+    readCloudEvent,
     withTrace,
 )
-from .headers import PublishHeaders
-from .routes import Answer, HttpEndpoint, HttpRefusal, resultEncoder
+from .routes import (
+    Answer,
+    HttpEndpoint,
+    HttpRefusal,
+    PublishHeaders,
+    Route,
+    connectionOf,
+    encodeError,
+    explain,
+    principalOf,
+    publishHeadersOf,
+    respond,
+    resultEncoder,
+)
 
 FORM_TYPE: Final = b"application/x-www-form-urlencoded"
 MAX_FIELDS: Final = 1000
@@ -307,3 +325,56 @@ def queryEndpoints(
             encode=resultEncoder(query),
             incidents=incidents,
         )
+
+
+_CLOUD_EXTENSION: Final = CLOUD_EVENT_EXTENSION.encode("ascii")
+
+
+def cloudEventsRoute(prefix: str, calls: Calls) -> Route:
+    """
+    The route that CloudEvents are posted to, one in each request. The query string has the topic,
+    the group and more extensions.
+
+    @param prefix: the path above it.
+    """
+    call, encode = bindText(CLOUD_EVENTS, calls), resultEncoder(CLOUD_EVENTS)
+
+    @asDeferred
+    async def handle(request: Request) -> bytes:
+        principal = principalOf(request)
+        try:
+            result = await call(principal, _fieldsOf(request), connectionOf(request))
+        except BrokerError as error:
+            return respond(request, explain(error, principal, encodeError))
+        return respond(request, encode(result))
+
+    return Route(path=f"{prefix}/{CLOUD_EVENTS.name}", methods=("POST",), handler=handle)
+
+
+def _fieldsOf(request: Request) -> Mapping[bytes, bytes]:
+    """
+    The parameters of a request: those of its URL, and the event.
+
+    @raise ParameterInvalid: it is no CloudEvent, or the client has given an idempotency key.
+    """
+    assert request.content is not None
+    _, _, query = request.uri.partition(b"?")
+    contentType = request.getHeader(b"content-type")
+    event = readCloudEvent(_headersOf(request), contentType, request.content.read())
+    fields = parseFields(query)
+    headers = publishHeadersOf(request)
+    if _KEY in fields or (headers is not None and headers.idempotencyKey):
+        raise ParameterInvalid("idempotencyKey: source and id are that of a CloudEvent")
+    given = {
+        **fields,
+        b"content": event.content,
+        _CLOUD_EXTENSION: event.attributes.encode("utf-8"),
+        _KEY: event.idempotencyKey.encode("ascii"),
+    }
+    return given if headers is None else addAfter(addTrace(given, headers.trace), headers)
+
+
+def _headersOf(request: Request) -> Iterator[tuple[str, bytes]]:
+    for name, values in request.requestHeaders.getAllRawHeaders():
+        for value in values:
+            yield name.decode("latin-1").lower(), value

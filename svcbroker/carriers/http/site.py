@@ -12,19 +12,17 @@ from ...access import Access
 from ...broker import Calls
 from ...net.turns import EndOfTurn
 from ...operations import Incidents, Interface
-from .batches import CallBatches
-from .cloudevents import cloudEventsRoute
+from .connection import BrokerChannel, BrokerSite
 from .descriptions import ServedPath, descriptionRoutes, withDiscovery
-from .fastpath import FastChannel, FastPath
+from .fastpath import CallBatches, FastChannel, FastPath
 from .health import healthRoutes
 from .jsonrpc import errorEncoder, rpcEndpoint
 from .log import logRoutes
+from .logins import LogIns
 from .operator import Authorizer, operatorRoutes
 from .plain import Answers
-from .rest import queryEndpoints, restEndpoints
+from .rest import cloudEventsRoute, queryEndpoints, restEndpoints
 from .routes import Area, HttpEndpoint, Route, Routes
-from .server import BrokerChannel, BrokerSite
-from .sessions import LogIns
 from .settings import HttpSettings
 
 BODY_MARGIN: Final = 64 * 1024

@@ -11,9 +11,9 @@ from typing import Any, cast
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from svcbroker.broker import REFUSAL_DELAY
-from svcbroker.carriers.http import HttpSettings, Route, authentication, jsonrpc
-from svcbroker.carriers.http.authentication import Credentials
+from svcbroker.carriers.http import HttpSettings, Route, jsonrpc, logins
 from svcbroker.carriers.http.fastpath import RECALL
+from svcbroker.carriers.http.logins import Credentials
 from svcbroker.carriers.http.routes import principalOf, respond
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import Quotas
@@ -126,7 +126,7 @@ class CredentialTests(AuthenticationTestCase):
     def test_certificateNeedsNoPassword(self) -> None:
         """Credentials in the request count before it; one that no account names is none."""
         certificate = PeerCertificate(commonName="ann", fingerprint="0" * 64)
-        self.patch(authentication, "peerCertificate", lambda transport: certificate)
+        self.patch(logins, "peerCertificate", lambda transport: certificate)
         connection = self.client.connect()
         publish = f"{BASE}/rest/publish?topic=t&content=x"
         for headers, status in (({}, 200), ({}, 200), (basic("bob"), 403), ({}, 200)):

@@ -12,7 +12,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access
-from svcbroker.carriers.http.batches import MAX_BATCH_BYTES
+from svcbroker.carriers.http.fastpath import MAX_BATCH_BYTES
 from svcbroker.errors import LedgerUnavailable, Overloaded
 from svcbroker.interfaces import Quotas, Submission
 from svcbroker.model import Request

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.bodies import GRACE, MIN_RATE
+from svcbroker.carriers.http.connection import GRACE, MIN_RATE
 
 from .support import BASE, FORM, Client, Connection, requestBytes
 

@@ -13,6 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.carriers.http.connection import BrokerChannel, BrokerSite
 from svcbroker.carriers.http.fastpath import MAX_UNREAD, MAX_UNSENT, FastChannel, FastPath
 from svcbroker.carriers.http.plain import (
     MAX_FIELDS,
@@ -27,7 +28,6 @@ from svcbroker.carriers.http.plain import (
     readHead,
 )
 from svcbroker.carriers.http.routes import Area, HttpEndpoint, Routes
-from svcbroker.carriers.http.server import BrokerChannel, BrokerSite
 from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.net.budgets import ENTRY_BYTES, Budgets, ByteBudget
 from svcbroker.net.turns import EndOfTurn

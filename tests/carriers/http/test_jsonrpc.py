@@ -17,9 +17,8 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY
 from svcbroker.broker import Publication
 from svcbroker.carriers.http import jsonrpc
-from svcbroker.carriers.http.jsonrpc import rpcEndpoint
+from svcbroker.carriers.http.jsonrpc import MAX_BATCH, rpcEndpoint
 from svcbroker.carriers.http.routes import Answer
-from svcbroker.carriers.http.rpcmessages import MAX_BATCH
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.operations import Incidents, Interface
 from tests.broker.support import makeFixture

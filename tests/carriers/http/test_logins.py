@@ -4,7 +4,7 @@ Tests of requests whose credentials take time to be checked, and of bodies that 
 
 from __future__ import annotations
 
-from svcbroker.carriers.http.server import LINGER
+from svcbroker.carriers.http.connection import LINGER
 from tests.access.support import fillTurn
 
 from .accounts import AuthenticationTestCase, basic

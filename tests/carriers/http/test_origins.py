@@ -12,7 +12,7 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.http import HttpSettings
-from svcbroker.carriers.http.origins import MAX_LOGGED
+from svcbroker.carriers.http.logins import MAX_LOGGED
 
 from .support import BASE, FORM, Answer, Client, Connection, requestBytes
 

@@ -16,7 +16,7 @@ from twisted.web.server import Request
 from twisted.web.websocket import WebSocketResource, WebSocketTransport
 
 from svcbroker.carriers.http import HttpSettings, Route
-from svcbroker.carriers.http.server import LINGER
+from svcbroker.carriers.http.connection import LINGER
 from svcbroker.net.transports import CLOSE_AT_STOP
 
 from .support import BASE, FORM, Client, requestBytes

@@ -11,8 +11,8 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http import server
-from svcbroker.carriers.http.server import LEFT_AFTER, LOOK_EVERY
+from svcbroker.carriers.http import connection as connectionModule
+from svcbroker.carriers.http.connection import LEFT_AFTER, LOOK_EVERY
 from svcbroker.net.budgets import READS_A_TURN
 
 from .support import BASE, Answer, Connection, requestBytes
@@ -206,8 +206,8 @@ class TurnTests(SynchronousTestCase):
         """
         lost: list[object] = []
         ended: list[object] = []
-        self.patch(server, "isLost", lost.__contains__)
-        self.patch(server, "hasEnded", ended.__contains__)
+        self.patch(connectionModule, "isLost", lost.__contains__)
+        self.patch(connectionModule, "hasEnded", ended.__contains__)
         ledger = self.client.fixture.ledger
         ledger.isHolding = True
         for request in (PUBLISH, batch("publish", 2, topic="t", content="eHg=")):

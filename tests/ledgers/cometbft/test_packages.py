@@ -22,7 +22,7 @@ class PackageTests(SynchronousTestCase):
         importers = {
             name
             for name, path in modules()
-            for target, _ in imported(name, path)
+            for target in imported(name, path)
             if target.startswith(PROVISIONING)
         }
         allowed = (PROVISIONING, "svcbroker.commands.")
@@ -33,7 +33,7 @@ class PackageTests(SynchronousTestCase):
         targets = {
             target.removeprefix(f"{PACKAGE}.").partition(".")[0]
             for name, path in modules()
-            for target, _ in imported(name, path)
+            for target in imported(name, path)
             if name.startswith(PROVISIONING) and target.startswith(f"{PACKAGE}.")
         }
         self.assertEqual(

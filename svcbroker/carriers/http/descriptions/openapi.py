@@ -21,8 +21,8 @@ from ....operations import (
     Parameter,
 )
 from ..health import Alive, Readiness
+from ..jsonrpc import Failed
 from ..rest import FORM_TYPE
-from ..rpcmessages import Failed
 from .declared import SECURITY, ServedPath, errorsOf, schemasOf
 
 EVENT_STREAM: Final = "text/event-stream"
