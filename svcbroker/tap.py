@@ -21,12 +21,12 @@ from .daemon.dependencies import Dependencies
 from .daemon.inforce import ConfigurationInForce
 from .daemon.logs import LogFilter, observerMaker
 from .daemon.memory import BudgetSizes, planMemory, usableMemory
-from .daemon.notify import findServiceManager
 from .daemon.options import ConfigOptions
 from .daemon.plan import makePlan
 from .daemon.process import TwistdProcess, raiseFileLimit
 from .daemon.running import Reload, RunningFeatures, Start
 from .daemon.service import BrokerService
+from .daemon.systemd import findServiceManager
 from .interfaces import ILedger
 from .net.budgets import Budgets
 from .net.settings import ConfigError

@@ -19,7 +19,7 @@ from svcbroker.client._httpx import makeContext
 from svcbroker.commands.bundle import readRoots
 from svcbroker.commands.clientcommand import Contexts
 from svcbroker.commands.inputs import readPolicy
-from svcbroker.daemon.configfile import readFile as readConfiguration
+from svcbroker.daemon.config import readFile as readConfiguration
 from svcbroker.daemon.operating import readOperatorFile
 from svcbroker.files import newFile, openFile, readFile, specialKind, writeNew
 from svcbroker.net.pem import readCertificates

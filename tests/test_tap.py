@@ -35,10 +35,10 @@ from svcbroker.carriers.http.site import largestBody
 from svcbroker.daemon.config import SETTINGS, GroupSetting
 from svcbroker.daemon.dependencies import StartError
 from svcbroker.daemon.directory import METADATA
-from svcbroker.daemon.journal import JournalObserver
 from svcbroker.daemon.operating import OPERATOR_NAME, OperatorFileError, readOperatorFile
 from svcbroker.daemon.process import TwistdProcess
 from svcbroker.daemon.service import BrokerService
+from svcbroker.daemon.systemd import JournalObserver
 from svcbroker.errors import NotAuthorized, ParameterInvalid
 from svcbroker.interfaces import Action, ILedger
 from svcbroker.net import budgets

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from attrs import Factory, field, frozen
 
 from ..net.budgets import Budgets
-from .notify import ServiceManager
+from .systemd import ServiceManager
 from .threads import LedgerThread
 
 

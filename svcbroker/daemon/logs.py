@@ -30,7 +30,7 @@ from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
 
 from .config import Config
-from .journal import JournalObserver, isJournal, sender
+from .systemd import JournalObserver, isJournal, sender
 
 # These are told under names of our own, or are leftovers of the older logging interface.
 _NOT_TOLD = frozenset(

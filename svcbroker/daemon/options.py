@@ -16,8 +16,7 @@ from ..model import SettingSource
 from ..net.settings import ConfigError, Flag, List, Setting
 from ..version import readVersion
 from .access import describeAuthenticators
-from .config import OUTDATED, SETTINGS, Config, makeConfig
-from .configfile import readFile
+from .config import OUTDATED, SETTINGS, Config, makeConfig, readFile
 
 
 class ConfigOptions(usage.Options):

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.daemon.config} and L{svcbroker.daemon.configfile}.
+Tests for L{svcbroker.daemon.config} and L{svcbroker.daemon.config}.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.broker.retention import RetentionOptions, RetentionRule
 from svcbroker.carriers.http.feature import HttpOptions
 from svcbroker.daemon.auditing import AuditOptions
-from svcbroker.daemon.config import OUTDATED, SETTINGS, Config, GroupSetting, makeConfig
-from svcbroker.daemon.configfile import MAX_FILE_SIZE, readFile
+from svcbroker.daemon.config import (
+    MAX_FILE_SIZE,
+    OUTDATED,
+    SETTINGS,
+    Config,
+    GroupSetting,
+    makeConfig,
+    readFile,
+)
 from svcbroker.daemon.features import FEATURES
 from svcbroker.daemon.plan import endpointsOf
 from svcbroker.net.settings import MAX_SECRETS_FILE, ConfigError, Period

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.daemon.journal}: entries as the journal reads them.
+Tests for L{svcbroker.daemon.systemd}: entries as the journal reads them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.daemon.journal import JournalObserver, encodeEntry, isJournal, sender
 from svcbroker.daemon.logs import plainValues
+from svcbroker.daemon.systemd import JournalObserver, encodeEntry, isJournal, sender
 
 
 def decodeEntry(data: bytes) -> dict[str, str]:

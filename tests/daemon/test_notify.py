@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.daemon.notify}: what the service manager is told.
+Tests for L{svcbroker.daemon.systemd}: what the service manager is told.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon.notify import (
+from svcbroker.daemon.systemd import (
     RETRY_INTERVAL,
     STATUS_INTERVAL,
     ServiceManager,

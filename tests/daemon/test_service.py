@@ -29,10 +29,10 @@ from zope.interface.verify import verifyObject
 
 from svcbroker.daemon.dependencies import Dependencies, StartError
 from svcbroker.daemon.directory import DataDirectoryError, lockDataDirectory
-from svcbroker.daemon.notify import ServiceManager
 from svcbroker.daemon.plan import GroupPlan, Plan
 from svcbroker.daemon.ports import GatedFactory, PortPlan
 from svcbroker.daemon.service import CLOSE_SHARE, BrokerService
+from svcbroker.daemon.systemd import ServiceManager
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import InvalidDescription, LedgerContext
 from svcbroker.net.settings import ConfigError

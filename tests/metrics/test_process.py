@@ -11,7 +11,7 @@ from pathlib import Path
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon.processmetrics import LAG_PERIOD, DiskMetrics, ProcessMetrics, ReactorLag
+from svcbroker.daemon.metrics import LAG_PERIOD, DiskMetrics, ProcessMetrics, ReactorLag
 from svcbroker.version import VersionRecord
 
 from .support import samplesOf

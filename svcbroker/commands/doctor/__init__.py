@@ -18,8 +18,7 @@ from typing import Any
 
 import click
 
-from ...daemon.config import Config, makeConfig
-from ...daemon.configfile import readMistakes
+from ...daemon.config import Config, makeConfig, readMistakes
 from ...daemon.options import ConfigOptions
 from ...net.findings import Finding, Level
 from ...net.settings import ConfigError
