@@ -1,8 +1,8 @@
 """
 ABCI 2.0, the protocol by which CometBFT drives an application over a socket.
 
-L{codec} is sans-io, L{server} is the one module that touches a transport, L{listening} opens the
-socket, and L{AbciApplication} is the contract of an application.
+C{protobuf} and C{messages} are its encoding; C{abciserver} frames it, opens the socket, and is the
+one module that touches a transport. L{AbciApplication} is the contract of an application.
 """
 
 from ....proofs.cometbft.wire import WireMalformed
