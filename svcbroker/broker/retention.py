@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from attrs import frozen
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -25,7 +25,7 @@ from ..model import (
     extendRanges,
     filterMatches,
 )
-from ..net.deferreds import asDeferred
+from ..net.deferreds import asDeferred, cancelAll
 from ..net.settings import UNITS, Table, Text, declareSetting, secondsOf
 from ._eventerasure import erasuresOf
 from ._metadatastore import MetadataStore
@@ -123,9 +123,7 @@ class Retention:
 
     def stop(self) -> Deferred[None]:
         """End. Erasures that are submitted are executed."""
-        for each in self._running:
-            each.addErrback(lambda failure: failure.trap(CancelledError))
-            each.cancel()
+        cancelAll(self._running)
         return succeed(None)
 
     def _name(self, search: _Search) -> str:

@@ -4,7 +4,7 @@ Coroutines behind interfaces that answer Deferreds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -32,6 +32,13 @@ def asDeferred(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Def
         return Deferred.fromCoroutine(function(*args, **kwargs))
 
     return start
+
+
+def cancelAll(running: Iterable[Deferred[Any]]) -> None:
+    """Cancel what runs. That it was cancelled is no error."""
+    for each in running:
+        each.addErrback(lambda failure: failure.trap(CancelledError))
+        each.cancel()
 
 
 def asLeanDeferred(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Deferred[T]]:

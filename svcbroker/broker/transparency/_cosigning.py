@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from ...chain import Malformed
 from ...errors import BrokerError
-from ...net.deferreds import asDeferred
+from ...net.deferreds import asDeferred, cancelAll
 from ...proofs.tlog import AddCheckpoint, Note, NoteSignature, Party, Policy, SignatureRefused
 from .._metadatastore import MetadataStore
 from ._transparencylog import LOG, CosignedCheckpoints, LogCheckpoint, TransparencyLog
@@ -315,9 +315,7 @@ class Witnessing:
 
     def stop(self) -> Deferred[None]:
         """End. Requests under way are given up."""
-        for each in self._running:
-            each.addErrback(lambda failure: failure.trap(CancelledError))
-            each.cancel()
+        cancelAll(self._running)
         return succeed(None)
 
     @asDeferred
