@@ -172,7 +172,23 @@ class SeenEventType(EventIdType):
             raise ParameterInvalid("is not an event id") from None
 
 
-class ExtensionsType(ParameterType):
+class TextsType(ParameterType):
+    """Texts under keys: in JSON an object of strings."""
+
+    jsonType: Any = dict[str, str]
+
+    def fromJSON(self, value: object) -> Mapping[str, str]:
+        if not isinstance(value, dict):
+            raise ParameterInvalid("is not an object")
+        if not all(isinstance(text, str) for text in value.values()):
+            raise ParameterInvalid("one of them is not a string")
+        return value
+
+    def fromTyped(self, value: dict[str, str]) -> Mapping[str, str]:
+        return value
+
+
+class ExtensionsType(TextsType):
     """
     A publisher's additions. As text they are all parameters whose names begin as those of
     extensions do, here or in a dialect (the broker refuses the latter without it); in JSON an
@@ -184,7 +200,6 @@ class ExtensionsType(ParameterType):
         "propertyNames": {"pattern": f"^{EXTENSION_PREFIX}"},
         "additionalProperties": {"type": "string"},
     }
-    jsonType: Any = dict[str, str]
 
     def fromFields(self, fields: Mapping[bytes, bytes]) -> Mapping[str, str]:
         """
@@ -200,16 +215,6 @@ class ExtensionsType(ParameterType):
             }
         except UnicodeDecodeError:
             raise ParameterInvalid("an extension is not UTF-8") from None
-
-    def fromJSON(self, value: object) -> Mapping[str, str]:
-        if not isinstance(value, dict):
-            raise ParameterInvalid("is not an object")
-        if not all(isinstance(text, str) for text in value.values()):
-            raise ParameterInvalid("one of them is not a string")
-        return value
-
-    def fromTyped(self, value: dict[str, str]) -> Mapping[str, str]:
-        return value
 
 
 @frozen

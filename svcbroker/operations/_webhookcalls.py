@@ -31,6 +31,7 @@ from ._types import (
     NumberType,
     OptionalSubscriptionIdType,
     ParameterType,
+    TextsType,
     TopicType,
 )
 
@@ -46,7 +47,7 @@ _MAX_PAGE: Final = 1000
 _headersDecoder = msgspec.json.Decoder()
 
 
-class _HeadersType(ParameterType):
+class _HeadersType(TextsType):
     """Headers of requests: an object of strings; as text its JSON."""
 
     schema: Mapping[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -54,7 +55,6 @@ class _HeadersType(ParameterType):
         "type": "string",
         "contentMediaType": "application/json",
     }
-    jsonType: Any = dict[str, str]
     isPrivate = True
 
     def fromText(self, raw: bytes) -> Mapping[str, str]:
@@ -63,16 +63,6 @@ class _HeadersType(ParameterType):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise ParameterInvalid("is not JSON") from None
         return self.fromJSON(value)
-
-    def fromJSON(self, value: object) -> Mapping[str, str]:
-        if not isinstance(value, dict):
-            raise ParameterInvalid("is not an object")
-        if not all(isinstance(text, str) for text in value.values()):
-            raise ParameterInvalid("one of them is not a string")
-        return value
-
-    def fromTyped(self, value: dict[str, str]) -> Mapping[str, str]:
-        return value
 
 
 class WebhookResult(Struct, frozen=True):

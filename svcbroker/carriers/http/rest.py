@@ -35,6 +35,7 @@ from ...operations import (
     Incidents,
     Interface,
     Operation,
+    TextCall,
     bindText,
     bindTextBatch,
     readCloudEvent,
@@ -198,7 +199,6 @@ def addTrace(fields: Mapping[bytes, bytes], trace: Mapping[str, str]) -> Mapping
     return {**fields, **{name.encode(): value.encode() for name, value in trace.items()}}
 
 
-_Call: TypeAlias = Callable[[Principal, Mapping[bytes, bytes], Connection], Deferred[Any]]
 _Encode: TypeAlias = Callable[[Any], Answer]
 _Parse: TypeAlias = Callable[[bytes, bytes | None, bytes], Mapping[bytes, bytes]]
 
@@ -241,7 +241,7 @@ def _parsers(operation: Operation, interface: Interface) -> tuple[_Parse, _Parse
     return _refusing(byGet), _refusing(parseForm)
 
 
-def _dated(call: _Call, encode: _Encode, calls: Calls) -> tuple[_Call, _Encode]:
+def _dated(call: TextCall, encode: _Encode, calls: Calls) -> tuple[TextCall, _Encode]:
     """
     Have the answers of a network's node tell its height, and how old they may be: C{svc-height} and
     C{svc-age}.
