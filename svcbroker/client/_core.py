@@ -331,8 +331,6 @@ IDLE: Final = 45.0
 """Seconds that a stream may be silent. A broker sends a comment after 15."""
 _MAX_REFUSAL: Final = 64 * 1024
 
-_decoder = msgspec.json.Decoder(Event)
-
 
 class FollowedStream:
     """
@@ -426,7 +424,7 @@ class FollowedStream:
 
 def _event(message: StreamMessage) -> Event:
     try:
-        return _decoder.decode(message.data)
+        return _events.decode(message.data)
     except msgspec.MsgspecError as error:
         raise AnswerInvalid(f"an event of the stream is malformed: {error}") from None
 
