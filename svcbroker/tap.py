@@ -24,8 +24,8 @@ from .daemon.memory import BudgetSizes, planMemory, usableMemory
 from .daemon.options import ConfigOptions
 from .daemon.plan import makePlan
 from .daemon.process import TwistdProcess, raiseFileLimit
-from .daemon.running import Reload, RunningFeatures, Start
-from .daemon.service import BrokerService
+from .daemon.running import RunningFeatures, Start
+from .daemon.service import BrokerService, Reload
 from .daemon.systemd import findServiceManager
 from .interfaces import ILedger
 from .net.budgets import Budgets

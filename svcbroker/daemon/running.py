@@ -32,6 +32,7 @@ from .inforce import ConfigurationInForce
 from .operatorfile import OperatorFile, operatorUrl
 from .plan import Plan
 from .ports import HTTP
+from .service import Reload
 from .traces import makeTracer
 
 ReadSettings: TypeAlias = Callable[[], tuple[Config, Callable[[], None]]]
@@ -39,9 +40,6 @@ ReadSettings: TypeAlias = Callable[[], tuple[Config, Callable[[], None]]]
 Reads the configuration again, and gives it with what applies settings of the process. It raises
 L{ConfigError} where it cannot be used.
 """
-
-Reload: TypeAlias = Callable[[], Deferred[Sequence[str]]]
-"""Has the daemon read its files again; gives a line for each that cannot be used."""
 
 _log = Logger()
 

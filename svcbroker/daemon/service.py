@@ -40,6 +40,7 @@ from .threads import LedgerThread
 T = TypeVar("T")
 
 Reload: TypeAlias = Callable[[], Deferred[Sequence[str]]]
+"""Has the daemon read its files again; gives a line for each that cannot be used."""
 
 _log = Logger()
 
