@@ -12,7 +12,7 @@ from svcbroker import __version__  # noqa: E402
 
 project = "svcbroker"
 version = release = __version__
-extensions = ["searching", "svctables", "sphinx_copybutton"]
+extensions = ["searching", "svctables", "moved", "sphinx_copybutton"]
 exclude_patterns = ["_build", "_ext", "examples"]
 html_theme = "furo"
 html_title = f"svcbroker {release}"
@@ -32,7 +32,7 @@ svc_search_without = ["decisions/"]
 svc_search_finds = {
     "quick start": "tutorial",
     "exactly once": "subscriptions",
-    "docker": "packages",
+    "docker": "install",
     "errors": "errors",
     "100208": "errors",
     "gdpr": "duties",
@@ -40,3 +40,29 @@ svc_search_finds = {
     "kubernetes": "kubernetes",
     "comparison": "compare",
 }
+
+# Pages that are sections of others now, by the labels of these.
+svc_moved = [
+    "audit-trail",
+    "authenticator-plugins",
+    "authenticators",
+    "bundle",
+    "clients-tried",
+    "cometbft-statesync",
+    "command-options",
+    "feature-plugins",
+    "follow",
+    "format3",
+    "growth",
+    "ledger-plugins",
+    "lying-operator",
+    "mosquitto-tests",
+    "packages",
+    "recovery",
+    "reverse-proxy",
+    "simulation",
+    "speed",
+    "systemd",
+    "tracing",
+    "witness",
+]

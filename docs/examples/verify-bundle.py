@@ -1,6 +1,6 @@
 """
-Verify a bundle of svcbroker without svcbroker, from docs/bundle.rst and, for what is in the proofs,
-docs/proofs.rst (verify.py, beside this file) and the specifications of c2sp.org:
+Verify a bundle of svcbroker without svcbroker, from docs/transparency.rst and, for what is in the
+proofs, docs/proofs.rst (verify.py, beside this file) and the specifications of c2sp.org:
 
     python verify-bundle.py BUNDLE.zip [POLICY]
 

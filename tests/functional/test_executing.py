@@ -20,7 +20,7 @@ from svcbroker.proofs.tlog import VerifierKey
 
 from .daemon import AGAIN, TIMEOUT, Daemon, DaemonTestCase, reactor
 
-PAGE = Path(__file__).parents[2] / "docs" / "witness.rst"
+PAGE = Path(__file__).parents[2] / "docs" / "transparency.rst"
 URL = "https://broker.example/svcbroker"
 OPERATOR = "ops"
 

@@ -23,7 +23,7 @@ from tests.proofs.witness.lying import ChainLog, LyingChain
 
 from .daemon import LOCAL, STEP, TIMEOUT, Daemon, DaemonTestCase, reactor
 
-PAGE = Path(__file__).parents[2] / "docs" / "lying-operator.rst"
+PAGE = Path(__file__).parents[2] / "docs" / "threat-model.rst"
 URL = "https://broker.example/svcbroker"
 PLAIN = {name: WitnessKey(f"{name}.example", name[:1].encode() * 32) for name in ("alpha", "beta")}
 TIME = 1_800_000_000

@@ -1,5 +1,5 @@
 """
-nginx and HAProxy in front of the daemon, with the configurations of C{docs/reverse-proxy.rst}: only
+nginx and HAProxy in front of the daemon, with the configurations of C{docs/tls.rst}: only
 addresses and paths are others here. Behind them, clients of others: httpx, paho-mqtt, stomp.py.
 """
 
@@ -36,7 +36,8 @@ with contextlib.suppress(ImportError):
     import stomp
     from paho.mqtt.enums import MQTTProtocolVersion
 
-PAGE = Path(__file__).parents[2] / "docs" / "reverse-proxy.rst"
+PAGE = Path(__file__).parents[2] / "docs" / "tls.rst"
+SECTION = ".. _reverse-proxy:"
 NAME = "events.example.com"
 LOGIN = ("me", "secret")
 CLIENT = "127.0.0.9"
@@ -47,8 +48,9 @@ TIMEOUT = 60.0
 
 
 def onPage(language: str) -> list[str]:
-    """The blocks of the page in a language."""
-    found = re.findall(rf"\.\. code-block:: {language}\n\n((?: +\S.*\n|\n)+)", PAGE.read_text())
+    """The blocks of the section in a language."""
+    text = PAGE.read_text().partition(SECTION)[2]
+    found = re.findall(rf"\.\. code-block:: {language}\n\n((?: +\S.*\n|\n)+)", text)
     return [dedent(each) for each in found]
 
 

@@ -3,7 +3,7 @@ A deterministic simulator of replica sets under faults.
 
 From one seed it runs a whole replica set with its disks and clients on a virtual clock, injects
 faults, makes up to f of the replicas Byzantine, and checks the invariants after every step.
-C{docs/simulation.rst} explains its use; C{python -m tools.simulate} runs it.
+C{docs/testing.rst} explains its use; C{python -m tools.simulate} runs it.
 
 The modules, from the bottom:
 
