@@ -28,6 +28,7 @@ from svcbroker.daemon.process import WANTED_FILES
 from svcbroker.interfaces import IAuthenticatorFactory
 from svcbroker.ledgers import findLedgerFactories
 from svcbroker.model import Edge
+from svcbroker.net.bounds import amountText
 from svcbroker.net.descriptions import findFactories
 from svcbroker.net.settings import Flag, Setting
 from svcbroker.operations import (
@@ -292,12 +293,12 @@ def boundsText() -> str:
     rows = [
         (
             each.name,
-            f"{memory.amountText(each.bytes)} {each.each}".rstrip(),
+            f"{amountText(each.bytes)} {each.each}".rstrip(),
             each.how.replace("*", r"\*"),
         )
         for each in table.bounds
     ]
-    rows.append(("**the sum**, without what is told for each", memory.amountText(table.total), ""))
+    rows.append(("**the sum**, without what is told for each", amountText(table.total), ""))
     return listTable(("what", "at most", "how"), rows, "30 14 56")
 
 

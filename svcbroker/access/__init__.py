@@ -2,7 +2,7 @@
 Access: the grants of accounts, and the principals that act through the broker.
 """
 
-from ._access import COUNTED, LOGINS, Access, AccountStatus, credentialsOf
+from ._access import COUNTED, LOGINS, Access, AccountStatus, accessBounds, credentialsOf
 from ._accountfile import (
     Account,
     Accounts,
@@ -41,6 +41,7 @@ __all__ = [
     "LoginLimits",
     "Principal",
     "Usage",
+    "accessBounds",
     "checkName",
     "costOf",
     "credentialsOf",

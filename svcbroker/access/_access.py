@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final
@@ -32,10 +32,20 @@ from ..interfaces import (
     Identity,
     Quotas,
 )
+from ..net.bounds import LOGINS as LOGINS_BOUND
+from ..net.bounds import Bound, amountText, within
+from ..net.budgets import ENTRY_BYTES
 from ..net.deferreds import asDeferred, asLeanDeferred
 from ..net.tls import peerCertificate
-from ._audittrail import HTTP, AuditTrail
-from ._logins import Authenticators, HttpLogins, LoginLimits, LoginQueue
+from ._audittrail import HTTP, MAX_LOGINS, MAX_PENDING, AuditTrail
+from ._logins import (
+    LOGIN_THREADS,
+    MAX_REMEMBERED,
+    Authenticators,
+    HttpLogins,
+    LoginLimits,
+    LoginQueue,
+)
 from ._principal import ANYBODY, UNLIMITED, Admission, Principal, Usage
 
 COUNTED: Final = ("connections", "subscriptions", "inflight")
@@ -46,6 +56,9 @@ LOGINS: Final = ("success", "failed", "overloaded")
 
 _MAX_RECENT: Final = 10_000
 """Of how many accounts the rates are kept that no connection uses."""
+
+CHECK_BYTES: Final = 64 * 1024 * 1024
+"""The memory that verifying a password takes where no account has one."""
 
 
 @implementer(IRealm)
@@ -498,3 +511,55 @@ def _asLoggedIn(identity: Identity, loggedIn: Identity) -> Identity:
 
 def _refuse() -> Deferred[Principal]:
     return fail(UnauthorizedLogin())
+
+
+def accessBounds(costs: Sequence[str]) -> Iterator[Bound]:
+    """
+    The memory of log-ins, of accounts and of the audit trail.
+
+    @param costs: what verifying the passwords costs, see L{AccountTable}.
+    """
+    if costs:
+        check = max(map(_checkBytes, costs))
+        yield Bound(
+            name="passwords being verified",
+            bytes=LOGIN_THREADS * check,
+            how=f"{LOGIN_THREADS} at a time, of {amountText(check)}",
+        )
+    limits = LoginLimits()
+    entries = MAX_REMEMBERED + limits.addresses + limits.waiting + _MAX_RECENT
+    yield Bound(
+        name=LOGINS_BOUND,
+        bytes=ENTRY_BYTES * entries,
+        how=f"{MAX_REMEMBERED:,} credentials, {limits.addresses:,} addresses with failures, "
+        f"{limits.waiting:,} that wait, {_MAX_RECENT:,} accounts",
+        holders=(
+            *within("svcbroker.access._logins.HttpLogins", "_known", "_checks"),
+            *within("svcbroker.access._logins.LoginQueue", "_failures", "_waiting"),
+            "svcbroker.access._access.Access._recent",
+        ),
+    )
+    yield Bound(
+        name="the audit trail",
+        bytes=ENTRY_BYTES * (MAX_LOGINS + 2 * MAX_PENDING),
+        how=f"{MAX_LOGINS:,} log-ins, {MAX_PENDING:,} records that are not written",
+        holders=within("svcbroker.access._audittrail.AuditTrail", "_logins", "_counts", "_single"),
+    )
+    yield Bound(
+        name="an account whose clients are connected",
+        bytes=2048,
+        how="about, and what it was asked for lately: some hundred bytes for each topic",
+        each="each",
+        holders=(
+            *within("svcbroker.access._access.Access", "_principals", "_usages", "_expiries"),
+            *within("svcbroker.access._principal.Principal", "_answers", "_endings", "_groups"),
+            "svcbroker.access._principal.Principal.onEnd.<locals>.forget.kept",
+            *within("svcbroker.access._principal.Usage", "_counts", "_buckets"),
+        ),
+    )
+
+
+def _checkBytes(cost: str) -> int:
+    """The memory that verifying a password takes, by the parameters of its hash, in KiB there."""
+    parameters = dict(each.split("=", 1) for each in cost.split(",") if "=" in each)
+    return int(parameters["m"]) * 1024 if "m" in parameters else CHECK_BYTES

@@ -20,6 +20,7 @@ from zope.interface import implementer
 
 from ..access import LOGINS, Access
 from ..interfaces import IFeaturePlugin, ILedger
+from ..net.bounds import Bound, Sizing
 from ..net.budgets import Budgets
 from ..net.findings import Finding
 from ..net.metrics import Metrics, counter, gauge
@@ -160,6 +161,10 @@ def _noFindings(read: Any) -> Iterable[Finding]:
     return ()
 
 
+def _noBounds(settings: Any, sizing: Sizing) -> Iterable[Bound]:
+    return ()
+
+
 @frozen(kw_only=True)
 class Feature:
     """
@@ -176,6 +181,8 @@ class Feature:
     @ivar secrets: the settings that name files with secrets.
     @ivar checks: what C{svcbroker doctor} says about what C{read} has given: what would be better
         otherwise.
+    @ivar bounds: given its settings, the most memory that it may take, and every attribute and
+        variable with a container that grows with what clients send.
     """
 
     name: str
@@ -185,6 +192,7 @@ class Feature:
     entries: Mapping[str, GroupOf] = {}
     secrets: Sequence[str] = ()
     checks: Callable[[Any], Iterable[Finding]] = _noFindings
+    bounds: Callable[[Any, Sizing], Iterable[Bound]] = _noBounds
 
 
 @implementer(IFeaturePlugin)

@@ -16,8 +16,9 @@ from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-de
 from .. import tap
 from ..daemon.config import Config
 from ..daemon.dependencies import StartError
-from ..daemon.memory import amountText, planMemory, usableMemory
+from ..daemon.memory import planMemory, usableMemory
 from ..daemon.plan import Plan
+from ..net.bounds import amountText
 from .arguments import options
 from .commandline import PROGRAM
 from .operatorcommand import DAEMON, Daemon, operatorCommand

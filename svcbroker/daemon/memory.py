@@ -1,46 +1,38 @@
 """
-The memory that the process may use, the bounds that are made of it, and the table of all bounds.
+The memory that the process may use, the budgets that are made of it, and the table of all bounds:
+those of the daemon itself, and those that access, ledgers and features declare.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from attrs import frozen
 from twisted.logger import Logger
 
-from ..access import LOGIN_THREADS, LoginLimits
-from ..access._access import _MAX_RECENT
-from ..access._audittrail import MAX_LOGINS, MAX_PENDING
-from ..access._logins import MAX_REMEMBERED as MAX_REMEMBERED_LOGINS
-from ..archive import MAX_PART
-from ..broker.subscriptions._dispatcher import REMEMBERED_MATCHES, REMEMBERED_TOPICS
-from ..broker.subscriptions._eventreading import MAX_CALLS, MAX_WAITING
-from ..broker.subscriptions._follower import CACHED_BYTES
-from ..broker.subscriptions._logsubscription import SUBSCRIPTION_BYTES
-from ..broker.subscriptions._positions import MAX_POSITIONS
-from ..broker.subscriptions.feature import SubscriptionOptions
-from ..carriers.http import plain
-from ..carriers.http.logins import MAX_LOGGED, MAX_SESSIONS
-from ..carriers.http.replication import COPY_THREADS
+from ..access import accessBounds
 from ..carriers.http.site import largestBody
-from ..carriers.mqtt import MqttSettings, messages
-from ..carriers.mqtt.mqttsession import SESSION_BYTES
-from ..carriers.stomp import frames
-from ..carriers.webhook.delivery import MAX_BATCH
-from ..carriers.webhook.posting import MAX_ANSWER
-from ..carriers.webhook.settings import MAX_REQUESTS
-from ..chain import _authorship, _encoding
-from ..interfaces import IBoundedLedgerFactory, InvalidDescription
-from ..ledgers import findLedgerFactories, readDescription
-from ..model import BoundRecord, _topics
+from ..ledgers.ledgermemory import ledgerBounds
+from ..net.bounds import (
+    CONNECTIONS,
+    INPUT,
+    NAMES,
+    RETAINED,
+    SUBSCRIPTIONS,
+    WINDOWS,
+    Bound,
+    Sizing,
+    amountText,
+    mergeBounds,
+    within,
+)
 from ..net.budgets import (
-    ENTRY_BYTES,
     MAX_INPUT,
     MAX_NAMES,
     MAX_OUTPUT,
@@ -52,6 +44,7 @@ from ..net.budgets import (
     TLS_WEIGHT,
 )
 from .config import Config
+from .features import FEATURES
 from .plan import Plan
 from .ports import PortPlan
 from .process import expectedFiles
@@ -69,12 +62,6 @@ PROCESS_BYTES: Final = 70 * 1024 * 1024
 CONNECTION_BYTES: Final = 10 * 1024
 """The memory of a connection with what it usually has under way, in bytes."""
 
-CHECK_BYTES: Final = 64 * 1024 * 1024
-"""The memory that verifying a password takes where no account has one."""
-
-_COPIES: Final = 3
-_MATCH_BYTES: Final = 8
-_KIB: Final = 1024
 _UNLIMITED: Final = "max"
 _UNLIMITED_V1: Final = 1 << 62
 
@@ -162,17 +149,6 @@ class BudgetSizes:
 
 
 @frozen(kw_only=True)
-class Bound(BoundRecord):
-    """
-    The most memory of one kind, and what holds it. One with C{each} is not in the sum.
-
-    @ivar holders: the attributes and variables that hold it, C{module.Class.attribute}.
-    """
-
-    holders: Sequence[str] = ()
-
-
-@frozen(kw_only=True)
 class MemoryTable:
     """
     All bounds of a configuration.
@@ -216,15 +192,6 @@ class MemoryTable:
             yield f"  {amountText(each.bytes):>10}{of}  {each.name}: {each.how}"
 
 
-def amountText(size: float) -> str:
-    """An amount of bytes in words."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < _KIB:
-            return f"{size:.0f} {unit}"
-        size /= _KIB
-    return f"{size:.1f} GiB" if size < _KIB else f"{size / _KIB:.1f} TiB"
-
-
 def planMemory(config: Config, plan: Plan, memory: int) -> MemoryTable:
     """
     The table of a daemon with this plan, in this process.
@@ -248,23 +215,20 @@ def boundsOf(
     @param memory: what the process may use, in bytes.
     @param files: how many files it may have open.
     """
-    sizes = BudgetSizes.of(config, memory)
-    return MemoryTable(
-        bounds=(
-            *_budgetBounds(sizes),
-            *_keptBounds(sizes),
-            *_connectionBounds(ports, costs, files),
-            *_groupBounds(config),
-            *_cacheBounds(),
-            *_requestBounds(config),
-            *_clientUnits(),
-            *_storedUnits(config),
-        ),
-        memory=memory,
+    sizing = Sizing(groups=len(config.groups), maxContent=config.maxContent)
+    descriptions = {each.id: each.ledger or config.ledger for each in config.groups}
+    bounds = chain(
+        _budgetBounds(BudgetSizes.of(config, memory)),
+        _connectionBounds(ports, files),
+        accessBounds(costs),
+        ledgerBounds(descriptions),
+        *(each.bounds(config.of(each.settings), sizing) for each in FEATURES),
     )
+    return MemoryTable(bounds=tuple(mergeBounds(bounds)), memory=memory)
 
 
 def _budgetBounds(sizes: BudgetSizes) -> Iterator[Bound]:
+    """The process, and the budgets that all connections share."""
     share = f"or 1/{SHARE} of the memory where that is less"
     yield Bound(
         name="the process", bytes=PROCESS_BYTES, how="code and libraries, before the first client"
@@ -273,97 +237,35 @@ def _budgetBounds(sizes: BudgetSizes) -> Iterator[Bound]:
         name="unread output",
         bytes=sizes.output,
         how=f"max-unsent; by default {amountText(MAX_OUTPUT)}, {share}",
-        holders=_within("svcbroker.net.budgets.OutputBudget", "_owners", "_counted", "_blocked"),
+        holders=within("svcbroker.net.budgets.OutputBudget", "_owners", "_counted", "_blocked"),
     )
     yield Bound(
-        name="input",
+        name=INPUT,
         bytes=sizes.input,
         how=f"{amountText(MAX_INPUT)}, {share}; at least {LARGEST_BODIES} of the largest requests "
         "(max-content)",
-        holders=(
-            "svcbroker.carriers.http.connection.IncompleteBody.content",
-            "svcbroker.carriers.stomp.session.StompTransaction.publications",
-            "svcbroker.carriers.mqtt.decoder.Decoder._parts",
-            "svcbroker.carriers.mqtt.receiving.Receiving._unsubmitted",
-            "svcbroker.net.budgets.ByteBudget._owners",
-        ),
+        holders=["svcbroker.net.budgets.ByteBudget._owners"],
     )
-    yield Bound(
-        name="windows",
-        bytes=sizes.windows,
-        how=f"deliveries not acknowledged: {amountText(MAX_WINDOWS)}, {share}",
-        holders=(
-            "svcbroker.carriers.mqtt.delivery.Window._runs",
-            "svcbroker.carriers.stomp.messages.AckWindow._sent",
-            "svcbroker.carriers.stomp.messages.AckWindow._waiting",
-        ),
-    )
-    yield Bound(
-        name="retained messages",
-        bytes=sizes.retained,
-        how=f"the indexes of all groups: {amountText(MAX_RETAINED)}, {share}",
-        holders=(
-            "svcbroker.broker.subscriptions._topictree._Node.below",
-            "svcbroker.broker.subscriptions._topictree._Node.value",
-            *_within("svcbroker.carriers.mqtt.retained.Retainers", "_accounts", "_topics"),
-        ),
-    )
+    for name, size, most, what in (
+        (WINDOWS, sizes.windows, MAX_WINDOWS, "deliveries not acknowledged"),
+        (RETAINED, sizes.retained, MAX_RETAINED, "the indexes of all groups"),
+        (SUBSCRIPTIONS, sizes.subscriptions, MAX_SESSION_BYTES, "all of them"),
+        (NAMES, sizes.names, MAX_NAMES, "topics, topic aliases, headers with credentials"),
+    ):
+        yield Bound(name=name, bytes=size, how=f"{what}: {amountText(most)}, {share}")
 
 
-def _keptBounds(sizes: BudgetSizes) -> Iterator[Bound]:
-    share = f"or 1/{SHARE} of the memory where that is less"
-    yield Bound(
-        name="sessions and subscriptions",
-        bytes=sizes.subscriptions,
-        how=f"live subscriptions of {amountText(SUBSCRIPTION_BYTES)}, MQTT sessions of "
-        f"{amountText(SESSION_BYTES)}, filters and wills: {amountText(MAX_SESSION_BYTES)}, {share}",
-        holders=(
-            *_within("svcbroker.broker.subscriptions._registry.Subscriptions", "_live", "_held"),
-            *_within("svcbroker.broker.subscriptions._backlog.Backlog", "_live", "_held"),
-            "svcbroker.broker.subscriptions._dispatcher.Dispatcher._audiences",
-            *_within("svcbroker.broker.subscriptions._dispatcher.Audience", "receivers", "mergers"),
-            "svcbroker.broker.subscriptions._topictree.FilterTrie._plain",
-            "svcbroker.broker.subscriptions._topictree.FilterSet.filters",
-            "svcbroker.broker.subscriptions._logsubscription.LogSubscription._outstanding",
-            *_within("svcbroker.carriers.stomp.deliveries.Deliveries", "_byKey", "_byNumber"),
-            *_within(
-                "svcbroker.carriers.mqtt.sessions.Sessions",
-                *("_sessions", "_counts", "_expiring", "_shares"),
-            ),
-            *_within("svcbroker.carriers.mqtt.wills.Wills", "_counted", "_publishing", "_waiting"),
-        ),
-    )
-    yield Bound(
-        name="names that connections remember",
-        bytes=sizes.names,
-        how=f"topics, topic aliases, headers with credentials: {amountText(MAX_NAMES)}, {share}",
-        holders=(
-            "svcbroker.carriers.http.fastpath.FastChannel._blocks",
-            "svcbroker.carriers.mqtt.decoder.Decoder._topics",
-            "svcbroker.carriers.mqtt.delivery.Delivery._aliases",
-            "svcbroker.carriers.mqtt.messages.TopicAliases._topics",
-        ),
-    )
-
-
-def _connectionBounds(
-    ports: Sequence[PortPlan], costs: Sequence[str], files: int
-) -> Iterator[Bound]:
+def _connectionBounds(ports: Sequence[PortPlan], files: int) -> Iterator[Bound]:
     hasTls = any(port.tls is not None for port in ports)
     size = CONNECTION_BYTES + (STRANGER_BYTES * (TLS_WEIGHT - 1) if hasTls else 0)
     yield Bound(
-        name="connections",
+        name=CONNECTIONS,
         bytes=files * size,
         how=f"{files:,} open files (LimitNOFILE), each with {amountText(size)} for what a client "
         "usually has under way" + (" and TLS" if hasTls else ""),
         holders=(
-            "svcbroker.carriers.http.connection.BrokerSite.channels",
-            "svcbroker.carriers.mqtt.carrier.MqttCarrier._links",
-            "svcbroker.carriers.stomp.carrier.StompFactory.protocols",
-            "svcbroker.carriers.http.follow.Following._streams",
             "svcbroker.net.budgets.WorkBudget.queues",
-            *_within("svcbroker.net.turns.Slots", "_busy", "_queues", "_ready"),
-            "svcbroker.broker._copies.Copies._waiting",
+            *within("svcbroker.net.turns.Slots", "_busy", "_queues", "_ready"),
         ),
     )
     yield Bound(
@@ -371,239 +273,5 @@ def _connectionBounds(
         bytes=MAX_STRANGERS * STRANGER_BYTES,
         how=f"{MAX_STRANGERS:,} of {amountText(STRANGER_BYTES)} beside that; one of TLS counts as "
         f"{TLS_WEIGHT}",
-        holders=_within("svcbroker.net.budgets.Strangers", "_all", "_lanes", "_weights"),
+        holders=within("svcbroker.net.budgets.Strangers", "_all", "_lanes", "_weights"),
     )
-    if costs:
-        check = max(map(_checkBytes, costs))
-        yield Bound(
-            name="passwords being verified",
-            bytes=LOGIN_THREADS * check,
-            how=f"{LOGIN_THREADS} at a time, of {amountText(check)}",
-        )
-    limits = LoginLimits()
-    yield Bound(
-        name="log-ins",
-        bytes=ENTRY_BYTES
-        * (MAX_REMEMBERED_LOGINS + limits.addresses + limits.waiting + MAX_SESSIONS + _MAX_RECENT),
-        how=f"{MAX_REMEMBERED_LOGINS:,} credentials, {limits.addresses:,} addresses with failures, "
-        f"{limits.waiting:,} that wait, {MAX_SESSIONS:,} of the console, {_MAX_RECENT:,} accounts",
-        holders=(
-            *_within("svcbroker.access._logins.HttpLogins", "_known", "_checks"),
-            *_within("svcbroker.access._logins.LoginQueue", "_failures", "_waiting"),
-            *_within("svcbroker.carriers.http.logins.LogIns", "_sessions", "_counts"),
-            "svcbroker.access._access.Access._recent",
-        ),
-    )
-    yield Bound(
-        name="the audit trail",
-        bytes=ENTRY_BYTES * (MAX_LOGINS + 2 * MAX_PENDING),
-        how=f"{MAX_LOGINS:,} log-ins, {MAX_PENDING:,} records that are not written",
-        holders=_within("svcbroker.access._audittrail.AuditTrail", "_logins", "_counts", "_single"),
-    )
-
-
-def _checkBytes(cost: str) -> int:
-    """The memory that verifying a password takes, by the parameters of its hash."""
-    parameters = dict(each.split("=", 1) for each in cost.split(",") if "=" in each)
-    return int(parameters.get("m", CHECK_BYTES // _KIB)) * _KIB
-
-
-def _groupBounds(config: Config) -> Iterator[Bound]:
-    count = len(config.groups)
-    yield Bound(
-        name="blocks for subscriptions",
-        bytes=count * CACHED_BYTES,
-        how=f"{amountText(CACHED_BYTES)} of {_groups(count)}",
-        holders=_within("svcbroker.broker.subscriptions._follower.Follower", "_cache", "_waiting"),
-    )
-    yield Bound(
-        name="subscriptions that match a topic",
-        bytes=count * (REMEMBERED_TOPICS * ENTRY_BYTES + REMEMBERED_MATCHES * _MATCH_BYTES),
-        how=f"{REMEMBERED_TOPICS:,} topics and {REMEMBERED_MATCHES:,} matches of {_groups(count)}",
-        holders=("svcbroker.broker.subscriptions._dispatcher.Dispatcher._remembered",),
-    )
-    for group in config.groups:
-        description = config.ledger if group.ledger is None else group.ledger
-        kind, told = _ledgerMemory(description)
-        if told is None:
-            how = f"not told by {kind}"
-            yield Bound(name=f"the ledger of group {group.id}", bytes=0, how=how)
-            continue
-        for name, size in told.items():
-            how = f"the ledger {kind} of group {group.id}"
-            if name == "pending transactions":
-                how += "; mempool, which counts them as they are in a block"
-            yield Bound(name=name, bytes=size, how=how, holders=_LEDGER_HOLDERS.get(name, ()))
-
-
-def _ledgerMemory(description: str) -> tuple[str, Mapping[str, int] | None]:
-    """The kind of a ledger, and its bounds; C{None} where they are not known."""
-    try:
-        read = readDescription(description)
-        for factory in findLedgerFactories():
-            bounded = IBoundedLedgerFactory(factory, None)
-            if factory.name == read.name and bounded is not None:
-                return read.name, bounded.memory(read.settings)
-    except InvalidDescription:
-        # The plan of the groups tells it.
-        return description, None
-    return read.name, None
-
-
-def _cacheBounds() -> Iterator[Bound]:
-    sizes = [each.cache_parameters()["maxsize"] for each in _CACHED]
-    entries = sum(sizes) + _authorship._REMEMBERED + MAX_LOGGED
-    yield Bound(
-        name="names and signatures that were checked",
-        bytes=entries * ENTRY_BYTES + plain.MAX_REMEMBERED**2,
-        how=f"{entries:,} entries, and {plain.MAX_REMEMBERED:,} heads of requests",
-        holders=(
-            *(f"{each.__module__}.{each.__qualname__}" for each in _CACHED),
-            "svcbroker.chain._authorship._verified",
-            "svcbroker.carriers.http.plain._common",
-            "svcbroker.carriers.http.logins.OriginPolicy._logged",
-        ),
-    )
-
-
-def _requestBounds(config: Config) -> Iterator[Bound]:
-    yield Bound(
-        name="calls that wait for events",
-        bytes=MAX_WAITING * SUBSCRIPTION_BYTES,
-        how=f"{MAX_WAITING:,} of {amountText(SUBSCRIPTION_BYTES)}",
-        holders=("svcbroker.broker.subscriptions._eventreading.EventReading._waiting",),
-    )
-    yield Bound(
-        name="calls that wait for a block",
-        bytes=MAX_CALLS * SUBSCRIPTION_BYTES,
-        how=f"{MAX_CALLS:,} of {amountText(SUBSCRIPTION_BYTES)}",
-        holders=(
-            "svcbroker.broker.subscriptions._eventreading.HeightWaits._waiting",
-            "svcbroker.broker.subscriptions._follower.Follower._awaited",
-        ),
-    )
-    # As events, and as JSON with their contents in Base64.
-    delivery = _COPIES * (MAX_BATCH + config.maxContent) + MAX_ANSWER
-    yield Bound(
-        name="requests to webhooks",
-        bytes=MAX_REQUESTS * delivery,
-        how=f"{MAX_REQUESTS:,} of {amountText(delivery)} are under way at a time",
-    )
-    yield Bound(
-        name="parts of chains for copies",
-        bytes=COPY_THREADS * MAX_PART,
-        how=f"{COPY_THREADS} are read at a time, of at most {amountText(MAX_PART)}; then they are "
-        "output",
-    )
-
-
-def _clientUnits() -> Iterator[Bound]:
-    yield Bound(
-        name="a connection of HTTP",
-        bytes=plain.MAX_HEAD,
-        how="at most, beside the above: the head of a request while it arrives",
-        each="each",
-    )
-    yield Bound(
-        name="an account whose clients are connected",
-        bytes=2 * _KIB,
-        how="about, and what it was asked for lately: some hundred bytes for each topic",
-        each="each",
-        holders=(
-            *_within("svcbroker.access._access.Access", "_principals", "_usages", "_expiries"),
-            *_within("svcbroker.access._principal.Principal", "_answers", "_endings", "_groups"),
-            "svcbroker.access._principal.Principal.onEnd.<locals>.forget.kept",
-            *_within("svcbroker.access._principal.Usage", "_counts", "_buckets"),
-        ),
-    )
-
-
-def _storedUnits(config: Config) -> Iterator[Bound]:
-    kept = config.of(SubscriptionOptions)
-    yield Bound(
-        name="a topic",
-        bytes=_TOPIC_BYTES,
-        how="about, as long as the chain is",
-        each="each",
-        holders=(
-            *_within("svcbroker.chain._state.ChainState", "_open", "_topicIndexes", "_topics"),
-            *_within("svcbroker.chain._state.ChainState", "_senders", "_senderIndexes"),
-            "svcbroker.chain._merkle.MerkleTree._levels",
-        ),
-    )
-    yield Bound(
-        name="what is kept of durable subscriptions",
-        bytes=(MAX_POSITIONS + MqttSettings().maxSessions) * _KEPT_BYTES,
-        how=f"{amountText(_KEPT_BYTES)} of each of {MAX_POSITIONS:,} subscriptions, "
-        f"{kept.maxPositions:,} of one account or address (max-positions), and of as many "
-        "sessions; their filters are counted with live ones",
-        holders=(
-            "svcbroker.broker._metadatastore.MetadataStore._kinds",
-            "svcbroker.broker._metadatastore.MetadataStore._changes",
-            *_within(
-                "svcbroker.broker.subscriptions._positions.KeptPositions", "_index", "_counts"
-            ),
-        ),
-    )
-    yield Bound(
-        name="a webhook",
-        bytes=2 * _KIB,
-        how="about; it is a durable subscription, and is bounded with them",
-        each="each",
-        holders=("svcbroker.carriers.webhook.webhookservice.Webhooks._webhooks",),
-    )
-
-
-def _groups(count: int) -> str:
-    return "the group" if count == 1 else f"each of {count} groups"
-
-
-def _within(owner: str, *names: str) -> Sequence[str]:
-    return [f"{owner}.{name}" for name in names]
-
-
-_TOPIC_BYTES: Final = 700
-_KEPT_BYTES: Final = 512
-
-_CACHED: Final[Sequence[Any]] = (
-    _topics.checkTopicName,
-    _topics.topicPrefix,
-    _encoding.topicAddress,
-    _encoding.accountAddress,
-    _encoding.keyAddress,
-    _encoding._encodeShort,
-    messages._readEnvelope,
-    messages._encodedTopic,
-    frames._shareHeaders,
-)
-"""Functions whose results are cached by what clients send."""
-
-_LEDGER_HOLDERS: Final[Mapping[str, Sequence[str]]] = {
-    "pending transactions": (
-        *_within("svcbroker.ledgers.pbft._blockapplication.TransactionPool", "_waiting", "_claims"),
-        *_within("svcbroker.ledgers.cometbft._outbox.Outbox", "_queue", "_waiting", "_sent"),
-        "svcbroker.interfaces._submission.Submission.outcomes",
-    ),
-    "blocks that events are verified with": (
-        "svcbroker.ledgers._eventverifier.EventVerifier._blocks",
-    ),
-    "trees that proofs are made of": (
-        "svcbroker.archive._prover.Prover._trees",
-        "svcbroker.archive._prover.BlockTrees.hashes",
-        "svcbroker.archive._replay.StoredKeys._counts",
-    ),
-    "erasures that were verified": ("svcbroker.archive._eraser.ErasureVerifier._verified",),
-    "votes that were verified": (
-        *_within("svcbroker.ledgers.pbft._keys.SignatureVerifier", "verified", "_signatures"),
-        "svcbroker.ledgers.pbft._replica.Replica._verified",
-    ),
-    "blocks being decided": (
-        *_within(
-            "svcbroker.ledgers.pbft._replica.Replica",
-            *("_broadcasts", "_candidates", "_effects", "_own", "_reached", "_rounds"),
-        ),
-        *_within("svcbroker.ledgers.pbft._network.SimulatedNetwork", "_arrived", "_inFlight"),
-    ),
-    "parsed batches": ("svcbroker.ledgers.cometbft._machine.ChainMachine._known",),
-}
-"""The attributes with what the ledgers tell of, by its name."""

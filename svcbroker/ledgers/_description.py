@@ -5,7 +5,7 @@ their settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -69,8 +69,14 @@ def describeLedgers(factories: Iterable[ILedgerFactory]) -> str:
 class LedgerPlugin(ModuleFactory):
     """
     A kind of ledger that is a module, with C{configure} as L{ILedgerFactory.configure} says, and
-    maybe C{memory} as L{IBoundedLedgerFactory.memory} does.
+    maybe C{memory} as L{IBoundedLedgerFactory.memory} does, and C{HOLDERS}.
     """
+
+    @property
+    def holders(self) -> Mapping[str, Sequence[str]]:
+        """By the names that L{memory} has, the attributes that hold it."""
+        found: Mapping[str, Sequence[str]] = getattr(self._load(), "HOLDERS", {})
+        return found
 
     def memory(self, settings: Mapping[str, str]) -> Mapping[str, int] | None:
         """See L{IBoundedLedgerFactory.memory}."""

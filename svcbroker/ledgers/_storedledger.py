@@ -76,6 +76,7 @@ from ..storage import (
 from ._erasingjob import ErasingJob
 from ._eventverifier import CACHED_BYTES, EventVerifier, checkedHeader, checkReceipts
 from ._views import blockOf, blockRecordOf, erasedError, eventIdsOf, eventOf
+from .ledgermemory import PENDING
 
 _MAX_HEIGHT = 2**63 - 1
 
@@ -487,6 +488,21 @@ LATENCY_BOUNDS = (
 """The ranges of the time until a transaction is final, in seconds."""
 
 
+STORED_HOLDERS: Mapping[str, Sequence[str]] = {
+    PENDING: ["svcbroker.interfaces._submission.Submission.outcomes"],
+    "blocks that events are verified with": [
+        "svcbroker.ledgers._eventverifier.EventVerifier._blocks"
+    ],
+    "trees that proofs are made of": [
+        "svcbroker.archive._prover.Prover._trees",
+        "svcbroker.archive._prover.BlockTrees.hashes",
+        "svcbroker.archive._replay.StoredKeys._counts",
+    ],
+    "erasures that were verified": ["svcbroker.archive._eraser.ErasureVerifier._verified"],
+}
+"""The attributes with what L{storedMemory} tells of, by its name."""
+
+
 def storedMemory(mempool: int, block: int) -> Mapping[str, int]:
     """
     The bounds of what a ledger with a store keeps in memory. See
@@ -496,7 +512,7 @@ def storedMemory(mempool: int, block: int) -> Mapping[str, int]:
     @param block: the most bytes of a block's, likewise.
     """
     return {
-        **({"pending transactions": IN_MEMORY * mempool} if mempool else {}),
+        **({PENDING: IN_MEMORY * mempool} if mempool else {}),
         "blocks being decided": IN_MEMORY * block,
         "pages of the store": CACHE_BYTES,
         "blocks that events are verified with": CACHED_BYTES,

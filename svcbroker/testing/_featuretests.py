@@ -18,6 +18,7 @@ from ..broker import Broker, Calls, IWebhooks, Limits, MetadataStore
 from ..broker.features import Feature, RunningFeature, Services
 from ..broker.subscriptions import KeptPositions, Subscriptions
 from ..interfaces import Identity
+from ..net.bounds import Sizing
 from ..net.budgets import Budgets
 from ..net.metrics import Metrics
 from ..net.settings import ConfigError, declaredSettings
@@ -197,6 +198,13 @@ class FeatureTests(SynchronousTestCase):
         feature = self.fixture.feature
         for finding in feature.checks(feature.read(self.options)):
             self.assertTrue(finding.subject and finding.text)
+
+    def test_boundsAreAmounts(self) -> None:
+        """Each bound has a name and an amount; one with bytes says how they come about."""
+        feature = self.fixture.feature
+        for bound in feature.bounds(self.options, Sizing(groups=1, maxContent=1024)):
+            self.assertTrue(bound.name and bound.bytes >= 0)
+            self.assertTrue(bound.how or not bound.bytes, bound.name)
 
     def test_metricsAreNamedAlike(self) -> None:
         """Their names begin as all do, and they are explained."""

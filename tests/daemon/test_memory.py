@@ -19,9 +19,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
 from svcbroker.carriers.http.site import largestBody
-from svcbroker.daemon import memory
 from svcbroker.daemon.config import Config, makeConfig
 from svcbroker.daemon.memory import BudgetSizes, MemoryTable, boundsOf
+from svcbroker.ledgers import ledgermemory
 from svcbroker.net.budgets import (
     MAX_INPUT,
     MAX_NAMES,
@@ -112,6 +112,16 @@ class TableTests(SynchronousTestCase):
             self.assertGreater(grown, 0, change)
             self.assertEqual(grown, grown if more is None else more, change)
 
+    def test_rowsOfOneNameAreOne(self) -> None:
+        """Features that share a budget add to its row; each row says how it comes about."""
+        bounds = table(group=["1", "2"]).bounds
+        names = [each.name for each in bounds]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertTrue(all(each.how for each in bounds))
+        [row] = [each for each in bounds if each.name == "log-ins"]
+        self.assertIn(" accounts; 1", row.how)
+        self.assertIn("svcbroker.carriers.http.logins.LogIns._sessions", row.holders)
+
     def test_everyLedgerOfOursTells(self) -> None:
         """Only ledgers of others may be told as not told."""
         for ledger in LEDGERS:
@@ -125,7 +135,7 @@ class TableTests(SynchronousTestCase):
         class Silent:
             name = "silent"
 
-        self.patch(memory, "findLedgerFactories", lambda: [Silent()])
+        self.patch(ledgermemory, "findLedgerFactories", lambda: [Silent()])
         told = table(ledger="silent").bounds
         [row] = [each for each in told if each.name == "the ledger of group 1"]
         self.assertEqual((row.bytes, row.how), (0, "not told by silent"))
@@ -256,6 +266,6 @@ class GrowthTests(SynchronousTestCase):
         self.assertEqual(
             sorted(unknown),
             [],
-            "these grow with what clients send: bound them, and name them in "
-            "svcbroker.daemon.memory",
+            "these grow with what clients send: bound them, and name them in the bounds of their "
+            "feature",
         )

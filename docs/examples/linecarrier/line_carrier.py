@@ -20,6 +20,7 @@ from svcbroker.errors import BrokerError, NoSuchCall
 from svcbroker.interfaces import ISubscriber
 from svcbroker.model import InterfaceType, SubscribeRequest
 from svcbroker.net.addresses import ownerKey, peerText
+from svcbroker.net.bounds import CONNECTIONS, Bound
 from svcbroker.net.deferreds import asDeferred
 from svcbroker.net.findings import good
 from svcbroker.net.settings import ConfigError, Endpoint, Text, anyText, declareSetting
@@ -194,6 +195,15 @@ def checks(read):
         yield good("line", f"clients are greeted with {len(read[1])} bytes")
 
 
+def bounds(options, sizing):
+    yield Bound(name=CONNECTIONS, holders=["line_carrier.LineFeature.protocols"])
+
+
 FEATURE = Feature(
-    name="line", settings=LineOptions, read=readGreeting, make=LineFeature, checks=checks
+    name="line",
+    settings=LineOptions,
+    read=readGreeting,
+    make=LineFeature,
+    checks=checks,
+    bounds=bounds,
 )

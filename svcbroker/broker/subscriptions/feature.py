@@ -11,11 +11,29 @@ from attrs import frozen
 from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 
+from ...net.bounds import (
+    DURABLE,
+    KEPT_BYTES,
+    RETAINED,
+    SUBSCRIPTIONS,
+    Bound,
+    Sizing,
+    amountText,
+    within,
+)
+from ...net.budgets import ENTRY_BYTES
 from ...net.metrics import gauge, only
 from ...net.settings import WholeNumber, declareSetting
 from ..features import Feature, RunningFeature, Services
 from ._backlog import MAX_NAMED, Backlog, Total, WaitingEvents
-from ._positions import positionGroup
+from ._dispatcher import REMEMBERED_MATCHES, REMEMBERED_TOPICS
+from ._eventreading import MAX_CALLS, MAX_WAITING
+from ._follower import CACHED_BYTES
+from ._logsubscription import SUBSCRIPTION_BYTES
+from ._positions import MAX_POSITIONS, positionGroup
+
+_ROOM: Final = "svcbroker.broker.subscriptions"
+_MATCH_BYTES: Final = 8
 
 _TOTAL: Final = ("group", "kind")
 _EACH: Final = ("group", "kind", "name")
@@ -132,9 +150,66 @@ def _age(waiting: WaitingEvents | Total, now: float) -> float:
     return 0.0 if waiting.oldest is None else max(0.0, now - waiting.oldest / 1000)
 
 
+def subscriptionBounds(options: SubscriptionOptions, sizing: Sizing) -> Iterator[Bound]:
+    """The memory of subscriptions, and of what reads the log for them."""
+    yield Bound(
+        name=SUBSCRIPTIONS,
+        how=f"live subscriptions of {amountText(SUBSCRIPTION_BYTES)}",
+        holders=(
+            *within(f"{_ROOM}._registry.Subscriptions", "_live", "_held"),
+            *within(f"{_ROOM}._backlog.Backlog", "_live", "_held"),
+            f"{_ROOM}._dispatcher.Dispatcher._audiences",
+            *within(f"{_ROOM}._dispatcher.Audience", "receivers", "mergers"),
+            f"{_ROOM}._topictree.FilterTrie._plain",
+            f"{_ROOM}._topictree.FilterSet.filters",
+            f"{_ROOM}._logsubscription.LogSubscription._outstanding",
+        ),
+    )
+    yield Bound(name=RETAINED, holders=within(f"{_ROOM}._topictree._Node", "below", "value"))
+    yield Bound(
+        name="blocks for subscriptions",
+        bytes=sizing.groups * CACHED_BYTES,
+        how=f"{amountText(CACHED_BYTES)} of {sizing.ofGroups}",
+        holders=within(f"{_ROOM}._follower.Follower", "_cache", "_waiting"),
+    )
+    yield Bound(
+        name="subscriptions that match a topic",
+        bytes=sizing.groups * (REMEMBERED_TOPICS * ENTRY_BYTES + REMEMBERED_MATCHES * _MATCH_BYTES),
+        how=f"{REMEMBERED_TOPICS:,} topics and {REMEMBERED_MATCHES:,} matches of {sizing.ofGroups}",
+        holders=[f"{_ROOM}._dispatcher.Dispatcher._remembered"],
+    )
+    yield Bound(
+        name="calls that wait for events",
+        bytes=MAX_WAITING * SUBSCRIPTION_BYTES,
+        how=f"{MAX_WAITING:,} of {amountText(SUBSCRIPTION_BYTES)}",
+        holders=[f"{_ROOM}._eventreading.EventReading._waiting"],
+    )
+    yield Bound(
+        name="calls that wait for a block",
+        bytes=MAX_CALLS * SUBSCRIPTION_BYTES,
+        how=f"{MAX_CALLS:,} of {amountText(SUBSCRIPTION_BYTES)}",
+        holders=[
+            f"{_ROOM}._eventreading.HeightWaits._waiting",
+            f"{_ROOM}._follower.Follower._awaited",
+        ],
+    )
+    yield Bound(
+        name=DURABLE,
+        bytes=MAX_POSITIONS * KEPT_BYTES,
+        how=f"{amountText(KEPT_BYTES)} of each of {MAX_POSITIONS:,} subscriptions, "
+        f"{options.maxPositions:,} of one account or address (max-positions); their filters are "
+        "counted with live ones",
+        holders=(
+            *within("svcbroker.broker._metadatastore.MetadataStore", "_kinds", "_changes"),
+            *within(f"{_ROOM}._positions.KeptPositions", "_index", "_counts"),
+        ),
+    )
+
+
 FEATURE: Final = Feature(
     name="subscriptions",
     settings=SubscriptionOptions,
     make=SubscriptionFeature,
     entries={"position": positionGroup},
+    bounds=subscriptionBounds,
 )

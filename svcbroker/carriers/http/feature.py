@@ -21,16 +21,30 @@ from ...broker.features import (
     carrierMetrics,
     sessionMetrics,
 )
+from ...net.bounds import (
+    CHECKED,
+    CONNECTIONS,
+    INPUT,
+    LOGINS,
+    NAMES,
+    Bound,
+    Sizing,
+    within,
+)
+from ...net.budgets import ENTRY_BYTES
 from ...net.findings import Finding, warning
 from ...net.settings import Endpoint, Flag, List, Text, declareSetting
 from ...operations import WEEVENT, WEEVENT_INTERFACE
 from .connection import BrokerSite
-from .logins import LogIns
+from .logins import MAX_LOGGED, MAX_SESSIONS, LogIns
+from .plain import MAX_HEAD, MAX_REMEMBERED
 from .settings import HttpSettings
 from .site import makeSite
 
 PORT: Final = "http"
 """The name of the port, and of its setting."""
+
+_ROOM: Final = "svcbroker.carriers.http"
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,253}[A-Za-z0-9])?")
 
@@ -153,4 +167,35 @@ class HttpFeature(RunningFeature):
         return succeed(None) if self._site is None else self._site.drain()
 
 
-FEATURE: Final = Feature(name="http", settings=HttpOptions, make=HttpFeature, checks=checkHttp)
+def httpBounds(options: HttpOptions, sizing: Sizing) -> Iterator[Bound]:
+    """The memory of HTTP's connections and log-ins."""
+    yield Bound(name=INPUT, holders=[f"{_ROOM}.connection.IncompleteBody.content"])
+    yield Bound(name=NAMES, holders=[f"{_ROOM}.fastpath.FastChannel._blocks"])
+    yield Bound(name=CONNECTIONS, holders=[f"{_ROOM}.connection.BrokerSite.channels"])
+    yield Bound(
+        name="a connection of HTTP",
+        bytes=MAX_HEAD,
+        how="at most, beside the above: the head of a request while it arrives",
+        each="each",
+    )
+    yield Bound(
+        name=LOGINS,
+        bytes=MAX_SESSIONS * ENTRY_BYTES,
+        how=f"{MAX_SESSIONS:,} of the console",
+        holders=within(f"{_ROOM}.logins.LogIns", "_sessions", "_counts"),
+    )
+    yield Bound(
+        name=CHECKED,
+        bytes=MAX_LOGGED * ENTRY_BYTES + MAX_REMEMBERED**2,
+        how=f"{MAX_LOGGED:,} origins, and {MAX_REMEMBERED:,} heads of requests",
+        holders=[f"{_ROOM}.plain._common", f"{_ROOM}.logins.OriginPolicy._logged"],
+    )
+
+
+FEATURE: Final = Feature(
+    name="http",
+    settings=HttpOptions,
+    make=HttpFeature,
+    checks=checkHttp,
+    bounds=httpBounds,
+)

@@ -5,7 +5,7 @@ C{follow}: the events of a topic as they are published, as Server-Sent Events (W
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from attrs import evolve
@@ -21,6 +21,7 @@ from ...errors import BrokerError, LedgerUnavailable, NodeBehind, Overloaded
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import EventFormat, SubscribeRequest
 from ...net.addresses import peerText
+from ...net.bounds import CONNECTIONS, Bound, Sizing
 from ...net.deferreds import asDeferred
 from ...net.settings import NoSettings
 from ...net.transports import sender
@@ -321,4 +322,9 @@ class FollowFeature(RunningFeature):
         return succeed(None) if self._following is None else self._following.drain()
 
 
-FEATURE: Final = Feature(name="follow", make=FollowFeature)
+def followBounds(options: NoSettings, sizing: Sizing) -> Iterator[Bound]:
+    """The memory of C{follow}: its streams are connections."""
+    yield Bound(name=CONNECTIONS, holders=[f"{__name__}.Following._streams"])
+
+
+FEATURE: Final = Feature(name="follow", make=FollowFeature, bounds=followBounds)

@@ -8,18 +8,20 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 
+from ...archive import MAX_PART
 from ...broker import MAX_COPY_WAIT, Calls, Copies
 from ...broker.features import Feature, RunningFeature, Services
 from ...broker.subscriptions import Places
 from ...errors import BrokerError, GroupUnknown, HeightUnknown, ParameterInvalid
 from ...model import ChainPart
 from ...net.addresses import peerText
+from ...net.bounds import CONNECTIONS, Bound, Sizing, amountText
 from ...net.deferreds import asDeferred
 from ...net.settings import NoSettings
 from ...operations import NumberType
@@ -119,4 +121,15 @@ class ReplicationFeature(RunningFeature):
         self._threads.stop()
 
 
-FEATURE: Final = Feature(name="replication", make=ReplicationFeature)
+def replicationBounds(options: NoSettings, sizing: Sizing) -> Iterator[Bound]:
+    """The memory of parts of chains that are being read."""
+    yield Bound(name=CONNECTIONS, holders=["svcbroker.broker._copies.Copies._waiting"])
+    yield Bound(
+        name="parts of chains for copies",
+        bytes=COPY_THREADS * MAX_PART,
+        how=f"{COPY_THREADS} are read at a time, of at most {amountText(MAX_PART)}; then they are "
+        "output",
+    )
+
+
+FEATURE: Final = Feature(name="replication", make=ReplicationFeature, bounds=replicationBounds)

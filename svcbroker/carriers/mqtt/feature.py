@@ -22,13 +22,32 @@ from ...broker.features import (
 from ...broker.subscriptions import SECONDS_A_DAY
 from ...broker.subscriptions.feature import SubscriptionOptions
 from ...model import InterfaceType
+from ...net.bounds import (
+    CONNECTIONS,
+    DURABLE,
+    INPUT,
+    KEPT_BYTES,
+    NAMES,
+    RETAINED,
+    SUBSCRIPTIONS,
+    WINDOWS,
+    Bound,
+    Sizing,
+    amountText,
+    cacheBound,
+    within,
+)
 from ...net.settings import Endpoint, Flag, declareSetting
 from .carrier import MqttCarrier, MqttFactory, webSocketRoute
 from .context import NEVER, MqttSettings, makeContext
+from .messages import _encodedTopic, _readEnvelope
+from .mqttsession import SESSION_BYTES
 from .sessions import entryGroup
 
 PORT: Final = "mqtt"
 """The name of the port, and of its setting."""
+
+_ROOM: Final = "svcbroker.carriers.mqtt"
 
 
 @frozen(kw_only=True)
@@ -101,6 +120,47 @@ class MqttFeature(RunningFeature):
         return self._carrier.drain()
 
 
+def mqttBounds(options: MqttOptions, sizing: Sizing) -> Iterator[Bound]:
+    """The memory of MQTT's connections and sessions, in the budgets that all connections share."""
+    yield Bound(
+        name=INPUT,
+        holders=[f"{_ROOM}.decoder.Decoder._parts", f"{_ROOM}.receiving.Receiving._unsubmitted"],
+    )
+    yield Bound(name=WINDOWS, holders=[f"{_ROOM}.delivery.Window._runs"])
+    yield Bound(
+        name=RETAINED, holders=within(f"{_ROOM}.retained.Retainers", "_accounts", "_topics")
+    )
+    yield Bound(
+        name=SUBSCRIPTIONS,
+        how=f"MQTT sessions of {amountText(SESSION_BYTES)}, filters and wills",
+        holders=(
+            *within(
+                f"{_ROOM}.sessions.Sessions",
+                *("_sessions", "_counts", "_expiring", "_shares"),
+            ),
+            *within(f"{_ROOM}.wills.Wills", "_counted", "_publishing", "_waiting"),
+        ),
+    )
+    yield Bound(
+        name=NAMES,
+        holders=(
+            f"{_ROOM}.decoder.Decoder._topics",
+            f"{_ROOM}.delivery.Delivery._aliases",
+            f"{_ROOM}.messages.TopicAliases._topics",
+        ),
+    )
+    yield Bound(name=CONNECTIONS, holders=[f"{_ROOM}.carrier.MqttCarrier._links"])
+    sessions = MqttSettings().maxSessions
+    yield Bound(
+        name=DURABLE, bytes=sessions * KEPT_BYTES, how=f"and of each of {sessions:,} MQTT sessions"
+    )
+    yield cacheBound("MQTT", [_readEnvelope, _encodedTopic])
+
+
 FEATURE: Final = Feature(
-    name="mqtt", settings=MqttOptions, make=MqttFeature, entries={"mqtt": entryGroup}
+    name="mqtt",
+    settings=MqttOptions,
+    make=MqttFeature,
+    entries={"mqtt": entryGroup},
+    bounds=mqttBounds,
 )

@@ -15,14 +15,26 @@ from twisted.internet.defer import Deferred, gatherResults
 from ...broker import Answers, Calls
 from ...broker.features import Feature, RunningFeature, Services, carrierMetrics
 from ...model import InterfaceType
+from ...net.bounds import (
+    CONNECTIONS,
+    INPUT,
+    SUBSCRIPTIONS,
+    WINDOWS,
+    Bound,
+    Sizing,
+    cacheBound,
+    within,
+)
 from ...net.settings import Endpoint, declareSetting
 from ...operations import WEEVENT
 from .carrier import StompFactory, webSocketRoute
-from .frames import FrameLimits, StompSettings
+from .frames import FrameLimits, StompSettings, _shareHeaders
 from .stompdialects import WEEVENT_1_1
 
 PORT: Final = "stomp"
 """The name of the port, and of its setting."""
+
+_ROOM: Final = "svcbroker.carriers.stomp"
 
 
 @frozen(kw_only=True)
@@ -76,4 +88,15 @@ class StompFeature(RunningFeature):
         return gatherResults([each.drain() for each in self._all])
 
 
-FEATURE: Final = Feature(name="stomp", settings=StompOptions, make=StompFeature)
+def stompBounds(options: StompOptions, sizing: Sizing) -> Iterator[Bound]:
+    """The memory of STOMP's connections, in the budgets that all connections share."""
+    yield Bound(name=INPUT, holders=[f"{_ROOM}.session.StompTransaction.publications"])
+    yield Bound(name=WINDOWS, holders=within(f"{_ROOM}.messages.AckWindow", "_sent", "_waiting"))
+    yield Bound(
+        name=SUBSCRIPTIONS, holders=within(f"{_ROOM}.deliveries.Deliveries", "_byKey", "_byNumber")
+    )
+    yield Bound(name=CONNECTIONS, holders=[f"{_ROOM}.carrier.StompFactory.protocols"])
+    yield cacheBound("STOMP", [_shareHeaders])
+
+
+FEATURE: Final = Feature(name="stomp", settings=StompOptions, make=StompFeature, bounds=stompBounds)

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 
 from ...broker import IWebhooks
 from ...broker.features import Feature, RunningFeature, Services, carrierMetrics
+from ...net.bounds import Bound, Sizing, amountText
 from ...net.endpoints import AddressPolicy, parseAllowed
 from ...net.findings import Finding, warning
 from ...net.http import CertificatePolicy, HttpClient, makeClient
@@ -29,14 +30,17 @@ from ...net.settings import (
     readSecrets,
 )
 from ...net.turns import Slots
-from .delivery import DeliveryContext
+from .delivery import MAX_BATCH, DeliveryContext
 from .posting import MAX_ANSWER, Poster
-from .settings import WebhookSettings
+from .settings import MAX_REQUESTS, WebhookSettings
 from .signing import NO_SECRETS, Secrets, WebhookSigner, parseSecrets
 from .webhookrecords import KIND, webhookGroup
 from .webhookservice import Webhooks
 
 _IDLE_PER_HOST = 2
+
+_COPIES: Final = 3
+"""An event that is sent is in memory so many times: as it is, and as JSON in Base64."""
 
 
 def allowedTarget(text: str) -> str:
@@ -216,6 +220,23 @@ def makeWebhooks(settings: WebhookSettings, services: Services) -> Webhooks:
     )
 
 
+def webhookBounds(options: WebhookOptions, sizing: Sizing) -> Iterator[Bound]:
+    """The memory of webhooks, and of what is sent to them."""
+    delivery = _COPIES * (MAX_BATCH + sizing.maxContent) + MAX_ANSWER
+    yield Bound(
+        name="requests to webhooks",
+        bytes=MAX_REQUESTS * delivery,
+        how=f"{MAX_REQUESTS:,} of {amountText(delivery)} are under way at a time",
+    )
+    yield Bound(
+        name="a webhook",
+        bytes=2048,
+        how="about; it is a durable subscription, and is bounded with them",
+        each="each",
+        holders=["svcbroker.carriers.webhook.webhookservice.Webhooks._webhooks"],
+    )
+
+
 FEATURE: Final = Feature(
     name="webhooks",
     settings=WebhookOptions,
@@ -224,4 +245,5 @@ FEATURE: Final = Feature(
     entries={KIND: webhookGroup},
     secrets=("webhook-secret-file",),
     checks=checkWebhooks,
+    bounds=webhookBounds,
 )

@@ -34,9 +34,9 @@ from ...carriers.webhook import KIND as WEBHOOKS
 from ...carriers.webhook import WebhookRecord, decodeRecord
 from ...chain import Genesis, Header, Malformed, ValidatorSet
 from ...daemon.auditing import AUDIT, LastAudit, readAudit
-from ...daemon.memory import amountText
 from ...ledgers.pbft import EVIDENCE_NAME
 from ...model import Position
+from ...net.bounds import amountText
 from ...net.findings import DAY, Finding, date, good, listed, problem, span, warning
 from ...proofs import isEngineCertificate
 from ...storage import (

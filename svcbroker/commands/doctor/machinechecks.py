@@ -22,9 +22,10 @@ from typing import Final
 
 from attrs import frozen
 
-from ...daemon.memory import MemoryTable, amountText, groupLimits
+from ...daemon.memory import MemoryTable, groupLimits
 from ...daemon.ports import BACKLOG
 from ...daemon.process import WANTED_FILES
+from ...net.bounds import amountText
 from ...net.findings import DAY, Finding, date, good, problem, span, warning
 
 _SYNCS: Final = 20

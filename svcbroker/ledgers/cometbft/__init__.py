@@ -9,11 +9,13 @@ line; nothing here imports it. See C{docs/cometbft.rst}.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
-from .._storedledger import storedMemory
+from ...net.bounds import within
+from .._storedledger import STORED_HOLDERS, storedMemory
+from ..ledgermemory import PENDING
 from ._cometledger import CometLedger
 from ._cometsettings import SETTINGS, SUMMARY, CometSettings, readSettings
 from ._machine import KNOWN_BYTES
@@ -21,7 +23,18 @@ from ._outbox import BATCH_BYTES, WINDOW
 from ._rpc import MAX_ANSWER
 from .abci.abciserver import MAX_CONNECTIONS, MAX_FRAME, READ_AHEAD
 
-__all__ = ["SETTINGS", "SUMMARY", "CometLedger", "CometSettings", "configure", "memory"]
+__all__ = ["HOLDERS", "SETTINGS", "SUMMARY", "CometLedger", "CometSettings", "configure", "memory"]
+
+
+HOLDERS: Mapping[str, Sequence[str]] = {
+    **STORED_HOLDERS,
+    PENDING: (
+        *STORED_HOLDERS[PENDING],
+        *within("svcbroker.ledgers.cometbft._outbox.Outbox", "_queue", "_waiting", "_sent"),
+    ),
+    "parsed batches": ["svcbroker.ledgers.cometbft._machine.ChainMachine._known"],
+}
+"""The attributes with what L{memory} tells of, by its name."""
 
 
 def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]:

@@ -7,17 +7,18 @@ It takes blocks only whose certificates it has verified, and decides none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
-from .._storedledger import storedMemory
+from .._storedledger import STORED_HOLDERS, storedMemory
 from ._copyledger import CopyLedger, CopyProgress
 from ._copysettings import SETTINGS, SUMMARY, CopySettings, readSettings
 from ._original import MAX_ANSWER
 from ._partverifier import CopyRefusal, CopyRefused
 
 __all__ = [
+    "HOLDERS",
     "SETTINGS",
     "SUMMARY",
     "CopyLedger",
@@ -29,6 +30,10 @@ __all__ = [
     "memory",
     "readSettings",
 ]
+
+
+HOLDERS: Mapping[str, Sequence[str]] = STORED_HOLDERS
+"""The attributes with what L{memory} tells of, by its name."""
 
 
 def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]:

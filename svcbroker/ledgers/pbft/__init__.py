@@ -8,11 +8,13 @@ all, and one operator holds all keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
-from .._storedledger import storedMemory
+from ...net.bounds import within
+from .._storedledger import STORED_HOLDERS, storedMemory
+from ..ledgermemory import PENDING
 from ._keys import EVIDENCE_NAME, VERIFIED_BYTES
 from ._network import Conditions
 from ._pbftledger import PbftLedger
@@ -20,6 +22,7 @@ from ._pbftsettings import SETTINGS, SUMMARY, PbftSettings, readSettings
 
 __all__ = [
     "EVIDENCE_NAME",
+    "HOLDERS",
     "SETTINGS",
     "SUMMARY",
     "Conditions",
@@ -28,6 +31,27 @@ __all__ = [
     "configure",
     "memory",
 ]
+
+
+HOLDERS: Mapping[str, Sequence[str]] = {
+    **STORED_HOLDERS,
+    PENDING: (
+        *STORED_HOLDERS[PENDING],
+        *within("svcbroker.ledgers.pbft._blockapplication.TransactionPool", "_waiting", "_claims"),
+    ),
+    "votes that were verified": (
+        *within("svcbroker.ledgers.pbft._keys.SignatureVerifier", "verified", "_signatures"),
+        "svcbroker.ledgers.pbft._replica.Replica._verified",
+    ),
+    "blocks being decided": (
+        *within(
+            "svcbroker.ledgers.pbft._replica.Replica",
+            *("_broadcasts", "_candidates", "_effects", "_own", "_reached", "_rounds"),
+        ),
+        *within("svcbroker.ledgers.pbft._network.SimulatedNetwork", "_arrived", "_inFlight"),
+    ),
+}
+"""The attributes with what L{memory} tells of, by its name."""
 
 
 def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]:

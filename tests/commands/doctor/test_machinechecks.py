@@ -26,7 +26,8 @@ from svcbroker.commands.doctor.machinechecks import (
     tryConnect,
 )
 from svcbroker.daemon.directory import lockDataDirectory
-from svcbroker.daemon.memory import Bound, MemoryTable
+from svcbroker.daemon.memory import MemoryTable
+from svcbroker.net.bounds import Bound
 from tests.directories import shortDirectory
 
 from .support import DATA, GIB, NOW, CheckTestCase

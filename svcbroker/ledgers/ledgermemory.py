@@ -1,0 +1,81 @@
+"""
+The memory that ledgers take, as each kind tells it, and that of all chains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ..chain import _authorship, _encoding
+from ..interfaces import IBoundedLedgerFactory, ILedgerFactory, InvalidDescription
+from ..model import _topics
+from ..net.bounds import CHECKED, Bound, cacheBound, within
+from ..net.budgets import ENTRY_BYTES
+from ._description import findLedgerFactories, readDescription
+
+PENDING: Final = "pending transactions"
+"""The bound of transactions that wait for a block."""
+
+_TOPIC_BYTES: Final = 700
+
+
+def ledgerBounds(descriptions: Mapping[str, str]) -> Iterator[Bound]:
+    """
+    The memory of ledgers, and of what all chains have.
+
+    @param descriptions: those of the ledgers, by the ids of their groups.
+    """
+    for group, description in descriptions.items():
+        kind, factory, told = _boundsOf(description)
+        if told is None:
+            how = f"not told by {kind}"
+            yield Bound(name=f"the ledger of group {group}", how=how)
+            continue
+        holders = getattr(factory, "holders", {})
+        for name, size in told.items():
+            how = f"the ledger {kind} of group {group}"
+            if name == PENDING:
+                how += "; mempool, which counts them as they are in a block"
+            yield Bound(name=name, bytes=size, how=how, holders=holders.get(name, ()))
+    yield cacheBound(
+        "the chain",
+        [
+            *(_topics.checkTopicName, _topics.topicPrefix),
+            *(_encoding.topicAddress, _encoding.accountAddress, _encoding.keyAddress),
+            _encoding._encodeShort,
+        ],
+    )
+    yield Bound(
+        name=CHECKED,
+        bytes=_authorship._REMEMBERED * ENTRY_BYTES,
+        how=f"{_authorship._REMEMBERED:,} signatures of authors",
+        holders=["svcbroker.chain._authorship._verified"],
+    )
+    yield Bound(
+        name="a topic",
+        bytes=_TOPIC_BYTES,
+        how="about, as long as the chain is",
+        each="each",
+        holders=(
+            *within("svcbroker.chain._state.ChainState", "_open", "_topicIndexes", "_topics"),
+            *within("svcbroker.chain._state.ChainState", "_senders", "_senderIndexes"),
+            "svcbroker.chain._merkle.MerkleTree._levels",
+        ),
+    )
+
+
+def _boundsOf(
+    description: str,
+) -> tuple[str, ILedgerFactory | None, Mapping[str, int] | None]:
+    """The kind of a ledger, its factory, and its bounds; C{None} where they are not known."""
+    try:
+        read = readDescription(description)
+        for factory in findLedgerFactories():
+            bounded = IBoundedLedgerFactory(factory, None)
+            if factory.name == read.name and bounded is not None:
+                return read.name, factory, bounded.memory(read.settings)
+    except InvalidDescription:
+        # The plan of the groups tells it.
+        return description, None, None
+    return read.name, None, None
