@@ -27,7 +27,7 @@ from ..errors import (
     NotAuthorized,
     ParameterInvalid,
 )
-from ..interfaces import BearerToken
+from ..interfaces import TOPIC_ACTIONS, Action, BearerToken
 from ..net.deferreds import asDeferred
 from ..net.settings import NoSettings
 from ._files import INDEX, readFiles
@@ -55,12 +55,15 @@ class User(Struct, frozen=True):
     @ivar hasSession: whether the user has logged in by the form, and so can log out. Where there
         are no accounts, that is by the token of the operator.
     @ivar groups: the ids of the groups in which the user may do something, in their order.
+    @ivar actions: the actions that are granted in each of them, for the group or for some of its
+        topics. The page asks for nothing else: a refusal is an event of the audit trail.
     """
 
     account: str | None
     hasAccounts: bool
     hasSession: bool
     groups: list[str]
+    actions: dict[str, list[str]]
 
 
 class WebConsole:
@@ -174,20 +177,35 @@ class WebConsole:
             # there stays: another page may have asked.
             if request.sessionToken is None:
                 self._setCookie(request, b"")
-            return User(None, hasAccounts=True, hasSession=False, groups=[])
+            return User(None, hasAccounts=True, hasSession=False, groups=[], actions={})
         return self._user(principal)
 
     def _user(self, principal: Principal, *, hasSession: bool = False) -> User:
+        groups = [group for group in self._groups if principal.seesGroup(group)]
+        # Operator calls are refused without an account, and where there are none, without a log-in.
+        mayOperate = hasSession or bool(principal.name)
         return User(
             principal.name,
             hasAccounts=not self._access.isOpen,
             hasSession=hasSession,
-            groups=[group for group in self._groups if principal.seesGroup(group)],
+            groups=groups,
+            actions={group: _actions(principal, group, mayOperate) for group in groups},
         )
 
     def _setCookie(self, request: Any, token: bytes) -> None:
         cookie = self._sessions.cookie(token, portOf(request.channel), request.isSecure())
         request.setHeader("Set-Cookie", cookie)
+
+
+def _actions(principal: Principal, group: str, mayOperate: bool) -> list[str]:
+    """The actions that are granted for a group, or for some of its topics."""
+
+    def isGranted(action: Action) -> bool:
+        if action in TOPIC_ACTIONS:
+            return principal.mayAny(action, group)
+        return principal.may(action, group) and (action is not Action.OPERATE or mayOperate)
+
+    return [each.value for each in Action if isGranted(each)]
 
 
 def _readForm(request: Any) -> ICredentials:

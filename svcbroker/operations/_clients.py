@@ -325,6 +325,7 @@ _LIST = Operation(
     ),
     result=envelope(DurableSubscriptions, _durableOf),
     method=lambda calls: calls.operator.listDurable,
+    changedBy=(),
 )
 _ID = Parameter(
     name="id",

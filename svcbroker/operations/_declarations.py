@@ -5,7 +5,7 @@ that calls of several tables have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from attrs import field, frozen
@@ -140,6 +140,8 @@ class Operation:
     @ivar hasAfter: whether a call may name an event that is to be executed first, by its last
         parameter. The method is not told.
     @ivar namesEvent: whether it is about an event, which this node may not have yet.
+    @ivar changedBy: of an operator call, the parameters by which it changes something: a call
+        without them reads, and is not in the audit trail; C{None} where every call changes it.
     """
 
     name: str
@@ -152,6 +154,7 @@ class Operation:
     isGroupFirst: bool = True
     isByAddress: bool = False
     isByInterface: bool = False
+    changedBy: tuple[str, ...] | None = None
     checkOrder: tuple[Parameter, ...] = field(init=False)
     hasAfter: bool = field(init=False)
     namesEvent: bool = field(init=False)
@@ -170,6 +173,14 @@ class Operation:
         if not self.isGroupFirst:
             return self.parameters
         return tuple(sorted(self.parameters, key=lambda each: not isinstance(each.type, GroupType)))
+
+    def isRead(self, given: Iterable[str]) -> bool:
+        """
+        Whether a call of it changes nothing.
+
+        @param given: the names of the parameters that the call has.
+        """
+        return self.changedBy is not None and not set(self.changedBy).intersection(given)
 
 
 GROUP: Final = Parameter(

@@ -450,6 +450,7 @@ OPERATOR_CALLS: Final = (
         ),
         result=_VALIDATORS,
         method=lambda calls: calls.operator.changeNodes,
+        changedBy=("rotate", "count"),
     ),
     Operation(
         name="validators/submit",
@@ -472,6 +473,7 @@ OPERATOR_CALLS: Final = (
         result=_FAULTS,
         errors=(NotAuthorized,),
         method=lambda calls: calls.operator.showFaults,
+        changedBy=(),
     ),
     Operation(
         name="faults/stop",
@@ -518,6 +520,7 @@ OPERATOR_CALLS: Final = (
         parameters=(),
         result=envelope(Configuration, _configurationOf),
         method=lambda calls: calls.operator.showConfiguration,
+        changedBy=(),
     ),
     ERASE,
     *DURABLE_CALLS,

@@ -290,6 +290,7 @@ WEBHOOK_CALLS: Final = (
         result=envelope(WebhooksResult, _webhooksOf),
         errors=(SubscriptionIdInvalid,),
         method=lambda calls: calls.webhooks.listWebhooks,
+        changedBy=(),
     ),
     *(call for _, call in _MANAGING),
     Operation(

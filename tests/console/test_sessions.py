@@ -29,6 +29,7 @@ class LogInTests(ConsoleTestCase):
         answer = self.logIn("ann")
         self.assertEqual(answer.status, 200)
         user = {"account": "ann", "hasAccounts": True, "hasSession": True, "groups": ["1"]}
+        user["actions"] = {"1": ["publish", "subscribe"]}
         self.assertEqual(answer.json(), user)
         pair, *attributes = answer.headers["set-cookie"].split("; ")
         self.assertEqual(attributes, [f"Path={BASE}", "HttpOnly", "SameSite=Strict"])
@@ -77,15 +78,28 @@ class LogInTests(ConsoleTestCase):
         """The console is open as everything else."""
         self.make(isOpen=True)
         self.assertEqual(self.logIn("ann").status, 404)
-        user = {"account": "", "hasAccounts": False, "hasSession": False, "groups": ["1", "2"]}
-        self.assertEqual(self.user(), user)
+        user = self.user()
+        actions = user.pop("actions")
+        self.assertEqual(
+            user,
+            {"account": "", "hasAccounts": False, "hasSession": False, "groups": ["1", "2"]},
+        )
+        # Operator calls take the log-in of an operator.
+        self.assertIn("admin", actions["1"])
+        self.assertNotIn("operate", actions["1"])
 
     def test_anonymousClientsMayLogIn(self) -> None:
         """Where some things are granted to everybody."""
         self.make(anonymous=("subscribe 1 t",))
         user = {"account": "", "hasAccounts": True, "hasSession": False, "groups": ["1"]}
-        self.assertEqual(self.user(), user)
+        self.assertEqual(self.user(), {**user, "actions": {"1": ["subscribe"]}})
         self.assertEqual(self.user(self.cookie("ann"))["account"], "ann")
+        self.assertIn("operate", self.user(self.cookie("root"))["actions"]["1"])
+
+    def test_anonymousClientsNeverOperate(self) -> None:
+        """Operator calls need an account, whatever is granted to everybody."""
+        self.make(anonymous=("* * #",))
+        self.assertNotIn("operate", self.user()["actions"]["1"])
 
 
 class SessionTests(ConsoleTestCase):

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import hashPassword
 from tests.console.support import VENDOR, originOf
-from tests.functional.daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase
+from tests.functional.daemon import AGAIN, LOCAL, TIMEOUT, Daemon, DaemonTestCase
 
 from .chromium import Chromium
 from .node import nodeModules
@@ -55,9 +55,11 @@ class ConsoleTestCase(DaemonTestCase):
 
     timeout = 3 * TIMEOUT
 
-    async def open(self, *arguments: str, page: str = "", ledger: str = "memory") -> None:
+    async def open(
+        self, *arguments: str, page: str = "", ledger: str = "memory", http: str = LOCAL
+    ) -> None:
         """Start both, and open the console."""
-        self.daemon: Daemon = await self.start(*arguments, ledger=ledger)
+        self.daemon: Daemon = await self.start(*arguments, ledger=ledger, http=http)
         self.browser = Chromium()
         await self.browser.start(self.root / "profile")
         self.addCleanup(self.browser.stop)
@@ -70,10 +72,12 @@ class ConsoleTestCase(DaemonTestCase):
             fields: dict[str, Any] = {"topic": topic, "content": f'{{"number": {number}}}'}
             await self.daemon.call("/rest/publish", **fields)
 
-    async def judge(self, name: str) -> None:
+    async def judge(self, name: str, isAway: bool = False) -> None:
         """
         axe-core finds nothing at any width, in light and dark, and nothing is wider than the
         window. Pictures are kept where the environment says so.
+
+        @param isAway: whether the broker does not answer, of which browsers tell as well.
         """
         axe = Path(nodeModules("axe-core"), "axe-core", "axe.min.js").read_text("utf-8")
         browser = self.browser
@@ -92,7 +96,8 @@ class ConsoleTestCase(DaemonTestCase):
             wide = await browser.evaluate("document.documentElement.scrollWidth - innerWidth")
             self.assertLessEqual(wide, 0, f"{name} {width}")
         await browser.resize(WIDTHS[1])
-        self.assertEqual(browser.problems, [])
+        told = "net::ERR_CONNECTION_REFUSED" if isAway else "\0"
+        self.assertEqual([each for each in browser.problems if told not in each], [])
 
 
 class PagesTests(ConsoleTestCase):
@@ -240,6 +245,26 @@ class PagesTests(ConsoleTestCase):
             "window.isSeen = true, document.dispatchEvent(new Event('visibilitychange'))"
         )
         await browser.waitForText("1 of 1 topics")
+
+    async def test_pageSurvivesARestart(self) -> None:
+        """It keeps what it shows, says in one line that nobody answers, and goes on by itself."""
+        await self.open(page="#topics", ledger="pbft:nodes=4", http=AGAIN)
+        browser = self.browser
+        await self.publish("orders/zurich", 1)
+        await browser.evaluate("location.hash = '#overview'")
+        height = "document.querySelector('.figure .value')?.innerText"
+        await browser.waitFor(f"{height} === '2'")
+        port = self.daemon.base.split(":")[2].split("/")[0]
+        await self.daemon.stop()
+        await browser.waitForText("The broker does not answer.")
+        self.assertEqual(await browser.evaluate(height), "2")
+        self.assertIsNone(await browser.evaluate("document.querySelector('.error')"))
+        await self.judge("away", isAway=True)
+        http = AGAIN.replace(":0:", f":{port}:")
+        self.daemon = await self.start(ledger="pbft:nodes=4", http=http)
+        await self.publish("orders/zurich", 1)
+        await browser.waitFor(f"{height} === '3'")
+        await browser.waitFor("!document.body.innerText.includes('The broker does not answer.')")
 
     async def test_topicShowsEventsAsTheyCome(self) -> None:
         """The log is read page by page, from an id on, in each format; new events are followed."""
@@ -461,7 +486,12 @@ class AccountTests(ConsoleTestCase):
         await browser.type("secret of ann")
         await browser.press("Enter")
         await browser.waitForText("Log out")
-        await browser.waitForText("Not granted")
+        await browser.waitForText("are shown to accounts with the grant admin")
+        links = "[...document.querySelectorAll('nav a')].map((each) => each.innerText)"
+        shown = await browser.evaluate(links)
+        self.assertIn("Topics", shown)
+        self.assertNotIn("Blocks", shown)
+        self.assertNotIn("Configuration", shown)
         await browser.evaluate("location.hash = '#topics'")
         await browser.waitForText("0 of 0 topics")
         await browser.tabTo("Name")

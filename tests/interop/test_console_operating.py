@@ -5,12 +5,15 @@ The console's pages for operators in Chromium, against the daemon.
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from typing import Any
 
 from svcbroker.access import hashPassword
 from svcbroker.proofs.tlog import LogKey, WitnessKey
 
 from .test_console import ConsoleTestCase
+
+ROOT: Any = {"Authorization": f"Basic {b64encode(b'root:secret').decode('ascii')}"}
 
 
 class ReplicasTests(ConsoleTestCase):
@@ -112,6 +115,68 @@ class ReplicasTests(ConsoleTestCase):
         await browser.waitForText("where the broker was started with the option --faults")
         await browser.waitForText("of the latest block")
         self.assertFalse(await browser.evaluate("document.body.innerText.includes('Heal')"))
+
+
+class LookingTests(ConsoleTestCase):
+    """
+    Pages that are looked at, where there are accounts.
+    """
+
+    async def test_lookingWritesNothing(self) -> None:
+        """No page of an operator, nor of an account with few grants, adds an event or a block."""
+        accounts = self.root / "accounts.toml"
+        password = hashPassword(b"secret")
+        accounts.write_text(
+            f"""
+            [accounts.alice]
+            password = "{password}"
+            roles = ["reader"]
+            [accounts.root]
+            password = "{password}"
+            roles = ["everything"]
+            [roles.reader]
+            grants = ["subscribe 1 orders/#", "subscribe 1 news"]
+            """
+        )
+        await self.open(f"--accounts={accounts}", "--faults", ledger="pbft:nodes=4")
+        browser = self.browser
+        for name in ("root", "alice"):
+            await browser.waitFor("document.activeElement.name === 'name'")
+            await browser.type(name)
+            await browser.press("Tab")
+            await browser.type("secret")
+            await browser.press("Enter")
+            await browser.waitForText("Log out")
+            pages = await browser.evaluate(
+                "[...document.querySelectorAll('nav a')].map((each) => each.hash)"
+            )
+            self.assertIn("#topics", pages)
+            self.assertEqual("#replicas" in pages, name == "root")
+            # What the log-in writes is written.
+            written = await self.written()
+            for page in pages:
+                await browser.evaluate(
+                    f"performance.clearResourceTimings(), location.hash = {page!r}"
+                )
+                await browser.waitFor(
+                    "performance.getEntriesByType('resource').length > 0"
+                    if page != "#replicas"
+                    else "performance.getEntriesByType('resource')"
+                    ".filter(({ name }) => name.endsWith('faults/show')).length >= 3"
+                )
+            self.assertEqual(await self.written(), written, name)
+            await browser.tabTo("Log out")
+            await browser.press("Enter")
+
+    async def written(self) -> list[dict[str, Any]]:
+        """The records of the audit trail, once no block follows another."""
+        heights = [-1]
+        while len(heights) < 3 or heights[-1] != heights[-3]:
+            checkpoint = await self.daemon.call("/rest/checkpoint", headers=ROOT)
+            heights.append(checkpoint["height"])
+        page = await self.daemon.call("/rest/events", headers=ROOT, topic="$svc/audit")
+        # Nothing else is in the blocks.
+        return [json.loads(b64decode(each["content"])) for each in page["events"]]
 
 
 class CheckpointsTests(ConsoleTestCase):

@@ -164,6 +164,7 @@ class OperatorCall:
         self, operation: Operation, calls: Calls, authorizer: Authorizer, incidents: Incidents
     ) -> None:
         self._name = operation.name
+        self._isRead = operation.isRead
         self._known = {parameter.name for parameter in operation.parameters}
         self._call = bindJSON(operation, calls)
         self._groups = calls.broker.groups
@@ -199,6 +200,8 @@ class OperatorCall:
     def _makeCall(
         self, principal: Principal, given: Mapping[str, object], connection: Connection
     ) -> Deferred[Any]:
+        if self._isRead(given):
+            return self._call(principal, given, connection)
         account = principal.name or "this machine"
         _log.info("Operator call {name} of {account}", name=self._name, account=account)
         if self._audit is None:

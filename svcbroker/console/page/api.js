@@ -31,6 +31,13 @@ export function urlOf(path, parameters = {}) {
   return url;
 }
 
+let isAway = false;
+
+/** Tell the frame, once, that the broker does not answer, or does again. */
+function setAway(away) {
+  if (away !== isAway) window.dispatchEvent(new CustomEvent("brokeraway", { detail: (isAway = away) }));
+}
+
 async function send(url, options) {
   let response, answer;
   try {
@@ -38,16 +45,23 @@ async function send(url, options) {
     answer = response.status === 204 ? null : await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    // Also a proxy that answers in the place of the broker, with a page of its own.
+    setAway(true);
     throw new CallError(0, error.message);
   }
+  setAway(false);
   // The published interface answers failures with status 200.
   if (answer !== null && typeof answer === "object" && answer.code) {
     if (answer.code === NOT_AUTHENTICATED && response.status === 401) {
       window.dispatchEvent(new Event("loginneeded"));
     }
+    if (answer.code === NOT_AUTHORIZED) window.dispatchEvent(new Event("callrefused"));
     throw new CallError(answer.code, answer.message, answer.erased);
   }
-  if (!response.ok) throw new CallError(0, `HTTP ${response.status}`);
+  if (!response.ok) {
+    setAway(true);
+    throw new CallError(0, `HTTP ${response.status}`);
+  }
   return answer;
 }
 
@@ -102,6 +116,11 @@ export async function operate(call, parameters = {}, signal) {
     signal,
   });
   return answer.data;
+}
+
+/** Whether the user may do something with a topic. Asking for what is not granted would be recorded. */
+export async function isGranted(groupId, action, topic, signal) {
+  return (await ask("rest/explainAccess", { groupId, action, topic }, signal)).granted;
 }
 
 /** Every item of a list that is answered in pages, but no more than so many. */

@@ -2,7 +2,7 @@
 
 import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { session } from "./api.js";
-import { ErrorText, explain } from "./parts.js";
+import { ErrorText, explain, may } from "./parts.js";
 import { language, setLanguage, t } from "./texts.js";
 
 // In the order of the navigation. A page is loaded when it is first shown.
@@ -21,6 +21,8 @@ const PAGES = {
 };
 // Pages that are reached from another one, and that one.
 const BELOW = { topic: "topics", block: "blocks" };
+// Pages that show nothing without a grant, and that grant.
+const NEEDS = { blocks: "admin", replicas: "admin", configuration: "operate" };
 
 /** The page and the parameters in the address. */
 function readAddress() {
@@ -135,6 +137,23 @@ function GroupField({ groups, group, onChange }) {
   </label>`;
 }
 
+/** Whether a page has something for the user: operators of this machine may log in on theirs. */
+function hasUse(name, user, group) {
+  const needed = NEEDS[name];
+  return !needed || may(user, group, needed) || (needed === "operate" && !user.hasAccounts);
+}
+
+/** What concerns every page: so far, that the broker does not answer. */
+function Notices() {
+  const [isAway, setAway] = useState(false);
+  useEffect(() => {
+    const change = ({ detail }) => setAway(detail);
+    addEventListener("brokeraway", change);
+    return () => removeEventListener("brokeraway", change);
+  }, []);
+  return html`<div class="notices" role="status">${isAway && html`<p>${t("frame.away")}</p>`}</div>`;
+}
+
 /** How the navigation marks a page. */
 function currentOf(name, shown) {
   if (name === shown) return "page";
@@ -145,7 +164,7 @@ function Frame({ user, onLogIn, onLogOut, onLanguage }) {
   const address = useAddress();
   const { groups } = user;
   const [chosen, setChosen] = useState(null);
-  const group = chosen ?? groups[0];
+  const group = groups.includes(chosen) ? chosen : groups[0];
   const skip = (event) => {
     event.preventDefault();
     document.getElementById("main").querySelector("h1").focus();
@@ -165,9 +184,10 @@ function Frame({ user, onLogIn, onLogOut, onLanguage }) {
         </span>
       </div>
       <nav aria-label=${t("navigation")}>
-        ${Object.keys(PAGES).filter((name) => !(name in BELOW)).map((name) => html`
+        ${Object.keys(PAGES).filter((name) => !(name in BELOW) && hasUse(name, user, group)).map((name) => html`
           <a href=${`#${name}`} aria-current=${currentOf(name, address.name)}>${t(`page.${name}`)}</a>`)}
       </nav>
+      <${Notices} />
     </header>
     ${group === undefined
       ? html`<main id="main"><h1 tabindex="-1">${t(`page.${address.name}`)}</h1><p>${t("frame.nothing")}</p></main>`
@@ -185,8 +205,17 @@ function App() {
     asked = undefined;
     // The session has ended, by time or with its account.
     const end = () => setUser((before) => before && { ...before, account: null, hasSession: false });
+    // The grants have changed, or the session of an operator has ended; a restart ends all.
+    const look = ({ detail: away }) => !away && session.show().then(
+      (each) => setUser((before) => (JSON.stringify(each) === JSON.stringify(before) ? before : each)), () => {});
     addEventListener("loginneeded", end);
-    return () => removeEventListener("loginneeded", end);
+    addEventListener("callrefused", look);
+    addEventListener("brokeraway", look);
+    return () => {
+      removeEventListener("loginneeded", end);
+      removeEventListener("callrefused", look);
+      removeEventListener("brokeraway", look);
+    };
   }, []);
   const logOut = async () => {
     if (user.hasSession) await session.logOut().catch(() => {});

@@ -20,7 +20,13 @@ function load() {
     const script = document.createElement("script");
     script.src = new URL("vendor/uplot.js", import.meta.url);
     script.onload = () => resolve(window.uPlot);
-    script.onerror = reject;
+    script.onerror = () => {
+      // The next look tries again.
+      loading = null;
+      script.remove();
+      style.remove();
+      reject(new Error("uPlot could not be loaded"));
+    };
     document.head.append(style, script);
   }));
   return loading;
@@ -59,9 +65,9 @@ export function Chart({ label, times, values }) {
   useEffect(() => {
     let isGone = false;
     const draw = async () => {
-      const uPlot = await load();
+      const uPlot = await load().catch(() => null);
       // Axes need two times.
-      if (isGone || latest.current[0].length < 2) return;
+      if (!uPlot || isGone || latest.current[0].length < 2) return;
       plot.current?.destroy();
       plot.current = new uPlot(optionsOf(element.current, label), latest.current, element.current);
     };
@@ -80,7 +86,7 @@ export function Chart({ label, times, values }) {
   }, []);
   useEffect(() => {
     if (plot.current) plot.current.setData([times, values]);
-    else redraw.current().catch(() => {});
+    else redraw.current();
   }, [times, values]);
   return html`<div class="chart" role="img" aria-label=${label} ref=${element}></div>`;
 }

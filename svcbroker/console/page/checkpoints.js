@@ -1,12 +1,14 @@
 // Checkpoints: whether the log of the broker has only grown since this browser first saw it.
 
 import { html, useState } from "./vendor/preact-htm.js";
-import { ask } from "./api.js";
+import { ask, isGranted } from "./api.js";
 import { announce, Badge, ErrorText, linkTo, Section, Short, Table, Time, useCall } from "./parts.js";
 import { canVerify, checkOther, checkPin, forgetPin, heightOf } from "./pins.js";
 import { formatNumber, t } from "./texts.js";
 
 const EVERY = 10000;
+// The topic of the transparency log.
+const LOG = "$svc/log";
 
 function Checkpoint({ text }) {
   const height = heightOf(text);
@@ -70,9 +72,15 @@ function Compare({ groupId }) {
   <//>`;
 }
 
+/** The witnesses of the log, of which only its readers are told; null for others. */
+async function askWitnesses(groupId, signal) {
+  if (!(await isGranted(groupId, "subscribe", LOG, signal))) return null;
+  return ask("rest/witnesses", { groupId }, signal);
+}
+
 /** Who else has seen the log: the witnesses of the broker's policy. */
 function Witnesses({ groupId }) {
-  const { data, error } = useCall((signal) => ask("rest/witnesses", { groupId }, signal), [groupId], EVERY);
+  const { data, error } = useCall((signal) => askWitnesses(groupId, signal), [groupId], EVERY);
   const stateOf = (each) => {
     if (each.isRefusing) return html`<${Badge} kind="bad">${t("witnesses.refusing")}<//> <span lang="en">${each.lastError}</span>`;
     if (each.lastError) return html`<${Badge} kind="warn">${t("witnesses.failing")}<//> <span lang="en">${each.lastError}</span>`;

@@ -1,9 +1,9 @@
 // The configuration that is in force.
 
 import { html, useState } from "./vendor/preact-htm.js";
-import { ask, NOT_AUTHORIZED, operate } from "./api.js";
+import { ask, operate } from "./api.js";
 import { OperatorNotice, useConfiguration } from "./operator.js";
-import { ActionButton, announce, Badge, ErrorText, Section, Table, Time, useCall } from "./parts.js";
+import { ActionButton, announce, Badge, ErrorText, may, Section, Table, Time, useCall } from "./parts.js";
 import { formatBytes, t } from "./texts.js";
 
 const EVERY = 10000;
@@ -80,14 +80,13 @@ function Reload({ onDone }) {
     ${problems.length > 0 && html`<ul class="error" role="alert">${problems.map((each) => html`<li lang="en">${each}</li>`)}</ul>`}`;
 }
 
-export default function Configuration({ user, onLogIn }) {
-  const configuration = useConfiguration([user], EVERY);
-  const version = useCall((signal) => ask("admin/getVersion", {}, signal), [user]);
+export default function Configuration({ group, user, onLogIn }) {
+  const configuration = useConfiguration(user, group, EVERY);
+  const isAdmin = may(user, group, "admin");
+  const version = useCall(isAdmin ? (signal) => ask("admin/getVersion", {}, signal) : null, [user]);
   const { data, error } = configuration;
-  if (!data) {
-    return error?.code === NOT_AUTHORIZED
-      ? html`<${OperatorNotice} user=${user} onLogIn=${onLogIn} />` : html`<${ErrorText} error=${error} />`;
-  }
+  if (!may(user, group, "operate")) return html`<${OperatorNotice} user=${user} onLogIn=${onLogIn} />`;
+  if (!data) return html`<${ErrorText} error=${error} />`;
   const facts = [
     [t("configuration.version"), version.data ? `svcbroker ${version.data.svcVersion}` : "…"],
     [t("configuration.file"), data.file ? html`<code>${data.file}</code>` : t("configuration.noFile")],

@@ -2,12 +2,13 @@
 
 import { html, useRef, useState } from "./vendor/preact-htm.js";
 import { NOT_AUTHENTICATED, operate, session } from "./api.js";
-import { announce, ErrorText, explain, Section, useCall } from "./parts.js";
+import { announce, ErrorText, explain, may, Section, useCall } from "./parts.js";
 import { t } from "./texts.js";
 
-/** The configuration in force, which only operators are told. */
-export function useConfiguration(inputs, every = 0) {
-  return useCall((signal) => operate("configuration", {}, signal), inputs, every);
+/** The configuration in force, which is asked for by operators only. */
+export function useConfiguration(user, group, every = 0) {
+  const call = may(user, group, "operate") ? (signal) => operate("configuration", {}, signal) : null;
+  return useCall(call, [user, group], every);
 }
 
 /** How to become an operator: by the token of operator.json, or by another account. */

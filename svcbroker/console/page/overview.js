@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
 import { Chart } from "./chart.js";
-import { Badge, ErrorText, Section, Short, Table, useCall } from "./parts.js";
+import { Badge, ErrorText, may, Section, Short, Table, useCall } from "./parts.js";
 import { formatBytes, formatMilliseconds, formatNumber, formatSeconds, t } from "./texts.js";
 
 // A hundred open consoles are to cost publishers little: python -m benchmarks.consoles.
@@ -90,16 +90,18 @@ function countLive(nodes) {
   return Object.values(nodes).reduce((sum, each) => sum + Object.keys(each).length, 0);
 }
 
-export default function Overview({ group }) {
+export default function Overview({ group, user }) {
   const groupId = group;
-  const general = useCall((signal) => ask("admin/group/general", { groupId }, signal), [group], FAST);
+  const isAdmin = may(user, group, "admin");
+  const ofAdmin = (call) => (isAdmin ? call : null);
+  const general = useCall(ofAdmin((signal) => ask("admin/group/general", { groupId }, signal)), [group], FAST);
   const nodes = useCall(
-    (signal) => ask("admin/node/nodeList", { groupId, pageSize: 99 }, signal), [group], SLOW);
+    ofAdmin((signal) => ask("admin/node/nodeList", { groupId, pageSize: 99 }, signal)), [group], SLOW);
   const topics = useCall((signal) => ask("rest/list", { groupId, pageSize: 1 }, signal), [group], SLOW);
   const live = useCall((signal) => ask("admin/listSubscription", { groupId }, signal), [group], SLOW);
   const webhooks = useCall((signal) => ask("rest/listWebhooks", { groupId, limit: 1000 }, signal), [group], SLOW);
-  const measures = useCall((signal) => ask("admin/group/measures", { groupId }, signal), [group], SLOW);
-  const version = useCall((signal) => ask("admin/getVersion", {}, signal), []);
+  const measures = useCall(ofAdmin((signal) => ask("admin/group/measures", { groupId }, signal)), [group], SLOW);
+  const version = useCall(ofAdmin((signal) => ask("admin/getVersion", {}, signal)), []);
   const [samples, setSamples] = useState(seen[group] ?? []);
   useEffect(() => {
     if (general.data) setSamples((before) => (seen[group] = withSample(before, general.data)));
@@ -109,20 +111,22 @@ export default function Overview({ group }) {
   return html`
     <${ErrorText} error=${general.error} />
     <dl class="figures">
-      <${Figure} label=${t("overview.height")} value=${numberOf(general, (data) => formatNumber(data.latestBlock))} />
-      <${Figure} label=${t("overview.transactions")}
-        value=${numberOf(general, (data) => formatNumber(data.transactionCount))} />
-      <${Figure} label=${t("overview.rate")} value=${rate === null ? "…" : formatNumber(rate, rate < 10 ? 1 : 0)} />
-      ${measures.data && html`<${Measures} measures=${measures.data} />`}
-      <${Figure} label=${t("overview.nodes")}
-        value=${numberOf(nodes, (data) => `${active(data)} / ${data.total}`)} note=${t("overview.nodesNote")} />
+      ${isAdmin && html`
+        <${Figure} label=${t("overview.height")} value=${numberOf(general, (data) => formatNumber(data.latestBlock))} />
+        <${Figure} label=${t("overview.transactions")}
+          value=${numberOf(general, (data) => formatNumber(data.transactionCount))} />
+        <${Figure} label=${t("overview.rate")} value=${rate === null ? "…" : formatNumber(rate, rate < 10 ? 1 : 0)} />
+        ${measures.data && html`<${Measures} measures=${measures.data} />`}
+        <${Figure} label=${t("overview.nodes")}
+          value=${numberOf(nodes, (data) => `${active(data)} / ${data.total}`)} note=${t("overview.nodesNote")} />`}
       <${Figure} label=${t("overview.topics")} value=${numberOf(topics, (data) => formatNumber(data.total))} />
       <${Figure} label=${t("overview.live")} value=${numberOf(live, (data) => formatNumber(countLive(data)))} />
       <${Figure} label=${t("overview.webhooks")}
         value=${numberOf(webhooks, (data) => formatNumber(data.webhooks.length) + (data.next ? "+" : ""))} />
       <${Figure} label=${t("overview.oldest")} value=${numberOf(webhooks, (data) => oldestOf(data.webhooks))} />
     </dl>
-    <${Section} title=${t("overview.rateChart")}>
+    ${!isAdmin && html`<p class="quiet">${t("overview.notAdmin")}</p>`}
+    ${isAdmin && html`<${Section} title=${t("overview.rateChart")}>
       <${Chart} label=${t("overview.rateNow", { rate: rate === null ? "–" : formatNumber(rate, 1) })}
         times=${samples.map((each) => each.at)} values=${samples.map((each) => each.rate)} />
     <//>
@@ -138,6 +142,6 @@ export default function Overview({ group }) {
           { title: t("node.height"), isNumber: true, cell: (row) => formatNumber(row.blockNumber) },
           { title: t("node.view"), isNumber: true, cell: (row) => formatNumber(row.pbftView) },
         ]} />`}
-    <//>
+    <//>`}
     ${version.data && html`<p class="quiet">svcbroker ${version.data.svcVersion}</p>`}`;
 }

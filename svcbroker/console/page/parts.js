@@ -4,10 +4,17 @@ import { html, useCallback, useLayoutEffect, useRef, useState } from "./vendor/p
 import { NOT_AUTHORIZED } from "./api.js";
 import { formatNumber, formatTime, t } from "./texts.js";
 
+// Milliseconds after which a call is made again that did not reach the broker.
+const AGAIN = 2000;
+// No page asks the same more often.
+const SHORTEST = 1000;
+
 /**
  * Have a call made, and again when what it depends on changes; while the page cannot be seen, as soon as it can.
+ * One that does not reach the broker is no error: the frame tells of it, what is shown stays, and the call is made again.
+ * One that is refused is not: each refusal is an event of the audit trail.
  *
- * @param call makes the call; it is given a signal that aborts it.
+ * @param call makes the call; it is given a signal that aborts it. Null for no call.
  * @param inputs what the call depends on.
  * @param every milliseconds after which it is made again while the page can be seen; 0 for never.
  * @returns data of the last success; the error of the last call, or null; reload makes it now.
@@ -21,6 +28,7 @@ export function useCall(call, inputs, every = 0) {
     const isOther = current.current.some((each, index) => each !== inputs[index]);
     current.current = inputs;
     if (isOther) setState({ data: undefined, error: null });
+    if (!call) return undefined;
     const abortion = new AbortController();
     let timer;
     const run = async () => {
@@ -33,18 +41,28 @@ export function useCall(call, inputs, every = 0) {
         if (!abortion.signal.aborted) setState({ data, error: null });
       } catch (error) {
         if (abortion.signal.aborted) return;
+        if (error.code === 0) {
+          timer = setTimeout(run, AGAIN);
+          return;
+        }
         setState(({ data }) => ({ data, error }));
+        if (error.code === NOT_AUTHORIZED) return;
       }
-      if (every && !abortion.signal.aborted) timer = setTimeout(run, every);
+      if (every && !abortion.signal.aborted) timer = setTimeout(run, Math.max(SHORTEST, every));
     };
     run();
     return () => {
       clearTimeout(timer);
       abortion.abort();
     };
-  }, [...inputs, count, every]);
+  }, [...inputs, count, every, call === null]);
   const reload = useCallback(() => setCount((before) => before + 1), []);
   return { ...state, reload };
+}
+
+/** Whether an action is granted to the user in a group, or for some topic of it. */
+export function may(user, group, action) {
+  return user.actions[group]?.includes(action) ?? false;
 }
 
 /** Tell a screen reader of something that has changed elsewhere on the page. */

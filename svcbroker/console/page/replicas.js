@@ -1,15 +1,15 @@
 // The replicas of a group: how each one is, what happens to them, and faults on purpose.
 
 import { html } from "./vendor/preact-htm.js";
-import { ask, NOT_AUTHORIZED, operate } from "./api.js";
+import { ask, operate } from "./api.js";
 import { Faults, NodeButton } from "./faults.js";
 import { OperatorNotice, useConfiguration } from "./operator.js";
-import { Badge, ErrorText, linkTo, Section, Short, Table, useCall } from "./parts.js";
+import { Badge, ErrorText, linkTo, may, Section, Short, Table, useCall } from "./parts.js";
 import { Timeline, useHistory } from "./timeline.js";
 import { formatNumber, t } from "./texts.js";
 
 // Where faults can be made, others do not rely on the broker.
-const FAST = 400;
+const FAST = 1000;
 const SLOW = 5000;
 
 /** The nodes of a group as everybody who may ask sees them, and the proposer of the latest block. */
@@ -65,20 +65,20 @@ function Nodes({ rows, groupId, report, onChange }) {
 }
 
 /** Why there are no faults to be made; nothing where there are. */
-function FaultNotice({ user, onLogIn, configuration }) {
-  if (configuration.error?.code === NOT_AUTHORIZED) return html`<${OperatorNotice} user=${user} onLogIn=${onLogIn} />`;
+function FaultNotice({ group, user, onLogIn, configuration }) {
+  if (!may(user, group, "operate")) return html`<${OperatorNotice} user=${user} onLogIn=${onLogIn} />`;
   const isOff = configuration.data?.settings.find((each) => each.name === "faults").values[0] === "off";
   return isOff && html`<p>${t("faults.off")} <code>--faults</code></p>`;
 }
 
 export default function Replicas({ group, user, onLogIn }) {
   const groupId = group;
-  const configuration = useConfiguration([user]);
+  const configuration = useConfiguration(user, group);
   const hasFaults = configuration.data?.settings.find((each) => each.name === "faults").values[0] === "on";
-  const nodes = useCall((signal) => askNodes(groupId, signal), [group], SLOW);
+  const nodes = useCall(
+    may(user, group, "admin") ? (signal) => askNodes(groupId, signal) : null, [group], SLOW);
   const faults = useCall(
-    (signal) => (hasFaults ? operate("faults/show", { groupId }, signal) : Promise.resolve(null)),
-    [group, hasFaults], hasFaults ? FAST : 0);
+    hasFaults ? (signal) => operate("faults/show", { groupId }, signal) : null, [group], FAST);
   const report = faults.data ?? null;
   const rows = nodes.data ? rowsOf(nodes.data, report) : [];
   const history = useHistory(rows, group);
@@ -93,5 +93,5 @@ export default function Replicas({ group, user, onLogIn }) {
       <//>`}
     ${report && html`<${Faults} groupId=${groupId} report=${report} onChange=${faults.reload} />`}
     ${rows.length > 0 && html`<${Timeline} history=${history} count=${rows.length} hasLeaders=${report !== null} />`}
-    <${FaultNotice} user=${user} onLogIn=${onLogIn} configuration=${configuration} />`;
+    <${FaultNotice} group=${group} user=${user} onLogIn=${onLogIn} configuration=${configuration} />`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { act, ask } from "./api.js";
-import { ActionButton, announce, Badge, ErrorText, Section, Short, Table, Time, useCall } from "./parts.js";
+import { ActionButton, announce, Badge, ErrorText, may, Section, Short, Table, Time, useCall } from "./parts.js";
 import { formatNumber, formatSeconds, formatTime, parseUtc, t } from "./texts.js";
 
 const EVERY = 10000;
@@ -175,8 +175,9 @@ function Live({ groupId }) {
   <//>`;
 }
 
-export default function Subscriptions({ group }) {
-  const general = useCall((signal) => ask("admin/group/general", { groupId: group }, signal), [group], EVERY);
+export default function Subscriptions({ group, user }) {
+  const general = useCall(may(user, group, "admin")
+    ? (signal) => ask("admin/group/general", { groupId: group }, signal) : null, [group], EVERY);
   // Undefined where the account may not know it.
   const head = general.data && Number(general.data.latestBlock);
   return html`

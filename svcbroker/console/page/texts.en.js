@@ -11,6 +11,7 @@ export default {
   "table.more": "There are more than these {count}.",
 
   "frame.nothing": "Nothing is granted to this account.",
+  "frame.away": "The broker does not answer. What is shown is as of then; the page goes on by itself.",
 
   "login.title": "Log in",
   "login.name": "Account",
@@ -43,6 +44,7 @@ export default {
   "overview.rateChart": "Transactions a second",
   "overview.rateNow": "Transactions a second over the last minutes; now {rate}",
   "overview.noNodes": "This ledger has no nodes.",
+  "overview.notAdmin": "The chain, its blocks and its nodes are shown to accounts with the grant admin.",
 
   "node.id": "Node",
   "node.state": "State",

@@ -11,6 +11,7 @@ export default {
   "table.more": "仅显示 {count} 项，还有更多。",
 
   "frame.nothing": "此账户没有任何权限。",
+  "frame.away": "服务器没有响应。页面显示的是此前的内容，恢复后会自动继续。",
 
   "login.title": "登录",
   "login.name": "账户",
@@ -43,6 +44,7 @@ export default {
   "overview.rateChart": "每秒交易数",
   "overview.rateNow": "最近几分钟的每秒交易数；当前 {rate}",
   "overview.noNodes": "此账本没有节点。",
+  "overview.notAdmin": "区块链、区块和节点仅对有 admin 权限的账户显示。",
 
   "node.id": "节点",
   "node.state": "状态",

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import Access, AuditTrail
 from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.model import PublishEvent
+from svcbroker.operations import OPERATOR_CALLS
 from tests.access.support import FakeAuthenticator, account
 from tests.broker.support import makeFixture
 
@@ -97,7 +98,7 @@ class HttpAuditTests(SynchronousTestCase):
 
     def test_operatorCallsAreRecordedWithTheirOutcome(self) -> None:
         for name, headers, body in (
-            ("validators", basic("root"), b'{"groupId":"1"}'),
+            ("validators", basic("root"), b'{"groupId":"1","count":7}'),
             ("faults/heal", basic("ann"), b"{}"),
             ("faults/heal", basic("root"), b'{"groupId":["1"]}'),
             ("faults/heal", {"Authorization": f"Bearer {'0f' * 32}", "Host": "localhost"}, b"{}"),
@@ -120,6 +121,19 @@ class HttpAuditTests(SynchronousTestCase):
                 {**failed, "call": "faults/heal", "error": 101016},
             ],
         )
+
+    def test_readsOfOperatorsAreNotRecorded(self) -> None:
+        """Good ones and bad ones: looking at a broker adds nothing to its log."""
+        self.ask("rest/list", basic("root"), "127.0.0.1")
+        before = self.records()
+        names = {each.name for each in OPERATOR_CALLS if each.isRead(())}
+        self.assertLessEqual(
+            {"configuration", "faults/show", "subscriptions/list", "webhooks/list"}, names
+        )
+        self.ask("admin/operator/faults/show", basic("root"), "127.0.0.1", b'{"groupId":"1"}')
+        for name in names:
+            self.ask(f"admin/operator/{name}", basic("root"), "127.0.0.1", b'{"x":1}')
+        self.assertEqual(self.records(), before)
 
     def test_theAuditTopicCannotBeForged(self) -> None:
         """Not even by an account that may do everything."""
