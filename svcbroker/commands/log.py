@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,6 +18,35 @@ from .terminal import CommandError, Console, Exit, counted
 
 if TYPE_CHECKING:
     from ..client import Client
+
+
+def logKey(console: Console, client: Client, genesis: str | None) -> dict[str, Any]:
+    """
+    The answer of a broker about the key of its log. With a genesis the chain has to certify it.
+
+    @param genesis: the file of the genesis that is trusted.
+    @raise CommandError: the chain does not certify the key.
+    """
+    from ..proofs import ProofInvalid, readGenesis, verifyProof
+
+    told: dict[str, Any] = json.loads(client.readLog("keys"))
+    if genesis is None:
+        console.warn("the key is what the broker tells: give --genesis to have it proved")
+        return told
+    try:
+        chain = readGenesis(readFile(genesis)).chain
+    except ProofInvalid as error:
+        raise CommandError(f"--genesis: {genesis}: {error}") from None
+    try:
+        proved = verifyProof(client.proof(told["eventId"]), chain=chain)
+        record = json.loads(proved.content or b"{}")
+        if (record["origin"], record["key"]) != (told["origin"], told["key"]):
+            raise ProofInvalid("the event certifies another key")
+        if proved.topic != "$svc/log":
+            raise ProofInvalid(f"the event is one of the topic {proved.topic}")
+    except (ProofInvalid, ValueError, LookupError, TypeError) as error:
+        raise CommandError(f"NOT PROVED: {error}", Exit.BAD) from None
+    return told
 
 
 @clientCommand(
@@ -36,25 +65,7 @@ if TYPE_CHECKING:
     jsonOption("Tell all of it in JSON."),
 )
 def _key(console: Console, client: Client, genesis: str | None, asJson: bool) -> int:
-    from ..proofs import ProofInvalid, readGenesis, verifyProof
-
-    told = json.loads(client.readLog("keys"))
-    if genesis is None:
-        console.warn("the key is what the broker tells: give --genesis to have it proved")
-    else:
-        try:
-            chain = readGenesis(readFile(genesis)).chain
-        except ProofInvalid as error:
-            raise CommandError(f"--genesis: {genesis}: {error}") from None
-        try:
-            proved = verifyProof(client.proof(told["eventId"]), chain=chain)
-            record = json.loads(proved.content or b"{}")
-            if (record["origin"], record["key"]) != (told["origin"], told["key"]):
-                raise ProofInvalid("the event certifies another key")
-            if proved.topic != "$svc/log":
-                raise ProofInvalid(f"the event is one of the topic {proved.topic}")
-        except (ProofInvalid, ValueError, LookupError, TypeError) as error:
-            raise CommandError(f"NOT PROVED: {error}", Exit.BAD) from None
+    told = logKey(console, client, genesis)
     console.say(json.dumps(told) if asJson else f"log {told['key']}")
     return Exit.GOOD
 

@@ -4,6 +4,7 @@ C{svcbroker witness}: a witness of transparency logs.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from attrs import frozen
@@ -28,7 +29,7 @@ from ..files import readFile
 from ..ledgers.copy import CopyLedger, CopySettings
 from ..net.deferreds import asDeferred
 from ..net.settings import Endpoint
-from ..proofs.tlog import EXECUTED, KeyType, Note, Policy, VerifierKey
+from ..proofs.tlog import EXECUTED, NONE, KeyType, Note, Party, Policy, VerifierKey
 from ..proofs.witness import (
     KEY_NAME,
     ExecutedCopy,
@@ -42,9 +43,14 @@ from ..proofs.witness import (
 )
 from ..storage import StorageError
 from .arguments import jsonOption, makeCommand, options
+from .clientcommand import clientCommand
 from .commandline import Command
+from .log import logKey
 from .replicate import SOURCE_OPTIONS, copyContext, copySettings
 from .terminal import CommandError, Console, Exit, showRecord
+
+if TYPE_CHECKING:
+    from ..client import Client
 
 HELP: Final = """\
 A witness cosigns the checkpoints of logs, as long as each has only grown. A verifier who wants its
@@ -465,7 +471,136 @@ def _open(directory: Path) -> Witness:
         raise CommandError(str(error)) from None
 
 
+_INVITATION: Final = """\
+# Invitation to witness the log {origin}
+#
+# This file is a policy (c2sp.org/tlog-policy): programs read its last lines, people read these.
+#
+# We ask you to run a small program that signs how this log grows. It sees sizes and hashes, and no
+# event. With the signatures of others, nobody can be shown another history, not even by us.
+#
+#   pip install svcbroker
+#   svcbroker witness run ./witness --name YOUR.DOMAIN/witness --logs THIS-FILE --listen 8090
+#
+# Please send us the key that it prints after "Witness", and the URL at which our broker reaches it.
+#{executing}
+# Please answer us, too:
+#
+#   1. Who can log in on that machine, and who holds the key?
+#   2. Is the directory ever restored from a backup, or the machine from a snapshot? Never do that.
+#   3. Where do you publish your key, so that readers get it from you and not from us?
+#   4. Who is told when it says FORK REFUSED, answers 422, or is away for a day?
+#   5. Will you publish a refusal? We cannot ask you not to.
+#   6. How long before its end will you announce it?
+#   7. Will you keep the checkpoints as long as these events have to convince somebody?
+
+"""
+_EXECUTING: Final = """
+# To look at every event as well, and sign only what you have executed and found right, ask us for
+# an account with the grant "copy", and add:
+#
+#   --copy ./copy --from {url} --genesis {genesis} --user ACCOUNT
+#"""
+_MAJORITY: Final = "majority"
+
+
+def invitation(origin: str, key: str, executing: str, witnesses: Sequence[Party]) -> str:
+    """
+    The file for partners: a letter in comments, and a policy.
+
+    @param key: the vkey of the log.
+    @param executing: the paragraph on a witness that executes, or nothing.
+    @param witnesses: those who have accepted. More than half of them are the quorum.
+    """
+    lines = [f"log {key}"]
+    lines += [f"witness {each.name} {each.key.text} {each.url}" for each in witnesses]
+    if witnesses:
+        names = " ".join(each.name for each in witnesses)
+        lines += [f"group {_MAJORITY} {len(witnesses) // 2 + 1} {names}", f"quorum {_MAJORITY}"]
+    else:
+        lines += ["quorum none"]
+    text = _INVITATION.format(origin=origin, executing=executing)
+    return text + "".join(f"{line}\n" for line in lines)
+
+
+def readAccepted(given: Sequence[str]) -> list[Party]:
+    """
+    The witnesses of a command line, each with a name of its own.
+
+    @param given: of each its vkey, a blank, and its URL.
+    @raise CommandError: they cannot be used.
+    """
+    found: list[Party] = []
+    taken = {NONE, _MAJORITY}
+    for text in given:
+        vkey, _, url = text.partition(" ")
+        if not url.startswith(("https://", "http://")) or " " in url:
+            raise CommandError(f"--witness: expected 'VKEY URL', not {text!r}")
+        try:
+            key = VerifierKey.parse(vkey)
+        except Malformed as error:
+            raise CommandError(f"--witness: {error}") from None
+        if key.type is not KeyType.COSIGNATURE:
+            raise CommandError(f"--witness: the key of {key.name} is not one of a witness")
+        name = key.name.partition(".")[0]
+        if name in taken:
+            name = key.name
+        if name in taken:
+            raise CommandError(f"--witness: {name} is there twice")
+        taken.add(name)
+        found.append(Party(name, key, url))
+    return found
+
+
+@clientCommand(
+    """\
+    Write what a partner needs to witness the log: a letter, which is a policy file, too.
+
+    It has the key of the log, the command to run, and the questions that the partner should answer.
+    The partner gives it to svcbroker witness run as --logs. Run it again with the --witness of
+    each who has accepted: then it is the policy for your broker (--witness-policy) and for those
+    who verify. More than half of the witnesses are its quorum.
+
+    \b
+    svcbroker witness invite --genesis genesis.json > invitation
+    svcbroker witness invite --genesis genesis.json --witness "$VKEY https://alba.example" > policy
+    """
+)
+@options(
+    click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
+    click.option(
+        "--public-url",
+        "url",
+        metavar="URL",
+        help="The broker's URL as partners reach it: invites them to execute the log, too.",
+    ),
+    click.option(
+        "--witness",
+        "accepted",
+        metavar="'VKEY URL'",
+        multiple=True,
+        help="A witness who has accepted. May come again.",
+    ),
+)
+def _invite(
+    console: Console,
+    client: Client,
+    genesis: str | None,
+    url: str | None,
+    accepted: tuple[str, ...],
+) -> int:
+    witnesses = readAccepted(accepted)
+    told = logKey(console, client, genesis)
+    executing = ""
+    if url is not None:
+        fields = readFile(genesis) if genesis is not None else client.genesis()
+        executing = _EXECUTING.format(url=url, genesis=json.loads(fields)["chain"])
+    console.output.write(invitation(told["origin"], told["key"], executing, witnesses))
+    return Exit.GOOD
+
+
 COMMANDS: Final = (
+    Command("invite", "Write what a partner needs to witness the log.", command=_invite),
     Command("run", "Run a witness, until Ctrl-C. The first run makes its key.", command=_run),
     Command("resume", "Resume a witness whose files were lost or damaged.", command=_resume),
     Command("key", "Show the public key of a witness.", command=_key),

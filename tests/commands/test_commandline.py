@@ -204,7 +204,7 @@ class TableTests(SynchronousTestCase):
         isDone = "context add, context remove, context use, reload, topic close, topic open"
         isOneWord = "account token, checkpoint, witness key"
         isADocument = "bundle, completion, contradict, engine attest, genesis, log prove, sign"
-        isBesideIt = "export, log export"
+        isBesideIt = "export, log export, witness invite"
         lasts = "monitor, promote, replicate, run, witness resume, witness run"
         accounts = "account add, account passwd, account remove"
         kinds = (isDone, isOneWord, isADocument, isBesideIt, lasts, accounts)
