@@ -20,6 +20,7 @@ from zope.interface import implementer
 
 from ..access import LOGINS, Access
 from ..interfaces import IFeaturePlugin, ILedger
+from ..model import InterfaceType
 from ..net.bounds import Bound, Sizing
 from ..net.budgets import Budgets
 from ..net.findings import Finding
@@ -153,11 +154,55 @@ class RunningFeature:
         return lambda: None
 
 
+Records = Mapping[str, Mapping[str, bytes]]
+"""The metadata store: values by their names, by their kinds."""
+
+
+@frozen(kw_only=True)
+class StoredLog:
+    """
+    The log of a group, as it is stored.
+
+    @ivar height: the height of its last block.
+    @ivar timeOf: the time of a block, in seconds since the epoch.
+    """
+
+    height: int
+    timeOf: Callable[[int], float]
+
+
+@frozen(kw_only=True)
+class StoredData:
+    """
+    A data directory, which is read as it is, with a daemon beside it or without one.
+
+    @ivar now: the wall clock: seconds since the epoch.
+    @ivar records: the metadata store, in which all records can be read.
+    @ivar logs: those of the groups that are served, by their ids.
+    @ivar owners: what all features say of the positions of durable subscriptions, see
+        L{Feature.owners}.
+    """
+
+    dataDir: str
+    now: float
+    records: Mapping[str, Mapping[str, bytes]] = {}
+    logs: Mapping[str, StoredLog] = {}
+    owners: Mapping[str, tuple[InterfaceType, str]] = {}
+
+
 def _asTheyAre(settings: Any) -> Any:
     return settings
 
 
 def _noFindings(read: Any) -> Iterable[Finding]:
+    return ()
+
+
+def _noOwners(records: Records) -> Mapping[str, tuple[InterfaceType, str]]:
+    return {}
+
+
+def _noDataFindings(settings: Any, data: StoredData) -> Iterable[Finding]:
     return ()
 
 
@@ -181,6 +226,9 @@ class Feature:
     @ivar secrets: the settings that name files with secrets.
     @ivar checks: what C{svcbroker doctor} says about what C{read} has given: what would be better
         otherwise.
+    @ivar owners: by the ids of the durable subscriptions that it makes for its own clients, the
+        interface and the name by which operators know each, given the metadata store.
+    @ivar dataChecks: what C{svcbroker doctor} says about its stored data, given its settings.
     @ivar bounds: given its settings, the most memory that it may take, and every attribute and
         variable with a container that grows with what clients send.
     """
@@ -192,6 +240,8 @@ class Feature:
     entries: Mapping[str, GroupOf] = {}
     secrets: Sequence[str] = ()
     checks: Callable[[Any], Iterable[Finding]] = _noFindings
+    owners: Callable[[Records], Mapping[str, tuple[InterfaceType, str]]] = _noOwners
+    dataChecks: Callable[[Any, StoredData], Iterable[Finding]] = _noDataFindings
     bounds: Callable[[Any, Sizing], Iterable[Bound]] = _noBounds
 
 

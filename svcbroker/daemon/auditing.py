@@ -21,7 +21,8 @@ from twisted.logger import Logger
 
 from ..archive import groupsIn
 from ..broker import MetadataStore
-from ..broker.features import Feature, RunningFeature, Services
+from ..broker.features import Feature, RunningFeature, Services, StoredData
+from ..net.findings import DAY, Finding, date, good, problem, span, warning
 from ..net.metrics import gauge
 from ..net.processes import IProcessReactor, ProcessEnd, ProcessLimits, Supervisor
 from ..net.settings import Period, Text, declareSetting, period
@@ -288,6 +289,52 @@ def auditMetrics(lastAudit: Mapping[str, LastAudit]) -> Iterator[Metric]:
     )
 
 
+LATE: Final = 3.0
+"""Times that the interval between two audits may pass without one."""
+
+
+def checkAudits(
+    audits: Mapping[str, LastAudit], every: float, dataDir: str, now: float
+) -> Iterator[Finding]:
+    """
+    Check the last audit of each group.
+
+    @param every: seconds between two scheduled audits; 0 where there are none.
+    """
+    for group, audit in audits.items():
+        when = f"group {group} was audited on {date(audit.endedAt)} up to block {audit.height:,}"
+        if not audit.isGood:
+            yield problem(
+                AUDIT,
+                f"{when}, and is damaged: {audit.problem}",
+                "what the chain says there cannot be trusted, and cannot be proved",
+                f"svcbroker audit {dataDir} names every place; docs/recovery says how to go on",
+            )
+        elif every and now - audit.endedAt > LATE * every + DAY:
+            yield warning(
+                AUDIT,
+                f"{when}, and not since, although it is to be every {span(every)}",
+                "audits do not come to their end, or the daemon does not run for so long",
+                f"look for 'scheduled audit' in the log; by hand: svcbroker audit {dataDir}",
+            )
+        else:
+            yield good(AUDIT, when)
+    if not every and not audits:
+        yield good(
+            AUDIT, f"none is scheduled (--audit-every); svcbroker audit {dataDir} reads everything"
+        )
+
+
+def checkStoredAudits(options: AuditOptions, data: StoredData) -> Iterator[Finding]:
+    """Check the last audits of a data directory."""
+    audits = {name: readAudit(value) for name, value in data.records.get(AUDIT, {}).items()}
+    return checkAudits(audits, options.every.seconds, data.dataDir, data.now)
+
+
 FEATURE: Final = Feature(
-    name="audit", settings=AuditOptions, make=AuditFeature, entries={AUDIT: auditGroup}
+    name=AUDIT,
+    settings=AuditOptions,
+    make=AuditFeature,
+    entries={AUDIT: auditGroup},
+    dataChecks=checkStoredAudits,
 )

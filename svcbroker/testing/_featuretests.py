@@ -5,6 +5,7 @@ The contract of a feature of the daemon.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from ..access import ANYBODY, Access, grantsOf
 from ..broker import Broker, Calls, IWebhooks, Limits, MetadataStore
-from ..broker.features import Feature, RunningFeature, Services
+from ..broker.features import Feature, RunningFeature, Services, StoredData
 from ..broker.subscriptions import KeptPositions, Subscriptions
 from ..interfaces import Identity
 from ..net.bounds import Sizing
@@ -196,7 +197,10 @@ class FeatureTests(SynchronousTestCase):
     def test_checksAreFindings(self) -> None:
         """Each finding of doctor has a subject and a text."""
         feature = self.fixture.feature
-        for finding in feature.checks(feature.read(self.options)):
+        data = StoredData(dataDir=self.mktemp(), now=0.0)
+        for finding in chain(
+            feature.checks(feature.read(self.options)), feature.dataChecks(self.options, data)
+        ):
             self.assertTrue(finding.subject and finding.text)
 
     def test_boundsAreAmounts(self) -> None:

@@ -16,6 +16,7 @@ from ._positions import (
     KeptPositions,
     MemoryPositions,
     StoredPosition,
+    decodePosition,
     positionGroup,
 )
 from ._registry import Subscriptions, kindOf
@@ -40,6 +41,7 @@ __all__ = [
     "TopicMatches",
     "Total",
     "WaitingEvents",
+    "decodePosition",
     "kindOf",
     "positionGroup",
 ]

@@ -124,6 +124,10 @@ _REMEDY: Final = (
 )
 
 _decoder: Final = msgspec.json.Decoder(KeptPosition)
+
+decodePosition: Final = _decoder.decode
+"""Read an entry of L{POSITIONS}. Raises C{msgspec.MsgspecError}."""
+
 _filtersDecoder: Final = msgspec.json.Decoder(KeptFilters)
 _daysDecoder: Final = msgspec.json.Decoder(ServedDays)
 

@@ -4,13 +4,15 @@ Live and durable subscriptions as a feature of the daemon: settings and metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from shlex import quote
 from typing import Any, Final
 
 from attrs import frozen
 from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 
+from ...model import InterfaceType
 from ...net.bounds import (
     DURABLE,
     KEPT_BYTES,
@@ -22,18 +24,31 @@ from ...net.bounds import (
     within,
 )
 from ...net.budgets import ENTRY_BYTES
+from ...net.findings import DAY, Finding, good, listed, span, warning
 from ...net.metrics import gauge, only
 from ...net.settings import WholeNumber, declareSetting
-from ..features import Feature, RunningFeature, Services
+from ..features import Feature, RunningFeature, Services, StoredData
 from ._backlog import MAX_NAMED, Backlog, Total, WaitingEvents
 from ._dispatcher import REMEMBERED_MATCHES, REMEMBERED_TOPICS
 from ._eventreading import MAX_CALLS, MAX_WAITING
 from ._follower import CACHED_BYTES
 from ._logsubscription import SUBSCRIPTION_BYTES
-from ._positions import MAX_POSITIONS, positionGroup
+from ._positions import (
+    MAX_POSITIONS,
+    POSITIONS,
+    SECONDS_A_DAY,
+    KeptPosition,
+    decodePosition,
+    positionGroup,
+)
 
 _ROOM: Final = "svcbroker.broker.subscriptions"
 _MATCH_BYTES: Final = 8
+
+_SUBSCRIPTIONS: Final = "subscriptions"
+
+CLIENTS: Final = (InterfaceType.STOMP, InterfaceType.MQTT)
+"""The interfaces whose clients take events of durable subscriptions when they come."""
 
 _TOTAL: Final = ("group", "kind")
 _EACH: Final = ("group", "kind", "name")
@@ -150,6 +165,87 @@ def _age(waiting: WaitingEvents | Total, now: float) -> float:
     return 0.0 if waiting.oldest is None else max(0.0, now - waiting.oldest / 1000)
 
 
+FAR: Final = 7 * DAY
+"""Seconds that a durable subscription may be behind before it is worth a warning."""
+
+
+@frozen(kw_only=True)
+class IdleSubscription:
+    """
+    A durable subscription, or a session, as far as it is behind and unused.
+
+    @ivar id: its id, or the client's.
+    @ivar type: as C{svcbroker subscription} takes it.
+    @ivar blocks: how many blocks of its group it has not seen.
+    @ivar behind: of how many seconds those are.
+    @ivar unused: for how many days no client has used it.
+    """
+
+    id: str
+    type: InterfaceType = InterfaceType.STOMP
+    blocks: int = 0
+    behind: float = 0.0
+    unused: int = 0
+
+
+def readIdle(data: StoredData) -> Iterator[IdleSubscription]:
+    """
+    The durable subscriptions of a data directory, without those of webhooks. A session is as far
+    behind as the last of its positions.
+    """
+    today = int(data.now // SECONDS_A_DAY)
+    found: dict[tuple[str, InterfaceType, str], list[KeptPosition]] = {}
+    for name, value in data.records.get(POSITIONS, {}).items():
+        kept = decodePosition(value)
+        type, id = data.owners.get(name, (InterfaceType.STOMP, name))
+        if kept.group in data.logs and type in CLIENTS:
+            found.setdefault((kept.group, type, id), []).append(kept)
+    for (group, type, id), those in found.items():
+        log = data.logs[group]
+        height, used = min(each.position.height for each in those), max(each.used for each in those)
+        blocks = max(0, log.height - height)
+        yield IdleSubscription(
+            id=id,
+            type=type,
+            blocks=blocks,
+            behind=data.now - log.timeOf(height + 1) if blocks else 0.0,
+            unused=max(0, today - used) if used else 0,
+        )
+
+
+def checkIdle(idle: Sequence[IdleSubscription], expiry: int, dataDir: str) -> Iterator[Finding]:
+    """
+    Check whether clients of durable subscriptions come for their events.
+
+    @param expiry: after how many days without use a position is removed; 0 for never.
+    """
+    behind = sorted((each for each in idle if each.behind > FAR), key=lambda each: -each.behind)
+    if behind:
+        names = [f"{each.id} ({span(each.behind)}, {each.blocks:,} blocks)" for each in behind]
+        yield warning(
+            _SUBSCRIPTIONS,
+            f"{len(behind)} durable subscriptions are far behind: {listed(names)}",
+            "no client has taken their events; one that comes back gets them all",
+            f"svcbroker subscription {dataDir} list; those that no client needs: "
+            f"svcbroker subscription {dataDir} delete {behind[0].type.value} {quote(behind[0].id)}",
+        )
+    due = [each.id for each in idle if expiry and each.unused * 5 >= expiry * 4]
+    if due:
+        yield warning(
+            _SUBSCRIPTIONS,
+            f"{listed(due)} were not used for {expiry * 4 // 5} days and more",
+            f"they are removed after {expiry} days; a client that comes back later misses events",
+            "have their clients connect, or give --position-expiry more days",
+        )
+    if idle and not behind and not due:
+        yield good(_SUBSCRIPTIONS, f"{len(idle)} durable ones are close to the end")
+
+
+def checkStoredPositions(options: SubscriptionOptions, data: StoredData) -> Iterator[Finding]:
+    """Check the durable subscriptions of a data directory."""
+    return checkIdle([*readIdle(data)], options.positionExpiry, data.dataDir)
+
+
 def subscriptionBounds(options: SubscriptionOptions, sizing: Sizing) -> Iterator[Bound]:
     """The memory of subscriptions, and of what reads the log for them."""
     yield Bound(
@@ -211,5 +307,6 @@ FEATURE: Final = Feature(
     settings=SubscriptionOptions,
     make=SubscriptionFeature,
     entries={"position": positionGroup},
+    dataChecks=checkStoredPositions,
     bounds=subscriptionBounds,
 )

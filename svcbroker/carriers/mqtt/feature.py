@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from attrs import frozen
 from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
@@ -14,6 +15,7 @@ from twisted.internet.defer import Deferred
 from ...broker import Answers, Calls
 from ...broker.features import (
     Feature,
+    Records,
     RunningFeature,
     Services,
     carrierMetrics,
@@ -40,6 +42,7 @@ from ...net.bounds import (
 from ...net.settings import Endpoint, Flag, declareSetting
 from .carrier import MqttCarrier, MqttFactory, webSocketRoute
 from .context import NEVER, MqttSettings, makeContext
+from .kept import SUBSCRIPTION, KeptSubscription
 from .messages import _encodedTopic, _readEnvelope
 from .mqttsession import SESSION_BYTES
 from .sessions import entryGroup
@@ -120,6 +123,15 @@ class MqttFeature(RunningFeature):
         return self._carrier.drain()
 
 
+def sessionOwners(records: Records) -> Mapping[str, tuple[InterfaceType, str]]:
+    """The clients of the subscriptions of sessions. Operators do not know their ids."""
+    found = {}
+    for name, value in records.get(SUBSCRIPTION, {}).items():
+        kept = msgspec.json.decode(value, type=KeptSubscription)
+        found[kept.subscriptionId] = (InterfaceType.MQTT, msgspec.json.decode(name)[1])
+    return found
+
+
 def mqttBounds(options: MqttOptions, sizing: Sizing) -> Iterator[Bound]:
     """The memory of MQTT's connections and sessions, in the budgets that all connections share."""
     yield Bound(
@@ -162,5 +174,6 @@ FEATURE: Final = Feature(
     settings=MqttOptions,
     make=MqttFeature,
     entries={"mqtt": entryGroup},
+    owners=sessionOwners,
     bounds=mqttBounds,
 )

@@ -4,7 +4,7 @@ Webhooks as a feature of the daemon: settings, secrets and metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,10 +14,19 @@ from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 
 from ...broker import IWebhooks
-from ...broker.features import Feature, RunningFeature, Services, carrierMetrics
+from ...broker.features import (
+    Feature,
+    Records,
+    RunningFeature,
+    Services,
+    StoredData,
+    carrierMetrics,
+)
+from ...broker.subscriptions import POSITIONS, decodePosition
+from ...model import InterfaceType, Position
 from ...net.bounds import Bound, Sizing, amountText
 from ...net.endpoints import AddressPolicy, parseAllowed
-from ...net.findings import Finding, warning
+from ...net.findings import Finding, good, listed, span, warning
 from ...net.http import CertificatePolicy, HttpClient, makeClient
 from ...net.metrics import counter, gauge, only
 from ...net.pem import ClientIdentity
@@ -34,9 +43,10 @@ from .delivery import MAX_BATCH, DeliveryContext
 from .posting import MAX_ANSWER, Poster
 from .settings import MAX_REQUESTS, WebhookSettings
 from .signing import NO_SECRETS, Secrets, WebhookSigner, parseSecrets
-from .webhookrecords import KIND, webhookGroup
+from .webhookrecords import KIND, decodeRecord, webhookGroup
 from .webhookservice import Webhooks
 
+_WEBHOOKS: Final = "webhooks"
 _IDLE_PER_HOST = 2
 
 _COPIES: Final = 3
@@ -220,6 +230,77 @@ def makeWebhooks(settings: WebhookSettings, services: Services) -> Webhooks:
     )
 
 
+MANY_ATTEMPTS: Final = 10
+"""Attempts after which a receiver is not only down for a moment."""
+
+
+@frozen(kw_only=True)
+class WebhookFacts:
+    """
+    Facts about a stored webhook.
+
+    @ivar id: its subscription id.
+    @ivar attempts: how often the event that waits first has failed.
+    @ivar waits: for how many seconds that event has been published.
+    """
+
+    id: str
+    isPaused: bool = False
+    attempts: int = 0
+    waits: float = 0.0
+
+
+def webhookOwners(records: Records) -> Mapping[str, tuple[InterfaceType, str]]:
+    """The webhooks, by the ids of their subscriptions."""
+    return {name: (InterfaceType.RESTFUL, name) for name in records.get(KIND, {})}
+
+
+def readWebhookFacts(data: StoredData) -> Iterator[WebhookFacts]:
+    """The webhooks of a data directory."""
+    positions = data.records.get(POSITIONS, {})
+    for name, value in data.records.get(KIND, {}).items():
+        record = decodeRecord(value)
+        log = data.logs.get(record.group)
+        if log is None:
+            continue
+        attempts, waits = 0, 0.0
+        if record.failed is not None:
+            height, index, count = record.failed
+            done = decodePosition(positions[name]).position if name in positions else None
+            if done is None or done < Position(height, index):
+                attempts, waits = count, max(0.0, data.now - log.timeOf(height))
+        yield WebhookFacts(id=name, isPaused=record.isPaused, attempts=attempts, waits=waits)
+
+
+def checkWebhookFacts(webhooks: Sequence[WebhookFacts], dataDir: str) -> Iterator[Finding]:
+    """Check whether the receivers of webhooks take their events."""
+    failing = [each for each in webhooks if each.attempts >= MANY_ATTEMPTS]
+    paused = [each.id for each in webhooks if each.isPaused]
+    for each in failing:
+        waits = f"; the event is {span(each.waits)} old" if each.waits else ""
+        yield warning(
+            _WEBHOOKS,
+            f"{each.id} has failed {each.attempts} times with the same event{waits}",
+            "its receiver gets nothing until it takes that event, or the webhook gives it up",
+            f"svcbroker webhook {dataDir} list says why; mend the receiver, then: svcbroker "
+            f"webhook {dataDir} retry {each.id}",
+        )
+    if paused:
+        yield warning(
+            _WEBHOOKS,
+            f"{listed(paused)} are paused",
+            "their receivers get nothing; what they do not get stays in the log",
+            f"svcbroker webhook {dataDir} resume {paused[0]}",
+        )
+    if webhooks and not failing and not paused:
+        yield good(_WEBHOOKS, f"{len(webhooks)} get on")
+
+
+def checkStoredWebhooks(options: WebhookOptions, data: StoredData) -> Iterator[Finding]:
+    """Check the webhooks of a data directory."""
+    return checkWebhookFacts([*readWebhookFacts(data)], data.dataDir)
+
+
 def webhookBounds(options: WebhookOptions, sizing: Sizing) -> Iterator[Bound]:
     """The memory of webhooks, and of what is sent to them."""
     delivery = _COPIES * (MAX_BATCH + sizing.maxContent) + MAX_ANSWER
@@ -238,12 +319,14 @@ def webhookBounds(options: WebhookOptions, sizing: Sizing) -> Iterator[Bound]:
 
 
 FEATURE: Final = Feature(
-    name="webhooks",
+    name=_WEBHOOKS,
     settings=WebhookOptions,
     read=readWebhooks,
     make=WebhookFeature,
     entries={KIND: webhookGroup},
     secrets=("webhook-secret-file",),
     checks=checkWebhooks,
+    owners=webhookOwners,
+    dataChecks=checkStoredWebhooks,
     bounds=webhookBounds,
 )

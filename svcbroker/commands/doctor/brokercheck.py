@@ -19,10 +19,8 @@ from twisted.internet.endpoints import (
 from twisted.internet.task import Clock
 
 from ...archive import groupsIn
-from ...broker.subscriptions.feature import SubscriptionOptions
 from ...carriers.http.feature import HttpOptions
 from ...daemon.access import AccessPlan, makeAccessPlan
-from ...daemon.auditing import AuditOptions
 from ...daemon.config import SETTINGS, Config
 from ...daemon.directory import LOCK_NAME
 from ...daemon.features import FEATURES
@@ -56,12 +54,12 @@ from .datachecks import (
     ChainFacts,
     DirectoryFacts,
     FileFacts,
-    MetadataFacts,
     checkChain,
     checkDirectory,
     checkMetadata,
     filesIn,
     readChain,
+    readData,
     readMetadata,
 )
 from .endpointchecks import (
@@ -365,17 +363,13 @@ class BrokerCheck:
 
     def _checkMetadata(self) -> Iterator[Finding]:
         chains = {group: facts for group, (facts, _) in self._chains.items() if facts.exists}
-        yield from checkMetadata(
-            readMetadata(
-                MetadataFacts(
-                    dataDir=str(self._dataDir),
-                    expiry=self.config.of(SubscriptionOptions).positionExpiry,
-                    auditEvery=self.config.of(AuditOptions).every.seconds,
-                    now=self.now,
-                ),
-                chains,
-            )
-        )
+        facts = readMetadata(self._dataDir)
+        yield from checkMetadata(facts)
+        if facts.error or facts.damage:
+            return
+        with readData(self._dataDir, facts.records, chains, self.now) as data:
+            for feature in FEATURES:
+                yield from feature.dataChecks(self.config.of(feature.settings), data)
 
     def _checkDisk(self) -> Iterator[Finding]:
         path = self._dataDir

@@ -6,29 +6,37 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from svcbroker.broker.features import StoredData
 from svcbroker.broker.subscriptions import KeptPosition
+from svcbroker.broker.subscriptions.feature import IdleSubscription, checkIdle, readIdle
 from svcbroker.carriers.mqtt.kept import KeptSubscription
 from svcbroker.carriers.webhook import WebhookRecord
+from svcbroker.carriers.webhook.feature import (
+    WebhookFacts,
+    checkWebhookFacts,
+    readWebhookFacts,
+)
 from svcbroker.commands.doctor import Finding
 from svcbroker.commands.doctor.datachecks import (
     ChainFacts,
     DirectoryFacts,
     FileFacts,
     MetadataFacts,
-    SubscriptionFacts,
-    WebhookFacts,
     checkChain,
     checkDirectory,
     checkMetadata,
     readChain,
+    readData,
     readMetadata,
 )
-from svcbroker.daemon.auditing import LastAudit
+from svcbroker.daemon.auditing import LastAudit, checkAudits
 from svcbroker.model import InterfaceType, Position
 from svcbroker.storage import MetadataFile
 from tests.archive.support import ArchiveTestCase
@@ -126,49 +134,65 @@ class MetadataTests(CheckTestCase):
     The metadata store.
     """
 
-    def check(self, **facts: object) -> Iterable[Finding]:
-        """The findings of a metadata store."""
-        return checkMetadata(MetadataFacts(dataDir=str(DATA), **facts))  # type: ignore[arg-type]
-
-    def test_readersCloseToTheEndAreGood(self) -> None:
-        facts = {"webhooks": [WebhookFacts(id="w")], "subscriptions": [SubscriptionFacts(id="s")]}
-        self.good(self.check(**facts, expiry=30))
-
-    def test_lastAuditIsTold(self) -> None:
-        audit = LastAudit(isGood=True, endedAt=NOW - 5 * DAY, seconds=9.0, height=1200)
-        self.good(self.check(audits={"1": audit}, now=NOW), "2026-11-17", "block 1,200")
-        self.good(self.check(), "none is scheduled")
-        late = self.check(audits={"1": audit}, now=NOW, auditEvery=DAY)
-        self.warns(late, "not since", "every 24 hours")
-        bad = LastAudit(isGood=False, endedAt=NOW, seconds=9.0, height=7, problem="block 3: x")
-        self.fails(self.check(audits={"1": bad}, now=NOW), "is damaged: block 3: x")
+    def test_wholeStoreIsNotTold(self) -> None:
+        """Features tell what is in it."""
+        self.assertEqual([*checkMetadata(MetadataFacts())], [])
 
     def test_damagedStoreIsAProblem(self) -> None:
-        self.fails(self.check(error="it is cut short"), "it is cut short", "from a backup")
-        self.fails(self.check(damage=["note one: changed"]), "note one")
-        self.fails(self.check(lost="notes.sqlite is missing"), "remove notes.sqlite-last")
+        for facts, words in (
+            (MetadataFacts(error="it is cut short"), ("it is cut short", "from a backup")),
+            (MetadataFacts(damage=["note one: changed"]), ("note one",)),
+            (MetadataFacts(lost="notes.sqlite is missing"), ("remove notes.sqlite-last",)),
+        ):
+            self.fails(checkMetadata(facts), *words)
+
+
+class StoredRecordsTests(CheckTestCase):
+    """
+    Findings of features about their own records.
+    """
+
+    def test_lastAuditIsTold(self) -> None:
+        def check(audit: LastAudit | None = None, every: float = 0.0) -> Iterable[Finding]:
+            return checkAudits({} if audit is None else {"1": audit}, every, str(DATA), NOW)
+
+        audit = LastAudit(isGood=True, endedAt=NOW - 5 * DAY, seconds=9.0, height=1200)
+        self.good(check(audit), "2026-11-17", "block 1,200")
+        self.good(check(), "none is scheduled")
+        self.warns(check(audit, DAY), "not since", "every 24 hours")
+        bad = LastAudit(isGood=False, endedAt=NOW, seconds=9.0, height=7, problem="block 3: x")
+        self.fails(check(bad), "is damaged: block 3: x")
+
+    def webhook(self, **facts: Any) -> Iterable[Finding]:
+        """The findings of a webhook."""
+        return checkWebhookFacts([WebhookFacts(id="w", **facts)], str(DATA))
 
     def test_failingWebhookIsWarnedOf(self) -> None:
-        hook = WebhookFacts(id="w", attempts=40, waits=3 * DAY)
-        found = self.warns(self.check(webhooks=[hook]), "failed 40 times", "3 days old")
+        found = self.warns(self.webhook(attempts=40, waits=3 * DAY), "failed 40 times", "3 days")
         self.assertIn("svcbroker webhook /var/lib/svcbroker list", found.remedy)
-        self.good(self.check(webhooks=[WebhookFacts(id="w", attempts=2)]))
+        self.good(self.webhook(attempts=2))
 
     def test_pausedWebhookIsWarnedOf(self) -> None:
-        self.warns(self.check(webhooks=[WebhookFacts(id="w", isPaused=True)]), "resume w")
+        self.warns(self.webhook(isPaused=True), "resume w")
+
+    def subscription(self, expiry: int = 0, **facts: Any) -> Iterable[Finding]:
+        """The findings of a durable subscription."""
+        return checkIdle([IdleSubscription(**facts)], expiry, str(DATA))
 
     def test_subscriptionFarBehindIsWarnedOf(self) -> None:
-        far = SubscriptionFacts(id="s", blocks=9000, behind=9 * DAY)
-        self.warns(self.check(subscriptions=[far]), "s (9 days, 9,000 blocks)", "delete STOMP s")
+        found = self.subscription(id="s", blocks=9000, behind=9 * DAY)
+        self.warns(found, "s (9 days, 9,000 blocks)", "delete STOMP s")
 
     def test_sessionIsDeletedByItsClientId(self) -> None:
-        far = SubscriptionFacts(type="MQTT", id="meter 7", blocks=9000, behind=9 * DAY)
-        self.warns(self.check(subscriptions=[far]), "meter 7 (9 days", "delete MQTT 'meter 7'")
+        found = self.subscription(
+            type=InterfaceType.MQTT, id="meter 7", blocks=9000, behind=9 * DAY
+        )
+        self.warns(found, "meter 7 (9 days", "delete MQTT 'meter 7'")
 
     def test_positionThatExpiresSoonIsWarnedOf(self) -> None:
-        old = SubscriptionFacts(id="s", unused=25)
-        self.warns(self.check(subscriptions=[old], expiry=30), "removed after 30 days")
-        self.good(self.check(subscriptions=[old]))
+        self.warns(self.subscription(30, id="s", unused=25), "removed after 30 days")
+        self.good(self.subscription(id="s", unused=25))
+        self.good(self.subscription(30, id="s"))
 
 
 MADE = CREATED / 1000
@@ -262,11 +286,16 @@ class ChainFactsTests(ArchiveTestCase):
         store.write({key: msgspec.json.encode(value) for key, value in entries.items()})
         store.close()
 
-    def metadata(
-        self, chains: Mapping[str, ChainFacts] | None = None, now: float = MADE
-    ) -> MetadataFacts:
+    def metadata(self) -> MetadataFacts:
         """What is known of the metadata store."""
-        return readMetadata(MetadataFacts(dataDir=str(self.dataDir), now=now), chains or {})
+        return readMetadata(self.dataDir)
+
+    @contextmanager
+    def data(self) -> Iterator[StoredData]:
+        """The data directory, a day after its chain was made."""
+        chains = {"1": readChain(self.directory, "pbft", MADE)[0]}
+        with readData(self.dataDir, self.metadata().records, chains, MADE + 86400) as data:
+            yield data
 
     def test_readersOfTheLogAreSeen(self) -> None:
         """A webhook that fails, one that has got on since, and a subscription that is behind."""
@@ -289,13 +318,12 @@ class ChainFactsTests(ArchiveTestCase):
                 ("position", "reader"): at[30],
             }
         )
-        chains = {"1": readChain(self.directory, "pbft", MADE)[0]}
-        facts = self.metadata(chains, MADE + 86400)
-        found = {each.id: each for each in facts.webhooks}
+        with self.data() as data:
+            found = {each.id: each for each in readWebhookFacts(data)}
+            (reader,) = readIdle(data)
         self.assertEqual(found["failing"].attempts, 12)
         self.assertEqual(found["failing"].waits, 86400 - 5 * STEP / 1000)
         self.assertEqual(found["well"].attempts, 0)
-        (reader,) = facts.subscriptions
         self.assertEqual((reader.id, reader.blocks), ("reader", self.chain.head.height - 30))
         self.assertEqual(reader.behind, 86400 - 31 * STEP / 1000)
         self.assertEqual(reader.unused, int((MADE + 86400) // 86400) - 19_675)
@@ -317,12 +345,12 @@ class ChainFactsTests(ArchiveTestCase):
                 ("position", "reader"): at[30],
             }
         )
-        chains = {"1": readChain(self.directory, "pbft", MADE)[0]}
-        facts = self.metadata(chains, MADE + 86400)
-        found = {(each.type, each.id): each.blocks for each in facts.subscriptions}
+        with self.data() as data:
+            idle = [*readIdle(data)]
+        found = {(each.type.value, each.id): each.blocks for each in idle}
         height = self.chain.head.height
         self.assertEqual(found, {("MQTT", "meter 7"): height - 2, ("STOMP", "reader"): height - 30})
-        [session] = [each for each in facts.subscriptions if each.type == "MQTT"]
+        [session] = [each for each in idle if each.type is InterfaceType.MQTT]
         self.assertEqual(session.unused, int((MADE + 86400) // 86400) - 30)
 
     def test_lostMetadataAreSeen(self) -> None:
@@ -338,7 +366,7 @@ class ChainFactsTests(ArchiveTestCase):
         path.write_bytes(older)
         facts = self.metadata()
         self.assertIn("has lost its latest changes", facts.lost)
-        self.assertEqual(facts.damage, ())
+        self.assertEqual(facts.damage, [])
         path.unlink()
         self.assertIn("is missing", self.metadata().lost)
 
