@@ -194,7 +194,10 @@ class WorkBudget:
     @ivar seconds: what tells the time.
     @ivar turn: the turn that is counted.
     @ivar used: the time that reads, and that publishes have used of it.
-    @ivar queues: what waits, by its kind: how much its lane had used, a number, and the rest.
+    @ivar queues: what waits, by its kind: how much its lane had used, with what it waits for, a
+        number, and the rest.
+    @ivar floor: the least that a lane that begins to wait is taken to have used.
+    @ivar most: the most that any lane has used.
     @ivar publishedAt: when something was published last.
     @ivar current: the lane whose unit is under way.
     @ivar isWrite: the kind of its work.
@@ -219,8 +222,8 @@ class WorkBudget:
         self.used = [0.0, 0.0]
         self.queues: list[list[tuple[float, int, Waiter]]] = [[], [], []]
         self._sequence = 0
-        # The least that any of the lanes had used that were served last.
-        self._floor = 0.0
+        # Nobody has used less, as far as waiting goes; and the most that any lane has used.
+        self.floor = self.most = 0.0
         self.publishedAt = self._fewAt = float("-inf")
         self.current: Lane | None = None
         self.isWrite = False
@@ -281,6 +284,8 @@ class WorkBudget:
         spent = now - self.since
         if spent > 0:
             lane.used += spent
+            if lane.used > self.most:
+                self.most = lane.used
             self.used[self.isWrite] += spent
             if self.clock is self:
                 self.schedule()
@@ -289,7 +294,7 @@ class WorkBudget:
         """Add what waits for a turn."""
         lane = waiter.lane
         # Nobody saves up time by being idle.
-        lane.used = max(lane.used, self._floor)
+        waiter.start = lane.used = max(lane.used, self.floor)
         self._sequence += 1
         waiter.events = events
         entry = (lane.used + size * BYTE, self._sequence, waiter)
@@ -333,9 +338,11 @@ class WorkBudget:
             while self._mayServe(kind) and (
                 self.used[isWrite] < self._limit(isWrite, self.seconds())
             ):
-                used, _, waiter = heappop(queue)
+                _, _, waiter = heappop(queue)
                 if not waiter.isCancelled:
-                    self._floor = max(self._floor, used)
+                    # Not with its size: who comes now with less is before those who wait with as
+                    # much.
+                    self.floor = max(self.floor, waiter.start)
                     self._serve(waiter, isWrite)
             if self._mayServe(kind):
                 self.schedule()
@@ -389,6 +396,9 @@ class Lane:
         now, turns = budget.seconds(), budget.clock.turns
         if turns > budget.turn:
             budget.turn, budget.used, budget.current = turns, [0.0, 0.0], None
+            if not any(budget.queues):
+                # What was used while nobody waited counts against nobody.
+                budget.floor = budget.most
         elif budget.current is not None:
             budget.charge(now)
         if isWrite:
@@ -416,6 +426,8 @@ class Lane:
             spent = budget.seconds() - budget.since
             if spent > 0:
                 self.used += spent
+                if self.used > budget.most:
+                    budget.most = self.used
                 budget.used[budget.isWrite] += spent
                 if budget.clock is budget:
                     budget.schedule()
@@ -458,15 +470,17 @@ class Waiter:
 
     @ivar lane: whose it is.
     @ivar events: how many events it publishes.
+    @ivar start: how much its lane had used when it began to wait.
     """
 
-    __slots__ = ("_call", "events", "isCancelled", "lane")
+    __slots__ = ("_call", "events", "isCancelled", "lane", "start")
 
     def __init__(self, lane: Lane, call: Callable[[], object]) -> None:
         self.lane = lane
         self._call: Callable[[], object] | None = call
         self.isCancelled = False
         self.events = 1
+        self.start = 0.0
 
     def call(self) -> None:
         """Make the call."""

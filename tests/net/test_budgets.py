@@ -69,14 +69,21 @@ class WorkTestCase(SynchronousTestCase):
         lane.end()
         return True
 
-    def wait(self, name: str, lane: Lane, seconds: float = 0.0, isWrite: bool = False) -> None:
+    def wait(
+        self,
+        name: str,
+        lane: Lane,
+        seconds: float = 0.0,
+        isWrite: bool = False,
+        size: int = 0,
+    ) -> None:
         """Have a unit of work done in a later turn."""
 
         def work() -> None:
             self.done.append(name)
             self.unit(lane, seconds, isWrite)
 
-        lane.wait(work, isWrite)
+        lane.wait(work, isWrite, size)
 
     def turn(self) -> list[str]:
         """The work of the next turn of the reactor."""
@@ -202,6 +209,27 @@ class WorkTests(WorkTestCase):
         late = self.work.lane()
         late.wait(lambda: None, isWrite=False)
         self.assertEqual(late.used, 5.0)
+
+    def test_smallWorkIsBeforeLargeThatWaits(self) -> None:
+        """Many have large bodies; somebody comes with a small one while they are read."""
+        for name in "abc":
+            self.wait(name, self.work.lane(), READS_A_TURN, size=100_000)
+        self.assertEqual(self.turn(), ["a"])
+        self.wait("small", self.work.lane(), READS_A_TURN)
+        self.assertEqual([self.turn() for _ in range(3)], [["small"], ["b"], ["c"]])
+
+    def test_timeThatNobodyWaitedForIsNoDebt(self) -> None:
+        """A client of old is not behind those that have just come."""
+        old = self.work.lane()
+        for _ in range(100):
+            self.assertTrue(self.unit(old, WRITES_A_TURN, isWrite=True))
+            self.clock.turns += 1
+        new = [self.work.lane() for _ in range(3)]
+        self.assertTrue(self.unit(new[0], FIRST_WRITES_A_TURN, isWrite=True))
+        for number, lane in enumerate(new):
+            self.wait(str(number), lane, FIRST_WRITES_A_TURN, isWrite=True, size=1)
+        self.wait("old", old, FIRST_WRITES_A_TURN, isWrite=True)
+        self.assertEqual(self.turn(), ["old"])
 
     def test_whatDoesNotFitWaitsForTheNextTurn(self) -> None:
         for name in "abc":

@@ -40,7 +40,7 @@ from ...errors import (
     QuotaExceeded,
 )
 from ...net.addresses import isLoopback, networkOf, ownerKey, peerText
-from ...net.budgets import Budgets, ByteBudget, Lane, Stranger, Unsent
+from ...net.budgets import Budgets, ByteBudget, ByteCount, Lane, Stranger, Unsent
 from ...net.transports import ClosingAtStop, hasEnded, isLost
 from .logins import (
     SESSION_CHALLENGE,
@@ -79,7 +79,7 @@ class IncompleteBodies:
         self.maxBody = maxBody
         self.budget = budget
         self.tooLarge = ContentTooLarge(f"a request has at most {maxBody} bytes")
-        self.overloaded = Overloaded("too many bodies of requests are being received; try later")
+        self.overloaded = Overloaded("too many bytes of requests are being received; try later")
 
 
 class IncompleteBody:
@@ -374,6 +374,9 @@ class BrokerRequest(Request):
 
 MAX_HEADERS: Final = 64 * 1024
 """The largest request line and headers together, in bytes."""
+FREE_HEAD: Final = 4 * 1024
+"""Fewer unread bytes of a connection are not counted in the budget of input: every client has some
+now and then."""
 LOOK_EVERY: Final = 1.0
 """The seconds from one look for clients that have left while they are answered to the next."""
 LEFT_AFTER: Final = 5
@@ -428,6 +431,9 @@ class BrokerChannel(http.HTTPChannel):
     _waitsForTurn = False
     _waiter: Deferred[None] | None = None
     _closing: ClosingAtStop | None = None
+    # The bytes of heads, and of what waits behind a request, where they are many.
+    _unreadCount: ByteCount | None = None
+    _headSize = 0
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -528,6 +534,7 @@ class BrokerChannel(http.HTTPChannel):
         """Keep nothing for a connection that is closed, or no longer HTTP."""
         self.lane.stop()
         self.unsent.close()
+        self.countUnread(0)
         self.known()
         if self._waiter is not None:
             self._waiter.cancel()
@@ -569,6 +576,38 @@ class BrokerChannel(http.HTTPChannel):
                 self.readInLaterTurn()
             super().dataReceived(data)
             self.lane.end()
+            self._countHead()
+
+    def _countHead(self) -> None:
+        """Count the head that twisted.web has, and what waits behind its request."""
+        waiting = len(self._buffer) + sum(map(len, self._dataBuffer))
+        if self.countUnread(self._headSize + self._receivedHeaderSize + waiting):
+            return
+        if self._isAnswering:
+            # Until it is answered: see requestDone.
+            self.stopReading()
+        elif not self._headSize and not self._isRefused:
+            self.refuseHead()
+
+    def countUnread(self, size: int) -> bool:
+        """
+        Count the bytes of heads that arrive, or wait behind a request, with those of others.
+
+        @return: C{False} where there is no room for them.
+        """
+        if size <= FREE_HEAD:
+            if self._unreadCount is not None:
+                self._unreadCount.close()
+                self._unreadCount = None
+            return True
+        if self._unreadCount is None:
+            self._unreadCount = self.site.budgets.input.count(self.owner)
+        return self._unreadCount.set(size)
+
+    def refuseHead(self) -> None:
+        """Refuse a request whose head arrives, since there is no room for it."""
+        self.clearLineBuffer()
+        self._refuse(b"503 Service Unavailable", encodeError(self.site.bodies.overloaded))
 
     def lineReceived(self, line: bytes) -> None:
         if not self._isRefused:
@@ -585,6 +624,8 @@ class BrokerChannel(http.HTTPChannel):
         if isMissing or len(hosts) > 1 or not all(map(isHost, hosts)):
             self._refuse(b"400 Bad Request", _NO_HOST)
         else:
+            # Until its request is answered.
+            self._headSize, self._receivedHeaderSize = self._receivedHeaderSize, 0
             super().allHeadersReceived()
 
     def allContentReceived(self) -> None:
@@ -644,16 +685,17 @@ class BrokerChannel(http.HTTPChannel):
                 self._send100Continue()
             self._updateReading()
 
-    def readInLaterTurn(self, isWrite: bool = False, size: int = 0) -> None:
+    def readInLaterTurn(self, isWrite: bool = False, size: int = 0, events: int = 1) -> None:
         """
         Read no further request in this turn of the reactor.
 
         @param isWrite: whether the next one publishes.
         @param size: the length of its body, in bytes, where that is known.
+        @param events: how many events it may publish.
         """
         if not self._waitsForTurn:
             self._waitsForTurn = True
-            self.lane.wait(self._readOn, isWrite, size)
+            self.lane.wait(self._readOn, isWrite, size, events)
             self._updateReading()
 
     def _readOn(self) -> None:
@@ -708,6 +750,8 @@ class BrokerChannel(http.HTTPChannel):
 
     def requestDone(self, request: Any) -> None:
         self._isAnswering = False
+        self._headSize = 0
+        self.countUnread(0)
         request.answered()
         if self._dataBuffer and self._buffer:
             # TLS delivers what it has decrypted even while reading is stopped. What arrived while

@@ -19,6 +19,7 @@ from twisted.web.http import NO_CONTENT, OK
 from ...access import Principal
 from ...broker import Calls
 from ...errors import Overloaded, QuotaExceeded
+from ...net.budgets import FEW
 from ...net.deferreds import withoutTraceback
 from ...net.transports import isDirect, sender
 from ...net.turns import NEVER, EndOfTurn, LazyTimer
@@ -154,6 +155,8 @@ def _parts(calls: Sequence[BatchedCall]) -> Iterator[Sequence[BatchedCall]]:
 
 MAX_UNREAD: Final = 16 * 1024
 """The most bytes that may wait behind the request that is being answered before reading stops."""
+SMALL_BODY: Final = 16 * 1024
+"""The bytes of a body from which on it is read as one that publishes many events."""
 MAX_UNSENT: Final = 64 * 1024
 """The number of bytes of answers that are collected before they are sent."""
 RECALL: Final = 5.0
@@ -177,6 +180,11 @@ class FastPath:
     answers: Answers
     turnEnd: EndOfTurn
     batches: CallBatches | None = None
+
+
+def _eventsIn(length: int) -> int:
+    """The number of events that a body is taken to publish: many, where it is large."""
+    return 1 if length <= SMALL_BODY else FEW + 1
 
 
 @define
@@ -355,8 +363,9 @@ class FastChannel(BrokerChannel):
                     break
                 self._giveUp(data[start:])
                 return
-            if not self.lane.begin(head.endpoint.isWrite):
-                self.readInLaterTurn(head.endpoint.isWrite, head.fields.length)
+            events = _eventsIn(head.fields.length)
+            if not self.lane.begin(head.endpoint.isWrite, events):
+                self.readInLaterTurn(head.endpoint.isWrite, head.fields.length, events)
                 break
             if len(head.text) <= MAX_REMEMBERED:
                 self._last = head
@@ -380,6 +389,9 @@ class FastChannel(BrokerChannel):
         self._unread = data[start:]
         if self._answering is None:
             self.resetTimeout()
+            if not self.countUnread(len(self._unread)) and not self.paused:
+                self._unread = b""
+                self.refuseHead()
         elif self._unread:
             self._limitUnread()
         if self._unsent:
@@ -430,10 +442,11 @@ class FastChannel(BrokerChannel):
 
     def _mayReceive(self, arriving: _Arriving, data: bytes) -> bool:
         """Whether this turn has time for what is complete with these bytes."""
-        isWrite = arriving.head.endpoint.isWrite
-        if len(data) < arriving.missing or self.lane.begin(isWrite):
+        isWrite, length = arriving.head.endpoint.isWrite, arriving.head.fields.length
+        events = _eventsIn(length)
+        if len(data) < arriving.missing or self.lane.begin(isWrite, events):
             return True
-        self.readInLaterTurn(isWrite, arriving.head.fields.length)
+        self.readInLaterTurn(isWrite, length, events)
         return False
 
     def _receiveBody(self, arriving: _Arriving, data: bytes) -> int | None:
@@ -571,7 +584,9 @@ class FastChannel(BrokerChannel):
 
     def _limitUnread(self) -> None:
         """Stop reading from a client that sends more and more before it was answered."""
-        if len(self._unread) > MAX_UNREAD and not self.paused:
+        size = len(self._unread)
+        isRoom = self.countUnread(size)
+        if (size > MAX_UNREAD or not isRoom) and not self.paused:
             self._isReadingStopped = True
             self.stopReading()
 

@@ -37,7 +37,7 @@ from ...net.settings import Endpoint, Flag, List, Text, declareSetting
 from ...operations import WEEVENT, WEEVENT_INTERFACE
 from .connection import BrokerSite
 from .logins import MAX_LOGGED, MAX_SESSIONS, LogIns
-from .plain import MAX_HEAD, MAX_REMEMBERED
+from .plain import MAX_REMEMBERED
 from .settings import HttpSettings
 from .site import makeSite
 
@@ -172,12 +172,6 @@ def httpBounds(options: HttpOptions, sizing: Sizing) -> Iterator[Bound]:
     yield Bound(name=INPUT, holders=[f"{_ROOM}.connection.IncompleteBody.content"])
     yield Bound(name=NAMES, holders=[f"{_ROOM}.fastpath.FastChannel._blocks"])
     yield Bound(name=CONNECTIONS, holders=[f"{_ROOM}.connection.BrokerSite.channels"])
-    yield Bound(
-        name="a connection of HTTP",
-        bytes=MAX_HEAD,
-        how="at most, beside the above: the head of a request while it arrives",
-        each="each",
-    )
     yield Bound(
         name=LOGINS,
         bytes=MAX_SESSIONS * ENTRY_BYTES,

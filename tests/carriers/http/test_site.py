@@ -277,6 +277,33 @@ class BodyBoundTests(SynchronousTestCase):
             self.client.fixture.clock.advance(LINGER)
             self.assertFalse(connection.isOpen)
 
+    def test_headsOfAllConnectionsHaveABound(self) -> None:
+        """
+        One line or many, behind an answered request or the first; what is answered makes room.
+        """
+        budget = self.client.site.budgets.input
+        budget.own = 3 * 20_000
+        for lines in (b"X-Long: " + b"x" * 20_000, (b"X-Short: " + b"x" * 50 + b"\r\n") * 350):
+            head = b"GET /healthz HTTP/1.1\r\nHost: b\r\n" + lines
+            asked = [self.client.connect() for _ in range(4)]
+            asked[0].send(b"GET /healthz HTTP/1.1\r\nHost: b\r\n\r\n")
+            self.assertEqual(asked[0].answers()[0].status, 200)
+            for each in asked[:2]:
+                each.send(head)
+                self.assertEqual(each.answers(), [])
+            asked[2].send(head)
+            [refusal] = asked[2].answers()
+            self.assertEqual((refusal.status, refusal.json()["code"]), (503, 200101))
+            asked[0].send(b"\r\n\r\n")
+            self.assertEqual(asked[0].answers()[0].status, 200)
+            self.client.fixture.clock.advance(LINGER)
+            self.assertFalse(asked[2].isOpen)
+            asked[3].send(head)
+            self.assertEqual(asked[3].answers(), [])
+            for each in (*asked[:2], asked[3]):
+                each.disconnect()
+            self.assertEqual(budget.used, 0)
+
     def test_whatIsNoRequestIsExplained(self) -> None:
         """In JSON, since a client such as curl shows nothing else. Its bytes are read on."""
         body = f"POST {BASE}/rest/open HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -434,6 +461,32 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(len(self.connection.answers()), 2)
         self.assertEqual(self.sequence(), 3)
         self.assertEqual(self.connection.transport.producerState, "producing")
+
+    def test_headIsCountedUntilItsRequestIsAnswered(self) -> None:
+        budget = self.client.site.budgets.input
+        self.ledger.isHolding = True
+        self.connection.send(
+            requestBytes("GET", f"{BASE}/rest/publish?topic=t&content=x", b"", {"X": "x" * 20_000})
+        )
+        self.assertGreater(budget.used, 20_000)
+        self.ledger.release()
+        self.assertEqual(len(self.connection.answers()), 1)
+        self.assertEqual(budget.used, 0)
+
+    def test_requestsBehindOneThatWaitsAreCounted(self) -> None:
+        """Where there is no room for them the connection is not read from."""
+        budget = self.client.site.budgets.input
+        budget.own = 2000
+        self.ledger.isHolding = True
+        self.connection.send(self.publish)
+        self.connection.send(self.publish * 100)
+        self.assertGreaterEqual(budget.used, 100 * len(self.publish))
+        self.assertEqual(self.connection.transport.producerState, "paused")
+        self.ledger.isHolding = False
+        self.ledger.release()
+        self.assertEqual(len(self.connection.answers()), 101)
+        self.assertEqual(self.connection.transport.producerState, "producing")
+        self.assertEqual(budget.used, 0)
 
     def test_writeOfALeavingClientGoesOn(self) -> None:
         self.ledger.isHolding = True
