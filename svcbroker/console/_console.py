@@ -28,8 +28,10 @@ from ..errors import (
     ParameterInvalid,
 )
 from ..interfaces import TOPIC_ACTIONS, Action, BearerToken
+from ..net.bounds import Bound, Sizing, amountText
 from ..net.deferreds import asDeferred
 from ..net.settings import NoSettings
+from ._bundles import COPIES, MAX_PROOFS, BundleMaker
 from ._files import INDEX, readFiles
 
 _JSON = b"application/json"
@@ -239,6 +241,7 @@ class ConsoleFeature(RunningFeature):
 
     def __init__(self, options: NoSettings, services: Services) -> None:
         self._services = services
+        self._thread = services.makeThread(services.reactor, "bundles")
 
     def routes(self, calls: Calls) -> Iterable[Any]:
         """See L{RunningFeature}."""
@@ -247,7 +250,21 @@ class ConsoleFeature(RunningFeature):
             *(services.basePath, services.access, calls.answers[LogIns]),
             *(services.broker.groups, services.operatorToken),
         )
-        return console.routes()
+        bundles = BundleMaker(calls, self._thread.run)
+        return [*console.routes(), bundles.route(f"{services.basePath}/console/bundle")]
+
+    def release(self) -> None:
+        """See L{RunningFeature}."""
+        self._thread.stop()
 
 
-FEATURE: Final = Feature(name="console", make=ConsoleFeature)
+def consoleBounds(options: NoSettings, sizing: Sizing) -> Iterator[Bound]:
+    """The memory of the bundle that is being made."""
+    yield Bound(
+        name="bundles for the console",
+        bytes=COPIES * MAX_PROOFS,
+        how=f"one is made at a time, of proofs of at most {amountText(MAX_PROOFS)}",
+    )
+
+
+FEATURE: Final = Feature(name="console", make=ConsoleFeature, bounds=consoleBounds)

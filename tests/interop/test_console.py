@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import hashPassword
+from svcbroker.proofs.bundle import Bundle
+from svcbroker.proofs.tlog import Policy
 from tests.console.support import VENDOR, originOf
 from tests.functional.daemon import AGAIN, LOCAL, TIMEOUT, Daemon, DaemonTestCase
 
@@ -22,6 +25,13 @@ from .chromium import Chromium
 from .node import nodeModules
 
 WIDTHS = (390, 1280, 1920)
+_BUNDLE = """
+(async () => {
+  const id = document.querySelector(".plain-list code").textContent;
+  const answer = await fetch(`console/bundle?events=${id}`);
+  return btoa(String.fromCharCode(...new Uint8Array(await answer.arrayBuffer())));
+})()
+"""
 
 
 class VendoredTests(SynchronousTestCase):
@@ -190,7 +200,7 @@ class PagesTests(ConsoleTestCase):
         await browser.press("Enter")
         await browser.waitForText('"number":0')
         await browser.command("Network.emulateNetworkConditions", **lost)
-        await browser.evaluate("location.hash = '#proof'")
+        await browser.evaluate("location.hash = '#event'")
         await browser.waitForText("dynamically imported module")
         await browser.command("Network.emulateNetworkConditions", **{**lost, "offline": False})
         await browser.evaluate("location.hash = '#topics'")
@@ -340,24 +350,37 @@ class PagesTests(ConsoleTestCase):
         await browser.tabTo(eventId)
         await browser.press("Enter")
         await browser.waitForText("This is what this broker says its genesis is.")
-        await browser.tabTo("Verify")
-        await browser.press("Enter")
-        await browser.waitForText("All of it leads to")
+        await browser.waitForText("It leads to the genesis that this broker has told.")
+        await browser.waitForText("proved: this is what was published")
         self.assertEqual(
             await browser.evaluate("document.querySelectorAll('.steps .good').length"), 4
         )
-        await self.judge("proof")
+        await self.judge("event")
+        await browser.tabTo("Add to the bundle")
+        await browser.press("Enter")
+        await browser.waitForText("Remove from the bundle")
+        await browser.waitForText(f"svcbroker proof bundle --url {self.daemon.base}/ {eventId}")
+        await self.judge("basket")
+        bundle = await browser.evaluate(_BUNDLE)
+        found = Bundle.decode(b64decode(bundle))
+        self.assertEqual(list(found.proofs), [eventId])
+        found.verify(Policy.parse(found.policy))
+        await browser.tabTo("Make a bundle")
+        await browser.press("Enter")
+        await browser.waitForText("Done.")
         field = "What you trust: the hash of the genesis, or a checkpoint, HEIGHT:HASH"
         checkpoint = (await self.daemon.call("/rest/checkpoint"))["checkpoint"]
         for trusted, text in (
             ("00" * 32, "it does not lead to"),
-            (checkpoint, "leads to " + checkpoint),
+            (checkpoint, "No step rests on the word of this broker"),
         ):
             await browser.tabTo(field)
             await browser.evaluate("document.activeElement.select()")
             await browser.type(trusted)
             await browser.press("Enter")
             await browser.waitForText(text)
+        shown = await browser.evaluate("document.querySelector('.steps').textContent")
+        self.assertIn("leads to " + checkpoint, shown)
         self.assertEqual(browser.problems, [])
 
     async def test_erasedEventsHaveTheirLine(self) -> None:
@@ -381,13 +404,11 @@ class PagesTests(ConsoleTestCase):
         await browser.waitForText("Block 2")
         await browser.waitForText(": request 17")
         await browser.waitForText("nodes have signed in round")
-        await browser.evaluate(f"location.hash = '#proof?event={eventId}'")
+        await browser.evaluate(f"location.hash = '#event?id={eventId}'")
         await browser.waitForText("This is what this broker says its genesis is.")
-        await browser.tabTo("Verify")
-        await browser.press("Enter")
-        await browser.waitForText("All of it leads to")
+        await browser.waitForText("with a content that was erased since")
         await browser.waitForText(": request 17")
-        await self.judge("erased-proof")
+        await self.judge("erased-event")
 
     async def test_subscriptionsAreManaged(self) -> None:
         """A webhook is paused and skips an event; the position of a session is reset."""

@@ -100,6 +100,19 @@ export async function ask(path, parameters, signal) {
   return path.startsWith("admin/") ? answer.data : answer;
 }
 
+/** A file that the broker makes. */
+export async function askFile(path, parameters) {
+  let response;
+  try {
+    response = await fetch(urlOf(path, parameters), { cache: "no-store" });
+    if (response.ok) return await response.blob();
+  } catch (error) {
+    throw new CallError(0, error.message);
+  }
+  const { code, message } = await response.json().catch(() => ({}));
+  throw new CallError(code ?? 0, message ?? `HTTP ${response.status}`);
+}
+
 /** A call that changes something. Its parameters are in the body: no proxy logs them. */
 export async function act(path, parameters) {
   const answer = await send(urlOf(path), { method: "POST", body: urlOf(path, parameters).searchParams });

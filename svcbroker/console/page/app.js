@@ -15,7 +15,7 @@ const PAGES = {
   replicas: () => import("./replicas.js"),
   subscriptions: () => import("./subscriptions.js"),
   accounts: () => import("./accounts.js"),
-  proof: () => import("./proof.js"),
+  event: () => import("./event.js"),
   checkpoints: () => import("./checkpoints.js"),
   configuration: () => import("./configuration.js"),
 };
@@ -50,8 +50,8 @@ function useAddress() {
 function LanguageButton({ onChange }) {
   const other = language === "en" ? "zh" : "en";
   const name = { en: "English", zh: "中文" }[other];
-  const press = () => {
-    setLanguage(other);
+  const press = async () => {
+    await setLanguage(other);
     onChange(other);
   };
   return html`<button type="button" class="plain" lang=${other === "zh" ? "zh-CN" : "en"} onClick=${press}>${name}</button>`;

@@ -3,8 +3,8 @@
 import { html } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
 import { Erased } from "./content.js";
-import { Badge, ErrorText, explain, linkTo, readHeight, Section, Short, Table, Time, useCall } from "./parts.js";
-import { formatNumber, formatTime, parseUtc, t } from "./texts.js";
+import { Badge, ErrorText, EventLink, explain, Facts, linkTo, readHeight, Section, Short, Table, Time, useCall } from "./parts.js";
+import { formatNumber, parseUtc, t } from "./texts.js";
 
 const MOST = 99;
 
@@ -22,9 +22,10 @@ async function askSigned(groupId, events, signal) {
   return { ...block, nodes: (changes ?? []).at(-1)?.nodes ?? genesis.nodes };
 }
 
-function Facts({ block, signed }) {
-  const facts = [
-    [t("block.time"), formatTime(parseUtc(block.blockTimestamp))],
+/** The header of a block: the parts that the certificate is about, where it is known. */
+function factsOf(block, signed) {
+  return [
+    [t("block.time"), html`<${Time} at=${parseUtc(block.blockTimestamp)} />`],
     [t("block.transactions"), formatNumber(block.transCount)],
     [t("block.proposer"), block.sealerIndex],
     [t("block.hash"), html`<code>${block.pkHash}</code>`],
@@ -34,7 +35,6 @@ function Facts({ block, signed }) {
       [t("block.view"), formatNumber(signed.header.view)],
     ] : []),
   ];
-  return html`<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 /** Each node, and whether its signature is in the certificate. */
@@ -84,7 +84,7 @@ function Shown({ group, height }) {
     <${ErrorText} error=${blocks.error} />
     ${blocks.data && !block && html`<p class="quiet">${t("blocks.notFound")}</p>`}
     ${block && html`
-      <${Section} title=${t("block.title")}><${Facts} block=${block} signed=${signed.data} /><//>
+      <${Section} title=${t("block.title")}><${Facts} rows=${factsOf(block, signed.data)} /><//>
       <${Section} title=${t("block.signers")}>
         ${signed.data && html`<${Signers} signed=${signed.data} />`}
         ${signed.error && html`<p class="quiet">${explain(signed.error)}</p>`}
@@ -95,7 +95,7 @@ function Shown({ group, height }) {
         ${events.data && html`<${Table} label=${t("block.events")} rows=${events.data.slice(0, MOST)}
           keyOf=${(row) => row.eventId} hasMore=${events.data.length > MOST} empty=${t("topic.noEvents")} columns=${[
             { title: t("block.eventId"), cell: (row) =>
-              html`<a href=${linkTo("proof", { event: row.eventId })}><code>${row.eventId}</code></a>` },
+              html`<${EventLink} id=${row.eventId} />` },
             { title: t("topic.label"), cell: (row) =>
               html`<a class="name" href=${linkTo("topic", { name: row.topic })}>${row.topic}</a>
                 ${row.erased && html`<${Erased} groupId=${groupId} topic=${row.topic} eventId=${row.eventId} />`}` },

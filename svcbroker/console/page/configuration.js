@@ -3,7 +3,7 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { ask, operate } from "./api.js";
 import { OperatorNotice, useConfiguration } from "./operator.js";
-import { ActionButton, announce, Badge, ErrorText, may, Section, Table, Time, useCall } from "./parts.js";
+import { ActionButton, announce, Badge, ErrorText, Facts, may, Section, Table, Time, useCall } from "./parts.js";
 import { formatBytes, t } from "./texts.js";
 
 const EVERY = 10000;
@@ -96,7 +96,7 @@ export default function Configuration({ group, user, onLogIn }) {
   return html`
     <${ErrorText} error=${error} />
     <${Section} title=${t("configuration.broker")}>
-      <dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+      <${Facts} rows=${facts} />
       <div class="below"><${Reload} onDone=${configuration.reload} /></div>
     <//>
     <${Settings} settings=${data.settings} />

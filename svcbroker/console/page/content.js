@@ -3,9 +3,9 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
 import { Badge, useCall } from "./parts.js";
-import { formatTime, t } from "./texts.js";
+import { formatNumber, formatTime, t } from "./texts.js";
 
-export const FORMATS = ["auto", "json", "text", "hex"];
+const FORMATS = ["auto", "json", "text", "hex"];
 // How much of a content is shown at first, in characters.
 const SHOWN = 2000;
 // How long JSON in one line may be.
@@ -66,12 +66,79 @@ export function show(bytes, format) {
   return asJson(text) ?? (text === null || (format === "auto" && CONTROL.test(text)) ? dump(bytes) : text);
 }
 
-export function Content({ base64, format }) {
+// The pictures that browsers show without running anything in them, by how they begin.
+const PICTURES = { "image/png": "iVBORw0KGgo", "image/jpeg": "/9j/", "image/gif": "R0lGOD", "image/webp": "UklGR" };
+
+/** The media type that the publisher of an event has told: by CloudEvents, or by MQTT; undefined for none. */
+export function typeOf({ extensions = {} }) {
+  for (const [name, member] of [["svc-ce", "datacontenttype"], ["svc-mqtt", "t"]]) {
+    try {
+      const type = JSON.parse(extensions[name] ?? "{}")[member];
+      if (typeof type === "string") return type.split(";")[0].trim().toLowerCase();
+    } catch {
+      // It is of somebody else.
+    }
+  }
+  return undefined;
+}
+
+/** The picture in a content; null where its type says none, or it begins as none. */
+function pictureOf(base64, type) {
+  if (!Object.hasOwn(PICTURES, type ?? "") || !base64.startsWith(PICTURES[type])) return null;
+  return `data:${type};base64,${base64}`;
+}
+
+// How many members of a value are shown at first.
+const MEMBERS = 100;
+const isNested = (value) => value !== null && typeof value === "object";
+
+/** A value of JSON, of which the inner ones are folded; what is folded is not made. */
+function Folded({ name, value, isOpen }) {
+  const [isShown, setShown] = useState(isOpen);
+  const [most, setMost] = useState(MEMBERS);
+  const label = name !== undefined && html`<span class="json-name">${name}: </span>`;
+  if (!isNested(value)) return html`${label}<span class="json-value">${JSON.stringify(value)}</span>`;
+  const entries = Object.entries(value);
+  const [open, close] = Array.isArray(value) ? "[]" : "{}";
+  if (!entries.length) return html`${label}${open}${close}`;
+  return html`<details open=${isShown} onToggle=${(event) => setShown(event.target.open)}>
+    <summary>${label}${open}${t("event.members", { count: formatNumber(entries.length) })}${close}</summary>
+    ${isShown && html`<ul>${entries.slice(0, most).map(([key, each]) => html`<li key=${key}>
+      <${Folded} name=${Array.isArray(value) ? undefined : JSON.stringify(key)} value=${each} isOpen=${false} /></li>`)}
+      ${entries.length > most && html`<li><button type="button" class="plain" onClick=${() => setMost(most + 10 * MEMBERS)}>${t("event.whole")}</button></li>`}
+    </ul>`}
+  </details>`;
+}
+
+/**
+ * A content in a format.
+ *
+ * @param type the media type that its publisher has told, if any.
+ * @param isFolded whether JSON is shown as a tree.
+ */
+export function Content({ base64, format, type, isFolded }) {
   const [isWhole, setWhole] = useState(false);
-  const shown = show(bytesOf(base64), format);
+  const picture = format === "auto" ? pictureOf(base64, type) : null;
+  if (picture) return html`<img class="picture" src=${picture} alt=${t("event.picture", { type })} />`;
+  const bytes = bytesOf(base64);
+  if (isFolded && (format === "auto" || format === "json")) {
+    const text = decode(bytes);
+    const value = asJson(text) === null ? null : JSON.parse(text);
+    if (isNested(value)) return html`<div class="json"><${Folded} value=${value} isOpen=${true} /></div>`;
+  }
+  const shown = show(bytes, format);
   if (isWhole || shown.length <= SHOWN) return html`<pre>${shown}</pre>`;
   return html`<pre>${shown.slice(0, SHOWN)}…</pre>
     <button type="button" class="plain" onClick=${() => setWhole(true)}>${t("event.whole")}</button>`;
+}
+
+/** The choice of a format. */
+export function FormatField({ format, onChange }) {
+  return html`<label class="inline">${t("event.format")}
+    <select value=${format} onChange=${(event) => onChange(event.target.value)}>
+      ${FORMATS.map((each) => html`<option value=${each}>${t(`event.format.${each}`)}</option>`)}
+    </select>
+  </label>`;
 }
 
 const erasures = new Map();

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { act, operate } from "./api.js";
-import { ActionButton, announce, Badge, ErrorText, explain, Section } from "./parts.js";
+import { ActionButton, announce, Badge, ErrorText, explain, Facts, Section } from "./parts.js";
 import { formatNumber, t } from "./texts.js";
 
 const ISLANDS = ["A", "B", "C", "D"];
@@ -138,7 +138,7 @@ function Load({ groupId }) {
         onInput=${(event) => setTopic(event.target.value)} /></label>
       <button class=${isOn ? "" : "main"}>${t(isOn ? "faults.loadStop" : "faults.loadStart")}</button>
     </form>
-    <dl class="facts">${figures.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+    <${Facts} rows=${figures} />
     <${ErrorText} error=${error} />
   <//>`;
 }

@@ -155,6 +155,42 @@ export function ActionButton({ run, kind = "", label, children }) {
   >${children}</button>`;
 }
 
+/** A column of facts: pairs of a name and a value; what is false is left out. */
+export function Facts({ rows }) {
+  return html`<dl class="facts">${rows.filter(Boolean).map(([name, value]) =>
+    html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** The id of an event, which leads to its page. */
+export function EventLink({ id }) {
+  return html`<a href=${linkTo("event", { id })}><code>${id}</code></a>`;
+}
+
+/** Have the browser keep a file. */
+export function saveFile(name, type, content) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([content], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+}
+
+/** A word of a command as a shell takes it. */
+function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
+/** The command that does the same, to be copied. */
+export function Command({ words }) {
+  const text = `svcbroker ${words.map(quoted).join(" ")}`;
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    announce(t("command.copied"));
+  };
+  return html`<div class="command"><code tabindex="0" aria-label=${t("command.label")} role="group">${text}</code>
+    ${navigator.clipboard && html`<${ActionButton} label=${`${t("command.copy")}: ${text}`} run=${copy}>${t("command.copy")}<//>`}</div>`;
+}
+
 /** The height of a block in a text; undefined where that is none. */
 export function readHeight(text) {
   // Longer numbers are not exact.

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { act, ask } from "./api.js";
-import { ActionButton, announce, Badge, ErrorText, may, Section, Short, Table, Time, useCall } from "./parts.js";
+import { ActionButton, announce, Badge, ErrorText, EventLink, may, Section, Short, Table, Time, useCall } from "./parts.js";
 import { formatNumber, formatSeconds, formatTime, parseUtc, t } from "./texts.js";
 
 const EVERY = 10000;
@@ -56,7 +56,7 @@ function Waiting({ webhook, head }) {
   const { oldestEventId: eventId, oldestEventAge: age } = webhook;
   if (!eventId) return t("overview.nothingWaits");
   return html`<${Place} height=${heightBefore(eventId)} head=${head} />
-    <br />${formatSeconds(age)}<br /><code>${eventId}</code>`;
+    <br />${formatSeconds(age)}<br /><${EventLink} id=${eventId} />`;
 }
 
 function Webhooks({ groupId, head }) {

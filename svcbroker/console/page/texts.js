@@ -1,9 +1,7 @@
 // The texts of the page in the language of its reader, and how numbers and times are written in it.
 
-import en from "./texts.en.js";
-import zh from "./texts.zh.js";
-
-const TABLES = { en, zh };
+// One of them is loaded at a time.
+const TABLES = { en: () => import("./texts.en.js"), zh: () => import("./texts.zh.js") };
 const KEY = "svcbroker-language";
 
 function preferred() {
@@ -12,29 +10,42 @@ function preferred() {
   return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
 
-export let language = preferred();
-document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
+export let language;
+let table;
 
-export function setLanguage(chosen) {
+async function use(chosen) {
+  table = (await TABLES[chosen]()).default;
   language = chosen;
-  localStorage.setItem(KEY, chosen);
   document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
+}
+
+await use(preferred());
+
+/** Have all texts in a language, from when this is done. */
+export async function setLanguage(chosen) {
+  await use(chosen);
+  localStorage.setItem(KEY, chosen);
 }
 
 /** A text, with each {name} in it replaced by the value of that name. */
 export function t(key, values = {}) {
-  return TABLES[language][key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+  return table[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }
 
 export function formatNumber(value, digits = 0) {
   return new Intl.NumberFormat(language, { maximumFractionDigits: digits }).format(value);
 }
 
-/** A time in milliseconds since the epoch, in the reader's zone. */
+const digits = (number) => String(number).padStart(2, "0");
+
+/** A time in milliseconds since the epoch, in the reader's zone, which it names: the same in each language. */
 export function formatTime(milliseconds) {
-  return new Intl.DateTimeFormat(language, { dateStyle: "short", timeStyle: "medium" }).format(
-    milliseconds,
-  );
+  const time = new Date(milliseconds);
+  const date = [time.getFullYear(), time.getMonth() + 1, time.getDate()].map(digits).join("-");
+  const clock = [time.getHours(), time.getMinutes(), time.getSeconds()].map(digits).join(":");
+  const ahead = -time.getTimezoneOffset();
+  const zone = `${ahead < 0 ? "-" : "+"}${digits(Math.floor(Math.abs(ahead) / 60))}:${digits(Math.abs(ahead) % 60)}`;
+  return `${date} ${clock} ${ahead ? zone : "UTC"}`;
 }
 
 /** A number of bytes, by a unit that fits. */

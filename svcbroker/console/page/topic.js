@@ -2,9 +2,9 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { act, ask, saw, TRANSIENT, urlOf } from "./api.js";
-import { Content, Erased, FORMATS } from "./content.js";
-import { announce, Badge, ErrorText, linkTo, Section, Time, useCall } from "./parts.js";
-import { formatNumber, formatTime, t } from "./texts.js";
+import { Content, Erased, FormatField } from "./content.js";
+import { announce, Badge, ErrorText, EventLink, Facts, linkTo, Section, Time, useCall } from "./parts.js";
+import { formatNumber, t } from "./texts.js";
 
 const PAGE = 50;
 // How many events are kept of those that come.
@@ -18,7 +18,7 @@ function EventItem({ event, groupId, format, isAlone }) {
   const extensions = Object.entries(event.extensions);
   return html`<li class="event">
     <div class="event-head">
-      <a href=${linkTo("proof", { event: event.eventId })}><code>${event.eventId}</code></a>
+      <${EventLink} id=${event.eventId} />
       <${Time} at=${event.timestamp} />
       ${!isAlone && html`<a class="name" href=${linkTo("topic", { name: event.topic })}>${event.topic}</a>`}
       ${event.author && html`<span>${t("event.author")} <code title=${event.author}>${event.author.slice(0, 12)}…</code></span>`}
@@ -42,14 +42,6 @@ function startOf(kind, value) {
   if (kind === "oldest") return {};
   if (kind === "time") return { from: `OFFSET_TIME:${new Date(value).getTime()}` };
   return { from: value.trim() };
-}
-
-function FormatField({ format, onChange }) {
-  return html`<label>${t("event.format")}
-    <select value=${format} onChange=${(event) => onChange(event.target.value)}>
-      ${FORMATS.map((each) => html`<option value=${each}>${t(`event.format.${each}`)}</option>`)}
-    </select>
-  </label>`;
 }
 
 /** The events of the log, page after page. */
@@ -207,22 +199,22 @@ function PublishForm({ topic, groupId, onPublished }) {
     <button class="main" disabled=${isBusy}>${t("publish.submit")}</button>
     <div role="status">
       ${result && (result.status === "SUCCESS"
-        ? html`<p><${Badge} kind="good">${t("publish.final")}<//> <code>${result.eventId}</code></p>`
+        ? html`<p><${Badge} kind="good">${t("publish.final")}<//> <${EventLink} id=${result.eventId} /></p>`
         : html`<p><${Badge} kind="warn">${result.status}<//> ${t("publish.unknown")}</p>`)}
     </div>
     <${ErrorText} error=${error} />
   </form>`;
 }
 
-function Facts({ state }) {
-  const facts = [
+/** The state of a topic by the chain. */
+function factsOf(state) {
+  return [
     [t("topic.count"), formatNumber(state.sequenceNumber)],
-    [t("topic.block"), formatNumber(state.blockNumber)],
-    [t("topics.created"), formatTime(state.createdTimestamp)],
+    [t("topic.block"), html`<a href=${linkTo("block", { height: state.blockNumber })}>${formatNumber(state.blockNumber)}</a>`],
+    [t("topics.created"), html`<${Time} at=${state.createdTimestamp} />`],
     [t("topic.address"), html`<code>${state.topicAddress}</code>`],
-    ...(state.authors ? [[t("topic.authors"), state.authors.map((key) => html`<code class="key">${key}</code>`)]] : []),
+    state.authors && [t("topic.authors"), state.authors.map((key) => html`<code class="key">${key}</code>`)],
   ];
-  return html`<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 export default function Topic({ group, parameters }) {
@@ -237,7 +229,7 @@ export default function Topic({ group, parameters }) {
     ${isAlone && html`<${ErrorText} error=${state.error} />`}
     ${state.data && html`
       <div class="columns">
-        <${Section} title=${t("topic.state")}><${Facts} state=${state.data} /><//>
+        <${Section} title=${t("topic.state")}><${Facts} rows=${factsOf(state.data)} /><//>
         <${Section} title=${t("publish.title")}>
           <${PublishForm} key=${topic} topic=${topic} groupId=${groupId} onPublished=${state.reload} />
         <//>
