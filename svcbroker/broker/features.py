@@ -187,7 +187,7 @@ class StoredData:
     now: float
     records: Mapping[str, Mapping[str, bytes]] = {}
     logs: Mapping[str, StoredLog] = {}
-    owners: Mapping[str, tuple[InterfaceType, str]] = {}
+    owners: Mapping[str, tuple[InterfaceType, str] | None] = {}
 
 
 def _asTheyAre(settings: Any) -> Any:
@@ -198,7 +198,7 @@ def _noFindings(read: Any) -> Iterable[Finding]:
     return ()
 
 
-def _noOwners(records: Records) -> Mapping[str, tuple[InterfaceType, str]]:
+def _noOwners(records: Records) -> Mapping[str, tuple[InterfaceType, str] | None]:
     return {}
 
 
@@ -227,7 +227,8 @@ class Feature:
     @ivar checks: what C{svcbroker doctor} says about what C{read} has given: what would be better
         otherwise.
     @ivar owners: by the ids of the durable subscriptions that it makes for its own clients, the
-        interface and the name by which operators know each, given the metadata store.
+        interface and the name by which operators know each, given the metadata store; C{None} for
+        one that it checks itself.
     @ivar dataChecks: what C{svcbroker doctor} says about its stored data, given its settings.
     @ivar bounds: given its settings, the most memory that it may take, and every attribute and
         variable with a container that grows with what clients send.
@@ -240,7 +241,7 @@ class Feature:
     entries: Mapping[str, GroupOf] = {}
     secrets: Sequence[str] = ()
     checks: Callable[[Any], Iterable[Finding]] = _noFindings
-    owners: Callable[[Records], Mapping[str, tuple[InterfaceType, str]]] = _noOwners
+    owners: Callable[[Records], Mapping[str, tuple[InterfaceType, str] | None]] = _noOwners
     dataChecks: Callable[[Any, StoredData], Iterable[Finding]] = _noDataFindings
     bounds: Callable[[Any, Sizing], Iterable[Bound]] = _noBounds
 

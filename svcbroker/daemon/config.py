@@ -159,7 +159,7 @@ class Config:
         "base-path",
         Text(metavar="PATH", normalise=basePath),
         "/svcbroker",
-        "the context path in front of /rest, /admin, /jsonrpc, /stomp and /mqtt",
+        "the context path in front of /rest, /admin, /jsonrpc and the paths of WebSockets",
     )
     dialect: str = declareSetting(
         "dialect",

@@ -151,7 +151,7 @@ class SubscribeRequest:
         counts as notified when it was handed over.
     @ivar hasTombstones: whether erased events are delivered too, without content; otherwise they
         are left out.
-    @ivar kind: what it counts as in metrics; empty for that of its interface.
+    @ivar kind: what it counts as in metrics: the name of its carrier.
     """
 
     interfaceType: InterfaceType

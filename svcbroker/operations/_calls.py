@@ -658,6 +658,7 @@ def _followRequest(
     """
     request = SubscribeRequest(
         interfaceType=InterfaceType.RESTFUL,
+        kind="follow",
         group=groupId,
         filters=topic,
         offset=offset,

@@ -19,7 +19,7 @@ from ._positions import (
     decodePosition,
     positionGroup,
 )
-from ._registry import Subscriptions, kindOf
+from ._registry import Subscriptions
 from ._topictree import FilterTrie, LevelTree, TopicMatches
 
 __all__ = [
@@ -42,6 +42,5 @@ __all__ = [
     "Total",
     "WaitingEvents",
     "decodePosition",
-    "kindOf",
     "positionGroup",
 ]

@@ -21,7 +21,7 @@ from ...model import Position, filterExpression, isPattern
 from ...net.deferreds import asDeferred
 from ._follower import Follower
 from ._logsubscription import LogSubscription
-from ._positions import KeptPositions
+from ._positions import OWN_KIND, KeptPositions
 from ._topictree import FilterSet
 
 SLICE: Final = 0.005
@@ -353,7 +353,9 @@ class Backlog:
             if not known.rest:
                 height = await search.firstHeight(filters, first)
             known.oldest = await search.timeOf(height)
-        kind, name = ("stomp", subscriptionId) if holder is None else (holder.kind, holder.name)
+        kind, name = OWN_KIND, subscriptionId
+        if holder is not None:
+            kind, name = holder.kind, holder.name
         return WaitingEvents(group=group, kind=kind, name=name, count=count, oldest=known.oldest)
 
     async def _countRest(self, group: str, filters: Sequence[str], position: Position) -> int:

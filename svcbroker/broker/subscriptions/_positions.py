@@ -86,7 +86,7 @@ class KeptPosition(msgspec.Struct, array_like=True, frozen=True):
         usedAt = self.used * SECONDS_A_DAY if now is None else now
         return DurableRecord(
             id=subscriptionId,
-            interfaceType=InterfaceType.STOMP,
+            interfaceType=OWN_INTERFACE,
             group=self.group,
             owner=self.owner,
             isLive=now is not None,
@@ -117,6 +117,12 @@ class _Index(NamedTuple):
     owner: str
     account: str
 
+
+OWN_INTERFACE: Final = InterfaceType.STOMP
+"""The interface of the durable subscriptions that no other feature owns."""
+
+OWN_KIND: Final = OWN_INTERFACE.value.lower()
+"""Their kind in metrics."""
 
 _REMEDY: Final = (
     "unsubscribe from some, or delete them (deleteDurableSubscription, or of all owners svcbroker "

@@ -61,21 +61,6 @@ from ._positions import (
 )
 
 
-def kindOf(request: SubscribeRequest) -> tuple[str, bool]:
-    """
-    The kind of a subscription: C{mqtt}, C{stomp}, C{webhook} or C{follow}, or what its carrier
-    says; and whether it is durable.
-    """
-    isDurable = request.isDurable
-    if request.kind:
-        return request.kind, isDurable
-    if request.interfaceType is InterfaceType.MQTT:
-        return "mqtt", isDurable
-    if request.interfaceType is InterfaceType.STOMP:
-        return "stomp", isDurable
-    return "webhook" if isDurable else "follow", isDurable
-
-
 def canonicalId(asked: str) -> str:
     """
     The id of a subscription as it is kept: a UUID in lower case with hyphens.
@@ -109,7 +94,7 @@ class Subscriptions:
     """
     Makes subscriptions and knows them all. Carriers call L{subscribe}.
 
-    @ivar counts: how many are live, by L{kindOf<svcbroker.broker.subscriptions.kindOf>} and whether
+    @ivar counts: how many are live, by the C{kind} of their requests and whether
         they are durable.
     @ivar backlog: tells what waits for durable ones.
     """
@@ -296,7 +281,7 @@ class Subscriptions:
             checkFilter=self._checkFilter,
         )
         self._live[subscriptionId] = subscription
-        self.counts[kindOf(request)] += 1
+        self.counts[request.kind, request.isDurable] += 1
         return subscription
 
     def _take(self, counted: ByteCount, request: SubscribeRequest) -> None:
@@ -516,7 +501,8 @@ class Subscriptions:
 
     def _closed(self, counted: ByteCount, subscription: LogSubscription, forget: bool) -> None:
         if self._live.pop(subscription.subscriptionId, None) is not None:
-            self.counts[kindOf(subscription.request)] -= 1
+            request = subscription.request
+            self.counts[request.kind, request.isDurable] -= 1
         counted.close()
         subscription.principal.usage.free("subscriptions")
         self._advanced.pop(subscription, None)

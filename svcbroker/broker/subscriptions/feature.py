@@ -35,6 +35,7 @@ from ._follower import CACHED_BYTES
 from ._logsubscription import SUBSCRIPTION_BYTES
 from ._positions import (
     MAX_POSITIONS,
+    OWN_INTERFACE,
     POSITIONS,
     SECONDS_A_DAY,
     KeptPosition,
@@ -46,9 +47,6 @@ _ROOM: Final = "svcbroker.broker.subscriptions"
 _MATCH_BYTES: Final = 8
 
 _SUBSCRIPTIONS: Final = "subscriptions"
-
-CLIENTS: Final = (InterfaceType.STOMP, InterfaceType.MQTT)
-"""The interfaces whose clients take events of durable subscriptions when they come."""
 
 _TOTAL: Final = ("group", "kind")
 _EACH: Final = ("group", "kind", "name")
@@ -182,7 +180,7 @@ class IdleSubscription:
     """
 
     id: str
-    type: InterfaceType = InterfaceType.STOMP
+    type: InterfaceType = OWN_INTERFACE
     blocks: int = 0
     behind: float = 0.0
     unused: int = 0
@@ -197,9 +195,9 @@ def readIdle(data: StoredData) -> Iterator[IdleSubscription]:
     found: dict[tuple[str, InterfaceType, str], list[KeptPosition]] = {}
     for name, value in data.records.get(POSITIONS, {}).items():
         kept = decodePosition(value)
-        type, id = data.owners.get(name, (InterfaceType.STOMP, name))
-        if kept.group in data.logs and type in CLIENTS:
-            found.setdefault((kept.group, type, id), []).append(kept)
+        owner = data.owners.get(name, (OWN_INTERFACE, name))
+        if kept.group in data.logs and owner is not None:
+            found.setdefault((kept.group, *owner), []).append(kept)
     for (group, type, id), those in found.items():
         log = data.logs[group]
         height, used = min(each.position.height for each in those), max(each.used for each in those)

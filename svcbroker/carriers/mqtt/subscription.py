@@ -214,6 +214,7 @@ class LogReader:
             session.principal,
             SubscribeRequest(
                 interfaceType=InterfaceType.MQTT,
+                kind="mqtt",
                 group=session.group,
                 filters=tuple(self.members),
                 offset=self._begin(offset),
@@ -567,6 +568,7 @@ class ShareGroup:
             principal,
             SubscribeRequest(
                 interfaceType=InterfaceType.MQTT,
+                kind="mqtt",
                 group=self._group,
                 filters=(share.topicFilter,),
                 offset=Edge.LAST if offset is None else offset,

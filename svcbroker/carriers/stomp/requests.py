@@ -252,6 +252,7 @@ def readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> Subscri
     isAcknowledged = readAckMode(frame) is not AckMode.AUTO
     return SubscribeRequest(
         interfaceType=InterfaceType.STOMP,
+        kind="stomp",
         group=headers.get("groupId", ""),
         filters=filters,
         offset=_readOffset(headers),

@@ -23,7 +23,7 @@ from ...broker.features import (
     carrierMetrics,
 )
 from ...broker.subscriptions import POSITIONS, decodePosition
-from ...model import InterfaceType, Position
+from ...model import Position
 from ...net.bounds import Bound, Sizing, amountText
 from ...net.endpoints import AddressPolicy, parseAllowed
 from ...net.findings import Finding, good, listed, span, warning
@@ -250,9 +250,9 @@ class WebhookFacts:
     waits: float = 0.0
 
 
-def webhookOwners(records: Records) -> Mapping[str, tuple[InterfaceType, str]]:
-    """The webhooks, by the ids of their subscriptions."""
-    return {name: (InterfaceType.RESTFUL, name) for name in records.get(KIND, {})}
+def webhookOwners(records: Records) -> Mapping[str, None]:
+    """The ids of the subscriptions of webhooks, which are told of as webhooks."""
+    return dict.fromkeys(records.get(KIND, {}))
 
 
 def readWebhookFacts(data: StoredData) -> Iterator[WebhookFacts]:

@@ -77,6 +77,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
         """The request to the subscription core."""
         return SubscribeRequest(
             interfaceType=self.interfaceType,
+            kind=KIND,
             group=self.group,
             filters=self.filters,
             offset=offset,

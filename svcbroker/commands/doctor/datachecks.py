@@ -526,7 +526,7 @@ def readData(
                 snapshot = stack.enter_context(Snapshot.ofLedger(dataDir / group / STORE_NAME))
                 timeOf = partial(_timeOf, snapshot.reader())
                 logs[group] = StoredLog(height=chain.height, timeOf=timeOf)
-        owners: dict[str, tuple[InterfaceType, str]] = {}
+        owners: dict[str, tuple[InterfaceType, str] | None] = {}
         for feature in FEATURES:
             owners.update(feature.owners(records))
         yield StoredData(dataDir=str(dataDir), now=now, records=records, logs=logs, owners=owners)

@@ -147,6 +147,10 @@ MAX_NODES: Final = 32
 STRIDE: Final = 10
 """The number of ports that each node is given."""
 
+CARRIERS: Final = ("http", "stomp", "mqtt")
+PORTS: Final = (*CARRIERS, "p2p", "rpc")
+"""The ports of a node, in their order: those of its broker, and those of its engine."""
+
 NAME: Final = "testnet.json"
 BASE_PATH: Final = "/svcbroker"
 GROUP: Final = "1"
@@ -207,8 +211,7 @@ class TestNode:
     @property
     def ports(self) -> dict[str, int]:
         """Its ports, all on L{HOST}."""
-        names = ("http", "stomp", "mqtt", "p2p", "rpc")
-        return {name: self.basePort + number for number, name in enumerate(names)}
+        return {name: self.basePort + number for number, name in enumerate(PORTS)}
 
     @property
     def root(self) -> str:
@@ -393,7 +396,7 @@ def _configText(node: TestNode, engine: Path) -> str:
         "advertise": f"{HOST}:{ports['http']}",
         "base-path": BASE_PATH,
     }
-    settings |= {name: f"tcp:{ports[name]}:interface={HOST}" for name in ("http", "stomp", "mqtt")}
+    settings |= {name: f"tcp:{ports[name]}:interface={HOST}" for name in CARRIERS}
     lines = [f"# {node.name} of a test network. Made by svcbroker testnet."]
     lines += [f"{name} = {tomlText(value)}" for name, value in settings.items()]
     return "\n".join([*lines, ""])

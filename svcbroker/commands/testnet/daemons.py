@@ -22,7 +22,7 @@ from ...net.deferreds import asDeferred
 from ...net.http import HttpError, makeClient, readBody
 from ...net.processes import ProcessEnd, ProcessLimits, Supervisor
 from ..terminal import CommandError, Console, Exit, progressBar, showRecord
-from .blueprint import TestNetwork, TestNode
+from .blueprint import CARRIERS, PORTS, TestNetwork, TestNode
 
 LIMITS: Final = ProcessLimits(firstDelay=1.0, maxDelay=30.0, endTimeout=45.0)
 
@@ -313,11 +313,11 @@ def recordOf(network: TestNetwork) -> Mapping[str, Any]:
 def describe(network: TestNetwork) -> Sequence[str]:
     """Addresses of the nodes of a network, in lines for people."""
     rows: list[tuple[str, ...]] = [
-        ("node", "HTTP", "STOMP", "MQTT", "engine's P2P", "engine's RPC")
+        ("node", *(name.upper() for name in CARRIERS), "engine's P2P", "engine's RPC")
     ]
     for node in network.nodes:
         ports = node.ports
-        others = (f":{ports[name]}" for name in ("stomp", "mqtt", "p2p", "rpc"))
+        others = (f":{ports[name]}" for name in PORTS[1:])
         rows.append((node.name, node.url, *others))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = [
