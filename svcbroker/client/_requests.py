@@ -82,11 +82,13 @@ class Attempts:
     @ivar url: the broker of this attempt.
     """
 
-    def __init__(self, brokers: Brokers, timeout: float | None) -> None:
+    def __init__(self, brokers: Brokers, timeout: float | None, *, isPatient: bool = True) -> None:
         """
         @param timeout: how long they may take together, in seconds; C{None} for no limit.
+        @param isPatient: whether to try again where all brokers have refused the connection.
         """
         self._brokers = brokers
+        self._isPatient = isPatient
         self._timeout = timeout
         self.url = brokers.current
         self.succeeded()
@@ -119,6 +121,8 @@ class Attempts:
         brokers = self._brokers
         self._count += 1
         rounds, tried = divmod(self._count, len(brokers.urls))
+        if isinstance(error, Unreachable) and not (error.isSent or tried or self._isPatient):
+            raise error
         delay = 0.0
         if not tried:
             delay = min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(rounds - 1, 16))
@@ -347,9 +351,13 @@ class Requests:
         credentials: Mapping[str, str],
         group: str | None,
         timeout: float,
+        *,
+        isPatient: bool = True,
     ) -> None:
         """
         @param timeout: how long a call may take with all its attempts, in seconds.
+        @param isPatient: whether calls that may be executed twice wait for brokers that refuse
+            connections as long as none has answered.
         @raise ValueError: the timeout is negative or not a number.
         """
         if not timeout >= 0:
@@ -364,6 +372,7 @@ class Requests:
         self.seen = ""
         self._seenHeight = 0
         self._timeout = timeout
+        self._isPatient = isPatient
         self._known: dict[str, Mapping[str, Set[str]]] = {}
 
     def saw(self, eventId: str) -> None:
@@ -376,13 +385,9 @@ class Requests:
         """Name no event in reads: no broker has the newest, as after a backup was put back."""
         self.seen, self._seenHeight = "", 0
 
-    def attempts(self, wait: float = 0.0) -> Attempts:
-        """
-        The attempts of one call.
-
-        @param wait: how long the broker may take in addition, in seconds.
-        """
-        return Attempts(self.brokers, self._timeout + wait)
+    def attempts(self) -> Attempts:
+        """The attempts of one call."""
+        return Attempts(self.brokers, self._timeout)
 
     def repeat(
         self,
@@ -400,10 +405,13 @@ class Requests:
         @param alsoAfter: other errors after which it is repeated.
         @raise BrokerError: that of the last attempt.
         """
-        attempts = self.attempts(wait)
+        attempts = Attempts(self.brokers, self._timeout + wait, isPatient=self._isPatient)
         while True:
             try:
-                return (yield from attempt(attempts))
+                result = yield from attempt(attempts)
+                # From now on a refused connection is the restart of a broker.
+                self._isPatient = True
+                return result
             except BrokerError as error:
                 if not (isRefused(error) or isUncertain(error) or isinstance(error, alsoAfter)):
                     raise

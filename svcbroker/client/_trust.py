@@ -58,7 +58,7 @@ class AnswerVerifier:
         path: Path | None = None,
     ) -> None:
         """
-        @param genesis: the trusted genesis, as C{svcbroker genesis} writes it.
+        @param genesis: the trusted genesis, as C{svcbroker chain genesis} writes it.
         @param checkpoint: a trusted checkpoint: C{HEIGHT:HASH}.
         @param path: the file that keeps the newest verified block. It is trusted, too.
         @raise ValueError: genesis or checkpoint are malformed, or nothing is trusted.
