@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
+from ...interfaces import InvalidDescription
 from ...model import MAX_DELAY
 from ...net.descriptions import Readers, readValues
 from .._description import integer, number
@@ -33,6 +34,8 @@ SETTINGS: Mapping[str, str] = {
     "duplication": "share of messages between replicas that arrive twice, 0 to 1 (default 0)",
     "accept-loss": "height of the last block that is left of a chain whose end is lost: go on "
     "without the rest, with new keys for all replicas (default: such a chain is refused)",
+    "resume-at": "height of the last block of a promoted copy that has all of the original: "
+    "continue after it, with new keys for all replicas",
     "seed": "seed of the simulated network's faults (default: random)",
 }
 
@@ -43,7 +46,8 @@ class PbftSettings:
     The settings of the embedded ledger; L{SETTINGS} explains them.
 
     @ivar empty: C{None} if no empty blocks are made.
-    @ivar acceptLoss: C{None} if a chain that has lost its end is refused.
+    @ivar acceptLoss: the last block, as C{accept-loss} or C{resume-at} names it; C{None} if a chain
+        that has lost its end is refused.
     @ivar seed: C{None} for a random seed.
     """
 
@@ -75,10 +79,13 @@ _READERS: Readers = {
     "loss": (lambda text: number(text, 0, 1), "a number from 0 to 1"),
     "duplication": (lambda text: number(text, 0, 1), "a number from 0 to 1"),
     "accept-loss": (lambda text: integer(text, 0, 2**63 - 1), "the height of a block"),
+    "resume-at": (lambda text: integer(text, 0, 2**63 - 1), "the height of a block"),
     "seed": (lambda text: integer(text, 0, 2**63 - 1), "a whole number from 0"),
 }
 
 _OF_THE_NETWORK = ("delay", "loss", "duplication")
+_LAST_BLOCK = ("accept-loss", "resume-at")
+"""Two names of one number: nothing is lost where a copy has all of its original."""
 
 
 def readSettings(settings: Mapping[str, str]) -> PbftSettings:
@@ -89,6 +96,8 @@ def readSettings(settings: Mapping[str, str]) -> PbftSettings:
     """
     values = readValues("the pbft ledger", settings, _READERS)
     network = {key: values.pop(key) for key in _OF_THE_NETWORK if key in values}
-    if "accept-loss" in values:
-        values["acceptLoss"] = values.pop("accept-loss")
+    if len(ends := [name for name in _LAST_BLOCK if name in values]) > 1:
+        raise InvalidDescription(f"the pbft ledger takes {' or '.join(ends)}, not both")
+    for name in ends:
+        values["acceptLoss"] = values.pop(name)
     return PbftSettings(conditions=Conditions(**network), **values)

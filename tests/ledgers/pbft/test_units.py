@@ -217,7 +217,7 @@ class SettingsTests(SynchronousTestCase):
             "accept-loss": "9",
             "seed": "5",
         }
-        self.assertEqual(values.keys(), SETTINGS.keys())
+        self.assertEqual({*values, "resume-at"}, SETTINGS.keys())
         self.assertEqual(
             readSettings(values),
             PbftSettings(
@@ -232,6 +232,9 @@ class SettingsTests(SynchronousTestCase):
                 seed=5,
             ),
         )
+        self.assertEqual(readSettings({"resume-at": "9"}), PbftSettings(acceptLoss=9))
+        with self.assertRaisesRegex(InvalidDescription, "accept-loss or resume-at, not both"):
+            readSettings({"resume-at": "9", "accept-loss": "9"})
         self.assertEqual(readSettings({"delay": "0.3"}).conditions.delay, (0.0, 0.3))
 
     def test_badValueNamesTheSetting(self) -> None:
