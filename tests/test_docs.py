@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 from pygments.lexers.shell import BashSessionLexer
 from pygments.token import Token
 from twisted.trial.unittest import SynchronousTestCase, TestCase
@@ -148,6 +149,13 @@ class TableTests(SynchronousTestCase):
         self.assertNotIn("``nodes``", tables.cometbftText())
         for name in ("jwt", "audience", "mosquitto", "acl"):
             self.assertIn(f"``{name}``", tables.authenticatorsText())
+
+    def test_everyCommandIsListed(self) -> None:
+        """Each by its name, beside what it does."""
+        text = tables.commandListText()
+        for command, context in allCommands():
+            isListed = f"``{context.command_path}``" in text
+            self.assertEqual(isListed, not isinstance(command, click.Group), context.command_path)
 
     def test_everyOptionOfCommandsIsDocumented(self) -> None:
         """Each in the section of its command; those of connections and settings once for all."""

@@ -76,7 +76,8 @@ class ManualPageTests(SynchronousTestCase):
         """Commands have a section each, and subcommands too."""
         page = manualPage("2026-11-22")
         for command in COMMANDS:
-            self.assertIn(f".SS \\fBsvcbroker {command.name}\\fR", page)
+            name = f"{command.group} {command.name}".strip()
+            self.assertEqual(f".SS \\fBsvcbroker {name}\\fR" in page, not command.isHidden)
         self.assertIn(".SS \\fBsvcbroker topic open\\fR", page)
         self.assertIn("\n.B \\-\\-data\\-dir VALUE\n", page)
         # Those of nearly all commands are told once.

@@ -100,7 +100,7 @@ ADVICE: dict[type[errors.BrokerError], str] = {
         """,
     errors.NotAuthorized: """
         The message says which grant is missing. An operator adds it to a role of the account and
-        runs ``svcbroker reload``; ``svcbroker account may`` says what a grant gives.
+        runs ``svcbroker admin reload``; ``svcbroker admin account may`` says what a grant gives.
         """,
     errors.Overloaded: """
         Nothing was done. Wait, and send it again: after the seconds of ``Retry-After``, where

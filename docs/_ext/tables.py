@@ -13,6 +13,7 @@ from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
+import click
 from advice import ADVICE
 from msgspec import Struct, UnsetType
 from msgspec.structs import fields
@@ -21,8 +22,8 @@ from svcbroker import errors
 from svcbroker.access import DEFAULT_COST
 from svcbroker.carriers.http.routes import refuse
 from svcbroker.carriers.mqtt.reasons import publishReason
-from svcbroker.commands.clientcommand import SECTION
-from svcbroker.commands.commandline import allCommands, commandOptions
+from svcbroker.commands.arguments import CONNECTION
+from svcbroker.commands.commandline import GROUPS, allCommands, commandOptions
 from svcbroker.daemon import config, memory
 from svcbroker.daemon.process import WANTED_FILES
 from svcbroker.interfaces import IAuthenticatorFactory
@@ -351,6 +352,23 @@ def _optionTable(options: dict[str, str]) -> str:
     return listTable(("option", "meaning"), rows, "36 64")
 
 
+def commandListText() -> str:
+    """All commands by group, a line each."""
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for command, context in allCommands():
+        if isinstance(command, click.Group):
+            continue
+        words = context.command_path.split()
+        group = words[1] if words[1] in GROUPS else ""
+        summary = command.get_short_help_str(limit=200).removesuffix(".")
+        rows.setdefault(group, []).append((f"``{' '.join(words)}``", _escaped(summary)))
+    lines = []
+    for group, those in rows.items():
+        lines += [f"**{GROUPS[group] if group else 'Every day'}**".replace(".**", "**"), ""]
+        lines += [listTable(("command", "what it does"), those, "34 66")]
+    return "\n".join(lines)
+
+
 def commandsText() -> str:
     """The sections of all commands, and the options that many of them have."""
     lines = []
@@ -365,10 +383,10 @@ def commandsText() -> str:
         own = {name: text for name, text in options.get("", {}).items() if name != "-h, --help"}
         if own:
             lines += [_optionTable(own)]
-        if SECTION in options:
-            connection.update(options[SECTION])
+        if CONNECTION in options:
+            connection.update(options[CONNECTION])
             lines += ["And the :ref:`connection options <connection-options>`.", ""]
-        if set(options) - {"", SECTION}:
+        if set(options) - {"", CONNECTION}:
             lines += ["And the settings of the daemon: :ref:`settings`.", ""]
     title = "Connection options"
     lines += [".. _connection-options:", "", title, "-" * len(title), "", _optionTable(connection)]
@@ -388,6 +406,7 @@ TEXTS = {
     "svc-ledgers": ledgersText,
     "svc-authenticators": authenticatorsText,
     "svc-cometbft": cometbftText,
+    "svc-command-list": commandListText,
     "svc-commands": commandsText,
 }
 """The text of each directive."""

@@ -247,7 +247,8 @@ def checkHash(text: str) -> str:
     if not isUsable:
         raise ValueError(
             "must be an argon2id hash, $argon2id$v=19$m=...,t=...,p=...$SALT$HASH, of at most "
-            f"{_MAX_LENGTH} characters, with at most 1 GiB of memory: svcbroker account passwd "
+            f"{_MAX_LENGTH} characters, with at most 1 GiB of memory: svcbroker admin account "
+            "passwd "
             "makes it"
         )
     return text

@@ -18,6 +18,7 @@ from ..proofs import Checkpoint
 from ..storage import (
     Snapshot,
     StorageDamaged,
+    StorageError,
     Store,
     findLostWrites,
     readTip,
@@ -90,7 +91,10 @@ def backUp(
         raise BackupRefused(f"{target} exists already: choose another target")
     if target.resolve().is_relative_to(dataDir.resolve()):
         raise BackupRefused(f"{target} is in the data directory: choose another target")
-    unfinished = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        unfinished = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise BackupRefused(f"{target} cannot be made: {error.strerror}") from None
     try:
         findings = Findings("")
         source = dataDir / METADATA_NAME
@@ -114,8 +118,11 @@ def backUp(
         syncFile(unfinished)
         unfinished.rename(target)
         syncFile(target.parent)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(unfinished, ignore_errors=True)
+        if isinstance(error, StorageError) and str(unfinished) in str(error):
+            # The operator knows the target, and the unfinished directory is gone.
+            raise type(error)(str(error).replace(str(unfinished), str(target))) from None
         raise
     return BackedUp(chains=chains, findings=findings)
 

@@ -1,5 +1,5 @@
 """
-C{svcbroker account}: the file of the accounts.
+C{svcbroker admin account}: the file of the accounts.
 """
 
 from __future__ import annotations
@@ -32,13 +32,22 @@ from ..files import newFile
 from ..interfaces import Action, InvalidDescription
 from .arguments import ParsedType, jsonOption, makeCommand, options
 from .commandline import Command
-from .terminal import CommandError, Console, Exit, didYouMean, quoted, showTable, timeText
+from .terminal import (
+    CommandError,
+    Console,
+    Exit,
+    didYouMean,
+    quoted,
+    showRecord,
+    showTable,
+    timeText,
+)
 
 TOKEN_PREFIX: Final = "svct_"
 """With what tokens begin, so that scanners for secrets know them."""
 
 _HEAD: Final = """\
-# The accounts of a svcbroker, changed by: svcbroker account, or with an editor.
+# The accounts of a svcbroker, changed by: svcbroker admin account, or with an editor.
 # Roles grant actions; built in are publisher, subscriber, metrics, operator and everything.
 # Another one:
 #
@@ -169,9 +178,15 @@ def _passwd(console: Console, path: Path, name: str) -> int:
         metavar="TIME",
         help="The last day, or the time, at which it is valid: 2027-01-31.",
     ),
+    jsonOption(),
 )
 def _token(
-    console: Console, path: Path, name: str, label: str | None, until: date | datetime | None
+    console: Console,
+    path: Path,
+    name: str,
+    label: str | None,
+    until: date | datetime | None,
+    asJson: bool,
 ) -> int:
     labels = {each.label for each in _account(path, name).tokens}
     token = TOKEN_PREFIX + token_urlsafe(_TOKEN_BYTES)
@@ -182,7 +197,7 @@ def _token(
     if not chosen.isprintable():
         raise CommandError("--label: it has characters that cannot be printed")
     _change(path, lambda text: text.addToken(name, chosen, hash, until))
-    console.say(token)
+    showRecord(console, {"name": name, "label": chosen, "token": token}, [token], asJson)
     console.warn(f"{path}: the account {name} has the token {chosen}; it is shown only now")
     return Exit.GOOD
 
@@ -359,7 +374,7 @@ def _change(path: Path, change: Callable[[AccountText], str]) -> None:
 
 HELP: Final = (
     "The daemon is started with --accounts FILE. It reads the file again on SIGHUP and by: "
-    "svcbroker reload."
+    "svcbroker admin reload."
 )
 COMMANDS: Final = (
     Command.of("add", _add),

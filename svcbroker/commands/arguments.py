@@ -4,20 +4,28 @@ Arguments of commands in click: decorators, common options, and types of paramet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from .terminal import CommandError
+
 UNEXPECTED: Final = "Got unexpected extra argument"
 """With what click's message about too many arguments begins."""
 
 
+CONNECTION: Final = "Connection"
+"""The title of the options that say which broker is asked, which have a page of their own."""
+
+_CONNECTION_NAMES: Final = "--url, --data-dir, --user, ..."
+
+
 class SectionedCommand(click.Command):
     """
-    A command whose help text shows the options by their sections.
+    A command whose help text shows the options by their sections, but for L{CONNECTION}.
 
     @ivar sections: the names of parameters, by the title of their section; all others come first.
     """
@@ -47,7 +55,27 @@ class SectionedCommand(click.Command):
         for title in ("Options", *self.sections):
             if records.get(title):
                 with formatter.section(title):
-                    formatter.write_dl(records[title])
+                    rows = [(_CONNECTION_NAMES, "see svcbroker help connection")]
+                    formatter.write_dl(rows if title == CONNECTION else records[title])
+
+
+class RenamedOption(click.Option):
+    """
+    An option that had other names in earlier releases. They are taken, and not shown.
+    """
+
+    def __init__(self, names: Sequence[str], *, old: Sequence[str], **keywords: Any) -> None:
+        super().__init__([*names, *old], **keywords)
+        self._old = old
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """See C{click.Option}."""
+        known = self.opts
+        self.opts = [each for each in known if each not in self._old]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = known
 
 
 def options(*those: Any) -> Callable[[Any], Any]:
@@ -155,6 +183,18 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _event(text: str) -> str:
+    # Not for other commands: it takes its time to import.
+    from ..errors import BrokerError
+    from ..model import EventId
+
+    try:
+        EventId.parse(text)
+    except BrokerError as error:
+        raise ValueError(f"{text!r}: {error.message}; one is such as 7ba3f518-1-2") from None
+    return text
+
+
 def wholeNumber(minimum: int, maximum: int, reason: str) -> ParsedType:
     """
     A number between bounds, both included.
@@ -180,6 +220,8 @@ CHAIN: Final = ParsedType("chain", _chain)
 NODE: Final = ParsedType("node", _node)
 """The number of a node, or one of nodes."""
 COUNT: Final = ParsedType("number", _count)
+EVENT: Final = ParsedType("event", _event)
+"""The id of an event."""
 
 DATA_DIR: Final = click.argument("directory", metavar="DATA-DIR", type=PATH)
 PROGRESS: Final = click.option(
@@ -193,3 +235,30 @@ PROGRESS: Final = click.option(
 def jsonOption(help: str = "Show the result as a line of JSON.") -> Any:
     """The option C{--json}, for the parameter C{asJson}."""
     return click.option("--json", "asJson", is_flag=True, help=help)
+
+
+EXTENSIONS: Final = click.option(
+    "--ext",
+    "extensions",
+    cls=RenamedOption,
+    old=["--extension"],
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="An extension; svc- is put before its name. May come again.",
+)
+_PREFIX: Final = "svc-"
+
+
+def readExtensions(given: Sequence[str]) -> dict[str, str]:
+    """
+    The extensions that C{--ext} gives, by their whole names.
+
+    @raise CommandError: one is malformed, or comes again.
+    """
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name or (name := _PREFIX + name.removeprefix(_PREFIX)) in found:
+            raise CommandError(f"--ext: {each!r} is not NAME=VALUE, or comes again")
+        found[name] = value
+    return found

@@ -1,5 +1,5 @@
 """
-C{svcbroker audit}: checks everything in a data directory, and names the place of any damage.
+C{svcbroker chain audit}: checks everything in a data directory, and names the place of any damage.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-C{svcbroker backup} and C{svcbroker restore}: copies of data directories, and a chain from such a
-copy up to a height.
+C{svcbroker chain backup} and C{svcbroker chain restore}: copies of data directories, and a chain
+from such a copy up to a height.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def backupCommand(
     Takes the blocks of a backup, or of any data directory, into DATA-DIR, which must not have the
     chain yet. Every block is checked, and no keys are taken: the chain can be read, audited and
     exported. To go on with it is to decide heights again that have been decided: see svcbroker
-    promote. Exit codes: 0 restored, 1 something does not hold, or contents are missing that only a
-    later block has erased, 2 wrong usage.
+    chain promote. Exit codes: 0 restored, 1 something does not hold, or contents are missing that
+    only a later block has erased, 2 wrong usage.
     """
 )
 @options(
@@ -149,7 +149,7 @@ def restoreCommand(
         raise CommandError(f"nothing was restored: {error}", Exit.BAD) from None
     finally:
         lock.release()
-    lines = [f"group {group}: restored up to block {restored.tip}; svcbroker audit says more"]
+    lines = [f"group {group}: restored up to block {restored.tip}; svcbroker chain audit says more"]
     if restored.missing:
         lines.append(
             f"group {group}: {counted(restored.missing, 'event')} came without content, and "

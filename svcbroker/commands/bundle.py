@@ -1,5 +1,5 @@
 """
-C{svcbroker bundle}: the proofs of events in one file, for third parties without a broker.
+C{svcbroker proof bundle}: the proofs of events in one file, for third parties without a broker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attrs import evolve
 
 from ..errors import EventErased
 from ..files import readFile, writeNew
-from .arguments import options
+from .arguments import EVENT, options
 from .clientcommand import clientCommand, runReactor
 from .terminal import CommandError, Console, Exit, counted
 
@@ -45,12 +45,12 @@ _TSA_TIMEOUT: Final = 30.0
     Without events, their ids are read from standard input.
 
     \b
-    svcbroker bundle 7ba3f518-1-12 7ba3f518-2-13 --policy policy > case.zip
+    svcbroker proof bundle 7ba3f518-1-12 7ba3f518-2-13 --policy policy > case.zip
     svcbroker verify case.zip --policy policy
     """
 )
 @options(
-    click.argument("events", metavar="[EVENT]...", nargs=-1),
+    click.argument("events", metavar="[EVENT...]", nargs=-1, type=EVENT),
     click.option(
         "--policy",
         "policyPath",

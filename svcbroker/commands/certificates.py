@@ -1,5 +1,5 @@
 """
-C{svcbroker certificates}: an authority, and certificates of it for a server and its clients.
+C{svcbroker admin certificates}: an authority, and certificates of it for a server and its clients.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Authority:
         """
         self._dates = now - _BACKDATED, now + timedelta(days=days)
         self.key = generate_private_key(SECP256R1())
-        self._name = _named("svcbroker certificates")
+        self._name = _named("svcbroker admin certificates")
         self.certificate = self._sign(self._name, self.key, None, ())
 
     def server(self, hosts: Sequence[str]) -> tuple[Certificate, EllipticCurvePrivateKey]:

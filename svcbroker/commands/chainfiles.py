@@ -36,7 +36,7 @@ from ..files import newFile, openFile
 from ..proofs import Checkpoint
 from ..storage import StorageError, StorageUnknown
 from .arguments import DATA_DIR, HEIGHT, PROGRESS, jsonOption, makeCommand, options
-from .terminal import CommandError, Console, Exit, ReportProgress, counted, progressBar
+from .terminal import CommandError, Console, Exit, ReportProgress, counted, progressBar, showRecord
 
 CHAIN_OPTIONS: Final = (
     DATA_DIR,
@@ -65,7 +65,9 @@ def openedChain(dataDir: Path, group: str) -> Iterator[Prover]:
     except StorageError as error:
         raise CommandError(str(error)) from None
     except Malformed as error:
-        raise CommandError(f"{directory} is damaged ({error}): svcbroker audit says more") from None
+        raise CommandError(
+            f"{directory} is damaged ({error}): svcbroker chain audit says more"
+        ) from None
     except BrokerError as error:
         raise CommandError(error.message) from None
 
@@ -267,10 +269,13 @@ def genesisCommand(console: Console, directory: Path, group: str, isHash: bool) 
         metavar="HEIGHT",
         help="The block's height. [default: that of the latest one]",
     ),
+    jsonOption(),
 )
-def checkpointCommand(console: Console, directory: Path, group: str, height: int | None) -> int:
+def checkpointCommand(
+    console: Console, directory: Path, group: str, height: int | None, asJson: bool
+) -> int:
     """Write the checkpoint."""
     with openedChain(directory, group) as prover:
         checkpoint = prover.checkpoint(height)
-    console.say(str(checkpoint))
+    showRecord(console, {"group": group, "checkpoint": str(checkpoint)}, [str(checkpoint)], asJson)
     return Exit.GOOD

@@ -1,6 +1,6 @@
 """
-Commands that use a broker as its client: the options that say where it is and with which
-credentials, and the contexts that keep these under names in a file of the user.
+Commands that ask a broker: the options that say where it is and with which credentials, and the
+contexts that keep these under names in a file of the user.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from logging import INFO, Handler, LogRecord, getLogger
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from urllib.parse import urlsplit
 
 import click
 from attrs import define, field
 
-from ..errors import BrokerError, TopicNotFound
+from ..daemon.operating import Operating, OperatorFileError, readOperatorFile
+from ..errors import BrokerError, NoSuchCall, TopicNotFound
 from ..files import readFile, writeNew
-from .arguments import Decimal, makeCommand
+from .arguments import CONNECTION, PATH, Decimal, RenamedOption, makeCommand, options
 from .terminal import CommandError, Console, Exit, didYouMean
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class Contexts:
             isGood = isGood and all(isinstance(value, str) for value in each.values())
             isGood = isGood and "url" in each
         if not isGood:
-            raise CommandError(f"{path}: it is not as svcbroker context writes it")
+            raise CommandError(f"{path}: it is not as svcbroker admin context writes it")
         return cls(path, contexts, current)
 
     def find(self, name: str) -> Mapping[str, str]:
@@ -120,6 +122,9 @@ T = TypeVar("T")
 DEFAULT_URL: Final = "http://127.0.0.1:8080/svcbroker"
 """The URL of a broker that was started without options."""
 
+DATA_DIR: Final = Path("svcbroker-data")
+"""The daemon's data directory where it is given none."""
+
 URL: Final = "SVCBROKER_URL"
 PASSWORD: Final = "SVCBROKER_PASSWORD"
 TOKEN: Final = "SVCBROKER_TOKEN"
@@ -128,7 +133,8 @@ TOKEN: Final = "SVCBROKER_TOKEN"
 FIELD_OPTIONS: Final = (
     click.option(
         "--user",
-        "--account",
+        cls=RenamedOption,
+        old=["--account"],
         metavar="NAME",
         help=f"An account; its password is in {PASSWORD}, or asked for.",
     ),
@@ -146,10 +152,22 @@ CONNECTION_OPTIONS: Final = (
         "--url",
         metavar="URL",
         multiple=True,
-        help=f"The broker's URL; several are brokers of one network. [default: {URL}, the "
-        f"context in use, or {DEFAULT_URL}]",
+        help="The broker's URL. It may come again, for brokers of one network.",
     ),
-    click.option("--context", metavar="NAME", help="The context to use, instead of --url."),
+    click.option(
+        "--data-dir",
+        type=PATH,
+        metavar="DIR",
+        help="Instead: the data directory of a daemon on this machine. Operators need no other "
+        "credentials then.",
+    ),
+    click.option(
+        "--config",
+        type=PATH,
+        metavar="FILE",
+        help="Instead: the configuration of a daemon on this machine.",
+    ),
+    click.option("--context", metavar="NAME", help="Instead: a context."),
     *FIELD_OPTIONS,
     click.option(
         "--timeout",
@@ -161,13 +179,10 @@ CONNECTION_OPTIONS: Final = (
     ),
 )
 NAMES: Final = (
-    *("url", "context", "user", "password_file", "token_file", "ca", "cert", "cert_key"),
-    *("group", "timeout"),
+    *("url", "data_dir", "config", "context", "user", "password_file", "token_file"),
+    *("ca", "cert", "cert_key", "group", "timeout"),
 )
 """The parameters of L{CONNECTION_OPTIONS}."""
-
-SECTION: Final = "Connection"
-"""The title of these options in help texts."""
 
 RETRY_INTERVAL: Final = 2.0
 """Seconds between two lines about calls that are tried again."""
@@ -177,27 +192,22 @@ Connect = Callable[[Mapping[str, Any]], AbstractContextManager[Any]]
 
 
 def connectedCommand(
-    summary: str, connection: Sequence[Any], names: Sequence[str], connect: Connect
+    summary: str, connect: Connect
 ) -> Callable[[Callable[..., int]], click.Command]:
     """
     Make a command of a function that is called with the console, a client and the parameters of
     the command, and returns the exit code.
 
     @param summary: the help text.
-    @param connection: the options that say where the broker is.
-    @param names: their parameters.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
         @wraps(function)
         def call(console: Console, /, **given: Any) -> int:
-            with connect({name: given.pop(name) for name in names}) as client:
+            with connect({name: given.pop(name) for name in NAMES}) as client:
                 return function(console, client, **given)
 
-        wrapped: Any = call
-        for option in reversed(connection):
-            wrapped = option(wrapped)
-        return makeCommand(summary, {SECTION: names})(wrapped)
+        return makeCommand(summary, {CONNECTION: NAMES})(options(*CONNECTION_OPTIONS)(call))
 
     return decorate
 
@@ -206,11 +216,12 @@ def clientCommand(summary: str) -> Callable[[Callable[..., int]], click.Command]
     """
     The same for a function that is called with a L{Client<svcbroker.client.Client>}.
     """
+    return connectedCommand(summary, askedBroker)
 
-    def connect(given: Mapping[str, Any]) -> AbstractContextManager[Client]:
-        return connected(*brokerOf(given, os.environ))
 
-    return connectedCommand(summary, CONNECTION_OPTIONS, NAMES, connect)
+def askedBroker(given: Mapping[str, Any]) -> AbstractContextManager[Client]:
+    """A client of the broker that the options of the command line name."""
+    return connected(*brokerOf(given, os.environ))
 
 
 def brokerOf(
@@ -222,7 +233,13 @@ def brokerOf(
     @param given: the options of the command line.
     @raise CommandError: they are wrong.
     """
-    urls, kept = chosenBroker(given, environment) or ([DEFAULT_URL], {})
+    chosen = chosenBroker(given, environment)
+    if isinstance(chosen, Operating):
+        chosen = [chosen.url], {}
+    elif chosen is None:
+        with suppress(OperatorFileError):
+            chosen = [readOperatorFile(DATA_DIR).url], {}
+    urls, kept = chosen or ([DEFAULT_URL], {})
     return urls, settingsOf(given, kept, environment, askTerminal)
 
 
@@ -233,27 +250,42 @@ def connected(urls: Sequence[str], options: Mapping[str, Any]) -> Iterator[Clien
 
     @raise CommandError: the options are wrong, the broker refuses a call, or there is none.
     """
-    from ..client import Client, NotVerified, Unreachable
+    from ..client import AnswerInvalid, Client, NotVerified, Unreachable
 
     if sys.stderr.isatty():
         _tellRetries(sys.stderr)
     try:
-        client = Client(*urls, **options)
+        client = Client(*urls, **options, waitForBroker=False)
     except ValueError as error:
         raise CommandError(str(error)) from None
     try:
         with client:
             yield client
     except TopicNotFound as error:
-        raise CommandError(f"{error.message}; see: svcbroker topic open", Exit.BAD) from None
+        params = click.get_current_context().params
+        topic = params.get("topic") or params.get("pattern") or params.get("name") or ""
+        about = f": {topic!r}" if topic and topic not in error.message else ""
+        raise CommandError(f"{error.message}{about}; see: svcbroker topic open", Exit.BAD) from None
     except Unreachable as error:
-        raise CommandError(f"{error.message}, at {' or '.join(urls)}") from None
+        hint = "" if error.isSent or error.isFinal else "; svcbroker run starts a daemon"
+        raise CommandError(f"{error.message}, at {' or '.join(urls)}{hint}") from None
+    except AnswerInvalid as error:
+        raise CommandError(f"{noBroker(*urls)} ({error.message})") from None
     except NotVerified as error:
         raise CommandError(error.message, Exit.BAD) from None
     except BrokerError as error:
+        if isinstance(error, NoSuchCall) and (hint := noBroker(*urls)).endswith("?"):
+            raise CommandError(hint) from None
         raise CommandError(
             f"the broker refused ({error.code}): {error.message}", Exit.BAD
         ) from None
+
+
+def noBroker(*urls: str) -> str:
+    """The error for an answer that is not one of a broker."""
+    text = f"there is no svcbroker at {' or '.join(urls)}"
+    bare = [each.rstrip("/") for each in urls if urlsplit(each).path in ("", "/")]
+    return f"{text}; is it {bare[0]}{urlsplit(DEFAULT_URL).path}?" if bare else text
 
 
 class RetryHandler(Handler):
@@ -283,18 +315,25 @@ def _tellRetries(stream: TextIO) -> None:
 
 def chosenBroker(
     given: Mapping[str, Any], environment: Mapping[str, str]
-) -> tuple[list[str], Mapping[str, str]] | None:
+) -> tuple[list[str], Mapping[str, str]] | Operating | None:
     """
-    The URLs and the context that the command line, the environment or the context in use name;
-    C{None} where nothing does.
+    The URLs and the context that the command line, the environment or the context in use name, or
+    the daemon on a data directory; C{None} where nothing is named.
 
     A context is not used beside a URL, so that its credentials are not sent elsewhere.
 
-    @raise CommandError: there is no such context, or a URL is given, too.
+    @raise CommandError: several are given, there is no such context, or no such daemon.
     """
     urls = list(given["url"])
-    if urls and given["context"] is not None:
-        raise CommandError("give --url or --context, not both")
+    ways = ("url", "data_dir", "config", "context")
+    named = [f"--{each.replace('_', '-')}" for each in ways if given[each] not in (None, ())]
+    if len(named) > 1:
+        raise CommandError(f"give {' or '.join(named)}, not both")
+    if given["data_dir"] is not None or given["config"] is not None:
+        try:
+            return readOperatorFile(given["data_dir"] or _dataDirOf(given["config"]))
+        except OperatorFileError as error:
+            raise CommandError(str(error)) from None
     if not urls and given["context"] is None and environment.get(URL):
         urls = [environment[URL]]
     if urls:
@@ -305,6 +344,15 @@ def chosenBroker(
         return None
     kept = contexts.find(name)
     return [kept["url"]], kept
+
+
+def _dataDirOf(path: Path) -> Path:
+    """The data directory that the configuration of a daemon names."""
+    try:
+        settings = tomllib.loads(readFile(path).decode("utf-8"))
+        return Path(settings.get("data-dir", DATA_DIR))
+    except (ValueError, TypeError) as error:
+        raise CommandError(f"--config: {path}: {error}") from None
 
 
 def settingsOf(
@@ -394,3 +442,26 @@ def _readSecret(path: str) -> str:
     if not lines or not lines[0]:
         raise CommandError(f"{path}: there is nothing on its first line")
     return lines[0]
+
+
+@makeCommand(
+    f"""\
+    The options that say which broker is asked, and with which credentials.
+
+    Every command that asks a broker has them. Without any, the broker is that of {URL}, of the
+    context in use, of a daemon on ./{DATA_DIR}, or at {DEFAULT_URL}.
+
+    A password is in --password-file, in {PASSWORD}, or asked for on a terminal; a token is in
+    --token-file or {TOKEN}. No option takes a secret itself: others on a machine see command
+    lines.
+
+    \b
+    svcbroker topic list --url https://broker.example:8443/svcbroker --user ann
+    svcbroker admin reload --data-dir /var/lib/svcbroker
+    svcbroker admin context add mine --url https://broker.example:8443/svcbroker --user ann
+    """
+)
+@options(*CONNECTION_OPTIONS)
+def connectionPage(**given: Any) -> int:
+    """Explain the options. It is shown, and not run."""
+    raise NotImplementedError

@@ -33,6 +33,8 @@ class Command:
 
     @ivar name: its name on the command line.
     @ivar summary: what it does, in a sentence.
+    @ivar group: the group that it is in; empty for one of every day.
+    @ivar isHidden: whether it is in no list of commands.
     @ivar command: a C{click.Command} that is it.
     @ivar place: else the module that has it, by default the one of its name here, and after a
         colon its name there. Without a colon the module has one of
@@ -45,6 +47,8 @@ class Command:
 
     name: str
     summary: str
+    group: str = field(default="", kw_only=True)
+    isHidden: bool = field(default=False, kw_only=True)
     place: str = field(default="", kw_only=True)
     command: click.Command | None = field(default=None, kw_only=True)
 
@@ -81,12 +85,12 @@ class CommandGroup(click.Group):
         name: str,
         commands: Sequence[Command],
         *,
-        sections: Mapping[str, Sequence[Command]] | None = None,
+        old: Mapping[str, Sequence[str]] = {},
         default: str | None = None,
         **keywords: Any,
     ) -> None:
         """
-        @param sections: the same commands by the titles under which the help text shows them.
+        @param old: the words for which other first words stand.
         @param default: where the commands ask a daemon, the one that is meant if none is named,
             or an empty text. The daemon may stand before them.
         """
@@ -96,11 +100,11 @@ class CommandGroup(click.Group):
             no_args_is_help=False,
             callback=_requireCommand,
             options_metavar="[options]",
-            subcommand_metavar=f"{'' if default is None else '[DATA-DIR|URL] '}COMMAND ...",
+            subcommand_metavar="COMMAND ...",
             **keywords,
         )
         self._table = {command.name: command for command in commands}
-        self._sections = {"Commands": commands} if sections is None else sections
+        self._old = old
         self._default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -117,7 +121,7 @@ class CommandGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See C{click.Group}."""
-        return list(self._table)
+        return [each.name for each in self._table.values() if not each.isHidden]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """See C{click.Group}."""
@@ -128,8 +132,11 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """See C{click.Group}."""
+        args = [*self._old.get(args[0], args[:1]), *args[1:]]
         if args[0] not in self._table and not ctx.resilient_parsing:
-            hint = didYouMean(args[0], list(self._table))
+            names = {each: each for each in self._table}
+            names |= {each: " ".join(words) for each, words in self._old.items()}
+            hint = didYouMean(args[0], names)
             what = "Unknown command" if self._default is None else "No command or data directory"
             raise CommandError(f"{what}: {args[0]}{hint}")
         ctx.meta[PROGRAM] = [*ctx.meta.get(PROGRAM, ()), args[0]]
@@ -137,10 +144,15 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See C{click.Group}."""
-        width = max(map(len, self._table))
-        for title, commands in self._sections.items():
+        names = self.list_commands(ctx)
+        width = max(map(len, names))
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for each in map(self._table.__getitem__, names):
+            title = "Groups" if each.name in GROUPS else "Commands"
+            sections.setdefault(title, []).append((each.name.ljust(width), each.summary))
+        for title, rows in sections.items():
             with formatter.section(title):
-                formatter.write_dl([(each.name.ljust(width), each.summary) for each in commands])
+                formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """See C{click.Group}."""
@@ -148,7 +160,7 @@ class CommandGroup(click.Group):
 
         names = [
             CompletionItem(each.name, help=each.summary)
-            for each in self._table.values()
+            for each in map(self._table.__getitem__, self.list_commands(ctx))
             if each.name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -160,115 +172,169 @@ def _requireCommand(**options: Any) -> None:
         raise CommandError(f"which command? See: {context.command_path} --help")
 
 
-SECTIONS: Final[Mapping[str, tuple[Command, ...]]] = {
-    "Publish and read": (
-        Command("pub", "Publish an event, or each line of standard input."),
-        Command("sub", "Show events as they are published.", place="reading:subCommand"),
-        Command(
-            "tail", "Show the last events, and then those that follow.", place="reading:tailCommand"
-        ),
-        Command("events", "Show stored events.", place="reading:eventsCommand"),
-        Command(
-            "replay",
-            "Show stored events at the pace at which they were published.",
-            place="reading:replayCommand",
-        ),
-        Command("get", "Show one event.", place="reading:getCommand"),
-        Command("prove", "Get the proof of an event, and check it."),
-        Command("topic", "List, open, close and describe topics."),
-        Command("context", "Keep where brokers are, with which credentials, under names."),
-    ),
-    "Proofs and signatures, offline": (
-        Command(
-            "bundle", "Put the proofs of events into one file, with a page that verifies them."
-        ),
-        Command("verify", "Check a proof offline, against a trusted genesis or checkpoint."),
-        Command(
-            "keygen", "Make a key with which an author signs events.", place="sign:keygenCommand"
-        ),
-        Command("sign", "Sign an event as its author, offline.", place="sign:signCommand"),
-        Command("monitor", "Follow a log from outside, and say so when it does not only grow."),
-        Command("contradict", "Show that two statements of one chain cannot both be true."),
-    ),
-    "A daemon": (
-        Command("run", "Run the daemon, until Ctrl-C.", place="run:runCommand"),
-        Command("subscription", "List, reset and delete durable subscriptions and MQTT sessions."),
-        Command(
-            "webhook", "List, pause, resume, retry and end webhooks, and skip an event of one."
-        ),
-        Command("erase", "Erase the content of events, for good and on all nodes."),
-        Command(
-            "reload",
-            "Have a running daemon read its accounts and certificates again.",
-            place="run:reloadCommand",
-        ),
-        Command(
-            "restore",
-            "Restore a chain from a backup, up to a height.",
-            place="backup:restoreCommand",
-        ),
-        Command(
-            "replicate",
-            "Keep a verified copy of the chains of another broker.",
-            place="replicate:replicateCommand",
-        ),
-        Command(
-            "promote",
-            "Go on with a copy, where the original is gone for good.",
-            place="replicate:promoteCommand",
-        ),
-        Command("nodes", "Give a running daemon's replicas new keys, or change their number."),
-        Command("top", "Show what a broker does, live."),
-        Command("bench", "Measure how fast a broker takes events in."),
-        Command("fault", "Stop replicas of a running daemon, and cut or slow down their network."),
-    ),
-    "Its data": (
-        Command("doctor", "Say what is wrong with a broker and its machine, and what to do."),
-        Command("audit", "Check everything in a data directory, and name the place of any damage."),
-        Command(
-            "genesis",
-            "Write the genesis of a chain, against which its proofs are checked.",
-            place="chainfiles:genesisCommand",
-        ),
-        Command(
-            "checkpoint",
-            "Print a block's hash, to be kept outside of the broker's reach.",
-            place="chainfiles:checkpointCommand",
-        ),
-        Command("log", "Show the transparency log's key, and write the log as files."),
-        Command(
-            "export",
-            "Write a chain as a stream of blocks with their certificates.",
-            place="chainfiles:exportCommand",
-        ),
-        Command(
-            "import",
-            "Import a chain from a stream, and check every block of it.",
-            place="chainfiles:importCommand",
-        ),
-        Command(
-            "backup",
-            "Copy a data directory, also while a broker runs on it.",
-            place="backup:backupCommand",
-        ),
-    ),
-    "Accounts, networks and set-up": (
-        Command("account", "Make accounts, their passwords and tokens, and say what they may do."),
-        Command("certificates", "Make certificates for trying TLS, of an authority of its own."),
-        Command("testnet", "Run a whole CometBFT network on this machine, to try it out."),
-        Command("engine", "Found, join and govern a CometBFT network of several organisations."),
-        Command("witness", "Run a witness, which cosigns the checkpoints of logs that only grow."),
-        Command(
-            "completion",
-            "Write a script by which bash, zsh or fish completes commands.",
-            place="commandline:completionCommand",
-        ),
-    ),
+GROUPS: Final[Mapping[str, str]] = {
+    "chain": "Audit, back up, restore, export and copy chains.",
+    "proof": "Bundle proofs, watch logs, and sign events.",
+    "net": "Networks of several nodes, engines and witnesses.",
+    "admin": "Accounts, erasure, subscriptions, contexts and set-up.",
 }
-"""Every command, in the sections and the order in which the help text shows them."""
+"""The groups of commands, and what is in each."""
 
-COMMANDS: Final = tuple(command for commands in SECTIONS.values() for command in commands)
+COMMANDS: Final = (
+    Command("run", "Run the daemon, until Ctrl-C.", place="run:runCommand"),
+    Command("pub", "Publish an event, or each line of standard input."),
+    Command("sub", "Show events as they are published.", place="reading:subCommand"),
+    Command("events", "Show stored events.", place="reading:eventsCommand"),
+    Command("get", "Show one event.", place="reading:getCommand"),
+    Command("topic", "List, open, close and describe topics."),
+    Command("webhook", "List, pause, resume, retry and end webhooks, and skip an event of one."),
+    Command("prove", "Get the proof of an event, and check it."),
+    Command("verify", "Check a proof offline, against what is trusted."),
+    Command("doctor", "Say what is wrong with a broker and its machine, and what to do."),
+    Command("top", "Show what a broker does, live."),
+    Command("bench", "Measure how fast a broker takes events in."),
+    Command(
+        "help",
+        "Explain a command, or the connection options.",
+        place="commandline:helpCommand",
+        isHidden=True,
+    ),
+    Command(
+        "audit",
+        "Check everything in a data directory, and name the place of any damage.",
+        group="chain",
+    ),
+    Command(
+        "genesis",
+        "Write the genesis of a chain, against which its proofs are checked.",
+        group="chain",
+        place="chainfiles:genesisCommand",
+    ),
+    Command(
+        "checkpoint",
+        "Print a block's hash, to be kept outside of the broker's reach.",
+        group="chain",
+        place="chainfiles:checkpointCommand",
+    ),
+    Command(
+        "export",
+        "Write a chain as a stream of blocks with their certificates.",
+        group="chain",
+        place="chainfiles:exportCommand",
+    ),
+    Command(
+        "import",
+        "Import a chain from a stream, and check every block of it.",
+        group="chain",
+        place="chainfiles:importCommand",
+    ),
+    Command(
+        "backup",
+        "Copy a data directory, also while a broker runs on it.",
+        group="chain",
+        place="backup:backupCommand",
+    ),
+    Command(
+        "restore",
+        "Restore a chain from a backup, up to a height.",
+        group="chain",
+        place="backup:restoreCommand",
+    ),
+    Command(
+        "replicate",
+        "Keep a verified copy of the chains of another broker.",
+        group="chain",
+        place="replicate:replicateCommand",
+    ),
+    Command(
+        "promote",
+        "Continue with a copy, where the original is gone for good.",
+        group="chain",
+        place="replicate:promoteCommand",
+    ),
+    Command(
+        "bundle",
+        "Put the proofs of events into one file, with a page that verifies them.",
+        group="proof",
+    ),
+    Command(
+        "monitor",
+        "Follow a log from outside, and say so when it does not only grow.",
+        group="proof",
+    ),
+    Command(
+        "contradict", "Show that two statements of one chain cannot both be true.", group="proof"
+    ),
+    Command(
+        "sign", "Sign an event as its author, offline.", group="proof", place="sign:signCommand"
+    ),
+    Command(
+        "keygen",
+        "Make a key with which an author signs events.",
+        group="proof",
+        place="sign:keygenCommand",
+    ),
+    Command("testnet", "Run a whole CometBFT network on this machine, to try it out.", group="net"),
+    Command(
+        "engine", "Found, join and govern a CometBFT network of several organisations.", group="net"
+    ),
+    Command(
+        "witness",
+        "Run a witness, which cosigns the checkpoints of logs that only grow.",
+        group="net",
+    ),
+    Command(
+        "nodes",
+        "Give a running daemon's replicas new keys, or change their number.",
+        group="net",
+    ),
+    Command(
+        "fault",
+        "Stop replicas of a running daemon, and cut or slow down their network.",
+        group="net",
+    ),
+    Command(
+        "account",
+        "Make accounts, their passwords and tokens, and say what they may do.",
+        group="admin",
+    ),
+    Command("erase", "Erase the content of events, for good and on all nodes.", group="admin"),
+    Command(
+        "reload",
+        "Have a running daemon read its accounts and certificates again.",
+        group="admin",
+        place="run:reloadCommand",
+    ),
+    Command(
+        "subscription",
+        "List, reset and delete durable subscriptions and MQTT sessions.",
+        group="admin",
+    ),
+    Command(
+        "context", "Keep where brokers are, with which credentials, under names.", group="admin"
+    ),
+    Command(
+        "certificates",
+        "Make certificates for trying TLS, of an authority of its own.",
+        group="admin",
+    ),
+    Command("log", "Show the transparency log's key, and write the log as files.", group="admin"),
+    Command(
+        "completion",
+        "Write a script by which bash, zsh or fish completes commands.",
+        group="admin",
+        place="commandline:completionCommand",
+    ),
+)
+"""Every command, in the order in which help texts show them."""
 
+OLD_NAMES: Final[Mapping[str, Sequence[str]]] = {
+    **{each.name: (each.group, each.name) for each in COMMANDS if each.group},
+    "tail": ("sub", "--last", "10"),
+    "replay": ("sub", "--until-end", "--pace", "1"),
+    "status": ("top", "--once"),
+}
+"""The words for which other first words of a command line stand. Earlier releases had them."""
 
 COMPLETE: Final = "_SVCBROKER_COMPLETE"
 """The environment variable by which a shell asks for completions."""
@@ -276,8 +342,12 @@ COMPLETE: Final = "_SVCBROKER_COMPLETE"
 _HELP: Final = """\
 Publish, subscribe, and operate brokers.
 
-The daemon is started by: svcbroker run, or as a service by: twistd svcbroker. Exit codes: 0 good,
-1 what was checked is not good, 2 wrong usage.
+\b
+svcbroker run              the daemon; as a service: twistd svcbroker
+svcbroker help sub         what a command does, with an example
+svcbroker help connection  which broker is asked, and with which credentials
+
+Exit codes: 0 good, 1 what was checked is not good, 2 wrong usage.
 """
 
 
@@ -289,10 +359,15 @@ def _showVersion(context: click.Context, option: click.Parameter, isGiven: bool)
 
 def makeGroup(commands: Sequence[Command] = COMMANDS) -> CommandGroup:
     """The whole command line."""
+    groups = [
+        Command(name, summary, command=CommandGroup(name, those, help=summary))
+        for name, summary in GROUPS.items()
+        if (those := [each for each in commands if each.group == name])
+    ]
     return CommandGroup(
         PROGRAM,
-        commands,
-        sections=SECTIONS if commands is COMMANDS else None,
+        [*(each for each in commands if not each.group), *groups],
+        old=OLD_NAMES if commands is COMMANDS else {},
         help=_HELP,
         params=[
             click.Option(
@@ -403,8 +478,7 @@ def messageOf(error: click.ClickException) -> str:
     if isMissing or UNEXPECTED in error.format_message():
         context = getattr(error, "ctx", None)
         if context is not None:
-            pieces = " ".join(context.command.collect_usage_pieces(context))
-            return f"Wrong number of arguments: {pieces}"
+            return " ".join(context.get_usage().split()).replace("Usage", "usage", 1)
     text = error.format_message().removesuffix(".")
     return text[:1].lower() + text[1:]
 
@@ -462,6 +536,33 @@ def commandOptions(command: click.Command, context: click.Context) -> dict[str, 
     return found
 
 
+@makeCommand(
+    """\
+    Explain a command, or the connection options.
+
+    \b
+    svcbroker help chain backup
+    svcbroker help connection
+    """
+)
+@click.argument("words", metavar="COMMAND...|connection", nargs=-1)
+def helpCommand(console: Console, words: tuple[str, ...]) -> int:
+    """Write a help text."""
+    context = click.get_current_context().find_root()
+    context.meta.pop(PROGRAM)
+    if words == ("connection",):
+        from .clientcommand import connectionPage
+
+        context = click.Context(connectionPage, parent=context, info_name="COMMAND")
+    rest = [*words]
+    while rest and isinstance(context.command, click.Group):
+        name, command, rest = context.command.resolve_command(context, rest)
+        assert command is not None
+        context = click.Context(command, parent=context, info_name=name)
+    console.say(context.get_help())
+    return Exit.GOOD
+
+
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
@@ -470,9 +571,9 @@ SHELLS: Final = ("bash", "zsh", "fish")
     Write a script by which a shell completes commands and options.
 
     \b
-    bash: svcbroker completion bash > ~/.local/share/bash-completion/completions/svcbroker
-    zsh:  svcbroker completion zsh > "${fpath[1]}/_svcbroker"
-    fish: svcbroker completion fish > ~/.config/fish/completions/svcbroker.fish
+    svcbroker admin completion bash > ~/.local/share/bash-completion/completions/svcbroker
+    svcbroker admin completion zsh > "${fpath[1]}/_svcbroker"
+    svcbroker admin completion fish > ~/.config/fish/completions/svcbroker.fish
     """
 )
 @click.argument("shell", type=click.Choice(SHELLS))

@@ -1,5 +1,5 @@
 """
-C{svcbroker context}: contexts, which name brokers and the credentials for them.
+C{svcbroker admin context}: contexts, which name brokers and the credentials for them.
 """
 
 from __future__ import annotations

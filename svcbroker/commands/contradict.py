@@ -1,5 +1,6 @@
 """
-C{svcbroker contradict}: show that the validators of a chain have signed what cannot both be true.
+C{svcbroker proof contradict}: show that the validators of a chain have signed what cannot both be
+true.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-C{svcbroker erase}: erasing the content of events, by a running daemon.
+C{svcbroker admin erase}: erasing the content of events, by a running daemon.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def _events(context: click.Context, parameter: Any, words: tuple[str, ...]) -> t
     (docs/cometbft.rst).
 
     \b
-    svcbroker erase --reason "request 17" 1c168adb-1-2
-    svcbroker erase --reason "older than a year" --topic orders --before 2026-01-01T00:00:00Z
+    svcbroker admin erase --reason "request 17" 1c168adb-1-2
+    svcbroker admin erase --reason "older than a year" --topic orders --before 2026-01-01T00:00:00Z
     """
 )
 @options(
-    click.argument("events", metavar="[DATA-DIR|URL] [EVENT-ID...]", nargs=-1, callback=_events),
+    click.argument("events", metavar="[EVENT...]", nargs=-1, callback=_events),
     click.option(
         "--reason",
         metavar="TEXT",
@@ -93,7 +93,7 @@ def command(
     values = {"topic": topic, "first": first, "last": last, "before": before}
     part: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     if bool(events) == bool(part) or (part and topic is None):
-        raise CommandError("which events? Either EVENT-ID... or --topic")
+        raise CommandError("which events? Either EVENT... or --topic")
     if part and (last is None) == (before is None):
         raise CommandError("up to which event of the topic? Either --last or --before")
     if first is not None and last is not None and last < first:

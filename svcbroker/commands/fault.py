@@ -1,5 +1,5 @@
 """
-C{svcbroker fault}: inject faults into a running daemon.
+C{svcbroker net fault}: inject faults into a running daemon.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def _start(console: Console, daemon: Daemon, node: int, asJson: bool) -> int:
     are together on one more. A LINK is FROM:TO: nothing passes in that direction.
 
     \b
-    svcbroker fault cut 0,1 2,3
-    svcbroker fault cut 0:1
+    svcbroker net fault cut 0,1 2,3
+    svcbroker net fault cut 0:1
     """
 )
 @options(

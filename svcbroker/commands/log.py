@@ -1,20 +1,22 @@
 """
-C{svcbroker log}: the transparency log of a group.
+C{svcbroker admin log}: the transparency log of a group.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..files import readFile, writeNew
-from .arguments import jsonOption, options
-from .clientcommand import clientCommand
+from .arguments import EVENT, jsonOption, options
+from .clientcommand import askedBroker, clientCommand, connectedCommand
 from .commandline import Command
-from .terminal import CommandError, Console, Exit, counted
+from .terminal import CommandError, Console, Exit, counted, showRecord
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -54,10 +56,12 @@ def logKey(console: Console, client: Client, genesis: str | None) -> dict[str, A
     Show the public key of the log, and check that the chain certifies it.
 
     Say what you trust: the genesis that you have kept. Without it, the key is what the broker
-    tells. The line that is written is one for a policy file.
+    tells. What is written is a policy file that trusts the log alone: add the witnesses that you
+    trust, and name them in place of none.
 
     \b
-    svcbroker log key --genesis genesis.json
+    svcbroker admin log key --genesis genesis.json > policy
+    svcbroker verify event.tlog-proof --policy policy
     """
 )
 @options(
@@ -66,7 +70,7 @@ def logKey(console: Console, client: Client, genesis: str | None) -> dict[str, A
 )
 def _key(console: Console, client: Client, genesis: str | None, asJson: bool) -> int:
     told = logKey(console, client, genesis)
-    console.say(json.dumps(told) if asJson else f"log {told['key']}")
+    showRecord(console, told, [f"log {told['key']}", "quorum none"], asJson)
     return Exit.GOOD
 
 
@@ -78,11 +82,11 @@ def _key(console: Console, client: Client, genesis: str | None, asJson: bool) ->
     of a topic proof, which you have, is in the log.
 
     \b
-    svcbroker log prove 7ba3f518-1-1 --output event.tlog-proof
+    svcbroker admin log prove 7ba3f518-1-1 --output event.tlog-proof
     """
 )
 @options(
-    click.argument("event", required=False),
+    click.argument("event", type=EVENT, required=False),
     click.option("--topic-proof", "topic", metavar="FILE", help="A topic proof."),
     click.option("--output", metavar="FILE", help="Write it to this new file."),
 )
@@ -139,39 +143,39 @@ def _proveTopic(client: Client, path: str) -> bytes:
     return proof.encode()
 
 
-@clientCommand(
+def _source(given: Mapping[str, Any]) -> AbstractContextManager[Client | None]:
+    """The broker that is asked; none where a data directory is read."""
+    return nullcontext() if given["data_dir"] is not None else askedBroker(given)
+
+
+@connectedCommand(
     """\
     Write the log as files: the checkpoint, the tiles and the entries.
 
     Any web server can serve DIRECTORY as the log. What is there already is not read again, so the
     same command, once an hour for example, writes what is new. It is refused when the log has not
-    grown from what is in DIRECTORY.
+    grown from what is in DIRECTORY. With --data-dir that data directory is read, and no broker is
+    asked. One may be running on it.
 
     \b
-    svcbroker log export /srv/www/log
-    """
+    svcbroker admin log export /srv/www/log
+    """,
+    _source,
 )
-@options(
-    click.argument("directory"),
-    click.option(
-        "--data-dir",
-        "dataDir",
-        metavar="DATA-DIR",
-        help="Read this data directory, and ask no broker. One may be running on it.",
-    ),
-)
-def _export(console: Console, client: Client, directory: str, dataDir: str | None) -> int:
+@options(click.argument("directory"))
+def _export(console: Console, client: Client | None, directory: str) -> int:
     from ..archive import LogRefused, LogUnreadable, exportLog, storedLog
     from ..storage import StorageError
     from .chainfiles import onlyGroup
 
     target = Path(directory)
     try:
-        if dataDir is None:
+        if client is not None:
             head, count = exportLog(client.readLog, target)
         else:
-            group = click.get_current_context().params["group"] or onlyGroup(Path(dataDir))
-            with storedLog(Path(dataDir), group) as read:
+            given = click.get_current_context().params
+            dataDir = given["data_dir"]
+            with storedLog(dataDir, given["group"] or onlyGroup(dataDir)) as read:
                 head, count = exportLog(read, target)
     except LogRefused as error:
         raise CommandError(f"{error}", Exit.BAD) from None

@@ -1,5 +1,5 @@
 """
-C{svcbroker monitor}: follows a log from outside.
+C{svcbroker proof monitor}: follows a log from outside.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ..proofs.tlog import (
     Policy,
 )
 from ..storage import writeFile
-from .arguments import Decimal, makeCommand, options
+from .arguments import Decimal, jsonOption, makeCommand, options
 from .clientcommand import FIELD_OPTIONS, askTerminal, settingsOf
-from .terminal import CommandError, Console, Exit, printable, timeText
+from .terminal import CommandError, Console, Exit, printable, showRecord, timeText
 
 TIMEOUT: Final = 30.0
 """Seconds that an answer may take."""
@@ -83,6 +83,7 @@ MAX_ANSWER: Final = MAX_NOTE_SIZE
         help="The time between two checks.",
     ),
     *FIELD_OPTIONS[:-1],
+    jsonOption("Show each check as a line of JSON."),
 )
 def command(
     console: Console,
@@ -92,6 +93,7 @@ def command(
     evidence: Path | None,
     once: bool,
     interval: float,
+    asJson: bool,
     **given: Any,
 ) -> int:
     """Follow a log."""
@@ -117,7 +119,7 @@ def command(
             None if state is None or not state.exists() else _readState(state),
         )
         while True:
-            isGood = _checkOnce(console, monitor, state, evidence)
+            isGood = _checkOnce(console, monitor, state, evidence, asJson)
             if isGood is None:
                 return Exit.BAD
             if once:
@@ -126,7 +128,11 @@ def command(
 
 
 def _checkOnce(
-    console: Console, monitor: LogMonitor, state: Path | None, evidence: Path | None
+    console: Console,
+    monitor: LogMonitor,
+    state: Path | None,
+    evidence: Path | None,
+    asJson: bool,
 ) -> bool | None:
     """
     Check, and say what was found.
@@ -146,7 +152,13 @@ def _checkOnce(
         return None
     if state is not None and monitor.known is not None:
         writeFile(state, monitor.known.encode())
-    console.say(f"{now}  {describe(report)}")
+    record = {
+        "origin": report.head.origin,
+        "size": report.head.size,
+        "witnesses": [{"name": each.name, "size": each.size} for each in report.witnesses],
+        "complaints": [str(each) for each in report.complaints],
+    }
+    showRecord(console, record, [f"{now}  {describe(report)}"], asJson)
     for complaint in report.complaints:
         console.warn(f"{now}  {complaint}")
     console.output.flush()

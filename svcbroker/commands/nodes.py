@@ -1,5 +1,5 @@
 """
-C{svcbroker nodes}: new keys for the nodes of a running daemon, or another number of nodes.
+C{svcbroker net nodes}: new keys for the nodes of a running daemon, or another number of nodes.
 """
 
 from __future__ import annotations

@@ -15,14 +15,15 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import click
 
-from ..daemon.operating import OperatorFileError, readOperatorFile
-from .arguments import PATH, UNEXPECTED
+from ..daemon.operating import Operating, OperatorFileError, readOperatorFile
+from ..errors import NoSuchCall, NotAuthenticated, NotAuthorized
+from .arguments import UNEXPECTED
 from .clientcommand import (
-    CONNECTION_OPTIONS,
-    NAMES,
+    DATA_DIR,
     TOKEN,
     chosenBroker,
     connectedCommand,
+    noBroker,
     settingsOf,
 )
 from .terminal import CommandError, Exit, readLine
@@ -34,24 +35,12 @@ if TYPE_CHECKING:
 MAX_ANSWER: Final = 16 * 1024 * 1024
 """The longest answer that is read, in bytes."""
 
-DATA_DIR: Final = Path("svcbroker-data")
-"""The daemon's data directory where it is given none."""
-
 _DAEMON: Final = f"{__name__}.daemon"
 """The key of click's context under which a daemon is that stands before the other arguments."""
 
-_CREDENTIALS: Final = ("user", "password_file", "token_file", "ca", "cert", "cert_key")
+_NOT_ALLOWED: Final = (NotAuthenticated.code, NotAuthorized.code)
 
-OPERATOR_OPTIONS: Final = (
-    click.option(
-        "--data-dir",
-        type=PATH,
-        metavar="DIR",
-        help="The data directory of a daemon on this machine, which needs no credentials. "
-        f"[default: {DATA_DIR}, where no URL or context is given]",
-    ),
-    *CONNECTION_OPTIONS,
-)
+_CREDENTIALS: Final = ("user", "password_file", "token_file", "ca", "cert", "cert_key")
 
 
 def isDaemon(word: str) -> bool:
@@ -79,9 +68,9 @@ def _keepDaemon(context: click.Context, parameter: Any, words: tuple[str, ...]) 
 
 
 DAEMON: Final = click.argument(
-    "daemon", metavar="[DATA-DIR|URL]", nargs=-1, expose_value=False, callback=_keepDaemon
+    "daemon", metavar="", nargs=-1, expose_value=False, callback=_keepDaemon
 )
-"""An argument that names the daemon, instead of the options."""
+"""An argument that names the daemon, as earlier releases took it. No help text shows it."""
 
 
 def operatorCommand(summary: str) -> Callable[[Callable[..., int]], click.Command]:
@@ -95,7 +84,7 @@ def operatorCommand(summary: str) -> Callable[[Callable[..., int]], click.Comman
     def connect(given: Mapping[str, Any]) -> AbstractContextManager[Daemon]:
         return operated(given, os.environ, click.get_current_context().meta.get(_DAEMON))
 
-    return connectedCommand(summary, OPERATOR_OPTIONS, ("data_dir", *NAMES), connect)
+    return connectedCommand(summary, connect)
 
 
 class Daemon:
@@ -185,9 +174,14 @@ class Daemon:
             answer = json.loads(body)
             code, message, data = answer["code"], str(answer["message"]), answer.get("data")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise CommandError(f"what answers at {url} is no svcbroker") from None
+            raise CommandError(noBroker(url)) from None
+        if code == NoSuchCall.code and (hint := noBroker(url)).endswith("?"):
+            raise CommandError(hint)
         if code != 0:
-            raise CommandError(f"the daemon refused: {message}", Exit.BAD)
+            hint = ""
+            if code in _NOT_ALLOWED:
+                hint = "; an operator gives --data-dir on the daemon's machine, or --user"
+            raise CommandError(f"the daemon refused: {message}{hint}", Exit.BAD)
         return data
 
     def _request(self, method: str, target: str, body: bytes | None = None) -> tuple[int, bytes]:
@@ -289,21 +283,20 @@ def operatingOf(
     from ..client._httpx import makeContext
     from ..client._requests import authorization, checkUrl
 
-    directory, urls = given["data_dir"], given["url"]
     if word is not None and "://" in word:
-        given = {**given, "url": (*urls, word)}
-    elif word is not None:
-        directory = Path(word) if directory is None else directory
-    broker = None if directory is not None else chosenBroker(given, environment)
+        given = {**given, "url": (*given["url"], word)}
+    elif word is not None and given["data_dir"] is None:
+        given = {**given, "data_dir": Path(word)}
+    broker = chosenBroker(given, environment)
     if broker is None:
-        if any(given[name] is not None for name in ("context", *_CREDENTIALS)) or given["url"]:
-            raise CommandError("credentials need the daemon's URL instead of its data directory")
         try:
-            found = readOperatorFile(DATA_DIR if directory is None else directory)
+            broker = readOperatorFile(DATA_DIR)
         except OperatorFileError as error:
-            hint = "" if directory is not None else "; give --data-dir or --url"
-            raise CommandError(f"{error}{hint}") from None
-        return found.url, authorization(None, None, found.token), None
+            raise CommandError(f"{error}; give --data-dir, or --url and --user") from None
+    if isinstance(broker, Operating):
+        if any(given[name] is not None for name in _CREDENTIALS):
+            raise CommandError("credentials need the daemon's URL instead of its data directory")
+        return broker.url, authorization(None, None, broker.token), None
     urls, kept = broker
     if len(urls) > 1:
         raise CommandError("an operator's command is for one daemon: give one --url")
@@ -319,5 +312,8 @@ def operatingOf(
     except ValueError as error:
         raise CommandError(str(error)) from None
     if not (credentials or isAnonymous) and options["certificate"] is None:
-        raise CommandError(f"a daemon at a URL needs --user, or a token in {TOKEN}")
+        raise CommandError(
+            f"an operator at a URL needs --user, or a token in {TOKEN}; one on the daemon's "
+            "machine gives --data-dir instead"
+        )
     return url, credentials, context

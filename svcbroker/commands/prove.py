@@ -11,7 +11,7 @@ import click
 
 from ..files import readFile, writeNew
 from ..model import EventId
-from .arguments import jsonOption, options
+from .arguments import EVENT, jsonOption, options
 from .clientcommand import clientCommand
 from .terminal import CommandError, Console, Exit, quoted
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     """
 )
 @options(
-    click.argument("event"),
+    click.argument("event", type=EVENT),
     click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
     click.option("--checkpoint", metavar="HEIGHT:HASH", help="A block that is trusted."),
     click.option("--output", metavar="FILE", help="Keep the proof in this new file."),

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from ..errors import BrokerError, TransactionTimeout
-from .arguments import PATH, Whole, jsonOption, options
+from .arguments import EXTENSIONS, PATH, Whole, jsonOption, options, readExtensions
 from .clientcommand import clientCommand
 from .terminal import CommandError, Console, Exit, counted, progressBar
 
 if TYPE_CHECKING:
     from ..client import Client, Published
 
-PREFIX: Final = "svc-"
 _PIECE: Final = 256 * 1024
 
 
@@ -42,13 +41,7 @@ _PIECE: Final = 256 * 1024
     click.argument("topic"),
     click.argument("content", required=False),
     click.option("--lines", is_flag=True, help="Publish each line of standard input."),
-    click.option(
-        "--ext",
-        "extensions",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="An extension; svc- is put before its name.",
-    ),
+    EXTENSIONS,
     click.option(
         "--sign",
         type=PATH,
@@ -84,7 +77,7 @@ def command(
     asJson: bool,
 ) -> int:
     """Publish, and write the ids."""
-    given: dict[str, Any] = {"extensions": _extensions(extensions)}
+    given: dict[str, Any] = {"extensions": readExtensions(extensions)}
     if sign is not None:
         # Only for this: it imports cryptography.
         from .inputs import readAuthorKey
@@ -181,17 +174,6 @@ def _content(content: str | None) -> bytes:
         return content.encode("utf-8")
     except UnicodeEncodeError:
         raise CommandError("CONTENT is not UTF-8: give it on standard input") from None
-
-
-def _extensions(given: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        name = PREFIX + name.removeprefix(PREFIX)
-        if not equals or name == PREFIX or name in found:
-            raise CommandError(f"--ext: {each!r} is not NAME=VALUE, or comes again")
-        found[name] = value
-    return found
 
 
 def _describe(published: Published, asJson: bool) -> str:

@@ -1,6 +1,6 @@
 """
-Commands that read events: C{sub}, C{tail}, C{events}, C{replay} and C{get}, and the formats in
-which they show an event: a line for people, JSON for programs, or a template.
+Commands that read events: C{sub}, C{events} and C{get}, and the formats in which they show an
+event: a line for people, JSON for programs, or a template.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import wraps
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from attrs import frozen
 
 from ..errors import BrokerError, EventErased
-from .arguments import Decimal, Whole, jsonOption, options
+from .arguments import EVENT, Decimal, RenamedOption, Whole, jsonOption, options
 from .clientcommand import clientCommand
 from .terminal import (
     CommandError,
@@ -194,14 +195,19 @@ def beginning(offset: str | None, since: str | None, default: str) -> str | date
     return sinceTime(since) if since is not None else default if offset is None else offset
 
 
-COUNT = click.option(
-    "--count", type=Whole(min=1), metavar="NUMBER", help="End after so many events."
+LIMIT = click.option(
+    "--limit",
+    cls=RenamedOption,
+    old=["--count"],
+    type=Whole(min=1),
+    metavar="NUMBER",
+    help="End after so many events.",
 )
 FROM = click.option(
     "--from",
     "offset",
     metavar="OFFSET",
-    help="Begin after this event id, with the block of this height, or at OFFSET_FIRST.",
+    help="Begin after this EVENT, with the block of this height, or at OFFSET_FIRST.",
 )
 SINCE = click.option(
     "--since", metavar="TIME", help="Begin so long ago: 90s, 5m, 1h, 2d; or at a time."
@@ -246,21 +252,11 @@ class EventReader:
             self.pattern, after=after, tag=self.tag, tombstones=self.isErasedShown
         )
 
-    def show(self, events: Iterable[Event], count: int | None) -> int:
-        """
-        Show events as they come.
-
-        @param count: how many, at most; C{None} for all.
-        @return: how many there were.
-        """
-        shown = 0
+    def show(self, events: Iterable[Event]) -> None:
+        """Show events as they come."""
         for event in events:
             self.console.say(self.format(event))
             self.console.output.flush()
-            shown += 1
-            if shown == count:
-                break
-        return shown
 
 
 def readerCommand(summary: str, *own: Any) -> Callable[[Callable[..., object]], click.Command]:
@@ -307,53 +303,67 @@ def readerCommand(summary: str, *own: Any) -> Callable[[Callable[..., object]], 
     Show events as they are published.
 
     PATTERN is a topic, or a pattern as MQTT has them. When the connection is lost, it resumes
-    after the last event by itself.
+    after the last event by itself. With --from, --since or --last stored events come first.
 
     \b
     svcbroker sub 'weather/#'
-    svcbroker sub 'weather/#' --from OFFSET_FIRST --count 1 --template '{topic} {content}'
+    svcbroker sub 'weather/#' --last 100
+    svcbroker sub 'weather/#' --since 1h --until-end --pace 60
+    svcbroker sub 'weather/#' --from OFFSET_FIRST --limit 1 --template '{topic} {content}'
     """,
     FROM,
     SINCE,
-    COUNT,
+    click.option(
+        *("-n", "--last"),
+        type=Whole(min=1, max=100_000),
+        metavar="NUMBER",
+        help="Begin with so many stored events.",
+    ),
+    click.option(
+        "--until-end",
+        "isBounded",
+        is_flag=True,
+        help="Show stored events only, from the first one on where nothing says another.",
+    ),
+    click.option(
+        "--pace",
+        cls=RenamedOption,
+        old=["--speed"],
+        type=Decimal(min=0.001, max=1e9),
+        metavar="FACTOR",
+        help="Show events as far apart as they were published, or FACTOR times as fast: the times "
+        "are those of their blocks.",
+    ),
+    LIMIT,
 )
 def subCommand(
-    reader: EventReader, offset: str | None, since: str | None, count: int | None
+    reader: EventReader,
+    offset: str | None,
+    since: str | None,
+    last: int | None,
+    isBounded: bool,
+    pace: float | None,
+    limit: int | None,
 ) -> None:
     """Follow, and show each event."""
-    after = beginning(offset, since, "OFFSET_LAST")
-    # To follow has no end, also where no broker has ever answered.
-    next(reader.client.events(reader.pattern, after="OFFSET_LAST", limit=1), None)
-    reader.show(reader.followed(after), count)
-
-
-@readerCommand(
-    """\
-    Show the last stored events, and then events as they are published.
-
-    PATTERN is a topic, or a pattern as MQTT has them.
-
-    \b
-    svcbroker tail 'weather/#' --last 100
-    """,
-    click.option(
-        "-n",
-        "--last",
-        type=Whole(min=1, max=100_000),
-        default=10,
-        show_default=True,
-        metavar="NUMBER",
-        help="How many stored events are shown first.",
-    ),
-    COUNT,
-)
-def tailCommand(reader: EventReader, last: int, count: int | None) -> None:
-    """Read backwards, and follow from there."""
-    stored = list(reader.stored("OFFSET_LAST", last, isReverse=True))[::-1]
-    shown = reader.show(stored, count)
-    if count is None or shown < count:
+    if last is not None and (offset is not None or since is not None):
+        raise CommandError("give --last, --from or --since, not several")
+    after = beginning(offset, since, "OFFSET_FIRST" if isBounded else "OFFSET_LAST")
+    # To follow has no end, also where no broker has ever answered: this finds one.
+    stored = list(reader.stored("OFFSET_LAST", last or 1, isReverse=True))[::-1]
+    if last is None:
+        events = reader.stored(after) if isBounded else reader.followed(after)
+    else:
         after = stored[-1].eventId if stored else "OFFSET_FIRST"
-        reader.show(reader.followed(after), None if count is None else count - shown)
+        events = chain(stored, () if isBounded else reader.followed(after))
+    if pace is not None:
+        events = paced(events, pace, time.monotonic, time.sleep)
+    events = islice(events, limit)
+    if not isBounded:
+        reader.show(events)
+        return
+    with progressBar(reader.console, "reading", "events", isResultShown=True) as report:
+        reader.show(reported(events, report, limit))
 
 
 @readerCommand(
@@ -368,7 +378,7 @@ def tailCommand(reader: EventReader, last: int, count: int | None) -> None:
     """,
     FROM,
     SINCE,
-    click.option("--limit", type=Whole(min=1), metavar="NUMBER", help="Show at most so many."),
+    LIMIT,
     click.option("--reverse", is_flag=True, help="Begin with the last one, and go backwards."),
 )
 def eventsCommand(
@@ -380,37 +390,6 @@ def eventsCommand(
     with progressBar(reader.console, "reading", "events", isResultShown=True) as report:
         for event in reported(events, report, limit):
             reader.console.say(reader.format(event))
-
-
-@readerCommand(
-    """\
-    Show stored events at the pace at which they were published, up to the end of the log.
-
-    PATTERN is a topic, or a pattern as MQTT has them. The times are those of the events' blocks.
-
-    \b
-    svcbroker replay 'weather/#' --since 1h --speed 60
-    """,
-    FROM,
-    SINCE,
-    COUNT,
-    click.option(
-        "--speed",
-        type=Decimal(min=0.001, max=1e9),
-        default=1.0,
-        show_default=True,
-        metavar="FACTOR",
-        help="How many times as fast.",
-    ),
-)
-def replayCommand(
-    reader: EventReader, offset: str | None, since: str | None, count: int | None, speed: float
-) -> None:
-    """Read, wait, and show each event."""
-    events = reader.stored(beginning(offset, since, "OFFSET_FIRST"))
-    shown = paced(events, speed, time.monotonic, time.sleep)
-    with progressBar(reader.console, "replaying", "events", isResultShown=True) as report:
-        reader.show(reported(shown, report, count), count)
 
 
 def paced(
@@ -439,7 +418,7 @@ def paced(
     """
 )
 @options(
-    click.argument("event"),
+    click.argument("event", type=EVENT),
     click.option("--content", is_flag=True, help="Write its content alone, byte by byte."),
     *FORMAT_OPTIONS,
 )

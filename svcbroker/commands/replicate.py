@@ -1,6 +1,6 @@
 """
-C{svcbroker replicate} and C{svcbroker promote}: a verified copy of the chains of another broker,
-and going on with it where the original is gone.
+C{svcbroker chain replicate} and C{svcbroker chain promote}: a verified copy of the chains of
+another broker, and going on with it where the original is gone.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from ..ledgers.copy import (
 )
 from ..net.deferreds import asDeferred
 from ..storage import StorageError
-from .arguments import DATA_DIR, HEIGHT, PATH, makeCommand, options
-from .terminal import CommandError, Console, Exit
+from .arguments import DATA_DIR, HEIGHT, PATH, jsonOption, makeCommand, options
+from .terminal import CommandError, Console, Exit, showRecord
 
 _SETTINGS: Final = {
     "user": "account",
@@ -118,8 +118,8 @@ def copyContext(reactor: Any, directory: Path, group: str, thread: LedgerThread)
     Ctrl-C. Every block is checked as a node checks it before it is stored. A copy that was stopped,
     or has lost the connection, goes on where it ended. For reads and subscriptions from the copy
     run the daemon with the ledger copy instead; to go on without the other broker see: svcbroker
-    promote. Exit codes: 0 stopped, 1 a block does not hold or is of another chain, 2 it cannot
-    start, 3 the validators have signed two histories of one chain.
+    chain promote. Exit codes: 0 stopped, 1 a block does not hold or is of another chain, 2 it
+    cannot start, 3 the validators have signed two histories of one chain.
     """
 )
 @options(
@@ -138,9 +138,16 @@ def copyContext(reactor: Any, directory: Path, group: str, thread: LedgerThread)
         "--once", is_flag=True, help="End as soon as the copy is up to date, or cannot be."
     ),
     *SOURCE_OPTIONS,
+    jsonOption("Show at the end up to where each group was copied, as a line of JSON."),
 )
 def replicateCommand(
-    console: Console, url: str, directory: Path, groups: Sequence[str], once: bool, **given: Any
+    console: Console,
+    url: str,
+    directory: Path,
+    groups: Sequence[str],
+    once: bool,
+    asJson: bool,
+    **given: Any,
 ) -> int:
     """Copy until a signal, a refusal, or the end."""
     settings = copySettings(url, given)
@@ -167,7 +174,9 @@ def replicateCommand(
     refusals = [each.progress.refused for each in copying.ledgers if each.progress.refused]
     for ledger in copying.ledgers:
         progress = ledger.progress
-        console.say(f"group {ledger.group}: copied up to block {progress.height}")
+        record = {"group": ledger.group, "height": progress.height}
+        line = f"group {ledger.group}: copied up to block {progress.height}"
+        showRecord(console, record, [line], asJson)
     if not refusals and once:
         for ledger in copying.ledgers:
             if ledger.progress.reason:
@@ -290,6 +299,7 @@ _TIMEOUT: Final = 5.0
         is_flag=True,
         help="Beside --keys: do not look whether something answers at the original's URL.",
     ),
+    jsonOption(),
 )
 def promoteCommand(
     console: Console,
@@ -299,6 +309,7 @@ def promoteCommand(
     keys: Path | None,
     height: int | None,
     isStopped: bool,
+    asJson: bool,
 ) -> int:
     """Promote the copy."""
     if (original is None) == (keys is None):
@@ -321,11 +332,15 @@ def promoteCommand(
         raise CommandError(str(error), Exit.BAD) from None
     except (StreamBroken, ImportRefused, StorageError) as error:
         raise CommandError(str(error), Exit.BAD) from None
-    console.say(f"group {group}: the copy of {copy.original} ends at block {tip}")
-    console.say(
-        f"start it by: svcbroker run --data-dir {target.parent} "
-        f"--ledger pbft:accept-loss={tip.height}"
-    )
+    ledger = f"pbft:{'accept-loss' if original is None else 'resume-at'}={tip.height}"
+    start = f"svcbroker run --data-dir {target.parent} --ledger {ledger}"
+    kept = "" if original is None else ", and has all of its blocks"
+    lines = [
+        f"group {group}: the copy of {copy.original} ends at block {tip}{kept}",
+        f"start it by: {start}",
+    ]
+    record = {"group": group, "tip": str(tip), "ledger": ledger, "start": start}
+    showRecord(console, record, lines, asJson)
     return Exit.GOOD
 
 

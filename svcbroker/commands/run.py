@@ -1,6 +1,6 @@
 """
-C{svcbroker run} and C{svcbroker reload}: the daemon in the foreground, whose service and options
-are those of C{twistd svcbroker}, and reading its files again.
+C{svcbroker run} and C{svcbroker admin reload}: the daemon in the foreground, whose service and
+options are those of C{twistd svcbroker}, and reading its files again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..daemon.dependencies import StartError
 from ..daemon.memory import planMemory, usableMemory
 from ..daemon.plan import Plan
 from ..net.bounds import amountText
-from .arguments import options
+from .arguments import jsonOption, options
 from .commandline import PROGRAM
 from .operatorcommand import DAEMON, Daemon, operatorCommand
 from .settingscommand import settingsCommand
-from .terminal import CommandError, Console, Exit
+from .terminal import CommandError, Console, Exit, showRecord
 
 
 @settingsCommand(
@@ -110,10 +110,9 @@ def describe(config: Config, plan: Plan) -> Iterator[str]:
     changes nothing.
     """
 )
-@options(DAEMON)
-def reloadCommand(console: Console, daemon: Daemon) -> int:
+@options(DAEMON, jsonOption())
+def reloadCommand(console: Console, daemon: Daemon, asJson: bool) -> int:
     """Ask the daemon, and say what could not be used."""
     problems = daemon.call("reload")["problems"]
-    for line in problems or ["reloaded"]:
-        console.say(line)
+    showRecord(console, {"problems": problems}, problems or ["reloaded"], asJson)
     return Exit.BAD if problems else Exit.GOOD

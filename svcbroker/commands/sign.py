@@ -1,5 +1,6 @@
 """
-C{svcbroker sign} and C{svcbroker keygen}: signatures of authors, offline, and keys for them.
+C{svcbroker proof sign} and C{svcbroker proof keygen}: signatures of authors, offline, and keys for
+them.
 """
 
 from __future__ import annotations
@@ -16,19 +17,18 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from ..errors import BrokerError
 from ..files import writeNew
 from ..model import checkExtensions, checkTopicName, isIdempotencyKey
-from .arguments import CHAIN, PATH, jsonOption, makeCommand, options, wholeNumber
+from .arguments import (
+    CHAIN,
+    EXTENSIONS,
+    PATH,
+    jsonOption,
+    makeCommand,
+    options,
+    readExtensions,
+    wholeNumber,
+)
 from .inputs import readAuthorKey
 from .terminal import CommandError, Console, Exit, showRecord
-
-
-def _extensions(values: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not equals or name in found:
-            raise CommandError(f"--extension: {value!r} is not NAME=VALUE, or comes again")
-        found[name] = text
-    return found
 
 
 @makeCommand(
@@ -49,7 +49,7 @@ def _extensions(values: tuple[str, ...]) -> dict[str, str]:
         type=PATH,
         required=True,
         metavar="FILE",
-        help="The file with the author's private key: PEM, as svcbroker keygen and openssl "
+        help="The file with the author's private key: PEM, as svcbroker proof keygen and openssl "
         "genpkey -algorithm ed25519 make it.",
     ),
     click.option(
@@ -60,13 +60,7 @@ def _extensions(values: tuple[str, ...]) -> dict[str, str]:
         help="The id of the chain: the hash of its genesis.",
     ),
     click.option("--topic", required=True, metavar="NAME", help="The topic that the event is for."),
-    click.option(
-        "--extension",
-        "values",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="An extension of the event. May come again.",
-    ),
+    EXTENSIONS,
     click.option("--idempotency-key", metavar="KEY", help="The idempotency key of the event."),
     click.option(
         "--expect",
@@ -89,7 +83,7 @@ def signCommand(
     keyFile: Path,
     chain: bytes,
     topic: str,
-    values: tuple[str, ...],
+    extensions: tuple[str, ...],
     idempotency_key: str | None,
     expect: int | None,
     signedAt: int | None,
@@ -99,10 +93,10 @@ def signCommand(
         raise CommandError(
             "--idempotency-key has 1 to 64 characters of ASCII, none of them a space"
         )
-    extensions = _extensions(values)
+    named = readExtensions(extensions)
     try:
         checkTopicName(topic)
-        checkExtensions(extensions)
+        checkExtensions(named)
     except BrokerError as error:
         raise CommandError(error.message) from None
     author = readAuthorKey(keyFile)
@@ -117,7 +111,7 @@ def signCommand(
         chain=chain,
         topic=topic,
         content=data,
-        extensions=extensions,
+        extensions=named,
         idempotencyKey=idempotency_key,
         signedAt=int(time.time() * 1000) if signedAt is None else signedAt,
         expectedSequence=expect,

@@ -1,5 +1,5 @@
 """
-C{svcbroker subscription}: the durable subscriptions and MQTT sessions of a running daemon.
+C{svcbroker admin subscription}: the durable subscriptions and MQTT sessions of a running daemon.
 """
 
 from __future__ import annotations

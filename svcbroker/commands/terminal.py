@@ -72,10 +72,15 @@ class Console:
         self.errors.write(f"{line}\n")
 
 
-def didYouMean(word: str, known: Sequence[str], prefix: str = "") -> str:
-    """The end of a message about an unknown word: the known one that is nearest, if any is near."""
-    nearest = get_close_matches(word, known, 1)
-    return f"; did you mean {prefix}{nearest[0]}?" if nearest else ""
+def didYouMean(word: str, known: Sequence[str] | Mapping[str, str]) -> str:
+    """
+    The end of a message about an unknown word: the known one that is nearest, if any is near.
+
+    @param known: the known words, or what is told for each of them.
+    """
+    for nearest in get_close_matches(word, [*known], 1):
+        return f"; did you mean {known[nearest] if isinstance(known, Mapping) else nearest}?"
+    return ""
 
 
 def readLine(prompt: str, stdin: TextIO | None = None, ask: Callable[[str], str] = getpass) -> str:

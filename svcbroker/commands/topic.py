@@ -4,11 +4,14 @@ C{svcbroker topic}: the topics of a group.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
+from ..errors import BrokerError
 from .arguments import jsonOption, options
 from .clientcommand import clientCommand
 from .commandline import Command
@@ -68,6 +71,7 @@ def _keys(given: tuple[str, ...], option: str) -> list[bytes]:
         multiple=True,
         help="A public key that may change the authors. May come again.",
     ),
+    _AS_JSON,
 )
 def _open(
     console: Console,
@@ -75,21 +79,32 @@ def _open(
     names: tuple[str, ...],
     authors: tuple[str, ...],
     admins: tuple[str, ...],
+    asJson: bool,
 ) -> int:
     keys = {"authors": _keys(authors, "--author"), "admins": _keys(admins, "--admin")}
-    for name in names:
-        client.open(name, **keys)
-        console.say(f"open: {quoted(name)}")
+    return _each(console, names, "open", lambda name: client.open(name, **keys), asJson)
+
+
+def _each(
+    console: Console, names: Sequence[str], done: str, call: Callable[[str], object], asJson: bool
+) -> int:
+    """Make a call for each topic, and say of which it was done."""
+    for number, name in enumerate(names):
+        try:
+            call(name)
+        except BrokerError:
+            console.warn(f"not {done}: {', '.join(map(quoted, names[number:]))}")
+            raise
+        console.say(
+            json.dumps({"topicName": name, done: True}) if asJson else f"{done}: {quoted(name)}"
+        )
     return Exit.GOOD
 
 
 @clientCommand("Close topics.\n\nNothing can be published to them then, and what is stored stays.")
-@options(click.argument("names", metavar="TOPIC...", nargs=-1, required=True))
-def _close(console: Console, client: Client, names: tuple[str, ...]) -> int:
-    for name in names:
-        client.close(name)
-        console.say(f"closed: {quoted(name)}")
-    return Exit.GOOD
+@options(click.argument("names", metavar="TOPIC...", nargs=-1, required=True), _AS_JSON)
+def _close(console: Console, client: Client, names: tuple[str, ...], asJson: bool) -> int:
+    return _each(console, names, "closed", client.close, asJson)
 
 
 @clientCommand("Show what the chain knows of an open topic.")

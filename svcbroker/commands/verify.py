@@ -92,10 +92,11 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
     With --complete PROOF is a topic proof, and files with the proofs of all its events follow, one
     proof in each file or on each line, requested with trusted=HEIGHT of the topic proof's block.
 
-    With --policy PROOF is a tlog-proof of an event or a topic, as svcbroker log prove writes it. No
-    validator is trusted then, but the log's key and a quorum of witnesses, who tell when they have
-    seen it. PROOF may also be a bundle, as svcbroker bundle writes it. With --complete as well it
-    is a tlog-proof of the topic proof, whose block then is in a cosigned checkpoint.
+    With --policy PROOF is a tlog-proof of an event or a topic, as svcbroker admin log prove writes
+    it. No validator is trusted then, but the log's key and a quorum of witnesses, who tell when
+    they have seen it. PROOF may also be a bundle, as svcbroker proof bundle writes it. With
+    --complete as well it is a tlog-proof of the topic proof, whose block then is in a cosigned
+    checkpoint.
 
     Exit codes: 0 proved, 1 not proved, 2 wrong usage.
     """
@@ -299,7 +300,7 @@ def _witnessed(
     if data.lstrip()[:1] == b"{":
         raise ProofInvalid(
             "with a policy it takes the proof that the block is in a cosigned checkpoint: get it "
-            "with svcbroker log prove"
+            "with svcbroker admin log prove"
         )
     if not formatOf(extraOf(data)).startswith("svcbroker/topic-proof") and events is None:
         proved = verifyWitnessed(data, policy)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from .arguments import jsonOption, options
+from .arguments import EVENT, jsonOption, options
 from .commandline import Command
 from .operatorcommand import Daemon, operatorCommand
 from .terminal import Console, Exit, counted, quoted, showTable, timeText
@@ -83,11 +83,11 @@ def _makeAction(action: str, done: str, help: str) -> click.Command:
     """\
     Have a webhook go on after its oldest event.
 
-    EVENT-ID must be the oldest event that waits. It stays in the log, and the receiver does not
+    EVENT must be the oldest event that waits. It stays in the log, and the receiver does not
     get it.
     """
 )
-@options(click.argument("id"), click.argument("event", metavar="EVENT-ID"), _AS_JSON)
+@options(click.argument("id"), click.argument("event", type=EVENT), _AS_JSON)
 def _skip(console: Console, daemon: Daemon, id: str, event: str, asJson: bool) -> int:
     return _change(console, daemon, "skip", "skipped", (id,), event, asJson)
 

@@ -1,5 +1,5 @@
 """
-C{svcbroker witness}: a witness of transparency logs.
+C{svcbroker net witness}: a witness of transparency logs.
 """
 
 from __future__ import annotations
@@ -379,6 +379,7 @@ class _Serving:
     ),
     _LOG,
     _LOGS,
+    jsonOption(),
 )
 def _resume(
     console: Console,
@@ -386,6 +387,7 @@ def _resume(
     checkpoints: tuple[Path, ...],
     keys: tuple[str, ...],
     path: Path | None,
+    asJson: bool,
 ) -> int:
     logs = readLogs(keys, path)
     signed = []
@@ -398,15 +400,17 @@ def _resume(
             raise CommandError(f"CHECKPOINT: {each}: {error}") from None
     with _locked(directory):
         heads = resumeWitness(directory, logs, signed)
-    for origin, head in sorted(heads.items()):
-        console.say(f"log {origin}: goes on from size {head.size}")
+    sizes = {origin: head.size for origin, head in sorted(heads.items())}
+    lines = [f"log {origin}: continues from size {size}" for origin, size in sizes.items()]
+    showRecord(console, {"sizes": sizes}, lines, asJson)
     return Exit.GOOD
 
 
 @makeCommand("Show the public key of a witness, as policies have it.")
-@options(_DIRECTORY)
-def _key(console: Console, directory: Path) -> int:
-    console.say(_open(directory).verifier.text)
+@options(_DIRECTORY, jsonOption())
+def _key(console: Console, directory: Path, asJson: bool) -> int:
+    key = _open(directory).verifier.text
+    showRecord(console, {"key": key}, [key], asJson)
     return Exit.GOOD
 
 
@@ -480,7 +484,7 @@ _INVITATION: Final = """\
 # event. With the signatures of others, nobody can be shown another history, not even by us.
 #
 #   pip install svcbroker
-#   svcbroker witness run ./witness --name YOUR.DOMAIN/witness --logs THIS-FILE --listen 8090
+#   svcbroker net witness run ./witness --name YOUR.DOMAIN/witness --logs THIS-FILE --listen 8090
 #
 # Please send us the key that it prints after "Witness", and the URL at which our broker reaches it.
 #{executing}
@@ -557,13 +561,13 @@ def readAccepted(given: Sequence[str]) -> list[Party]:
     Write what a partner needs to witness the log: a letter, which is a policy file, too.
 
     It has the key of the log, the command to run, and the questions that the partner should answer.
-    The partner gives it to svcbroker witness run as --logs. Run it again with the --witness of
+    The partner gives it to svcbroker net witness run as --logs. Run it again with the --witness of
     each who has accepted: then it is the policy for your broker (--witness-policy) and for those
     who verify. More than half of the witnesses are its quorum.
 
     \b
-    svcbroker witness invite --genesis genesis.json > invitation
-    svcbroker witness invite --genesis genesis.json --witness "$VKEY https://alba.example" > policy
+    svcbroker net witness invite --genesis genesis.json > invitation
+    svcbroker net witness invite --genesis genesis.json --witness "$VKEY $URL" > policy
     """
 )
 @options(

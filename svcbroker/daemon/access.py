@@ -72,7 +72,8 @@ class AccessPlan:
         port = self.openPorts[0]
         return (
             f"{port.name}: {port.text} is not known to be on loopback, and there are no accounts: "
-            "give accounts with --accounts FILE (svcbroker account add makes it), or say with "
+            "give accounts with --accounts FILE (svcbroker admin account add makes it), or say "
+            "with "
             "--anonymous GRANTS what every client may do"
         )
 

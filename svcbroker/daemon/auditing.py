@@ -1,5 +1,5 @@
 """
-The scheduled audit: C{svcbroker audit} as a child process of the daemon, from time to time.
+The scheduled audit: C{svcbroker chain audit} as a child process of the daemon, from time to time.
 """
 
 from __future__ import annotations
@@ -195,7 +195,8 @@ class AuditSchedule:
                 self._tell(group, audit)
         if "" in first:
             self._log.error(
-                "The scheduled audit found damage: {problem}. svcbroker audit {dataDir} tells all",
+                "The scheduled audit found damage: {problem}. svcbroker chain audit {dataDir} "
+                "tells all",
                 problem=first[""],
                 dataDir=str(self._dataDir),
             )
@@ -210,7 +211,7 @@ class AuditSchedule:
             )
         else:
             self._log.error(
-                "group {group}: the scheduled audit found damage: {problem}. svcbroker audit "
+                "group {group}: the scheduled audit found damage: {problem}. svcbroker chain audit "
                 "{dataDir} tells all",
                 group=group,
                 problem=audit.problem,
@@ -226,7 +227,8 @@ class AuditOptions:
         "audit-every",
         Text(metavar="TIME", normalise=period, type=Period),
         Period(0),
-        "how often all chains are audited beside their work, such as 24h; see svcbroker audit",
+        "how often all chains are audited beside their work, such as 24h; see svcbroker chain "
+        "audit",
         shown="never",
     )
 
@@ -308,20 +310,22 @@ def checkAudits(
                 AUDIT,
                 f"{when}, and is damaged: {audit.problem}",
                 "what the chain says there cannot be trusted, and cannot be proved",
-                f"svcbroker audit {dataDir} names every place; docs/recovery says how to go on",
+                f"svcbroker chain audit {dataDir} names every place; docs/recovery says how to "
+                "go on",
             )
         elif every and now - audit.endedAt > LATE * every + DAY:
             yield warning(
                 AUDIT,
                 f"{when}, and not since, although it is to be every {span(every)}",
                 "audits do not come to their end, or the daemon does not run for so long",
-                f"look for 'scheduled audit' in the log; by hand: svcbroker audit {dataDir}",
+                f"look for 'scheduled audit' in the log; by hand: svcbroker chain audit {dataDir}",
             )
         else:
             yield good(AUDIT, when)
     if not every and not audits:
         yield good(
-            AUDIT, f"none is scheduled (--audit-every); svcbroker audit {dataDir} reads everything"
+            AUDIT,
+            f"none is scheduled (--audit-every); svcbroker chain audit {dataDir} reads everything",
         )
 
 

@@ -130,7 +130,7 @@ class Config:
         "accounts",
         Text(metavar="FILE", normalise=anyText),
         "",
-        "the file of the accounts; svcbroker account add makes it",
+        "the file of the accounts; svcbroker admin account add makes it",
         shown="none",
     )
     auth: tuple[str, ...] = declareSetting(

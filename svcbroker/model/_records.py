@@ -155,8 +155,8 @@ class ChainPart:
     """
     Some blocks of a chain that follow each other, with their certificates.
 
-    @ivar stream: an export of them, as C{svcbroker import} reads it. Empty where the chain ends
-        more than one block before the first that was asked for.
+    @ivar stream: an export of them, as C{svcbroker chain import} reads it. Empty where the chain
+        ends more than one block before the first that was asked for.
     @ivar last: the height of the last of them; below the first where there is none.
     @ivar height: the height of the last block that has a certificate, after they were read.
     @ivar tip: the height of the chain after they were read. On an engine's chain blocks come before

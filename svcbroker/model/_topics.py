@@ -41,8 +41,16 @@ def checkTopicName(name: str) -> None:
         raise TopicBlank()
     if len(name) > MAX_TOPIC_LENGTH:
         raise TopicTooLong()
+    _checkCharacters(name, name)
+
+
+def _checkCharacters(name: str, shown: str) -> None:
     if _ALLOWED.fullmatch(name) is None:
-        raise TopicInvalid()
+        wrong = next(each for each in name if _ALLOWED.fullmatch(each) is None)
+        raise TopicInvalid(
+            f"topic {shown!r} has the character {wrong!r}: allowed are the characters 32 to 128 "
+            "of Unicode, without + and #"
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -107,8 +115,7 @@ def checkFilter(filter: str) -> None:
         if ONE_LEVEL in level and level != ONE_LEVEL:
             raise PatternInvalid("+ stands for a whole level only")
     # What is left when the wildcards are taken out has only characters that a name may have.
-    rest = filter.replace(ONE_LEVEL, "x").replace(ALL_BELOW, "x")
-    checkTopicName(rest)
+    _checkCharacters(filter.replace(ONE_LEVEL, "x").replace(ALL_BELOW, "x"), filter)
 
 
 def filterMatches(filter: str, topic: str) -> bool:

@@ -112,7 +112,7 @@ def formatOf(data: bytes) -> str:
 
 def readGenesis(data: bytes) -> Genesis:
     """
-    Read a genesis file, as C{svcbroker genesis} writes it.
+    Read a genesis file, as C{svcbroker chain genesis} writes it.
 
     @raise ProofInvalid: it is not one.
     """

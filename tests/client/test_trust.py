@@ -59,7 +59,7 @@ class TrustTests(SynchronousTestCase):
 
     @property
     def genesis(self) -> bytes:
-        """The genesis as C{svcbroker genesis} writes it."""
+        """The genesis as C{svcbroker chain genesis} writes it."""
         return msgspec.json.encode(GenesisFields.of(self.chain.genesis))
 
     def verifier(self, **trusted: Any) -> AnswerVerifier:

@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker account}: the file of the accounts.
+Tests for C{svcbroker admin account}: the file of the accounts.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker audit}, C{export}, C{import} and C{backup}: what they take, write and
+Tests for C{svcbroker chain audit}, C{export}, C{import} and C{backup}: what they take, write and
 answer.
 """
 
@@ -207,7 +207,7 @@ class CommandTests(CommandTestCase):
             ("has no chain of group '7'", "audit", "--group=7", self.dataDir),
             ("No such file", "audit", self.dataDir / "nowhere"),
             ("--limit: not a number", "audit", "--limit=x", self.dataDir),
-            ("Wrong number of arguments: [options] DATA-DIR", "audit"),
+            ("usage: svcbroker chain audit [options] DATA-DIR", "audit"),
             ("has no chain", "export", self.other, "-"),
             ("has no chain of group '7'", "export", "--group=7", self.dataDir, "-"),
             ("--from: not a height", "export", "--from=-1", self.dataDir, "-"),

@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker bundle}: the URL of an authority for time stamps.
+Tests for C{svcbroker proof bundle}: the URL of an authority for time stamps.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker certificates}. Other programs use what it makes in
+Tests for C{svcbroker admin certificates}. Other programs use what it makes in
 L{tests.functional.test_tls}.
 """
 
@@ -149,8 +149,8 @@ class CertificatesTests(SynchronousTestCase):
 
     def test_badValuesAreRefused(self) -> None:
         for words, reason in (
-            ("", "Wrong number of arguments"),
-            ("a b", "Wrong number of arguments"),
+            ("", "usage: svcbroker admin certificates [options] DIR"),
+            ("a b", "usage: svcbroker admin certificates [options] DIR"),
             ("a --host a_b", "--host: 'a_b' is not a host name or an IP address"),
             ("a --host=-a", "--host: '-a' is not a host name"),
             ("a --host=" + "a." * 127 + "a", "is not a host name"),

@@ -22,7 +22,7 @@ import svcbroker
 from svcbroker import __version__
 from svcbroker.commands import main
 from svcbroker.commands.arguments import PROGRESS, makeCommand, options
-from svcbroker.commands.commandline import COMPLETE, SHELLS, Command, makeGroup
+from svcbroker.commands.commandline import COMPLETE, OLD_NAMES, SHELLS, Command, makeGroup
 from svcbroker.commands.terminal import CommandError, Console, Exit, progressBar, reported
 
 
@@ -175,10 +175,66 @@ class TableTests(SynchronousTestCase):
         """Each has help, and each option of it, too; its summary is a sentence."""
         for path, command in leaves(makeGroup()):
             self.assertTrue(command.callback, path)
+            names = [name for each in command.params for name in each.opts]
+            self.assertEqual(len(names), len(set(names)), path)
             self.assertTrue(command.help and command.get_short_help_str(999).endswith("."), path)
             for option in command.params:
                 if isinstance(option, click.Option):
                     self.assertTrue(option.help, (path, option.opts))
+
+    def test_firstHelpHasSixteenWords(self) -> None:
+        """More than that nobody reads."""
+        group = makeGroup()
+        self.assertEqual(len(group.list_commands(click.Context(group))), 16)
+
+    def test_oldNamesStandForNewOnes(self) -> None:
+        """Every first word of an earlier release is that of a command, whose help is shown."""
+        group = makeGroup()
+        context = click.Context(group)
+        for name, words in OLD_NAMES.items():
+            _, command, rest = group.resolve_command(context, [name])
+            self.assertEqual([*words[:1], *rest], [*words], name)
+            output = io.StringIO()
+            self.patch(sys, "stdout", output)
+            self.assertEqual(main([name, "--help"]), 0, name)
+            isGrouped = isinstance(command, click.Group) and len(words) == 2 and words[1] == name
+            shown = f"svcbroker {' '.join(words) if isGrouped else words[0]} "
+            self.assertIn(f"Usage: {shown}", output.getvalue())
+        self.assertEqual(set(OLD_NAMES) & set(group.list_commands(context)), set())
+
+    def test_oldOptionsAreTakenAndNotShown(self) -> None:
+        for words, old in (
+            (("sub", "a"), ("--count=1", "--speed=1", "--account=x")),
+            (("proof", "sign"), ("--extension=a=b",)),
+        ):
+            output, errors = io.StringIO(), io.StringIO()
+            self.patch(sys, "stdout", output)
+            self.patch(sys, "stderr", errors)
+            self.assertEqual(main([*words, *old, "--help"]), 0)
+            for each in old:
+                self.assertNotIn(each.partition("=")[0], output.getvalue())
+            main([*words, *old, "--no-such-option"])
+            self.assertIn("--no-such-option not recognized", errors.getvalue())
+
+    def test_helpExplainsCommands(self) -> None:
+        for words, shown in (
+            ((), "Usage: svcbroker [options] COMMAND"),
+            (("chain", "audit"), "Usage: svcbroker chain audit [options] DATA-DIR"),
+            (("audit",), "Usage: svcbroker chain audit [options] DATA-DIR"),
+            (("tail",), "Usage: svcbroker sub [options] PATTERN"),
+            (("connection",), "--password-file FILE"),
+        ):
+            output = io.StringIO()
+            self.patch(sys, "stdout", output)
+            self.assertEqual(main(["help", *words]), 0)
+            self.assertIn(shown, output.getvalue())
+
+    def test_unknownWordsNameTheNearestCommand(self) -> None:
+        errors = io.StringIO()
+        self.patch(sys, "stderr", errors)
+        self.assertEqual(main(["audti"]), 2)
+        line = "svcbroker: Unknown command: audti; did you mean chain audit?\n"
+        self.assertEqual(errors.getvalue(), line)
 
     def test_wrongUsageIsOneLine(self) -> None:
         """Every command tells why a command line is wrong, in one line and without the usage."""
@@ -195,20 +251,22 @@ class TableTests(SynchronousTestCase):
                 self.assertRegex(line, "^svcbroker [a-z ]+: ", path)
 
     def test_resultsAreJsonOnRequest(self) -> None:
-        """Every command that tells more than that it is done has C{--json}."""
+        """Every command with a result has C{--json}, unless that is a document."""
         without = {
             " ".join(path)
             for path, command in leaves(makeGroup())
             if not any("--json" in parameter.opts for parameter in command.params)
         }
-        isDone = "context add, context remove, context use, reload, topic close, topic open"
-        isOneWord = "account token, checkpoint, witness key"
-        isADocument = "bundle, completion, contradict, engine attest, genesis, log prove, sign"
-        isBesideIt = "export, log export, witness invite"
-        lasts = "monitor, promote, replicate, run, witness resume, witness run"
-        accounts = "account add, account passwd, account remove"
-        kinds = (isDone, isOneWord, isADocument, isBesideIt, lasts, accounts)
-        self.assertEqual(without, {name for kind in kinds for name in kind.split(", ")})
+        hasNone = (
+            *("admin account add", "admin account passwd", "admin account remove"),
+            *("admin context add", "admin context remove", "admin context use"),
+            *("chain export", "admin log export", "run", "net witness run", "net witness invite"),
+        )
+        isADocument = (
+            *("admin completion", "admin log prove", "chain genesis", "net engine attest"),
+            *("proof bundle", "proof contradict", "proof sign"),
+        )
+        self.assertEqual(without, {*hasNone, *isADocument})
 
     def process(
         self, *argv: str, env: Mapping[str, str] = {}, **keywords: Any
@@ -274,10 +332,10 @@ class TableTests(SynchronousTestCase):
         sign = ("sign", f"--key={key}", f"--chain={'0' * 64}", "--topic=a")
         for number, argv, code, errors in [
             (1, ("--version",), 2, b"svcbroker: Bad file descriptor\n"),
-            (1, ("keygen", "--help"), 2, b"svcbroker keygen: Bad file descriptor\n"),
+            (1, ("keygen", "--help"), 2, b"svcbroker proof keygen: Bad file descriptor\n"),
             (2, ("nosuch",), 2, b""),
             (0, ("keygen", key), 0, b""),
-            (0, sign, 2, b"svcbroker sign: Bad file descriptor\n"),
+            (0, sign, 2, b"svcbroker proof sign: Bad file descriptor\n"),
         ]:
             with self.process(
                 *("-m", "svcbroker.commands", *argv),
@@ -337,7 +395,9 @@ class CompletionTests(SynchronousTestCase):
         return [line.partition(",")[2] for line in output.decode().splitlines()]
 
     def test_commandsAreCompleted(self) -> None:
-        self.assertEqual(self.complete("acc"), ["account"])
+        self.assertEqual(self.complete("ad"), ["admin"])
+        self.assertEqual(self.complete("admin", "acc"), ["account"])
+        self.assertEqual(self.complete("admin", "account", "pa"), ["passwd"])
         self.assertEqual(self.complete("account", "pa"), ["passwd"])
 
     def test_optionsAreCompleted(self) -> None:
@@ -374,10 +434,9 @@ PAGE = Path(svcbroker.__file__).parents[1] / "docs" / "commands.rst"
 
 
 class PageTests(SynchronousTestCase):
-    def test_pageHasEveryCommandAndExitCode(self) -> None:
+    def test_pageHasCommandsAndExitCodes(self) -> None:
         text = PAGE.read_text("utf-8")
-        for path, _ in leaves(makeGroup()):
-            self.assertIn(f"``svcbroker {' '.join(path)}``", text)
+        self.assertIn(".. svc-command-list::\n", text)
         codes = text.partition("exit codes\n")[2]
         for code in Exit:
             self.assertRegex(codes, rf"[ ,]{code.value}\b")

@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker contradict}.
+Tests for C{svcbroker proof contradict}.
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ class ContradictTests(ContradictTestCase):
         bare = self.save("bare.json", encode(self.chain.prover.event(self.event, trusted=8)))
         other = self.save("other.json", Path(proof).read_bytes().replace(b"true", b"fake"))
         for arguments, words in (
-            ([proof], "Wrong number"),
-            ([proof, proof, proof], "Wrong number"),
-            (["--check", proof, proof], "Wrong number"),
+            ([proof], "usage: svcbroker proof contradict"),
+            ([proof, proof, proof], "usage: svcbroker proof contradict"),
+            (["--check", proof, proof], "usage: svcbroker proof contradict"),
             ([proof, "nosuch"], "nosuch: No such file"),
             ([proof, cut], "is cut off"),
             ([proof, other], "not in its block"),

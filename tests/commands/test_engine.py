@@ -1,5 +1,5 @@
 """
-C{svcbroker engine} without an engine: join requests, the genesis, attestations and changes.
+C{svcbroker net engine} without an engine: join requests, the genesis, attestations and changes.
 """
 
 from __future__ import annotations

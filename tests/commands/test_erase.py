@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker erase}: what is asked of the daemon. A real one is asked in
+Tests for C{svcbroker admin erase}: what is asked of the daemon. A real one is asked in
 L{tests.functional.test_erasing}.
 """
 

@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker fault}: what its arguments mean, and what it shows.
+Tests for C{svcbroker net fault}: what its arguments mean, and what it shows.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker nodes}: what is asked of the daemon. A real one is asked in
+Tests for C{svcbroker net nodes}: what is asked of the daemon. A real one is asked in
 L{tests.functional.test_proofs}.
 """
 

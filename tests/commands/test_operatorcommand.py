@@ -91,7 +91,9 @@ class ClientTests(TestCase):
     async def call(self, url: str, token: str = TOKEN, **parameters: object) -> Any:
         """Stop a node."""
         given = {"data_dir": self.directory, "url": (), "group": None, "timeout": 60.0}
-        given.update(dict.fromkeys(("context", "user", "password_file", "token_file", "cert")))
+        given.update(
+            dict.fromkeys(("config", "context", "user", "password_file", "token_file", "cert"))
+        )
         given.update(dict.fromkeys(("ca", "cert_key")))
         (self.directory / OPERATOR_NAME).write_text(json.dumps({"url": url, "token": token}))
 
@@ -141,7 +143,10 @@ class ClientTests(TestCase):
         for body in (b"<html>", b"[]", b"1", b"{}", b'{"code": 0}', b"[" * 100000):
             head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
             url = await self.canned(head + body)
-            self.assertEqual(await self.fails(url), (f"what answers at {url} is no svcbroker", 2))
+            self.assertEqual(
+                await self.fails(url),
+                (f"there is no svcbroker at {url}; is it {url}/svcbroker?", 2),
+            )
 
     async def test_brokenConnectionIsTold(self) -> None:
         for answer in (b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"):
@@ -245,15 +250,33 @@ class CredentialTests(SynchronousTestCase):
         for words in ((str(directory),), ("show", f"--data-dir={directory}")):
             self.assertEqual(self.operating(*words, environment=others), expected)
             self.assertTrue(self.isLocal)
-            for more in ("--account=op", "--url=http://host", "--context=x"):
-                self.assertIn("instead of its data directory", self.refused(*words, more))
+            self.assertIn("instead of its data dir", self.refused(*words, "--account=op"))
+            for more in ("--url=http://host", "--context=x", "--config=x"):
+                self.assertIn(f"{more.partition('=')[0]}", self.refused(*words, more))
+                self.assertIn("not both", self.refused(*words, more))
         # It is the default where nothing else says which daemon is meant.
         self.patch(operatorcommand, "DATA_DIR", directory)
         self.assertEqual(self.operating(), expected)
         url, _ = self.operating(environment=others)
         self.assertEqual(url, "http://host/b")
         (directory / "operator.json").unlink()
-        self.assertIn("give --data-dir or --url", self.refused())
+        self.assertIn("give --data-dir, or --url and --user", self.refused())
+
+    def test_configurationNamesTheDataDirectory(self) -> None:
+        directory = self.root / "data"
+        directory.mkdir()
+        (directory / "operator.json").write_text('{"url": "http://127.0.0.1:1/b", "token": "t"}')
+        file = self.root / "svcbroker.toml"
+        file.write_text(f'data-dir = "{directory}"')
+        expected = ("http://127.0.0.1:1/b", {"Authorization": "Bearer t"})
+        self.assertEqual(self.operating("show", f"--config={file}"), expected)
+        for text, words in (
+            ("data-dir = 1", f"--config: {file}: "),
+            ("data-dir", f"--config: {file}: "),
+            ("", "no daemon"),
+        ):
+            file.write_text(text)
+            self.assertIn(words, self.refused("show", f"--config={file}"))
 
     def test_contextsAreUsed(self) -> None:
         """The one that is given, or the one in use."""

@@ -1,5 +1,5 @@
 """
-The files of C{svcbroker testnet}, without an engine.
+The files of C{svcbroker net testnet}, without an engine.
 """
 
 from __future__ import annotations

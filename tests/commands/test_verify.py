@@ -180,7 +180,7 @@ class VerifyTests(CommandTestCase):
             (["nosuch", "--chain", self.chain], "nosuch: No such file"),
             ([proof, *["--checkpoint", f"3:{'0' * 64}"] * 2], "two checkpoints are for"),
             ([proof, *["--checkpoint", f"3:{'0' * 64}"] * 3], "at most two"),
-            ([proof, proof, "--chain", self.chain], "Wrong number of arguments: [options] PROOF"),
+            ([proof, proof, "--chain", self.chain], "usage: svcbroker verify [options] PROOF"),
         ):
             self.assertIn(words, self.wrong("verify", *arguments))
 
@@ -401,7 +401,7 @@ class ChainTests(CommandTestCase):
         self.assertIn("cannot be read", self.wrong("genesis", where, "--group", "2"))
         self.assertIn("above the chain", self.wrong("checkpoint", where, "--height", "9"))
         self.assertIn("not a height", self.wrong("checkpoint", where, "--height", "-1"))
-        self.assertIn("Wrong number", self.wrong("checkpoint"))
+        self.assertIn("usage: svcbroker chain checkpoint", self.wrong("checkpoint"))
         (self.data / "1" / "ledger.sqlite").write_bytes(b"x" * 5000)
         self.assertIn("not a ledger", self.wrong("genesis", where))
 

@@ -25,6 +25,9 @@ RECORD = {
 }
 
 
+EVENT = "0123abcd-1-7"
+
+
 class DaemonDouble:
     """A daemon with a few webhooks, two a page."""
 
@@ -80,8 +83,8 @@ class WebhookCommandTests(OperatorTestCase):
             ("skip", "skipped"),
         ):
             self.daemon.calls.clear()
-            output = self.good(self.daemon, "webhook", action, "x", "y")
-            ids, event = (["x"], "y") if action == "skip" else (["x", "y"], None)
+            output = self.good(self.daemon, "webhook", action, "x", EVENT)
+            ids, event = (["x"], EVENT) if action == "skip" else (["x", EVENT], None)
             self.assertEqual(
                 self.daemon.calls,
                 [(f"webhooks/{action}", {"subscriptionId": id, "eventId": event}) for id in ids],
@@ -100,7 +103,7 @@ class WebhookCommandTests(OperatorTestCase):
             "failures": 3,
             "lastError": "HTTP status 500",
             "lastErrorTimestamp": 1700000000000,
-            "oldestEventId": "0123abcd-1-7",
+            "oldestEventId": EVENT,
             "oldestEventAge": 61,
         }
         self.assertEqual(

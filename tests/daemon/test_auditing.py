@@ -24,7 +24,7 @@ START = 1_800_000_000.0
 
 
 def chainLine(group: str = "1", good: bool = True, checkpoint: str | None = "7:ab") -> bytes:
-    """The line of a chain's result, as C{svcbroker audit} writes it."""
+    """The line of a chain's result, as C{svcbroker chain audit} writes it."""
     line = {"group": group, "good": good, "checkpoint": checkpoint, "damages": int(not good)}
     return json.dumps(line).encode() + b"\n"
 
@@ -131,7 +131,7 @@ class AuditScheduleTests(ArchiveTestCase):
         self.finishAudit(chainLine())
         before = dict(self.schedule.lastAudit)
         self.reactor.advance(DAY)
-        self.process.child.errReceived(b"svcbroker audit: no room\n")
+        self.process.child.errReceived(b"svcbroker chain audit: no room\n")
         self.finishAudit(status=2)
         self.reactor.advance(DAY)
         self.finishAudit(b"no result\n")

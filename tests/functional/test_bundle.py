@@ -1,5 +1,5 @@
 """
-C{svcbroker bundle} and C{verify}, against a real daemon.
+C{svcbroker proof bundle} and C{verify}, against a real daemon.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Certificates of C{svcbroker certificates}: used by the programs that it names, and renewed while the
-daemon runs.
+Certificates of C{svcbroker admin certificates}: used by the programs that it names, and renewed
+while the daemon runs.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class PartnerTests(DaemonTestCase):
             await self.until(ask, lambda each: each["cosigned"] == each["size"] == told["size"] + 1)
             self.assertEqual(await again.stop(), 0)
             # What is there needs no name and no URL. It is executed again before it is used.
-            words = "venv/bin/svcbroker witness run ./witness --copy ./copy --user partner"
+            words = "venv/bin/svcbroker net witness run ./witness --copy ./copy --user partner"
             listen = f"--password-file partner.password --listen tcp:{port}:interface=127.0.0.2"
             self.witness = last = self.type(f"{words} {listen}")
             await last.protocol.waitFor("The copy is executed up to block")

@@ -32,7 +32,7 @@ class FaultTestCase(DaemonTestCase):
     """
 
     async def fault(self, *arguments: str) -> tuple[int, str, str]:
-        """The exit code of C{svcbroker fault}, and what it writes."""
+        """The exit code of C{svcbroker net fault}, and what it writes."""
         return await self.outcomeOf("fault", self.dataDir, *arguments)
 
     async def done(self, *arguments: str) -> Any:
@@ -128,7 +128,7 @@ class ViewChangeTests(FaultTestCase):
         ]:
             self.assertEqual(
                 await self.refused(*arguments),
-                f"svcbroker fault {arguments[0]}: the daemon refused: {words}",
+                f"svcbroker net fault {arguments[0]}: the daemon refused: {words}",
             )
 
 
@@ -237,7 +237,9 @@ class TimeoutTests(FaultTestCase):
         """The command fails after its time-out."""
         code, output, errors = await self.fault("show", "--timeout=0.2")
         self.assertEqual((code, output), (2, ""))
-        self.assertEqual(errors, "svcbroker fault show: the daemon gave no answer in 0.2 seconds\n")
+        self.assertEqual(
+            errors, "svcbroker net fault show: the daemon gave no answer in 0.2 seconds\n"
+        )
 
     async def test_interruptEndsCommandQuietly(self) -> None:
         """Ctrl-C ends it quietly."""

@@ -1,5 +1,5 @@
 """
-C{svcbroker monitor} as a real process, with a log of static files.
+C{svcbroker proof monitor} as a real process, with a log of static files.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class PositionsTests(DaemonTestCase):
             await (await self.stomp(daemon, f"{UUID[:-1]}{number}")).leave()
         refusal = (
             rb"ERROR.*127\.0\.0\.1 has made 2 durable subscriptions.*"
-            rb"deleteDurableSubscription.*svcbroker subscription DATA-DIR list"
+            rb"deleteDurableSubscription.*svcbroker admin subscription list"
         )
         await (await self.stomp(daemon, f"{UUID[:-1]}3", answer=refusal)).leave()
         await self.stomp(daemon, f"{UUID[:-1]}3", address="127.0.0.2")
@@ -203,7 +203,7 @@ class PositionsTests(DaemonTestCase):
         await self.stomp(daemon, f"{UUID[:-1]}4")
 
     async def svcbroker(self, *arguments: str) -> tuple[int, list[str]]:
-        """The exit code of C{svcbroker subscription}, and the lines that it writes."""
+        """The exit code of C{svcbroker admin subscription}, and the lines that it writes."""
         code, output, errors = await self.outcomeOf("subscription", self.dataDir, *arguments)
         return code, (output + errors).splitlines()
 

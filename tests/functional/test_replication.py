@@ -22,7 +22,7 @@ from .test_durability import Publishers
 
 class ReplicationTests(ArchiveTestCase):
     """
-    Tests for the ledger C{copy}, and for C{svcbroker replicate} and C{promote}.
+    Tests for the ledger C{copy}, and for C{svcbroker chain replicate} and C{promote}.
     """
 
     async def startOn(self, dataDir: Path, ledger: str) -> Daemon:

@@ -1,5 +1,5 @@
 """
-C{svcbroker testnet} with real engines.
+C{svcbroker net testnet} with real engines.
 """
 
 from __future__ import annotations

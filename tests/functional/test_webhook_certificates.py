@@ -1,6 +1,6 @@
 """
 Webhooks that show a client certificate: the real daemon, the certificates of C{svcbroker
-certificates}, and receivers that demand one.
+admin certificates}, and receivers that demand one.
 """
 
 from __future__ import annotations

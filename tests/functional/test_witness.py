@@ -1,5 +1,5 @@
 """
-C{svcbroker witness} as a real process.
+C{svcbroker net witness} as a real process.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class WitnessTests(DaemonTestCase):
         checkpoint.write_bytes(LOG.checkpoint(9).encode() + line)
         code, output, errors = await self.outcomeOf(*resume)
         self.assertEqual((code, errors), (0, ""))
-        self.assertIn("goes on from size 9", output)
+        self.assertIn("continues from size 9", output)
         again = self.witness(log)
         await self.serves(again)
         self.assertEqual((await self.post(again, LOG.forked(3).request(9, 20).encode()))[0], 422)

@@ -25,7 +25,7 @@ NAMES = ("alpha", "beta", "gamma")
 
 class WitnessedTests(CommandTestCase):
     """
-    A daemon and three witnesses, which are those of C{svcbroker witness}.
+    A daemon and three witnesses, which are those of C{svcbroker net witness}.
     """
 
     def setUp(self) -> None:
@@ -82,7 +82,8 @@ class WitnessedTests(CommandTestCase):
         genesis = self.save("genesis.json", await daemon.call("/rest/genesis"))
         at = ("--url", daemon.base)
         self.assertEqual(
-            await self.done("log", "key", *at, "--genesis", genesis), f"log {key.text}\n"
+            await self.done("log", "key", *at, "--genesis", genesis),
+            f"log {key.text}\nquorum none\n",
         )
         other = self.save("other.json", {**await daemon.call("/rest/genesis"), "created": 1})
         code, output, _ = await self.outcomeOf("log", "key", *at, "--genesis", other)

@@ -156,7 +156,7 @@ class PrometheusTests(SynchronousTestCase):
         return {each["labels"]["alertname"] for each in data["alerts"] if each["state"] == "firing"}
 
     def fault(self, *arguments: str) -> None:
-        """C{svcbroker fault}."""
+        """C{svcbroker net fault}."""
         command = [sys.executable, "-m", "svcbroker.commands", "fault", str(self.data)]
         found = subprocess.run(
             [*command, *arguments], capture_output=True, text=True, timeout=TIMEOUT, cwd=ROOT

@@ -140,7 +140,7 @@ class _Page(Resource):
 
 class CommandTests(DaemonTestCase):
     """
-    C{svcbroker bundle --tsa} and C{verify --tsa-roots}.
+    C{svcbroker proof bundle --tsa} and C{verify --tsa-roots}.
     """
 
     async def test_bundleIsStamped(self) -> None:

@@ -317,7 +317,7 @@ class Copied(Deployment):
             )
 
     async def fault(self, *words: str) -> None:
-        """Give a command of C{svcbroker fault} to the original, if that runs."""
+        """Give a command of C{svcbroker net fault} to the original, if that runs."""
         await getProcessOutputAndValue(
             sys.executable, ["-m", _MODULE, "fault", self.nodes[0].url, *words], env=os.environ
         )

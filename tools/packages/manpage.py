@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from inspect import cleandoc
 
 from svcbroker import __version__
-from svcbroker.commands.clientcommand import SECTION
+from svcbroker.commands.arguments import CONNECTION
 from svcbroker.commands.commandline import allCommands, commandOptions
 
 
@@ -51,7 +51,7 @@ def describe(connection: dict[str, str]) -> Iterator[str]:
             yield f".SS \\fB{escape(context.command_path)}\\fR {escape(usage)}"
             yield from paragraphs(command.help or "")
         sections = commandOptions(command, context)
-        shared = sections.pop(SECTION, {})
+        shared = sections.pop(CONNECTION, {})
         connection.update(shared)
         for options in sections.values():
             yield from entries(options)

@@ -126,7 +126,7 @@ OWN_KIND: Final = OWN_INTERFACE.value.lower()
 
 _REMEDY: Final = (
     "unsubscribe from some, or delete them (deleteDurableSubscription, or of all owners svcbroker "
-    "subscription DATA-DIR list, delete)"
+    "admin subscription list, delete)"
 )
 
 _decoder: Final = msgspec.json.Decoder(KeptPosition)

@@ -173,7 +173,7 @@ class IdleSubscription:
     A durable subscription, or a session, as far as it is behind and unused.
 
     @ivar id: its id, or the client's.
-    @ivar type: as C{svcbroker subscription} takes it.
+    @ivar type: as C{svcbroker admin subscription} takes it.
     @ivar blocks: how many blocks of its group it has not seen.
     @ivar behind: of how many seconds those are.
     @ivar unused: for how many days no client has used it.
@@ -224,8 +224,9 @@ def checkIdle(idle: Sequence[IdleSubscription], expiry: int, dataDir: str) -> It
             _SUBSCRIPTIONS,
             f"{len(behind)} durable subscriptions are far behind: {listed(names)}",
             "no client has taken their events; one that comes back gets them all",
-            f"svcbroker subscription {dataDir} list; those that no client needs: "
-            f"svcbroker subscription {dataDir} delete {behind[0].type.value} {quote(behind[0].id)}",
+            f"svcbroker admin subscription list --data-dir {dataDir}; those that no client needs: "
+            f"svcbroker admin subscription delete {behind[0].type.value} {quote(behind[0].id)} "
+            f"--data-dir {dataDir}",
         )
     due = [each.id for each in idle if expiry and each.unused * 5 >= expiry * 4]
     if due:

@@ -229,7 +229,8 @@ class LogWitness:
                 self._shoutedAt = now
                 self._log.error(
                     "WITNESS {name} REFUSES THE LOG of group {group}: it {reason}. {why}. Compare "
-                    "it with the other replicas and backups: svcbroker audit, svcbroker contradict",
+                    "it with the other replicas and backups: svcbroker chain audit, "
+                    "svcbroker proof contradict",
                     name=self.party.name,
                     why=_WHY_EXECUTING if self.party.key.isExecuting else _WHY,
                     group=self._witnessed.group,

@@ -120,7 +120,7 @@ class TransparencyLog:
         cosigned: CosignedCheckpoints | None = None,
     ) -> None:
         """
-        @param store: keeps the served checkpoint, for C{svcbroker log export}.
+        @param store: keeps the served checkpoint, for C{svcbroker admin log export}.
         @param seconds: a monotonic clock.
         @param origin: the origin of the log; empty for C{svcbroker/} and the chain's id.
         @param cosigned: the checkpoints that witnesses have cosigned, where there are witnesses.

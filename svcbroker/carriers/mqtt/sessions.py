@@ -215,7 +215,7 @@ class Sessions:
                 ReasonCode.QUOTA_EXCEEDED,
                 f"{session.owner} has made {settings.maxOwnSessions} sessions, as many as one "
                 "client may (--max-positions): end some (deleteDurableSubscription, or of all "
-                "owners svcbroker subscription DATA-DIR list, delete)",
+                "owners svcbroker admin subscription list, delete)",
             )
 
     def _add(self, session: Session) -> None:

@@ -282,15 +282,15 @@ def checkWebhookFacts(webhooks: Sequence[WebhookFacts], dataDir: str) -> Iterato
             _WEBHOOKS,
             f"{each.id} has failed {each.attempts} times with the same event{waits}",
             "its receiver gets nothing until it takes that event, or the webhook gives it up",
-            f"svcbroker webhook {dataDir} list says why; mend the receiver, then: svcbroker "
-            f"webhook {dataDir} retry {each.id}",
+            f"svcbroker webhook list --data-dir {dataDir} says why; mend the receiver, then: "
+            f"svcbroker webhook retry {each.id} --data-dir {dataDir}",
         )
     if paused:
         yield warning(
             _WEBHOOKS,
             f"{listed(paused)} are paused",
             "their receivers get nothing; what they do not get stays in the log",
-            f"svcbroker webhook {dataDir} resume {paused[0]}",
+            f"svcbroker webhook resume {paused[0]} --data-dir {dataDir}",
         )
     if webhooks and not failing and not paused:
         yield good(_WEBHOOKS, f"{len(webhooks)} get on")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from ..arguments import Decimal, Whole, jsonOption, options
-from ..clientcommand import CONNECTION_OPTIONS, NAMES, brokerOf, connected, connectedCommand
+from ..clientcommand import brokerOf, connected, connectedCommand
 from ..terminal import CommandError, Console, Exit, progressBar
 from .load import Broken, Measured, drive, percentile
 from .shapes import LoadTarget, makeShape
@@ -63,8 +63,6 @@ def _targeted(given: Mapping[str, Any]) -> Iterator[LoadTarget]:
     svcbroker bench --seconds 10 --connections 64
     svcbroker bench --over jsonrpc --batch 100 --size 1000
     """,
-    CONNECTION_OPTIONS,
-    NAMES,
     _targeted,
 )
 @options(

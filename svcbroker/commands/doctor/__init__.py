@@ -71,7 +71,7 @@ class DoctorOptions(ConfigOptions):
     Give it the options of the daemon, such as --config or --data-dir, and run it as the daemon's
     user. The daemon may run or not; nothing is changed, and no lock is taken. It says what it has
     looked at, whether that is good, and what to do where it is not. It takes only a quick look at
-    chains: svcbroker audit reads all of them.
+    chains: svcbroker chain audit reads all of them.
 
     Exit codes: 0 no problem was found, 1 a problem was found, 2 wrong usage.
     """,

@@ -81,7 +81,7 @@ def _checkFile(facts: AccountFacts) -> Iterator[Finding]:
             _ACCOUNTS,
             f"{facts.file} has no account",
             "no client can log in",
-            f"svcbroker account add --accounts {facts.file} NAME --role operator",
+            f"svcbroker admin account add --accounts {facts.file} NAME --role operator",
         )
     if facts.isReadable:
         yield _readable(facts.file)
@@ -113,7 +113,7 @@ def _checkOperator(facts: AccountFacts) -> Iterator[Finding]:
             _ACCOUNTS,
             f"no account may operate group {listed(groups)}",
             f"no one can reset subscriptions, retry webhooks or erase events by an account: {rest}",
-            f"svcbroker account add --accounts {facts.file} NAME --role operator",
+            f"svcbroker admin account add --accounts {facts.file} NAME --role operator",
         )
 
 
@@ -124,7 +124,8 @@ def _checkAccount(facts: AccountFacts, account: Account, now: float) -> Iterator
             _ACCOUNTS,
             f"{name} has neither a password nor a token nor a certificate",
             "no client can log in as it",
-            f"svcbroker account passwd --accounts {file} {name}; or: svcbroker account remove "
+            f"svcbroker admin account passwd --accounts {file} {name}; or: svcbroker admin "
+            "account remove "
             f"--accounts {file} {name}",
         )
     if not account.roles:
@@ -146,8 +147,9 @@ def _checkAccount(facts: AccountFacts, account: Account, now: float) -> Iterator
                 f"the token {token.label} of {name} {'has ended' if ended else 'ends'} on "
                 f"{date(token.expiresAt)}",
                 "a client that uses it is refused" + ("" if ended else " from then on"),
-                f"svcbroker account token --accounts {file} {name}, give it to the client; then: "
-                f"svcbroker account remove --accounts {file} {name} --token {token.label}",
+                f"svcbroker admin account token --accounts {file} {name}, give it to the client; "
+                "then: "
+                f"svcbroker admin account remove --accounts {file} {name} --token {token.label}",
             )
     if account.password and _work(costOf(account.password)) < _work(DEFAULT_COST):
         yield warning(
@@ -155,7 +157,7 @@ def _checkAccount(facts: AccountFacts, account: Account, now: float) -> Iterator
             f"the password of {name} is hashed at the cost of {costOf(account.password)}",
             f"it is cheaper to guess than at the usual {DEFAULT_COST}, and each refused log-in "
             "verifies a hash of every cost in the file",
-            f"svcbroker account passwd --accounts {file} {name}",
+            f"svcbroker admin account passwd --accounts {file} {name}",
         )
     if isinstance(account.identity.grants, Grants):
         yield from _checkGrants(facts, name, account.identity.grants.grants)
@@ -182,7 +184,8 @@ def _checkGrants(facts: AccountFacts, name: str, grants: Collection[Grant]) -> I
                     _ACCOUNTS,
                     f"{name}: {grant.line!r} is denied again by {other.line!r}",
                     "a line that denies wins: the grant never applies",
-                    f"remove one of the two in {facts.file}; svcbroker account may says what wins",
+                    f"remove one of the two in {facts.file}; svcbroker admin account may says "
+                    "what wins",
                 )
 
 
@@ -214,7 +217,7 @@ def checkPasswordFile(facts: PasswordFileFacts) -> Iterator[Finding]:
                 f"{facts.file} has hashes of fewer than {USUAL_ITERATIONS:,} iterations: of "
                 f"{listed(sorted(facts.cheap))}",
                 "they are cheap to guess; mosquitto_passwd makes no others",
-                "give these users accounts: svcbroker account add --accounts FILE NAME",
+                "give these users accounts: svcbroker admin account add --accounts FILE NAME",
             )
         )
     yield from found or [good(_ACCOUNTS, f"{facts.users} users in {facts.file}")]
@@ -233,7 +236,8 @@ def checkAnonymous(lines: Iterable[str], groups: Iterable[str]) -> Iterator[Find
             _ACCOUNTS,
             "clients without credentials may operate the broker (--anonymous)",
             "every program that reaches a port can reset subscriptions and erase events",
-            "svcbroker account add --accounts FILE NAME --role operator, and take the grant away "
+            "svcbroker admin account add --accounts FILE NAME --role operator, and take the "
+            "grant away "
             "from --anonymous",
         )
 

@@ -329,7 +329,8 @@ class BrokerCheck:
                 "daemon",
                 f"it is not ready: {text}",
                 "publishes of that group wait, and end in TIMEOUT",
-                f"svcbroker nodes {self._dataDir} shows its replicas; look at the log",
+                f"svcbroker net nodes --data-dir {self._dataDir} shows its replicas; look at the "
+                "log",
             )
 
     def _checkCertificates(self, port: PortPlan) -> Iterator[Finding]:

@@ -79,7 +79,8 @@ def _checkMistakes(facts: ConfigurationFacts) -> Iterator[Finding]:
             _CONFIGURATION,
             facts.refusal.partition(": give accounts")[0],
             "the daemon does not start: every program that reaches the port could do everything",
-            "svcbroker account add --accounts /etc/svcbroker/accounts.toml NAME --role everything, "
+            "svcbroker admin account add --accounts /etc/svcbroker/accounts.toml NAME --role "
+            "everything, "
             "and --accounts with that file (docs/accounts); or listen on loopback only",
         )
     for path in facts.readableSecrets:
@@ -106,7 +107,7 @@ def _checkSettings(config: Config) -> Iterator[Finding]:
             _CONFIGURATION,
             "log-level is debug",
             "the log grows by much more than anyone reads, and every event costs more",
-            'log-level = "info"; then: svcbroker reload DATA-DIR',
+            'log-level = "info"; then: svcbroker admin reload DATA-DIR',
         )
     if not any(name != METRICS for name in endpointsOf(config)):
         yield warning(
@@ -221,7 +222,8 @@ def _findEngine(facts: EngineFacts, subject: str) -> Iterator[Finding]:
             subject,
             facts.error,
             "the engine does not start, and the group has no blocks",
-            "give its home=; a new one is made by: svcbroker engine init, or join (docs/cometbft)",
+            "give its home=; a new one is made by: svcbroker net engine init, or join "
+            "(docs/cometbft)",
         )
         return
     if facts.programError:

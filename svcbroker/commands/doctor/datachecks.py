@@ -152,8 +152,8 @@ def _checkRights(facts: DirectoryFacts) -> Iterator[Finding]:
             _DIRECTORY,
             f"others may read {listed(keys)} in {path}",
             "with the keys of the replicas one can sign another history of the chain",
-            f"chmod -R go= {path}; if others use this machine, get new keys: svcbroker nodes "
-            f"{path} rotate all",
+            f"chmod -R go= {path}; if others use this machine, get new keys: svcbroker net nodes "
+            f"rotate all --data-dir {path}",
         )
     elif facts.mode & 0o077:
         yield warning(
@@ -270,7 +270,8 @@ def checkChain(facts: ChainFacts, dataDir: str) -> Iterator[Finding]:
             facts.error,
             "the daemon copies the file beside itself and upgrades it at its next start: it needs "
             "room for that, and older releases cannot read it afterwards",
-            f"stop the daemon, copy the data (cp -a {dataDir} TARGET; svcbroker backup needs the "
+            f"stop the daemon, copy the data (cp -a {dataDir} TARGET; svcbroker chain backup "
+            "needs the "
             "release that has written it), and start (docs/upgrades)",
         )
         return
@@ -279,7 +280,7 @@ def checkChain(facts: ChainFacts, dataDir: str) -> Iterator[Finding]:
             subject,
             facts.error,
             "the daemon does not start",
-            f"svcbroker audit {dataDir} says more; docs/recovery says how to go on",
+            f"svcbroker chain audit {dataDir} says more; docs/recovery says how to go on",
         )
         return
     found = [*_checkHeld(facts, subject, dataDir)]
@@ -297,14 +298,16 @@ def _checkHeld(facts: ChainFacts, subject: str, dataDir: str) -> Iterator[Findin
             text,
             "blocks that were acknowledged are lost; the daemon refuses to start, since its "
             "replicas would decide heights a second time",
-            f"restore the newest backup (docs/recovery); svcbroker audit {dataDir} names the place",
+            f"restore the newest backup (docs/recovery); svcbroker chain audit {dataDir} names "
+            "the place",
         )
     for text in facts.damage:
         yield problem(
             subject,
             text,
             "the daemon may not start, or not go on with the chain",
-            f"put the file back from a backup (docs/recovery); then: svcbroker audit {dataDir}",
+            "put the file back from a backup (docs/recovery); then: svcbroker chain audit "
+            f"{dataDir}",
         )
     if facts.evidence:
         yield problem(
@@ -312,14 +315,15 @@ def _checkHeld(facts: ChainFacts, subject: str, dataDir: str) -> Iterator[Findin
             f"a replica has signed two blocks of one height: {facts.evidence} has both signatures",
             "two processes have used one key: two copies of the data directory were served, or the "
             "key is in other hands",
-            f"stop all but one broker with these keys; then: svcbroker nodes {dataDir} rotate all",
+            "stop all but one broker with these keys; then: svcbroker net nodes rotate all "
+            f"--data-dir {dataDir}",
         )
     if facts.isCopy and facts.ledger in _KINDS.values():
         yield problem(
             subject,
             f"it is a copy of another broker's chain, and is configured for {facts.ledger}",
             "the daemon does not start: two brokers would go on with one chain",
-            "--ledger copy:url=…, or once the original is gone for good: svcbroker promote "
+            "--ledger copy:url=…, or once the original is gone for good: svcbroker chain promote "
             f"{dataDir}",
         )
         return

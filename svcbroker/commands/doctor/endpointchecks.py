@@ -225,7 +225,7 @@ def _checkChain(
             facts.endpoint,
             f"{what} has signed itself",
             "clients refuse it unless they were given it",
-            "have it signed: svcbroker certificates, for trying; an authority, for good",
+            "have it signed: svcbroker admin certificates, for trying; an authority, for good",
         )
     elif last.issuer != last.subject and _namesIssuer(last) and not facts.isRoot(last.issuer):
         yield warning(
@@ -254,7 +254,9 @@ def _weak(facts: CertificateFacts, what: str, reason: str) -> Finding:
 def _checkTime(facts: CertificateFacts, each: Certificate, now: float) -> Iterator[Finding]:
     begins, ends = each.not_valid_before_utc.timestamp(), each.not_valid_after_utc.timestamp()
     what = f"the certificate of {listed(list(_namesOf(each)))} in {facts.place}"
-    renew = "renew it; a running daemon reads the new files within 20 seconds (svcbroker reload)"
+    renew = (
+        "renew it; a running daemon reads the new files within 20 seconds (svcbroker admin reload)"
+    )
     if ends <= now:
         yield problem(
             facts.endpoint,

@@ -401,7 +401,7 @@ def _checkRoom(facts: DiskFacts) -> Finding:
 
 def _checkFileSystem(facts: DiskFacts) -> Iterator[Finding]:
     what = f"{facts.path} is on {facts.fileSystem}"
-    move = "stop the broker, copy the data to a local disk (svcbroker backup), and give --data-dir"
+    move = "stop the broker, svcbroker chain backup the data to a local disk, and give --data-dir"
     if facts.isReadOnly:
         yield problem(
             _DISK,

@@ -1,5 +1,5 @@
 """
-C{svcbroker engine}: the engines of a CometBFT network of several organisations.
+C{svcbroker net engine}: the engines of a CometBFT network of several organisations.
 """
 
 from __future__ import annotations

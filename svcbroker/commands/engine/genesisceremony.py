@@ -134,7 +134,7 @@ def initCommand(
     )
     next = (
         f"Send {home / JOIN_REQUEST_NAME} to the other organisations, and assemble the genesis "
-        "from all join requests: svcbroker engine genesis"
+        "from all join requests: svcbroker net engine genesis"
     )
     showRecord(console, asdict(request), [*describeJoinRequest(request), next], asJson)
     return Exit.GOOD
@@ -186,7 +186,7 @@ def genesisCommand(
 ) -> int:
     """Assemble the genesis, and lay out the home."""
     if not (home / JOIN_REQUEST_NAME).exists():
-        raise CommandError(f"{home} has no {JOIN_REQUEST_NAME}: see svcbroker engine init")
+        raise CommandError(f"{home} has no {JOIN_REQUEST_NAME}: see svcbroker net engine init")
     own = loadJoinRequest(home / JOIN_REQUEST_NAME)
     given = [own, *map(loadJoinRequest, requests)]
     ceremony = tried(lambda: assembleGenesis(given))

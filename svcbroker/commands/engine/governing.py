@@ -139,7 +139,7 @@ def showCommand(console: Console, path: Path, asJson: bool) -> int:
 
     Adds the signature of this node's validator to the change in FILE: its approval if it is in the
     current set, and its acceptance if it is in the following set. Read the change before you sign
-    it: svcbroker engine show
+    it: svcbroker net engine show
     """
 )
 @options(HOME, FILE, jsonOption())

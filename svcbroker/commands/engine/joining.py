@@ -57,8 +57,8 @@ def _trust(text: str) -> tuple[int, bytes]:
     Make the home of a new node of an existing network.
 
     REQUESTs are the join requests of nodes that the new one connects to. It follows the network,
-    and votes once it has been made a validator (svcbroker engine propose). Its broker may send once
-    a validator has attested it (svcbroker engine attest).
+    and votes once it has been made a validator (svcbroker net engine propose). Its broker may send
+    once a validator has attested it (svcbroker net engine attest).
     """
 )
 @options(

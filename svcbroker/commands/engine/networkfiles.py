@@ -87,7 +87,7 @@ def chainOf(home: Path) -> bytes:
     """
     path = home / GENESIS
     if not path.exists():
-        raise CommandError(f"{home} has no genesis yet: see svcbroker engine genesis")
+        raise CommandError(f"{home} has no genesis yet: see svcbroker net engine genesis")
     return ourGenesis(loadGenesis(path)[1]).chain
 
 

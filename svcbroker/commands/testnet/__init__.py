@@ -1,5 +1,5 @@
 """
-C{svcbroker testnet}: a CometBFT network on this machine, for trying it out.
+C{svcbroker net testnet}: a CometBFT network on this machine, for trying it out.
 """
 
 from __future__ import annotations

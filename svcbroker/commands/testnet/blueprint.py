@@ -278,7 +278,7 @@ def holding(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CommandError(f"another svcbroker testnet runs on {directory}") from None
+            raise CommandError(f"another svcbroker net testnet runs on {directory}") from None
         yield
     finally:
         os.close(descriptor)
@@ -397,7 +397,7 @@ def _configText(node: TestNode, engine: Path) -> str:
         "base-path": BASE_PATH,
     }
     settings |= {name: f"tcp:{ports[name]}:interface={HOST}" for name in CARRIERS}
-    lines = [f"# {node.name} of a test network. Made by svcbroker testnet."]
+    lines = [f"# {node.name} of a test network. Made by svcbroker net testnet."]
     lines += [f"{name} = {tomlText(value)}" for name, value in settings.items()]
     return "\n".join([*lines, ""])
 

@@ -19,8 +19,8 @@ import click
 from attrs import asdict, evolve
 
 from ..arguments import Decimal, jsonOption, options
-from ..clientcommand import NAMES, connectedCommand
-from ..operatorcommand import OPERATOR_OPTIONS, Daemon, operated
+from ..clientcommand import connectedCommand
+from ..operatorcommand import Daemon, operated
 from ..terminal import CommandError, Console, Exit, counted, quoted, timeText
 from .sampling import GroupSample, Sample, Sampler
 
@@ -152,8 +152,6 @@ def _connect(given: Mapping[str, Any]) -> AbstractContextManager[Daemon]:
     It asks the daemon for its metrics and, as an operator, for the webhooks that fail. Output that
     is no terminal gets lines.
     """,
-    OPERATOR_OPTIONS,
-    ("data_dir", *NAMES),
     _connect,
 )
 @options(

@@ -392,7 +392,7 @@ export default {
   "checkpoints.forgetConfirm": "Forget what this browser keeps, and believe the broker's next checkpoint?",
   "checkpoints.compare": "Compare with a checkpoint from elsewhere",
   "checkpoints.other": "Checkpoint, HEIGHT:HASH",
-  "checkpoints.otherHint": "From another browser, a client, or the command svcbroker checkpoint.",
+  "checkpoints.otherHint": "From another browser, a client, or the command svcbroker chain checkpoint.",
   "checkpoints.compareButton": "Compare",
   "checkpoints.sameLog": "Both are of one log. Its latest checkpoint is {latest}.",
   "witnesses.title": "Witnesses",

@@ -392,7 +392,7 @@ export default {
   "checkpoints.forgetConfirm": "确定清除此浏览器保存的内容，并信任服务器的下一个检查点？",
   "checkpoints.compare": "与其他途径得到的检查点比较",
   "checkpoints.other": "检查点（高度:哈希）",
-  "checkpoints.otherHint": "来自其他浏览器、客户端，或 svcbroker checkpoint 命令。",
+  "checkpoints.otherHint": "来自其他浏览器、客户端，或 svcbroker chain checkpoint 命令。",
   "checkpoints.compareButton": "比较",
   "checkpoints.sameLog": "两者属于同一份日志，其最新检查点为 {latest}。",
   "witnesses.title": "见证方",

@@ -133,11 +133,11 @@ class IdentityFiles:
         if path.exists():
             raise IdentityMissing(
                 f"the validator that attests this broker in {path} is not a validator any more: "
-                "have another one sign an attestation (svcbroker engine attest)"
+                "have another one sign an attestation (svcbroker net engine attest)"
             )
         raise IdentityMissing(
             f"no validator attests this broker: have one sign {broker.hex()} "
-            f"(svcbroker engine attest), and put the attestation into {path}"
+            f"(svcbroker net engine attest), and put the attestation into {path}"
         )
 
     def _read(self, path: Path, chain: bytes, broker: bytes) -> Attestation:

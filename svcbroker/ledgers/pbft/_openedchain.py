@@ -73,7 +73,7 @@ def openChain(
     if (directory / COPY_NAME).exists():
         raise LedgerUnavailable(
             f"{directory} is a copy, and the replicas of the original may go on: read it by the "
-            "ledger copy, or see svcbroker promote (docs/replication.rst)"
+            "ledger copy, or see svcbroker chain promote (docs/replication.rst)"
         )
     try:
         if not path.exists():

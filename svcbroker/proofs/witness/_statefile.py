@@ -486,7 +486,8 @@ def _lost(directory: Path, problem: str, last: LastWrite | None, rows: Rows) -> 
     return WitnessError(
         f"{directory / STATE_NAME} is not what this witness has written last ({problem}), so it "
         f"does not start: it could cosign a second history; {needs}; resume it with the "
-        "checkpoints of the logs that have its own signature (svcbroker witness resume), or make a "
+        "checkpoints of the logs that have its own signature (svcbroker net witness resume), or "
+        "make a "
         "new witness, with a key of its own; never restore these files from a backup, nor move "
         "them away"
     )

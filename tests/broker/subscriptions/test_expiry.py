@@ -288,7 +288,7 @@ class OwnerTests(SynchronousTestCase):
         for _ in range(2):
             error = self.assertRaises(errors.Overloaded, self.subscribe, self.uuid(3), "10.0.0.1:3")
             self.assertIn("10.0.0.1 has made 2 durable subscriptions", error.message)
-            for remedy in ("deleteDurableSubscription", "svcbroker subscription DATA-DIR list"):
+            for remedy in ("deleteDurableSubscription", "svcbroker admin subscription list"):
                 self.assertIn(remedy, error.message)
             first.subscription.close()
             self.fixture.kill()
@@ -346,7 +346,7 @@ class OwnerTests(SynchronousTestCase):
         self.subscribe(self.uuid(1), "10.0.0.1:1")
         self.patch(_positions, "MAX_POSITIONS", 1)
         error = self.assertRaises(errors.Overloaded, self.subscribe, self.uuid(2), "10.0.0.2:1")
-        for remedy in ("deleteDurableSubscription", "svcbroker subscription DATA-DIR list"):
+        for remedy in ("deleteDurableSubscription", "svcbroker admin subscription list"):
             self.assertIn(remedy, error.message)
 
     def test_otherGroupTakesAnIdOver(self) -> None:

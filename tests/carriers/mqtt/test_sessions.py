@@ -127,7 +127,7 @@ class ResumeTests(SynchronousTestCase):
             connack = client.connect("c", expiry=1000)
             self.assertEqual(connack.reason, 0x97)
             self.assertIn("has made 2 sessions", connack.properties.reasonString)
-            self.assertIn("svcbroker subscription", connack.properties.reasonString)
+            self.assertIn("svcbroker admin subscription", connack.properties.reasonString)
             server.connected("d", expiry=0).lose()
             first.lose()
             server.connected("a", cleanStart=False, expiry=1000).lose()

@@ -59,7 +59,7 @@ class SoftwareTests(CheckTestCase):
         self.good(self.engine(rpc="unix:///srv/e/rpc.sock"))
 
     def test_homeWithoutConfigurationIsAProblem(self) -> None:
-        self.fails(self.engine(error="/srv/e: no such file"), "svcbroker engine init")
+        self.fails(self.engine(error="/srv/e: no such file"), "svcbroker net engine init")
 
     def test_unknownEngineIsAProblem(self) -> None:
         self.fails(self.engine(programError="it is of version 0.37"), "engine=")
@@ -104,7 +104,7 @@ class ConfigurationTests(CheckTestCase):
         facts = ConfigurationFacts(
             config=makeConfig(), refusal="http: not on loopback: give accounts"
         )
-        self.fails(checkConfiguration(facts), "svcbroker account add")
+        self.fails(checkConfiguration(facts), "svcbroker admin account add")
 
     def test_readableSecretsAreAProblem(self) -> None:
         facts = ConfigurationFacts(config=makeConfig(), readableSecrets=[Path("/etc/secrets")])
@@ -112,7 +112,7 @@ class ConfigurationTests(CheckTestCase):
 
     def test_settingsForTryingAreWarnedOf(self) -> None:
         self.warns(self.check(faults=True), "faults is on")
-        self.warns(self.check(log_level="debug"), "svcbroker reload")
+        self.warns(self.check(log_level="debug"), "svcbroker admin reload")
         self.warns(self.check(cors_origin=["*"]), "a page of any site")
         self.warns(self.check(webhook_allow=["0.0.0.0/0"]), "inside your network")
         self.warns(self.check(http="", stomp="", mqtt=""), "all ports are off")

@@ -73,7 +73,9 @@ class DirectoryTests(CheckTestCase):
 
     def test_readableKeysAreAProblem(self) -> None:
         key = FileFacts("1/keys/node0.key", 0o644, 0)
-        self.fails(self.check(key, mode=0o755), "1/keys/node0.key", "svcbroker nodes", "rotate all")
+        self.fails(
+            self.check(key, mode=0o755), "1/keys/node0.key", "svcbroker net nodes", "rotate all"
+        )
         self.good(self.check(key, mode=0o700))
 
     def test_openDirectoryIsWarnedOf(self) -> None:
@@ -122,7 +124,7 @@ class ChainTests(CheckTestCase):
         self.fails(self.check(evidence="evidence.jsonl"), "evidence.jsonl", "rotate all")
 
     def test_copyIsNotContinued(self) -> None:
-        self.fails(self.check(isCopy=True), "svcbroker promote /var/lib/svcbroker")
+        self.fails(self.check(isCopy=True), "svcbroker chain promote /var/lib/svcbroker")
         self.good(self.check(isCopy=True, ledger="copy"))
 
     def test_chainOfAnotherLedgerIsAProblem(self) -> None:
@@ -169,7 +171,7 @@ class StoredRecordsTests(CheckTestCase):
 
     def test_failingWebhookIsWarnedOf(self) -> None:
         found = self.warns(self.webhook(attempts=40, waits=3 * DAY), "failed 40 times", "3 days")
-        self.assertIn("svcbroker webhook /var/lib/svcbroker list", found.remedy)
+        self.assertIn("svcbroker webhook list --data-dir /var/lib/svcbroker", found.remedy)
         self.good(self.webhook(attempts=2))
 
     def test_pausedWebhookIsWarnedOf(self) -> None:

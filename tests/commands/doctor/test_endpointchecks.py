@@ -148,7 +148,9 @@ class CertificateTests(CheckTestCase):
         self.good(self.check(names=["b.example", "x.c.example"]), "b.example", "2027-02-20")
 
     def test_endedCertificateIsAProblem(self) -> None:
-        self.fails(self.check(93), "has ended on 2027-02-20", "3 days ago", "svcbroker reload")
+        self.fails(
+            self.check(93), "has ended on 2027-02-20", "3 days ago", "svcbroker admin reload"
+        )
 
     def test_certificateThatEndsSoonIsWarnedOf(self) -> None:
         self.warns(self.check(80), "in 10 days")

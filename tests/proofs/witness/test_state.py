@@ -91,7 +91,7 @@ class LossTests(StateCase):
         shutil.copy(self.older / STATE_NAME, killed / STATE_NAME)
         text = self.refusal(killed)
         self.assertIn(f"{ORIGIN}: size 20", text)
-        self.assertIn("svcbroker witness resume", text)
+        self.assertIn("svcbroker net witness resume", text)
         self.assertIn("never restore these files from a backup", text)
 
     def test_absentOrDamagedRecordIsRefused(self) -> None:

@@ -1,8 +1,8 @@
 """
 The genesis ceremony: join requests of the first validators, and the genesis that follows from them.
 
-Each organisation makes a join request for its node (C{svcbroker engine init}) and sends it to the
-others. All of them assemble the same genesis from the same requests, in any order.
+Each organisation makes a join request for its node (C{svcbroker net engine init}) and sends it to
+the others. All of them assemble the same genesis from the same requests, in any order.
 """
 
 from __future__ import annotations
