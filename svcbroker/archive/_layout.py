@@ -41,6 +41,18 @@ _SEED_SIZE: Final = 32
 _MAX_KEY_FILE: Final = 1024
 
 
+def ledgerOf(directory: Path) -> str:
+    """
+    The kind of ledger whose files are in a group's directory; empty where there are none, or where
+    they do not tell, as after an import.
+    """
+    if (directory / COPY_NAME).exists():
+        return "copy"
+    if any((directory / KEYS_NAME).glob("*")):
+        return "pbft"
+    return "cometbft" if (directory / BROKER_FILES[0]).exists() else ""
+
+
 def isGroup(directory: Path) -> bool:
     """Whether a directory is that of a group, rather than a data directory."""
     return (directory / STORE_NAME).exists()

@@ -51,6 +51,7 @@ from ..storage import (
     StorageDamaged,
     StorageUnknown,
     Store,
+    StoreReader,
     TopicBlockRow,
     TopicRow,
     ValidatorsRow,
@@ -96,7 +97,7 @@ class StoredChain:
     state: ChainState
 
 
-def loadChain(store: Store) -> StoredChain:
+def loadChain(store: StoreReader) -> StoredChain:
     """
     Load a chain, and check that its state is the one that its last header commits to. Whether
     that header is final is left to the caller.
@@ -118,7 +119,9 @@ def loadChain(store: Store) -> StoredChain:
     )
 
 
-def _lastSets(store: Store, genesis: Genesis, height: int) -> tuple[ValidatorSet, ValidatorSet]:
+def _lastSets(
+    store: StoreReader, genesis: Genesis, height: int
+) -> tuple[ValidatorSet, ValidatorSet]:
     """
     The set of validators that decided the last block, and the one that decides the next.
     """
@@ -141,7 +144,7 @@ def _checkedHead(genesis: Genesis, row: BlockHeadRow, validators: ValidatorSet) 
 
 
 def _checkedState(
-    genesis: Genesis, store: Store, head: Header, validators: ValidatorSet
+    genesis: Genesis, store: StoreReader, head: Header, validators: ValidatorSet
 ) -> ChainState:
     """
     The state after the last block, checked against the roots in its header.
@@ -248,7 +251,7 @@ class StoredKeys:
     not stored yet is kept in memory until they are.
     """
 
-    def __init__(self, store: Store, check: Callable[[ErasedRange], object]) -> None:
+    def __init__(self, store: StoreReader, check: Callable[[ErasedRange], object]) -> None:
         """
         @param check: compares erased events with the chain, such as L{ErasureVerifier.check
             <svcbroker.archive.ErasureVerifier.check>}: raises

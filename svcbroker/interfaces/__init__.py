@@ -30,6 +30,7 @@ from ._identity import (
 )
 from ._ledger import (
     IBlockObserver,
+    ICheckedLedger,
     IExportableLedger,
     IFaultyLedger,
     ILedger,
@@ -60,6 +61,7 @@ __all__ = [
     "IBearerToken",
     "IBlockObserver",
     "IBoundedLedgerFactory",
+    "ICheckedLedger",
     "IClientCertificate",
     "IExportableLedger",
     "IFaultyLedger",

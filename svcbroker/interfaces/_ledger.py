@@ -308,6 +308,22 @@ def _topicOfErased(failure: Failure) -> str:
     return topic
 
 
+class ICheckedLedger(ILedger):
+    """
+    A ledger that can tell, before its start, whether it would start. C{svcbroker run --check} and
+    C{svcbroker doctor} ask it; L{ILedger.start} makes the same checks, by the same code.
+    """
+
+    def check() -> None:
+        """
+        Look at the directory and at what the settings name. Nothing is changed, no other machine is
+        asked, and another process may be using the directory. The ledger is not started afterwards.
+
+        @raise svcbroker.errors.LedgerUnavailable: it would not start. The text is one line for the
+            operator.
+        """
+
+
 class INetworkLedger(ILedger):
     """
     A ledger of which other nodes have the log too. This node may lack blocks from which another

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -22,6 +23,7 @@ from ..archive import (
     ErasureVerifier,
     Prover,
     exportPart,
+    ledgerOf,
 )
 from ..chain import (
     MAX_HEAD_SIZE,
@@ -519,6 +521,28 @@ def storedMemory(mempool: int, block: int) -> Mapping[str, int]:
         "trees that proofs are made of": TREE_BYTES,
         "erasures that were verified": _ERASURE_VERIFIERS * ERASURE_BYTES,
     }
+
+
+def refuseOther(directory: Path, kind: str, found: str | None = None) -> None:
+    """
+    Refuse to begin, or to go on with, a chain in a directory that has the chain of another kind of
+    ledger.
+
+    @param directory: the group's directory.
+    @param found: the kind that decided its blocks, where these were read; else its files tell.
+    @raise LedgerUnavailable: it has.
+    """
+    found = ledgerOf(directory) or kind if found is None else found
+    if found == "copy" != kind:
+        raise LedgerUnavailable(
+            f"{directory} is a copy, and the replicas of the original may go on: read it by the "
+            "ledger copy, or see svcbroker chain promote (docs/replication.rst)"
+        )
+    if found != kind:
+        raise LedgerUnavailable(
+            f"ledger: {directory} has a chain of the ledger {found}, and {kind} cannot go on with "
+            f"it: give --ledger {found}, or another data directory"
+        )
 
 
 class StoredLedger:

@@ -14,6 +14,7 @@ from attrs import define
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
+from ..archive import isGroup, ledgerOf
 from ..chain import (
     ErasedRange,
     Genesis,
@@ -25,6 +26,7 @@ from ..chain import (
 from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
 from ..interfaces import (
     IBlockObserver,
+    ICheckedLedger,
     ILedger,
     InvalidDescription,
     LedgerContext,
@@ -47,7 +49,7 @@ from ..model import (
     TransactionRecord,
     filterMatches,
 )
-from ._storedledger import Observers
+from ._storedledger import Observers, refuseOther
 from ._views import (
     TransactionMaker,
     blockOf,
@@ -102,7 +104,7 @@ class _StoredBlock:
         return blockOf(self.header, self.transactions, self.ids)
 
 
-@implementer(ILedger)
+@implementer(ICheckedLedger)
 class MemoryLedger:
     """
     A chain with a single node, without consensus.
@@ -114,6 +116,7 @@ class MemoryLedger:
 
     def __init__(self, context: LedgerContext) -> None:
         self.group = context.group
+        self._directory = context.directory
         self._now = context.now
         self._genesis = Genesis(
             group=context.group,
@@ -129,7 +132,16 @@ class MemoryLedger:
         self._observers = Observers()
         self._isRunning = False
 
+    def check(self) -> None:
+        """See L{ICheckedLedger<svcbroker.interfaces.ICheckedLedger>}."""
+        found = ledgerOf(self._directory) or ("pbft" if isGroup(self._directory) else "memory")
+        refuseOther(self._directory, "memory", found)
+
     def start(self) -> Deferred[None]:
+        try:
+            self.check()
+        except LedgerUnavailable as error:
+            return fail(error)
         self._isRunning = True
         return succeed(None)
 

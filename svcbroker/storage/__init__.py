@@ -46,8 +46,8 @@ from ._rows import (
     packPositions,
 )
 from ._schema import compatibility, syncFile, writeFile
-from ._snapshot import Snapshot
-from ._store import Store
+from ._snapshot import Snapshot, lookAtMetadata
+from ._store import Store, StoreReader, lookAt
 from ._tip import TIP_SUFFIX, Tip, findLoss, logProblem, readTip, suspectLoss, tipPath
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "StorageRefused",
     "StorageUnknown",
     "Store",
+    "StoreReader",
     "StrippedBlock",
     "Tip",
     "TopicBlockRow",
@@ -89,6 +90,8 @@ __all__ = [
     "findLostWrites",
     "gapsIn",
     "logProblem",
+    "lookAt",
+    "lookAtMetadata",
     "metadataChecksum",
     "packPositions",
     "readTip",

@@ -273,14 +273,14 @@ def _prepareWriting(
             )
         if version < 1:
             raise StorageRefused(f"{path} is damaged (no schema): restore it from a backup")
-        _checkSchema(path, connection)
+        checkSchema(path, connection)
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StorageRefused(f"{path} lies on a file system that SQLite cannot use: move it")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
         if _foldLog(path, connection):
-            _checkSize(path, connection)
+            checkSize(path, connection)
         return version
     except sqlite3.Error as error:
         raise refusal(error, path) from error
@@ -329,7 +329,7 @@ def _clearFreeSpace(path: Path, root: int) -> None:
         raise StorageRefused(f"{path} cannot be written: {_words(error)}") from error
 
 
-def _checkSchema(path: Path, connection: sqlite3.Connection) -> None:
+def checkSchema(path: Path, connection: sqlite3.Connection) -> None:
     rows = connection.execute(
         "SELECT type, name FROM sqlite_schema WHERE type IN ('trigger', 'view')"
     )
@@ -358,7 +358,7 @@ def _foldLog(path: Path, connection: sqlite3.Connection) -> bool:
     return True
 
 
-def _checkSize(path: Path, connection: sqlite3.Connection) -> None:
+def checkSize(path: Path, connection: sqlite3.Connection) -> None:
     # With the log folded in, the file is exactly what its header says.
     expected = _number(connection, "page_count") * _number(connection, "page_size")
     if path.stat().st_size < expected:

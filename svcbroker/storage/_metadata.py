@@ -187,35 +187,9 @@ class MetadataFile:
             its checksum. No entry is left out silently.
         """
         try:
-            # A changed count of a page's rows would hide some of them.
-            ((problem,),) = self._connection.execute("PRAGMA integrity_check(1)").fetchall()
-            if problem != "ok":
-                raise StorageDamaged(f"{self.path} is damaged ({problem}){_after(self._advice)}")
-            rows = self._connection.execute("SELECT kind, name, value, checksum FROM note")
-            entries: dict[Key, bytes] = {}
-            damaged: list[str] = []
-            for kind, name, value, checksum in rows:
-                if checksum == metadataChecksum(kind, name, value):
-                    entries[kind, name] = value
-                else:
-                    damaged.append(f"{kind} {name!r}")
-        except (sqlite3.Error, AttributeError, TypeError, ValueError) as error:
-            if isinstance(error, sqlite3.Error):
-                raise self._translated(error) from error
-            raise StorageDamaged(
-                f"{self.path} is damaged (an entry is not one){_after(self._advice)}"
-            ) from error
-        for key in (METADATA_WRITES, _COMPATIBLE):
-            entries.pop(key, None)
-        total = len(damaged) + len(entries)
-        if damaged:
-            shown = ", ".join(damaged[:_SHOWN]) + (", ..." if len(damaged) > _SHOWN else "")
-            advice = self._advice.replace(", or", ", remove these entries, or")
-            raise StorageDamaged(
-                f"{self.path} is damaged ({len(damaged)} of {total} entries are not what was "
-                f"written: {shown}){_after(advice)}"
-            )
-        return entries
+            return readEntries(self.path, self._connection, self._advice)
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
 
     def write(self, changes: Mapping[Key, bytes | None]) -> None:
         """
@@ -258,6 +232,46 @@ class MetadataFile:
         """Close the file."""
         self._connection.close()
         self._writesFile.close()
+
+
+def readEntries(
+    path: Path, connection: sqlite3.Connection, advice: str = ADVICE
+) -> dict[Key, bytes]:
+    """
+    All entries of a metadata store.
+
+    @param path: what it is called in errors.
+    @param advice: as for L{MetadataFile.open}.
+    @raise StorageDamaged: an entry does not match its checksum.
+    @raise sqlite3.Error: the file cannot be read.
+    """
+    # A changed count of a page's rows would hide some of them.
+    ((problem,),) = connection.execute("PRAGMA integrity_check(1)").fetchall()
+    if problem != "ok":
+        raise StorageDamaged(f"{path} is damaged ({problem}){_after(advice)}")
+    entries: dict[Key, bytes] = {}
+    damaged: list[str] = []
+    try:
+        for kind, name, value, checksum in connection.execute(
+            "SELECT kind, name, value, checksum FROM note"
+        ):
+            if checksum == metadataChecksum(kind, name, value):
+                entries[kind, name] = value
+            else:
+                damaged.append(f"{kind} {name!r}")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise StorageDamaged(f"{path} is damaged (an entry is not one){_after(advice)}") from error
+    for key in (METADATA_WRITES, _COMPATIBLE):
+        entries.pop(key, None)
+    total = len(damaged) + len(entries)
+    if damaged:
+        shown = ", ".join(damaged[:_SHOWN]) + (", ..." if len(damaged) > _SHOWN else "")
+        advice = advice.replace(", or", ", remove these entries, or")
+        raise StorageDamaged(
+            f"{path} is damaged ({len(damaged)} of {total} entries are not what was "
+            f"written: {shown}){_after(advice)}"
+        )
+    return entries
 
 
 def metadataChecksum(kind: str, name: str, value: bytes) -> bytes:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from attrs import frozen
 
@@ -24,11 +24,19 @@ from ._errors import (
     isDamage,
     translated,
 )
-from ._files import companions, foreign, inspectFile, refusal, refuseSpecial
+from ._files import (
+    checkSchema,
+    checkSize,
+    companions,
+    foreign,
+    inspectFile,
+    refusal,
+    refuseSpecial,
+)
 from ._metadata import APPLICATION_ID as METADATA
 from ._metadata import VERSION as METADATA_VERSION
-from ._metadata import metadataContents, standInMetadata, whatMetadataNeeds
-from ._reader import ChainReader
+from ._metadata import metadataContents, readEntries, standInMetadata, whatMetadataNeeds
+from ._reader import ChainReader, ReadConnection
 from ._schema import (
     ALSO,
     Contents,
@@ -47,6 +55,8 @@ from ._tip import logProblem
 _BUSY_SECONDS: Final = 5.0
 _CACHE_KIB: Final = 16 * 1024
 _COPY_PAGES: Final = 1024
+
+R = TypeVar("R", bound=ReadConnection)
 
 
 class Snapshot:
@@ -157,6 +167,33 @@ class Snapshot:
         """
         return ChainReader(self.path, self._connection)
 
+    def read(self, make: Callable[[Path, sqlite3.Connection], R]) -> R:
+        """
+        Make a reader of another kind, for as long as the context lasts.
+        """
+        return make(self.path, self._connection)
+
+    def readEntries(self) -> None:
+        """
+        Read all entries of a metadata store.
+
+        @raise svcbroker.storage.StorageError: one of them is damaged.
+        """
+        with _translated(self.path):
+            readEntries(self.path, self._connection)
+
+    def checkWhole(self) -> None:
+        """
+        Check that the file is as long as it says, and has nothing that this program does not make.
+
+        @raise StorageRefused: it is cut short, or has triggers or views.
+        """
+        with _translated(self.path):
+            checkSchema(self.path, self._connection)
+            # Pages that are only in the log come into the file when that is folded in.
+            if not _size(companions(self.path)[0]):
+                checkSize(self.path, self._connection)
+
     def rows(self, statement: str, *parameters: Any) -> Generator[tuple[Any, ...], None, None]:
         """
         The rows of a query, with values as they are stored.
@@ -242,6 +279,23 @@ class Snapshot:
                     ) from error
             self.checkUnchanged()
             syncFile(target)
+
+
+def lookAtMetadata(path: Path) -> None:
+    """
+    Read a metadata store as it is, and refuse it where L{MetadataFile.open
+    <svcbroker.storage.MetadataFile.open>} or its C{load} would. One that is absent is made.
+
+    @raise svcbroker.storage.StorageError: it cannot be used.
+    """
+    refuseSpecial(path)
+    if not os.path.lexists(path):
+        return
+    try:
+        with Snapshot.ofMetadata(path, mayBeOlder=True) as snapshot, snapshot.moment():
+            snapshot.readEntries()
+    except OSError as error:
+        raise StorageRefused(f"{path} cannot be used ({error.strerror})") from error
 
 
 @frozen
@@ -395,6 +449,13 @@ def _checkIdentity(path: Path, connection: sqlite3.Connection, kind: _Kind) -> N
                 connection.execute("PRAGMA query_only = ON")
     except sqlite3.Error as error:
         raise refusal(error, path) from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _text(data: bytes) -> str:

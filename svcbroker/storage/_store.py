@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Final, Self, TypeVar
@@ -74,7 +74,83 @@ ATTEMPTS: Final = 5
 T = TypeVar("T")
 
 
-class Store(ChainReader):
+class StoreReader(ChainReader):
+    """
+    A reader of a whole store, which has checked that its ends fit together.
+
+    @ivar chainId: what L{Store.create} was given.
+    @ivar genesis: what L{Store.create} was given.
+    @ivar loss: which part of the chain is missing, in one line; empty where none is. Not empty only
+        in a store that was opened with C{mayLose}.
+    """
+
+    loss = ""
+
+    def __init__(self, path: Path, reading: sqlite3.Connection) -> None:
+        """
+        Private: call L{Store.open} or L{lookAt}.
+
+        @raise StorageDamaged: they do not.
+        """
+        super().__init__(path, reading)
+        self._height = 0
+        self._hash = b""
+        self._total = 0
+        self._reserved = (0, 0)
+        self._hasErased = False
+        # The fingerprints of the last segment, where that is not full.
+        self._tail = b""
+        self._load()
+
+    @property
+    def height(self) -> int:
+        """The height of the last block, 0 where there is none."""
+        return self._height
+
+    def _load(self) -> None:
+        rows = self._rows("SELECT chain_id, genesis FROM chain")
+        if not rows:
+            raise self._damage("it does not name its chain")
+        self.chainId: bytes = rows[0][0]
+        self.genesis: bytes = rows[0][1]
+        self._reserved = self.reservation()
+        tip = self.tip()
+        if tip is not None:
+            self._height, self._hash, self._total = tip.height, tip.hash, tip.transactionTotal
+        lowest = self._rows("SELECT MIN(height) FROM head")[0][0]
+        if lowest != (None if tip is None else 1):
+            raise self._damage("blocks are missing")
+        if self._rows("SELECT MAX(height) FROM body")[0][0] != (self._height or None):
+            raise self._damage("the latest block has no body")
+        rows = self._rows("SELECT segment, prints FROM fingerprint ORDER BY segment DESC LIMIT 1")
+        segment, prints = rows[0] if rows else (0, b"")
+        if segment * SEGMENT_SIZE + len(prints) != self._total * PRINT_SIZE:
+            raise self._damage(f"{self._total} transactions do not have as many fingerprints")
+        self._tail = prints if self._total % SEGMENT else b""
+        self._hasErased = bool(self._rows("SELECT 1 FROM erased LIMIT 1"))
+
+
+@contextmanager
+def lookAt(path: Path, *, mayLose: bool = False) -> Iterator[StoreReader]:
+    """
+    Read a store as it is, for as long as the context lasts, and refuse it where L{Store.open} would
+    refuse it. Nothing is changed, and a broker may be writing.
+
+    @param mayLose: as for L{Store.open}.
+    @raise StorageLost: the end of the chain is missing.
+    @raise StorageRefused, StorageDamaged: it cannot be opened.
+    """
+    tip, loss = readTip(path), logLoss(path)
+    with Snapshot.ofLedger(path, mayBeOlder=True) as snapshot, snapshot.moment():
+        snapshot.checkWhole()
+        store = snapshot.read(StoreReader)
+        store.loss = loss or findLoss(store, tip or Tip(0, b"", (0, 0)))
+        if store.loss and not mayLose:
+            raise StorageLost(store.loss, store.height)
+        yield store
+
+
+class Store(StoreReader):
     """
     One chain in one SQLite file.
 
@@ -82,11 +158,7 @@ class Store(ChainReader):
     thread at a time calls them, and that may be another one than the reader's. What they stored
     is on stable storage when they return, as far as the disk tells the truth.
 
-    @ivar chainId: what L{create} was given.
-    @ivar genesis: what L{create} was given.
     @ivar written: reads by the connection that writes, for the thread that appends.
-    @ivar loss: which part of the chain is missing, in one line; empty where none is. Not empty only
-        in a store that was opened with C{mayLose}.
     """
 
     def __init__(
@@ -106,17 +178,9 @@ class Store(ChainReader):
         self._writing = writing
         self._folding = folding
         self._transactions = Transactions(path, writing, folding)
-        self._height = 0
-        self._hash = b""
-        self._total = 0
-        self._reserved = (0, 0)
         # Up to here blocks are known to have no contents.
         self._bareHeight = 0
-        self._hasErased = False
         self._tipFile = TipFile(path)
-        # The fingerprints of the last segment, where that is not full.
-        self._tail = b""
-        self._load()
         missing = findLoss(self, tip or Tip(0, b"", (0, 0)))
         self.loss = loss or missing
         # The tip to catch up with; the tip file keeps it until then.
@@ -405,11 +469,6 @@ class Store(ChainReader):
         # Asked for each event that is read, and most chains have none.
         return super().erasures(topicIndex, first, last) if self._hasErased else ()
 
-    @property
-    def height(self) -> int:
-        """The height of the last block, 0 where there is none."""
-        return self._height
-
     def size(self) -> int:
         """
         Bytes on disk, the write-ahead log included.
@@ -450,28 +509,6 @@ class Store(ChainReader):
     def _writeTip(self) -> None:
         if self._missing is None:
             self._tipFile.write(Tip(self._height, self._hash, self._reserved))
-
-    def _load(self) -> None:
-        rows = self._rows("SELECT chain_id, genesis FROM chain")
-        if not rows:
-            raise self._damage("it does not name its chain")
-        self.chainId: bytes = rows[0][0]
-        self.genesis: bytes = rows[0][1]
-        self._reserved = self.reservation()
-        tip = self.tip()
-        if tip is not None:
-            self._height, self._hash, self._total = tip.height, tip.hash, tip.transactionTotal
-        lowest = self._rows("SELECT MIN(height) FROM head")[0][0]
-        if lowest != (None if tip is None else 1):
-            raise self._damage("blocks are missing")
-        if self._rows("SELECT MAX(height) FROM body")[0][0] != (self._height or None):
-            raise self._damage("the latest block has no body")
-        rows = self._rows("SELECT segment, prints FROM fingerprint ORDER BY segment DESC LIMIT 1")
-        segment, prints = rows[0] if rows else (0, b"")
-        if segment * SEGMENT_SIZE + len(prints) != self._total * PRINT_SIZE:
-            raise self._damage(f"{self._total} transactions do not have as many fingerprints")
-        self._tail = prints if self._total % SEGMENT else b""
-        self._hasErased = bool(self._rows("SELECT 1 FROM erased LIMIT 1"))
 
 
 class FoldThread:

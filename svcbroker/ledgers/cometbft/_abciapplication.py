@@ -19,11 +19,11 @@ from twisted.internet.defer import Deferred
 from ...archive import STORE_NAME, StoredChain, appendOf, loadChain
 from ...chain import Candidate, Genesis, Header, ValidatorSet, VersionUnknown, isUsableKey
 from ...histogram import Histogram
-from ...proofs import engineSet
+from ...proofs import engineSet, isEngineCertificate
 from ...proofs.cometbft import addressOf
-from ...storage import TIP_SUFFIX, Store
+from ...storage import TIP_SUFFIX, Store, StoreReader
 from ...version import readVersion
-from .._storedledger import SYNC_BOUNDS
+from .._storedledger import SYNC_BOUNDS, refuseOther
 from ._home import POWER, POWERS
 from ._machine import BlockRefused, ChainMachine, Code
 from ._snapshots import SnapshotClient, SnapshotServer, checkHistory, putInPlace
@@ -401,10 +401,23 @@ class ChainApplication:
         return await self._restorer.apply(request)
 
 
+def loadEngineChain(store: StoreReader) -> StoredChain:
+    """
+    Load the chain of a network of engines.
+
+    @raise LedgerUnavailable: another ledger has decided its blocks.
+    @raise svcbroker.storage.StorageError, ValueError: it is damaged.
+    """
+    chain, last = loadChain(store), store.tip()
+    if last is not None and not isEngineCertificate(last.certificate):
+        refuseOther(store.path.parent, "cometbft", "pbft")
+    return chain
+
+
 def _loaded(store: Store) -> tuple[StoredChain, bytes]:
     """Load a chain and its last application hash; the store is closed if this fails."""
     try:
-        chain = loadChain(store)
+        chain = loadEngineChain(store)
         return chain, _lastHash(store, chain.genesis)
     except BaseException:
         store.close()

@@ -6,6 +6,7 @@ replay.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -16,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...archive import Certificates
+from ...archive import STORE_NAME, Certificates
 from ...chain import (
     NONCE_WINDOW,
     Candidate,
@@ -31,6 +32,7 @@ from ...chain import (
 )
 from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import (
+    ICheckedLedger,
     IExportableLedger,
     IMeasuredLedger,
     INetworkLedger,
@@ -41,16 +43,17 @@ from ...interfaces import (
 )
 from ...model import Execution, Health, LedgerMeasures, NodeRecord, Page, Request, Statistics
 from ...net.deferreds import asDeferred
-from ...storage import StorageError
-from .._storedledger import StoredLedger
+from ...storage import StorageError, lookAt
+from .._storedledger import StoredLedger, refuseOther
 from .._views import TransactionMaker, blockOf, earlierOf, eventIdsOf, receiptsOf
-from ._abciapplication import ApplicationFailed, ChainApplication
+from ._abciapplication import ApplicationFailed, ChainApplication, loadEngineChain
 from ._batch import BatchMaker, BrokerIdentity
 from ._brokeridentity import IdentityFiles, IdentityMissing
 from ._certifier import Certifier
 from ._cometsettings import CometSettings
 from ._engine import CONNECTIONS
 from ._engineports import EnginePorts
+from ._home import CONFIG
 from ._machine import MAX_AHEAD, checkChange
 from ._networkwatch import NetworkWatch, nodeCount, nodeRecords
 from ._outbox import Outbox
@@ -222,7 +225,12 @@ LAST_RECOVERY = 30.0
 
 
 @implementer(
-    INetworkLedger, IProvableLedger, IExportableLedger, IValidatorSetLedger, IMeasuredLedger
+    ICheckedLedger,
+    INetworkLedger,
+    IProvableLedger,
+    IExportableLedger,
+    IValidatorSetLedger,
+    IMeasuredLedger,
 )
 class CometLedger(StoredLedger):
     """
@@ -290,10 +298,50 @@ class CometLedger(StoredLedger):
 
     # Start, and start again.
 
+    def check(self) -> None:
+        """See L{ICheckedLedger<svcbroker.interfaces.ICheckedLedger>}."""
+        directory = self._context.directory
+        self._checkPlaces()
+        path = directory / STORE_NAME
+        if path.exists():
+            try:
+                with lookAt(path, mayLose=True) as store:
+                    loadEngineChain(store)
+            except (StorageError, ValueError) as error:
+                raise LedgerUnavailable(f"{directory}: {error}") from error
+
+    def _checkPlaces(self) -> None:
+        """
+        Check what is named by the settings, and that the directory has no other ledger's chain.
+
+        @raise LedgerUnavailable: it cannot be used.
+        """
+        refuseOther(self._context.directory, "cometbft")
+        home, engine, folder = (
+            self._settings.home,
+            self._settings.engine,
+            self._settings.socket.parent,
+        )
+        if engine is not None:
+            if not engine.is_file() or not os.access(engine, os.X_OK):
+                raise LedgerUnavailable(
+                    f"engine: {engine} is no program that can be run: give the path of cometbft"
+                )
+            if not (home / CONFIG).is_file():
+                raise LedgerUnavailable(
+                    f"home: {home} is no home of an engine, it has no {CONFIG}: svcbroker "
+                    "engine init or join makes one (docs/cometbft)"
+                )
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            raise LedgerUnavailable(
+                f"socket: no socket can be made in {folder}: give a directory that can be written"
+            )
+
     @asDeferred
     async def start(self) -> None:
         for line in self._settings.outdated:
             self._log.warn("group {group}: {line}", group=self._context.group, line=line)
+        self._checkPlaces()
         try:
             self._context.directory.mkdir(mode=0o700, exist_ok=True)
             self._application.open()

@@ -28,6 +28,7 @@ from ...archive import (
     StreamReader,
     VerifiedBlock,
     checkEnd,
+    ledgerOf,
     loadChain,
     markCopy,
     refusedName,
@@ -35,6 +36,7 @@ from ...archive import (
 from ...chain import CertificateInvalid, Genesis, Malformed, VersionUnknown, decodeReceipts
 from ...errors import LedgerUnavailable
 from ...interfaces import (
+    ICheckedLedger,
     IExportableLedger,
     IMeasuredLedger,
     INetworkLedger,
@@ -45,8 +47,8 @@ from ...interfaces import (
 from ...model import Health, LedgerMeasures, NodeRecord, NodeType, Page, Request, Statistics
 from ...net.deferreds import asDeferred
 from ...net.pem import CertificateError
-from ...storage import StorageError, StorageFailed, Store, syncFile
-from .._storedledger import StoredLedger
+from ...storage import StorageError, StorageFailed, Store, StoreReader, lookAt, syncFile
+from .._storedledger import StoredLedger, refuseOther
 from .._views import blockOf, eventIdsOf
 from ._copysettings import CopySettings
 from ._original import WAIT, Original, OriginalAnswer, OriginalUnavailable
@@ -155,6 +157,7 @@ def hasCopy(directory: Path) -> bool:
             f"{keys} has keys, so the chain beside it is no copy: where it is to become one, move "
             "the keys away for good (docs/replication.rst)"
         )
+    refuseOther(directory, "copy", ledgerOf(directory) or "copy")
     return (directory / STORE_NAME).exists()
 
 
@@ -185,18 +188,27 @@ def openCopy(directory: Path, settings: CopySettings) -> tuple[Store, StoredChai
     markCopy(directory, settings.url)
     store = Store.open(directory / STORE_NAME, mayLose=True)
     try:
-        chain = loadChain(store)
-        _checkGenesis(chain.genesis, settings)
-        checkEnd(store, chain)
-        wanted = settings.checkpoint
-        if wanted is not None and wanted.height <= chain.head.height:
-            [found] = store.blockHashes(wanted.height, 1) or [chain.genesis.header().hash]
-            if found != wanted.hash:
-                raise Malformed(f"block {wanted.height} is not the one of the checkpoint")
-        return store, chain
+        return store, checkCopy(store, settings)
     except BaseException:
         store.close()
         raise
+
+
+def checkCopy(store: StoreReader, settings: CopySettings) -> StoredChain:
+    """
+    Load a copy, and check that it is the one that the settings name.
+
+    @raise Malformed, CertificateInvalid, StorageError: it is not, or it is damaged.
+    """
+    chain = loadChain(store)
+    _checkGenesis(chain.genesis, settings)
+    checkEnd(store, chain)
+    wanted = settings.checkpoint
+    if wanted is not None and wanted.height <= chain.head.height:
+        [found] = store.blockHashes(wanted.height, 1) or [chain.genesis.header().hash]
+        if found != wanted.hash:
+            raise Malformed(f"block {wanted.height} is not the one of the checkpoint")
+    return chain
 
 
 def _checkGenesis(genesis: Genesis, settings: CopySettings) -> None:
@@ -218,7 +230,7 @@ DISK_PAUSE: Final = 1.0
 """Seconds between two attempts to write to a failing disk."""
 
 
-@implementer(INetworkLedger, IProvableLedger, IExportableLedger, IMeasuredLedger)
+@implementer(ICheckedLedger, INetworkLedger, IProvableLedger, IExportableLedger, IMeasuredLedger)
 class CopyLedger(StoredLedger):
     """
     A group's log, copied from another broker. What it stores it has verified: certificates, links
@@ -262,6 +274,15 @@ class CopyLedger(StoredLedger):
         self._isStopping = False
 
     # Start and stop.
+
+    def check(self) -> None:
+        """See L{ICheckedLedger<svcbroker.interfaces.ICheckedLedger>}."""
+        directory, settings = self._context.directory, self._settings
+        with explaining(settings.url):
+            self._connect(self._context.reactor, self.group, settings)
+        if hasCopy(directory):
+            with explaining(directory), lookAt(directory / STORE_NAME, mayLose=True) as store:
+                checkCopy(store, settings)
 
     @asDeferred
     async def start(self) -> None:

@@ -4,7 +4,8 @@ Opening the directory of a chain, or creating a new chain in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from struct import error as StructError
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 from attrs import frozen
 from twisted.logger import Logger
 
-from ...archive import COPY_NAME, KEYS_NAME, ROUNDS_ASIDE, STORE_NAME, StoredChain, loadChain
+from ...archive import KEYS_NAME, ROUNDS_ASIDE, STORE_NAME, StoredChain, loadChain
 from ...chain import (
     Certificate,
     CertificateInvalid,
@@ -24,7 +25,9 @@ from ...chain import (
     checkCertificate,
 )
 from ...errors import LedgerUnavailable
-from ...storage import StorageError, StorageLost, Store, syncFile
+from ...proofs import isEngineCertificate
+from ...storage import StorageError, StorageLost, Store, StoreReader, lookAt, syncFile
+from .._storedledger import refuseOther
 from ._keys import KeysDamaged, loadSeeds, makeSeeds, publicKey, removeSeeds
 
 _UNUSED_KEYS: Final = KEYS_NAME + ".new"
@@ -70,49 +73,71 @@ def openChain(
     @raise LedgerUnavailable: the chain cannot be opened. The message is one line for the operator.
     """
     path = directory / STORE_NAME
-    if (directory / COPY_NAME).exists():
-        raise LedgerUnavailable(
-            f"{directory} is a copy, and the replicas of the original may go on: read it by the "
-            "ledger copy, or see svcbroker chain promote (docs/replication.rst)"
-        )
-    try:
+    with _explained(directory):
+        refuseOther(directory, "pbft")
         if not path.exists():
             _checkNew(directory)
             _layOut(directory, group, nodes, now, entropy)
         _finishLayout(directory)
         store = Store.open(path, mayLose=acceptLoss is not None)
+        try:
+            chain = _load(directory, store, group, acceptLoss)
+        except BaseException:
+            store.close()
+            raise
+    if len(chain.seeds) != nodes:
+        _log.info(
+            "group {group}: the chain keeps its {count} replicas, nodes={nodes} counts for a "
+            "new chain only",
+            group=group,
+            count=len(chain.seeds),
+            nodes=nodes,
+        )
+    return chain
+
+
+def checkChain(directory: Path, group: str, acceptLoss: int | None = None) -> None:
+    """
+    Check that L{openChain} would open the chain in a directory, or create one. Nothing is changed.
+
+    @param acceptLoss: as for L{openChain}.
+    @raise LedgerUnavailable: it would not.
+    """
+    path, unused = directory / STORE_NAME, directory / _UNUSED_KEYS
+    with _explained(directory):
+        refuseOther(directory, "pbft")
+        if not path.exists():
+            _checkNew(directory)
+            return
+        with lookAt(path, mayLose=acceptLoss is not None) as store:
+            chain = _checked(store, group, acceptLoss)
+            keys = unused if unused.exists() else directory / KEYS_NAME
+            loadSeeds(keys, chain.state.validators.keys)
+
+
+@contextmanager
+def _explained(directory: Path) -> Iterator[None]:
+    """
+    Turn what prevents the opening of a chain into one line for the operator.
+
+    @raise LedgerUnavailable: in the place of any such error.
+    """
+    path = directory / STORE_NAME
+    try:
+        yield
     except StorageLost as error:
         raise _lost(error) from error
     except (StorageError, KeysDamaged) as error:
         raise LedgerUnavailable(str(error)) from error
     except OSError as error:
         raise LedgerUnavailable(f"{directory} cannot be written: {error.strerror}") from error
-    try:
-        chain = _load(directory, store, group, acceptLoss)
-        if len(chain.seeds) != nodes:
-            _log.info(
-                "group {group}: the chain keeps its {count} replicas, nodes={nodes} counts for a "
-                "new chain only",
-                group=group,
-                count=len(chain.seeds),
-                nodes=nodes,
-            )
-        return chain
-    except (StorageError, KeysDamaged) as error:
-        store.close()
-        raise LedgerUnavailable(str(error)) from error
     except VersionUnknown as error:
-        store.close()
         raise LedgerUnavailable(
             f"{path} has another format ({error}): run the svcbroker that wrote it, on the copy "
             "that was made before the upgrade where there is one"
         ) from error
     except (CertificateInvalid, ValueError, OverflowError, StructError) as error:
-        store.close()
         raise LedgerUnavailable(f"{path} is damaged ({error}): restore it from a backup") from error
-    except BaseException:
-        store.close()
-        raise
 
 
 def _lost(error: StorageLost) -> LedgerUnavailable:
@@ -164,22 +189,31 @@ def _finishLayout(directory: Path) -> None:
         syncFile(directory)
 
 
-def _load(directory: Path, store: Store, group: str, acceptLoss: int | None) -> OpenedChain:
+def _checked(store: StoreReader, group: str, acceptLoss: int | None) -> StoredChain:
+    """Load a chain, and check that it is this group's, and whole where its loss is not accepted."""
     stored = loadChain(store)
     genesis, head = stored.genesis, stored.head
+    row = store.tip()
+    if row is not None and isEngineCertificate(row.certificate):
+        refuseOther(store.path.parent, "pbft", "cometbft")
     if genesis.group != group:
         raise LedgerUnavailable(
             f"{store.path} is the chain of group {genesis.group}, not of group {group}: "
             "move it back to where it was"
         )
-    row = store.tip()
     if row is not None:
         validators = stored.headValidators
         certificate = Certificate.decode(row.certificate)
         checkCertificate(certificate, head, len(validators.keys), validators.verify)
+    if store.loss and acceptLoss != head.height:
+        raise _lost(StorageLost(store.loss, head.height))
+    return stored
+
+
+def _load(directory: Path, store: Store, group: str, acceptLoss: int | None) -> OpenedChain:
+    stored = _checked(store, group, acceptLoss)
+    genesis, head = stored.genesis, stored.head
     if store.loss:
-        if acceptLoss != head.height:
-            raise _lost(StorageLost(store.loss, head.height))
         _log.warn(
             "{loss}: group {group} goes on after block {height}, and its replicas get new keys",
             loss=store.loss,

@@ -14,6 +14,7 @@ from ...archive import KEYS_NAME
 from ...chain import Header, ValidatorChange, ValidatorSet, quorum
 from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import (
+    ICheckedLedger,
     IExportableLedger,
     IFaultyLedger,
     IMeasuredLedger,
@@ -39,7 +40,7 @@ from .._storedledger import StoredLedger
 from .._views import TransactionMaker, brokerAddress
 from ._blockapplication import BlockApplication, TransactionPool
 from ._keys import EvidenceFile, KeyRing, ReplicaSigner, SignatureVerifier
-from ._openedchain import OpenedChain, openChain
+from ._openedchain import OpenedChain, checkChain, openChain
 from ._pbftsettings import PbftSettings
 from ._producer import BlockProducer, ProducerState
 from ._replica import Replica, ReplicaApplication, Timing
@@ -54,6 +55,7 @@ ready.
 
 
 @implementer(
+    ICheckedLedger,
     IProvableLedger,
     IExportableLedger,
     IValidatorSetLedger,
@@ -87,6 +89,10 @@ class PbftLedger(StoredLedger):
         self._makeReplica = makeReplica
         self._changing = DeferredLock()
         self._highestView = 0
+
+    def check(self) -> None:
+        """See L{ICheckedLedger<svcbroker.interfaces.ICheckedLedger>}."""
+        checkChain(self._context.directory, self.group, self._settings.acceptLoss)
 
     def start(self) -> Deferred[None]:
         try:
