@@ -73,7 +73,8 @@ def _settings(options: Any) -> Iterator[click.Option]:
         yield click.Option(
             # Any parameter's name would do, but it must be an identifier.
             [f"--{name}", "setting_" + name.replace("-", "_")],
-            is_flag=name not in takeValue,
+            # Of False, click makes an option whose value may be left out.
+            is_flag=None if name in takeValue else True,
             multiple=name in repeated,
             metavar="VALUE" if name in takeValue else None,
             help=" ".join((options.docs.get(name) or "").split()),
