@@ -11,16 +11,20 @@ from typing import Any
 
 import click
 from twisted.application.service import ServiceMaker
+from twisted.internet.task import Clock
 from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-defined]
 
 from .. import tap
 from ..daemon.config import Config
 from ..daemon.dependencies import StartError
+from ..daemon.directory import LOCK_NAME
 from ..daemon.memory import planMemory, usableMemory
 from ..daemon.plan import Plan
+from ..daemon.preparation import findRefusals
 from ..net.bounds import amountText
 from .arguments import jsonOption, options
 from .commandline import PROGRAM
+from .doctor.machinechecks import LocalMachine
 from .operatorcommand import DAEMON, Daemon, operatorCommand
 from .settingscommand import settingsCommand
 from .terminal import CommandError, Console, Exit, showRecord
@@ -37,7 +41,9 @@ from .terminal import CommandError, Console, Exit, showRecord
 )
 @options(
     click.option(
-        "--check", is_flag=True, help="Read the configuration, say what would be served, and end."
+        "--check",
+        is_flag=True,
+        help="Say what would be served, or why the daemon would not start, and end.",
     ),
     click.option(
         "--pidfile",
@@ -60,12 +66,7 @@ def runCommand(console: Console, settings: Any, check: bool, pidfile: str, logfi
     @raise CommandError: it cannot start.
     """
     if check:
-        for line in describe(settings["config"], settings["plan"]):
-            console.say(line)
-        refusal = settings["plan"].access.refusal
-        if refusal:
-            raise CommandError(refusal, Exit.BAD)
-        return Exit.GOOD
+        return checkStart(console, settings["config"], settings["plan"])
     # What twistd makes of its own command line; the service's options are parsed already.
     twistd: Any = ServerOptions()
     twistd.parseOptions(["--nodaemon", "--no_save", f"--pidfile={pidfile}", f"--logfile={logfile}"])
@@ -75,6 +76,23 @@ def runCommand(console: Console, settings: Any, check: bool, pidfile: str, logfi
         runApp(twistd)
     except StartError as error:
         raise CommandError(str(error), Exit.BAD) from None
+    return Exit.GOOD
+
+
+def checkStart(console: Console, config: Config, plan: Plan) -> int:
+    """
+    Say what would be served, or why the daemon would not start.
+
+    @raise CommandError: it would not.
+    """
+    for line in describe(config, plan):
+        console.say(line)
+    holder = LocalMachine().lockHolder(plan.dataDir / LOCK_NAME)
+    if holder is not None:
+        console.say(f"A daemon (process {holder}) uses the data: this is about its next start.")
+    refusals = list(findRefusals(config, Clock(), isRunning=holder is not None))
+    if refusals:
+        raise CommandError("\n".join(refusals), Exit.BAD)
     return Exit.GOOD
 
 

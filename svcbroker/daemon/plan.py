@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
 
@@ -18,6 +18,8 @@ from .access import AccessPlan, makeAccessPlan
 from .config import SETTINGS, Config, GroupSetting
 from .features import FEATURES
 from .ports import PortPlan, serverEndpoint
+
+MAX_PORT: Final = 65535
 
 
 @frozen(kw_only=True)
@@ -127,7 +129,11 @@ def planPort(reactor: Any, name: str, text: str) -> PortPlan:
         endpoint = serverEndpoint(reactor, text)
     except ValueError as error:
         raise ConfigError(f"{name}: cannot use {text!r}: {error}") from error
-    return PortPlan(name=name, endpoint=endpoint, text=text)
+    plan = PortPlan(name=name, endpoint=endpoint, text=text)
+    number = getattr(plan.unwrapped, "_port", 0)
+    if isinstance(number, int) and not 0 <= number <= MAX_PORT:
+        raise ConfigError(f"{name}: cannot use {text!r}: a port is a number from 0 to {MAX_PORT}")
+    return plan
 
 
 def _refuseSharedSockets(ports: Sequence[PortPlan]) -> None:

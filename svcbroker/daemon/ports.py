@@ -4,9 +4,13 @@ Listening ports: bound before the ledgers start, accepting once the carriers hav
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import socket
+import stat
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Final
 from weakref import ReferenceType, ref
@@ -177,6 +181,14 @@ class PortPlan:
         return None
 
     @property
+    def unwrapped(self) -> IStreamServerEndpoint:
+        """The endpoint that listens, without what stands before it: a proxy, or TLS."""
+        endpoint: Any = self._unproxied
+        inner: IStreamServerEndpoint
+        inner = endpoint.endpoint if isinstance(endpoint, TLSServerEndpoint) else endpoint
+        return inner
+
+    @property
     def _unproxied(self) -> IStreamServerEndpoint:
         endpoint: Any = self.endpoint
         while isinstance(endpoint, ProxiedEndpoint):
@@ -189,6 +201,66 @@ def _isLocalAddress(address: Any) -> bool:
     if isinstance(address, IPv4Address | IPv6Address):
         return isLoopback(address.host)
     return isinstance(address, UNIXAddress)
+
+
+def listenRefusal(plan: PortPlan, reason: str) -> str:
+    """The refusal to start where a port cannot be listened on, in a line."""
+    return (
+        f"{plan.name}: cannot listen on {plan.text}: {reason}: give an address of this machine and "
+        f"a port that is free, or an empty --{plan.name} to switch it off"
+    )
+
+
+def findBindError(plan: PortPlan) -> int | None:
+    """
+    Try whether a port could be listened on.
+
+    @return: the C{errno}; 0 where it could be; C{None} where only listening can tell.
+    """
+    endpoint: Any = plan.unwrapped
+    if isinstance(endpoint, UNIXServerEndpoint):
+        return tryConnect(str(endpoint._address))
+    if isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint) and endpoint._port:
+        return tryBind(endpoint._interface, endpoint._port)
+    return None
+
+
+def tryBind(host: str, port: int) -> int:
+    """
+    Try to bind an address: 0, or the C{errno}. The socket does not listen, so a daemon that starts
+    at the same moment is not in its way.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            probe.bind((host, port))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
+
+
+def tryConnect(path: str) -> int:
+    """
+    Try whether a UNIX socket could be made: 0, or the C{errno}. One that nobody listens on is
+    removed by who makes it.
+    """
+    folder = os.path.dirname(path) or "."
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return errno.EACCES if os.path.exists(folder) else errno.ENOENT
+    if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return errno.EADDRINUSE
+    try:
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+            probe.settimeout(1.0)
+            probe.connect(path)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return 0
+    except OSError as error:
+        return error.errno or errno.EIO
+    return errno.EADDRINUSE
 
 
 @implementer(IProtocolFactory, ILoggingContext)

@@ -32,6 +32,7 @@ from .inforce import ConfigurationInForce
 from .operatorfile import OperatorFile, operatorUrl
 from .plan import Plan
 from .ports import HTTP
+from .preparation import metadataRefusal
 from .service import Reload
 from .traces import makeTracer
 
@@ -237,7 +238,7 @@ class _Base:
             metadata = MetadataStore(store, reactor, thread.run)
         except StorageError as error:
             thread.stop()
-            raise StartError(f"data-dir: {error}") from error
+            raise StartError(metadataRefusal(error)) from error
         if store.loss:
             _log.error("{loss}", loss=store.loss)
         bindToChains(metadata, {group: each.chain for group, each in ledgers.items()}, ENTRY_GROUPS)

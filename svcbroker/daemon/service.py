@@ -34,7 +34,8 @@ from .dependencies import Dependencies, StartError
 from .directory import DataDirectoryError, lockDataDirectory
 from .operating import OperatorFileError
 from .plan import GroupPlan, Plan
-from .ports import HTTP, Port, PortPlan
+from .ports import HTTP, Port, PortPlan, listenRefusal
+from .preparation import ledgerRefusal
 from .threads import LedgerThread
 
 T = TypeVar("T")
@@ -211,7 +212,7 @@ class BrokerService(Service):
             await ledger.start()
         except BrokerError as error:
             thread.stop()
-            raise StartError(f"group {group.id}: {error.message}") from error
+            raise StartError(ledgerRefusal(group.id, error)) from error
         self._threads.append(thread)
         return ledger
 
@@ -293,11 +294,12 @@ class BrokerService(Service):
         return failure
 
     def _explainPort(self, failure: Failure, plan: PortPlan) -> Failure:
-        if not failure.check(CannotListenError):
+        # A UNIX socket's lock fails as such.
+        if not failure.check(CannotListenError, OSError):
             return failure
-        reason = getattr(failure.value, "socketError", None)
+        reason = getattr(failure.value, "socketError", failure.value)
         text = getattr(reason, "strerror", None) or str(reason)
-        return Failure(StartError(f"{plan.name}: cannot listen on {plan.text}: {text}"))
+        return Failure(StartError(listenRefusal(plan, text)))
 
     def _raiseFailure(self, pending: Deferred[Any]) -> None:
         """Raise the failure of C{pending}, if it has failed already."""

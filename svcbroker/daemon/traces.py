@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -174,6 +175,21 @@ class _LogHandler(logging.Handler):
         self._reactor.callFromThread(_log.warn, "OpenTelemetry: {text}", text=text)
 
 
+def importExporter() -> None:
+    """
+    Import what spans are sent with.
+
+    @raise StartError: OpenTelemetry is not installed.
+    """
+    try:
+        import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        import_module("opentelemetry.sdk.trace.export")
+    except ImportError as error:
+        raise StartError(
+            f"traces: OpenTelemetry is not installed: pip install 'svcbroker[tracing]' ({error})"
+        ) from None
+
+
 def makeTracer(url: str, instance: str, reactor: Any) -> OpenTelemetryTracer:
     """
     A tracer that sends its spans over OTLP/HTTP. OpenTelemetry's own environment variables, such as
@@ -183,16 +199,13 @@ def makeTracer(url: str, instance: str, reactor: Any) -> OpenTelemetryTracer:
     @param instance: what this broker is called.
     @raise StartError: OpenTelemetry is not installed.
     """
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
-    except ImportError as error:
-        raise StartError(
-            f"traces: OpenTelemetry is not installed: pip install 'svcbroker[tracing]' ({error})"
-        ) from None
+    importExporter()
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
+
     logger = logging.getLogger("opentelemetry")
     logger.addHandler(_LogHandler(reactor))
     logger.propagate = False

@@ -405,7 +405,7 @@ class ServiceTests(SynchronousTestCase):
         self.endpoint.answer = fail(busy)
         service = self.makeService()
         error = self.assertRaises(StartError, service.privilegedStartService)
-        self.assertEqual(str(error), "http: cannot listen on tcp:8123: Address already in use")
+        self.assertIn("http: cannot listen on tcp:8123: Address already in use: give", str(error))
         self.assertEqual(self.story, ["listen", f"refuse: {error}"])
 
     def test_unusableDataDirectoryFailsStart(self) -> None:
@@ -413,7 +413,11 @@ class ServiceTests(SynchronousTestCase):
         self.dataDir.parent.parent.mkdir()
         self.dataDir.parent.write_text("a file")
         error = self.assertRaises(StartError, self.start, self.makeService())
-        self.assertEqual(str(error), f"data-dir: cannot write to {self.dataDir}: Not a directory")
+        self.assertEqual(
+            str(error),
+            f"data-dir: cannot make {self.dataDir}: {self.dataDir.parent} is not a directory: give "
+            "a directory",
+        )
         self.assertEqual(self.story, ["listen", "stop listening", f"refuse: {error}"])
 
     def test_lockedDataDirectoryFailsStart(self) -> None:
@@ -547,7 +551,7 @@ class ServiceTests(SynchronousTestCase):
         self.other.answer = fail(CannotListenError("", 8124, OSError(98, "Address in use")))
         service = self.makeService(withOther=True)
         error = self.assertRaises(StartError, service.privilegedStartService)
-        self.assertEqual(str(error), "other: cannot listen on tcp:8124: Address in use")
+        self.assertIn("other: cannot listen on tcp:8124: Address in use: give", str(error))
 
     def test_withoutHttpNoAddress(self) -> None:
         """Without HTTP there is no address."""

@@ -14,7 +14,6 @@ from attrs import define, evolve, field
 from twisted.internet.endpoints import (
     TCP4ServerEndpoint,
     TCP6ServerEndpoint,
-    UNIXServerEndpoint,
 )
 from twisted.internet.task import Clock
 
@@ -27,9 +26,10 @@ from ...daemon.features import FEATURES
 from ...daemon.memory import boundsOf, machineMemory
 from ...daemon.operating import OperatorFileError, readOperatorFile
 from ...daemon.plan import endpointsOf, planGroup, planPort
-from ...daemon.ports import HTTP, PortPlan
+from ...daemon.ports import HTTP, PortPlan, findBindError
+from ...daemon.preparation import findRefusals
 from ...daemon.process import WANTED_FILES
-from ...net.findings import Finding, warning
+from ...net.findings import Finding, Level, good, problem, warning
 from ...net.listeners import InheritedEndpoint
 from ...net.pem import CertificateError
 from ...net.settings import ConfigError
@@ -88,8 +88,6 @@ from .machinechecks import (
     isReadable,
     readSynchronisation,
     timeSyncs,
-    tryBind,
-    tryConnect,
     userName,
 )
 
@@ -118,6 +116,31 @@ class BrokerCheck:
         """
         Everything that was found, subject by subject. An error in one of them is a finding.
         """
+        told: list[Finding] = []
+        for each in self._allFindings():
+            told.append(each)
+            yield each
+        yield from self._checkStart([each for each in told if each.level is Level.PROBLEM])
+
+    def _checkStart(self, told: Sequence[Finding]) -> Iterator[Finding]:
+        """Check whether the daemon would start, by the function that C{run --check} asks."""
+        refusals = list(findRefusals(self.config, Clock(), isRunning=self._daemon is not None))
+        ports = [port.name for port in self._ports]
+        subjects = [each.subject for each in told if each.subject in ports]
+        texts = [text for each in told for text in (each.text, f"{each.subject}: {each.text}")]
+        for text in refusals:
+            # The finding about a port has said it already, in other words.
+            if text.partition(":")[0] not in subjects and text not in texts:
+                yield problem(
+                    "start",
+                    text,
+                    "the daemon does not start",
+                    "correct it; svcbroker run --check says whether it starts then",
+                )
+        if not refusals and not self.mistakes:
+            yield good("start", "the daemon would start with these settings and these data")
+
+    def _allFindings(self) -> Iterator[Finding]:
         for name, check in (
             ("software", self._checkSoftware),
             ("configuration", self._checkConfiguration),
@@ -288,12 +311,9 @@ class BrokerCheck:
     def _askEndpoint(self, port: PortPlan) -> EndpointFacts:
         endpoint, isProxied = withoutWrappers(port.endpoint)
         hasTLS = port.certificates is not None
-        bindError, listener, isBroker = None, None, None
-        if isinstance(endpoint, UNIXServerEndpoint):
-            bindError = tryConnect(str(endpoint._address))
-        elif isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint) and endpoint._port:
+        bindError, listener, isBroker = findBindError(port), None, None
+        if isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint) and endpoint._port:
             host, number = endpoint._interface, endpoint._port
-            bindError = tryBind(host, number)
             listener = self.machine.listener(host, number)
             if port.name == HTTP and bindError and not isProxied:
                 isBroker = isAlive(self._askAt(host, number, hasTLS, "/healthz"))

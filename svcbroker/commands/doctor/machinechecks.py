@@ -6,7 +6,6 @@ kernel.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import pwd
 import resource
@@ -15,7 +14,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -221,36 +220,6 @@ def userName(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
-
-
-def tryBind(host: str, port: int) -> int:
-    """
-    Try to bind an address: 0, or the C{errno}. The socket does not listen, so a daemon that starts
-    at the same moment is not in its way.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            probe.bind((host, port))
-    except OSError as error:
-        return error.errno or errno.EIO
-    return 0
-
-
-def tryConnect(path: str) -> int:
-    """Try to connect to a UNIX socket: 0, or C{EADDRINUSE} where a process does."""
-    try:
-        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
-            probe.settimeout(1.0)
-            probe.connect(path)
-    except (FileNotFoundError, ConnectionRefusedError):
-        return 0
-    except OSError as error:
-        return error.errno or errno.EIO
-    return errno.EADDRINUSE
 
 
 def timeSyncs(directory: Path, clock: Callable[[], float] = time.perf_counter) -> Sequence[float]:

@@ -22,11 +22,10 @@ from svcbroker.commands.doctor.machinechecks import (
     checkLimits,
     readSynchronisation,
     timeSyncs,
-    tryBind,
-    tryConnect,
 )
 from svcbroker.daemon.directory import lockDataDirectory
 from svcbroker.daemon.memory import MemoryTable
+from svcbroker.daemon.ports import tryBind, tryConnect
 from svcbroker.net.bounds import Bound
 from tests.directories import shortDirectory
 
