@@ -387,6 +387,7 @@ class DeclarationTests(SynchronousTestCase):
                 "group/measures",
                 "transaction/transList",
                 "block/blockList",
+                "topic/topicList",
                 "node/nodeList",
             ],
         )

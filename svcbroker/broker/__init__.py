@@ -5,7 +5,14 @@ Nothing here knows a wire: requests come in as values, answers leave as values o
 L{BrokerError<svcbroker.errors.BrokerError>}s.
 """
 
-from ._administration import MAX_ACCOUNTS, AccessAnswer, AccountPage, AccountQueries, Administration
+from ._administration import (
+    MAX_ACCOUNTS,
+    AccessAnswer,
+    AccountPage,
+    AccountQueries,
+    Administration,
+    TopicActivity,
+)
 from ._broker import Broker
 from ._brokervalues import (
     DEFAULT_PAGE_SIZE,
@@ -70,6 +77,7 @@ __all__ = [
     "ReadRequest",
     "SendStatus",
     "TimeoutQueue",
+    "TopicActivity",
     "authorshipOf",
     "bindToChains",
 ]

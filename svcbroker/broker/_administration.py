@@ -31,6 +31,7 @@ from ..model import (
     Page,
     Statistics,
     SubscriptionRecord,
+    Topic,
     TransactionRecord,
     checkTopicName,
 )
@@ -42,6 +43,19 @@ from ._groups import Groups, TimeoutQueue
 
 _FIRST_PAGE = 1
 _MAX_QUOTED: Final = 300
+
+
+@frozen
+class TopicActivity:
+    """
+    A topic, and when its latest event came.
+
+    @ivar lastAt: the time of the block of that event, in milliseconds since the epoch; C{None}
+        where there is none.
+    """
+
+    topic: Topic
+    lastAt: int | None
 
 
 class Administration:
@@ -61,6 +75,7 @@ class Administration:
         version: VersionRecord,
         nodeAddress: str,
         subscriptions: ISubscriptionDirectory,
+        listTopics: Callable[..., Deferred[NumberedPage[Topic]]],
         metadataLoss: Callable[[], str] = lambda: "",
         measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
     ) -> None:
@@ -68,6 +83,7 @@ class Administration:
         @param version: what L{getVersion} tells.
         @param nodeAddress: this broker's address, C{host:port}.
         @param subscriptions: those of this broker.
+        @param listTopics: lists open topics as L{Broker.list<svcbroker.broker.Broker.list>}.
         @param metadataLoss: tells what the metadata store has lost, in one line.
         @param measureDisk: measures the disk of the data directory.
         """
@@ -76,6 +92,7 @@ class Administration:
         self._version = version
         self._address = nodeAddress
         self._subscriptions = subscriptions
+        self._listTopics = listTopics
         self._measureDisk = measureDisk
         self._metadataLoss = metadataLoss
 
@@ -175,6 +192,25 @@ class Administration:
             return ledger.listBlocks(offset, limit, height=blockNumber, hash=pkHash)
 
         return self._page(principal, groupId, pageNumber, pageSize, read)
+
+    @asDeferred
+    async def listTopics(
+        self, principal: Principal, groupId: str | None, pageNumber: int, pageSize: int
+    ) -> NumberedPage[TopicActivity]:
+        """
+        The open topics in the order of their creation that the principal may know of, and when the
+        latest event of each came.
+        """
+        ledger = self._ledger(principal, groupId)
+        index = pageNumber - _FIRST_PAGE
+        found = await self._listTopics(principal, index, pageSize, groupId)
+        times: dict[int, int] = {}
+        for height in {each.height for each in found.page.items if each.height}:
+            blocks = await self._timeouts.wait(ledger.listBlocks(0, 1, height=height))
+            times.update((block.height, block.timestamp) for block in blocks.items)
+        items = [TopicActivity(each, times.get(each.height)) for each in found.page.items]
+        page = Page(items=items, total=found.page.total)
+        return NumberedPage(page=page, index=pageNumber, size=found.size)
 
     def listNodes(
         self,

@@ -85,6 +85,7 @@ class Calls:
             version=version,
             nodeAddress=nodeAddress,
             subscriptions=broker.subscriptions,
+            listTopics=broker.list,
             metadataLoss=metadataLoss,
             measureDisk=measureDisk,
         )

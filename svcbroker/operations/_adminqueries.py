@@ -123,6 +123,19 @@ class NodeResult(Struct, frozen=True):
     modifyTime: str | None
 
 
+class TopicActivityResult(Struct, frozen=True):
+    """
+    An open topic: how many events it has, the height of the block of the latest, and the time of
+    that block, which is null where there is none. Times are in milliseconds since the epoch.
+    """
+
+    topicName: str
+    createdTimestamp: int
+    sequenceNumber: int
+    blockNumber: int
+    lastTimestamp: int | None
+
+
 class AdminPage(Struct, Generic[_T], frozen=True):
     """One page of what an admin query found."""
 
@@ -201,6 +214,13 @@ def _node(record: model.NodeRecord) -> NodeResult:
     )
 
 
+def _topic(activity: broker.TopicActivity) -> TopicActivityResult:
+    topic = activity.topic
+    return TopicActivityResult(
+        topic.name, topic.created, topic.sequence, topic.height, activity.lastAt
+    )
+
+
 def _measuresOf(measures: model.GroupMeasures) -> GroupMeasuresResult:
     """Make the record of the measures of a group."""
     ledger, disk = measures.ledger, measures.disk
@@ -247,6 +267,8 @@ _BLOCKS = _adminPage(BlockResult, _block)
 
 
 _NODES = _adminPage(NodeResult, _node)
+
+_TOPICS = _adminPage(TopicActivityResult, _topic)
 
 _PAGE_ERRORS = (PageIndexInvalid, PageSizeInvalid)
 
@@ -369,6 +391,15 @@ QUERIES: Final = (
         result=_BLOCKS,
         errors=_PAGE_ERRORS,
         method=lambda calls: calls.admin.listBlocks,
+    ),
+    Operation(
+        name="topic/topicList",
+        summary="List the open topics in the order of their creation, with how many events each "
+        "has and when the latest came.",
+        parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE),
+        result=_TOPICS,
+        errors=_PAGE_ERRORS,
+        method=lambda calls: calls.admin.listTopics,
     ),
     Operation(
         name="node/nodeList",

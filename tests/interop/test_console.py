@@ -25,6 +25,7 @@ from .chromium import Chromium
 from .node import nodeModules
 
 WIDTHS = (390, 1280, 1920)
+_DELETE = {"type": "keyDown", "key": "Delete", "code": "Delete", "windowsVirtualKeyCode": 46}
 _BUNDLE = """
 (async () => {
   const id = document.querySelector(".plain-list code").textContent;
@@ -177,10 +178,66 @@ class PagesTests(ConsoleTestCase):
         await browser.waitForText("final")
         await browser.evaluate("history.back()")
         await browser.waitForText("2 of 2 topics")
+        await browser.tabTo("orders/zurich")
+        await browser.press("Enter")
+        await browser.waitForText("Address")
+        await browser.waitForText("Close")
         await browser.tabTo("Close orders/zurich")
         await browser.press("Enter", waits=False)
         await browser.accept()
         await browser.waitForText("1 of 1 topics")
+
+    async def test_topicsShowTheirActivity(self) -> None:
+        """Events, the last of them, and live subscriptions; sorted by the keyboard."""
+        await self.open(page="#topics")
+        browser = self.browser
+        for name, count in (("a", 1), ("b", 3), ("c", 0)):
+            await self.publish(name, count)
+        await browser.evaluate(
+            "new EventSource('rest/follow?topic=%23')"  # a page of the broker may follow
+        )
+        row = "[...document.querySelectorAll('tbody tr')].map((each) => each.innerText)"
+        await browser.waitFor(f"{row}.length === 3 && {row}.every((each) => /\\t1\\t/.test(each))")
+        await browser.tabTo("Events")
+        await browser.press("Enter")
+        names = "[...document.querySelectorAll('tbody .name')].map((each) => each.innerText).join()"
+        await browser.waitFor(f"{names} === 'b,a,c'")
+        await browser.press("Enter")
+        await browser.waitFor(f"{names} === 'c,a,b'")
+        self.assertIsNone(await browser.evaluate("document.querySelector('.danger')"))
+        await self.judge("topics")
+
+    async def test_eventsAreSearched(self) -> None:
+        """By text, extension and topic, a page at a time, as far as the log goes."""
+        await self.open(page="#search")
+        browser = self.browser
+        await self.publish("orders/zurich", 120)
+        await self.publish("orders/bern", 1)
+        fields: dict[str, Any] = {"topic": "orders/bern", "content": "needle", "svc-unit": "Gram"}
+        await self.daemon.call("/rest/publish", **fields)
+        await browser.tabTo("Text in the content")
+        await browser.type('"NUMBER": 7')
+        await browser.press("Enter")
+        await browser.waitForText("11 found, in 122 events")
+        for name, value, text in (
+            ("text", "", "100 found so far, in 100 events"),
+            ("extension", "svc-unit=gram", "1 found, in 122 events"),
+            ("topic", "orders/zurich", "0 found, in 120 events"),
+        ):
+            field = f"document.querySelector('[name={name}]')"
+            await browser.evaluate(f"{field}.focus(), {field}.select()")
+            await (
+                browser.type(value)
+                if value
+                else browser.command("Input.dispatchKeyEvent", **_DELETE)
+            )
+            await browser.press("Enter")
+            await browser.waitForText(text)
+            if "so far" in text:
+                await browser.tabTo("Search further")
+                await browser.press("Enter")
+                await browser.waitForText("122 found, in 122 events")
+        await self.judge("search")
 
     async def test_lostConnectionIsNoLastWord(self) -> None:
         """Reading on can be tried again, and an error of one page is not shown on another."""
@@ -295,6 +352,13 @@ class PagesTests(ConsoleTestCase):
         await self.daemon.call("/rest/publish", **fields)
         await browser.waitForText("Events that have come: 1")
         await browser.waitForText("svc-unit C")
+        await browser.tabTo("Pause")
+        await browser.press("Enter")
+        await self.daemon.call("/rest/publish", **{**fields, "content": "while paused"})
+        await browser.waitForText("paused; 1 have come since")
+        await browser.tabTo("Go on")
+        await browser.press("Enter")
+        await browser.waitForText("while paused")
         # What a browser would round or drop is shown as it was published, and no text as bytes.
         for content, shown in (
             ('{"id": 12345678901234567890}', '{"id": 12345678901234567890}'),
@@ -314,7 +378,7 @@ class PagesTests(ConsoleTestCase):
         await browser.tabTo("Event id or height")
         await browser.type("60")
         await browser.press("Enter")
-        await browser.waitFor(f"{count} === 10")
+        await browser.waitFor(f"{count} === 12")
 
     async def test_blockShowsWhoSignedIt(self) -> None:
         """A block is found in the list, with its signers, its events and its transactions."""

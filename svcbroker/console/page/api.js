@@ -136,19 +136,6 @@ export async function isGranted(groupId, action, topic, signal) {
   return (await ask("rest/explainAccess", { groupId, action, topic }, signal)).granted;
 }
 
-/** Every item of a list that is answered in pages, but no more than so many. */
-export async function askAll(askPage, limit) {
-  const items = [];
-  let total = Infinity;
-  for (let page = 0; items.length < Math.min(total, limit); page++) {
-    const answer = await askPage(page);
-    total = answer.total;
-    if (!answer.items.length) break;
-    items.push(...answer.items);
-  }
-  return { total, items };
-}
-
 export const session = {
   show: () => send(urlOf("console/session")),
   logIn: (name, password) =>

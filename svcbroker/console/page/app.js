@@ -10,6 +10,7 @@ const PAGES = {
   overview: () => import("./overview.js"),
   topics: () => import("./topics.js"),
   topic: () => import("./topic.js"),
+  search: () => import("./search.js"),
   blocks: () => import("./blocks.js"),
   block: () => import("./block.js"),
   replicas: () => import("./replicas.js"),

@@ -98,25 +98,41 @@ function layoutOf(columns) {
   return columns.length > 5 ? "wide" : "";
 }
 
+/** A title of a column; a button where rows can be sorted by it. */
+function ColumnTitle({ column, sort, onSort }) {
+  const { title, key, isNumber } = column;
+  const isSorted = key !== undefined && sort?.key === key;
+  const order = isSorted ? (sort.isDown ? "descending" : "ascending") : undefined;
+  return html`<th scope="col" role="columnheader" class=${isNumber ? "number" : ""} aria-sort=${order}>
+    ${key !== undefined && onSort
+      ? html`<button type="button" class="plain sort" onClick=${() => onSort({ key, isDown: isSorted ? !sort.isDown : isNumber })}>
+          ${title}${isSorted && html`<span aria-hidden="true"> ${sort.isDown ? "↓" : "↑"}</span>`}</button>`
+      : title}
+  </th>`;
+}
+
 /**
- * A table that scrolls in its frame where the window is narrow.
+ * A table that scrolls in its frame where the window is narrow; on phones each row is a card.
  *
- * @param columns of each its title, what makes a cell of a row, and whether it holds numbers.
+ * @param columns of each its title, what makes a cell of a row, whether it holds numbers, and the key that it is sorted by, if any.
  * @param keyOf what a row is told apart by.
  * @param hasMore whether there are more than these rows.
+ * @param sort the key of the column that rows are sorted by, and whether the largest come first; onSort is told of another choice.
  */
-export function Table({ label, columns, rows, keyOf, empty, hasMore = false }) {
+export function Table({ label, columns, rows, keyOf, empty, hasMore = false, sort, onSort }) {
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
+  // Roles of their own: a table that is laid out as cards has lost them.
   return html`<div class="frame" tabindex="0" role="region" aria-label=${label}>
-    <table class=${layoutOf(columns)}>
-      <thead>
-        <tr>
-          ${columns.map(({ title, isNumber }) => html`<th scope="col" class=${isNumber ? "number" : ""}>${title}</th>`)}
+    <table role="table" class=${layoutOf(columns)}>
+      <thead role="rowgroup">
+        <tr role="row">
+          ${columns.map((column) => html`<${ColumnTitle} column=${column} sort=${sort} onSort=${onSort} />`)}
         </tr>
       </thead>
-      <tbody>
-        ${rows.map((row) => html`<tr key=${keyOf(row)}>
-          ${columns.map(({ cell, isNumber }) => html`<td class=${isNumber ? "number" : ""}>${cell(row)}</td>`)}
+      <tbody role="rowgroup">
+        ${rows.map((row) => html`<tr role="row" key=${keyOf(row)}>
+          ${columns.map(({ title, cell, isNumber }) => html`<td role="cell" data-title=${title} class=${isNumber ? "number" : ""}>
+            <span>${cell(row)}</span></td>`)}
         </tr>`)}
       </tbody>
     </table>

@@ -1,9 +1,10 @@
 // A topic, or all topics of a pattern: its events by time or id, the newest as they come, and publishing.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { act, ask, saw, TRANSIENT, urlOf } from "./api.js";
-import { Content, Erased, FormatField } from "./content.js";
-import { announce, Badge, ErrorText, EventLink, Facts, linkTo, Section, Time, useCall } from "./parts.js";
+import { act, ask, isGranted, saw, TRANSIENT, urlOf } from "./api.js";
+import { FormatField } from "./content.js";
+import { EventList } from "./eventlist.js";
+import { ActionButton, announce, Badge, ErrorText, EventLink, Facts, linkTo, Section, Time, useCall } from "./parts.js";
 import { formatNumber, t } from "./texts.js";
 
 const PAGE = 50;
@@ -12,28 +13,6 @@ const MOST_LIVE = 200;
 
 function isPattern(topic) {
   return /(^|\/)(\+|#)(\/|$)/.test(topic);
-}
-
-function EventItem({ event, groupId, format, isAlone }) {
-  const extensions = Object.entries(event.extensions);
-  return html`<li class="event">
-    <div class="event-head">
-      <${EventLink} id=${event.eventId} />
-      <${Time} at=${event.timestamp} />
-      ${!isAlone && html`<a class="name" href=${linkTo("topic", { name: event.topic })}>${event.topic}</a>`}
-      ${event.author && html`<span>${t("event.author")} <code title=${event.author}>${event.author.slice(0, 12)}…</code></span>`}
-      ${extensions.map(([key, value]) => html`<span class="extension"><code>${key}</code> ${value}</span>`)}
-    </div>
-    ${event.erased ? html`<${Erased} groupId=${groupId} topic=${event.topic} eventId=${event.eventId} />`
-      : html`<${Content} base64=${event.content} format=${format} />`}
-  </li>`;
-}
-
-function EventList({ events, groupId, format, isAlone, label }) {
-  return html`<ol class="events" aria-label=${label}>
-    ${events.map((each) => html`<${EventItem} key=${each.eventId} event=${each}
-      groupId=${groupId} format=${format} isAlone=${isAlone} />`)}
-  </ol>`;
 }
 
 /** Where reading begins, as a call takes it: from and whether it goes backwards. */
@@ -105,6 +84,8 @@ function Live({ topic, groupId, format, isAlone }) {
   const [isConnected, setConnected] = useState(false);
   const [events, setEvents] = useState([]);
   const [count, setCount] = useState(0);
+  // What is shown while it is paused, and how many had come then.
+  const [paused, setPaused] = useState(null);
   const [error, setError] = useState(null);
   useEffect(() => {
     if (!isOn) return undefined;
@@ -140,19 +121,25 @@ function Live({ topic, groupId, format, isAlone }) {
   }, [isOn, topic, groupId]);
   const toggle = () => {
     announce(isOn ? t("live.stopped") : t("live.started"));
+    setPaused(null);
     setOn(!isOn);
   };
-  const actions = html`<button type="button" class=${isOn ? "" : "main"} onClick=${toggle}>
-    ${isOn ? t("live.stop") : t("live.start")}</button>`;
+  const actions = html`<span class="buttons">
+    ${isOn && html`<button type="button" onClick=${() => setPaused(paused ? null : { events, count })}>
+      ${t(paused ? "live.resume" : "live.pause")}</button>`}
+    <button type="button" class=${isOn ? "" : "main"} onClick=${toggle}>${isOn ? t("live.stop") : t("live.start")}</button>
+  </span>`;
   return html`<${Section} title=${t("live.title")} actions=${actions}>
     <${ErrorText} error=${error} />
     <p class="quiet">
       ${isOn && (isConnected
         ? html`<${Badge} kind="good">${t("live.connected")}<//> `
         : html`<${Badge} kind="warn">${t("live.connecting")}<//> `)}
+      ${paused && html`<${Badge} kind="warn">${t("live.paused", { count: formatNumber(count - paused.count) })}<//> `}
       ${count > 0 ? t("live.count", { count: formatNumber(count) }) : t(isOn ? "live.waiting" : "live.hint")}
     </p>
-    <${EventList} events=${events} groupId=${groupId} format=${format} isAlone=${isAlone} label=${t("live.title")} />
+    <${EventList} events=${paused ? paused.events : events} groupId=${groupId} format=${format} isAlone=${isAlone}
+      label=${t("live.title")} />
   <//>`;
 }
 
@@ -217,23 +204,51 @@ function factsOf(state) {
   ];
 }
 
+/** What the user may do with a topic, of what this page can do. */
+async function askGranted(groupId, topic, signal) {
+  const actions = ["publish", "close"];
+  const granted = await Promise.all(actions.map((each) => isGranted(groupId, each, topic, signal)));
+  return Object.fromEntries(actions.map((each, index) => [each, granted[index]]));
+}
+
+/** The button that closes a topic, after a question. */
+function CloseButton({ topic, groupId }) {
+  const [error, setError] = useState(null);
+  const close = async () => {
+    if (!confirm(t("topics.closeConfirm", { topic }))) return;
+    try {
+      await act("rest/close", { topic, groupId });
+      announce(t("topics.closed", { topic }));
+      location.hash = linkTo("topics");
+    } catch (failure) {
+      setError(failure);
+    }
+  };
+  return html`<${ActionButton} label=${t("topics.closeLabel", { topic })} run=${close}>${t("topics.close")}<//>
+    <${ErrorText} error=${error} />`;
+}
+
 export default function Topic({ group, parameters }) {
   const topic = parameters.get("name") ?? "";
   const groupId = group;
   const isAlone = !isPattern(topic);
   const [format, setFormat] = useState("auto");
-  const state = useCall(
-    (signal) => (isAlone ? ask("rest/state", { topic, groupId }, signal) : Promise.resolve(null)), [topic, group]);
+  const state = useCall(isAlone ? (signal) => ask("rest/state", { topic, groupId }, signal) : null, [topic, group]);
+  const granted = useCall(state.data ? (signal) => askGranted(groupId, topic, signal) : null, [topic, group]);
   return html`
     <div class="title"><p class="name">${topic}</p><${FormatField} format=${format} onChange=${setFormat} /></div>
     ${isAlone && html`<${ErrorText} error=${state.error} />`}
     ${state.data && html`
       <div class="columns">
-        <${Section} title=${t("topic.state")}><${Facts} rows=${factsOf(state.data)} /><//>
-        <${Section} title=${t("publish.title")}>
-          <${PublishForm} key=${topic} topic=${topic} groupId=${groupId} onPublished=${state.reload} />
+        <${Section} title=${t("topic.state")}
+            actions=${granted.data?.close && html`<${CloseButton} topic=${topic} groupId=${groupId} />`}>
+          <${Facts} rows=${factsOf(state.data)} />
         <//>
+        ${granted.data?.publish && html`<${Section} title=${t("publish.title")}>
+          <${PublishForm} key=${topic} topic=${topic} groupId=${groupId} onPublished=${state.reload} />
+        <//>`}
       </div>`}
+    <p><a href=${linkTo("search", { topic })}>${t("search.here")}</a></p>
     <${Live} key=${`live ${topic}`} topic=${topic} groupId=${groupId} format=${format} isAlone=${isAlone} />
     <${History} key=${`events ${topic}`} topic=${topic} groupId=${groupId} format=${format} isAlone=${isAlone} />`;
 }

@@ -1,19 +1,81 @@
-// The topics: search, open, close.
+// The topics: how busy each is, and the way to its events.
 
-import { html, useState } from "./vendor/preact-htm.js";
-import { act, ask, askAll } from "./api.js";
-import { ActionButton, announce, ErrorText, linkTo, Section, Table, Time, useCall } from "./parts.js";
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { act, ask } from "./api.js";
+import { announce, ErrorText, linkTo, may, Section, Table, Time, useCall } from "./parts.js";
 import { formatNumber, t } from "./texts.js";
 
 const PAGE = 99;
-// How many topics are searched. Others are found by their whole names.
-const MOST = 2000;
+// How many pages are asked for at a time.
+const AT_ONCE = 4;
+// How many topics are searched and sorted. Others are found by their whole names.
+const MOST = 10000;
+// How many are shown.
+const SHOWN = 200;
+// So many are read again and again, to tell rates.
+const MOST_POLLED = 500;
+const EVERY = 5000;
 
-async function askTopics(groupId, signal) {
-  return askAll(async (pageIndex) => {
-    const page = await ask("rest/list", { groupId, pageIndex, pageSize: PAGE }, signal);
-    return { total: page.total, items: page.topicInfoList };
-  }, MOST);
+/** A page of topics, with their activity where the user may ask for that. */
+async function askPage(groupId, isAdmin, index, signal) {
+  if (isAdmin) {
+    const given = { groupId, pageNumber: index + 1, pageSize: PAGE };
+    const { total, pageData } = await ask("admin/topic/topicList", given, signal);
+    return { total, items: pageData };
+  }
+  const page = await ask("rest/list", { groupId, pageIndex: index, pageSize: PAGE }, signal);
+  return { total: page.total, items: page.topicInfoList };
+}
+
+/** All topics up to a bound; some pages at a time. */
+async function askTopics(groupId, isAdmin, signal) {
+  const first = await askPage(groupId, isAdmin, 0, signal);
+  const items = [...first.items];
+  const pages = Math.ceil(Math.min(first.total, MOST) / PAGE);
+  for (let index = 1; index < pages; index += AT_ONCE) {
+    const some = Array.from({ length: Math.min(AT_ONCE, pages - index) }, (_, number) => index + number);
+    const answers = await Promise.all(some.map((each) => askPage(groupId, isAdmin, each, signal)));
+    items.push(...answers.flatMap((each) => each.items));
+  }
+  return { total: first.total, items, at: Date.now() };
+}
+
+/** Whether a filter of MQTT matches a topic. */
+function matches(filter, topic) {
+  const [wanted, levels] = [filter.split("/"), topic.split("/")];
+  if (topic.startsWith("$") && /^[+#]$/.test(wanted[0])) return false;
+  for (const [index, each] of wanted.entries()) {
+    if (each === "#") return true;
+    if (index >= levels.length || (each !== "+" && each !== levels[index])) return false;
+  }
+  return wanted.length === levels.length;
+}
+
+/** The filters of all live subscriptions, and how many have each. */
+async function askFilters(groupId, signal) {
+  const found = await ask("admin/listSubscription", { groupId }, signal);
+  const counts = new Map();
+  for (const { topicName } of Object.values(found).flatMap((each) => Object.values(each))) {
+    for (const filter of topicName.split(",")) counts.set(filter, (counts.get(filter) ?? 0) + 1);
+  }
+  return [...counts];
+}
+
+/** How many events a second came to each topic between the last two looks, by its name. */
+function useRates(data) {
+  const [seen, setSeen] = useState({ data: undefined, rates: new Map() });
+  useEffect(() => {
+    if (!data) return;
+    setSeen((before) => {
+      const seconds = before.data ? (data.at - before.data.at) / 1000 : 0;
+      if (!seconds) return { data, rates: before.rates };
+      const counts = new Map(before.data.items.map((each) => [each.topicName, each.sequenceNumber]));
+      const rates = data.items.map(({ topicName, sequenceNumber }) =>
+        [topicName, Math.max(0, sequenceNumber - (counts.get(topicName) ?? sequenceNumber)) / seconds]);
+      return { data, rates: new Map(rates) };
+    });
+  }, [data]);
+  return seen.rates;
 }
 
 /** A form that opens a topic. */
@@ -41,32 +103,58 @@ function OpenForm({ groupId, onOpened }) {
   </form>`;
 }
 
-export default function Topics({ group }) {
+/** Rows in the order of a key: texts by their letters, what is not known last. */
+function sorted(rows, { key, isDown }) {
+  const ordered = [...rows].sort((one, other) => {
+    const [left, right] = [one[key] ?? -1, other[key] ?? -1];
+    return left < right ? -1 : left > right ? 1 : 0;
+  });
+  return isDown ? ordered.reverse() : ordered;
+}
+
+function columnsOf(isAdmin) {
+  return [
+    { title: t("topics.name"), key: "topicName", cell: (row) =>
+      html`<a class="name" href=${linkTo("topic", { name: row.topicName })}>${row.topicName}</a>` },
+    ...(isAdmin ? [
+      { title: t("topic.count"), key: "sequenceNumber", isNumber: true, cell: (row) => formatNumber(row.sequenceNumber) },
+      { title: t("topics.rate"), key: "rate", isNumber: true, cell: (row) =>
+        (row.rate === undefined ? "–" : formatNumber(row.rate, 1)) },
+      { title: t("topics.last"), key: "lastTimestamp", cell: (row) =>
+        (row.lastTimestamp === null ? "–" : html`<${Time} at=${row.lastTimestamp} />`) },
+      { title: t("topics.subscribers"), isNumber: true, cell: (row) => row.subscribers },
+    ] : []),
+    { title: t("topics.created"), key: "createdTimestamp", cell: (row) => html`<${Time} at=${row.createdTimestamp} />` },
+  ];
+}
+
+export default function Topics({ group, user }) {
   const groupId = group;
-  const topics = useCall((signal) => askTopics(groupId, signal), [group]);
+  const isAdmin = may(user, group, "admin");
+  const [isMany, setMany] = useState(false);
+  const topics = useCall((signal) => askTopics(groupId, isAdmin, signal), [group, isAdmin], isMany ? 0 : EVERY);
+  const filters = useCall((signal) => askFilters(groupId, signal), [group], isMany ? 0 : EVERY);
+  useEffect(() => setMany((topics.data?.total ?? 0) > MOST_POLLED), [topics.data?.total]);
+  const rates = useRates(isAdmin ? topics.data : undefined);
   const [search, setSearch] = useState("");
-  const [error, setError] = useState(null);
-  const close = async (topic) => {
-    if (!confirm(t("topics.closeConfirm", { topic }))) return;
-    setError(null);
-    try {
-      await act("rest/close", { topic, groupId });
-      announce(t("topics.closed", { topic }));
-      topics.reload();
-    } catch (failure) {
-      setError(failure);
-    }
-  };
+  const [sort, setSort] = useState({ key: "topicName", isDown: false });
   const wanted = search.trim();
   const items = topics.data?.items ?? [];
-  const found = items.filter((each) => each.topicName.toLowerCase().includes(wanted.toLowerCase()));
+  const found = items.filter((each) => each.topicName.toLowerCase().includes(wanted.toLowerCase()))
+    .map((each) => ({ ...each, rate: rates.get(each.topicName) }));
+  const countOf = (topic) => (filters.data
+    ? formatNumber(filters.data.reduce((sum, [filter, count]) => sum + (matches(filter, topic) ? count : 0), 0)) : "…");
+  const rows = sorted(found, sort).slice(0, SHOWN)
+    .map((each) => ({ ...each, subscribers: isAdmin ? countOf(each.topicName) : "" }));
   const go = (event) => {
     event.preventDefault();
     if (wanted) location.hash = linkTo("topic", { name: wanted });
   };
+  const refresh = isMany && html`<button type="button" onClick=${topics.reload}>${t("topics.refresh")}</button>`;
   return html`
-    <${Section} title=${t("topics.openTitle")}><${OpenForm} groupId=${groupId} onOpened=${topics.reload} /><//>
-    <${Section} title=${t("topics.openTopics")}>
+    ${may(user, group, "open")
+      && html`<${Section} title=${t("topics.openTitle")}><${OpenForm} groupId=${groupId} onOpened=${topics.reload} /><//>`}
+    <${Section} title=${t("topics.openTopics")} actions=${refresh}>
       <form class="row" role="search" onSubmit=${go}>
         <label>${t("topics.search")}
           <input type="search" value=${search} autocapitalize="none" spellcheck=${false}
@@ -75,20 +163,13 @@ export default function Topics({ group }) {
         <button disabled=${!wanted}>${t("topics.show")}</button>
         <p id="search-hint" class="hint">${t("topics.searchHint")}</p>
       </form>
-      <${ErrorText} error=${topics.error ?? error} />
+      <${ErrorText} error=${topics.error} />
       ${topics.data && html`
         <p class="quiet" role="status">${topics.data.total > items.length
           ? t("topics.foundSome", { found: formatNumber(found.length), loaded: formatNumber(items.length),
               total: formatNumber(topics.data.total) })
           : t("topics.found", { found: formatNumber(found.length), total: formatNumber(items.length) })}</p>
-        <${Table} label=${t("topics.openTopics")} rows=${found.slice(0, 500)} keyOf=${(row) => row.topicName}
-          empty=${t("topics.none")} columns=${[
-            { title: t("topics.name"), cell: (row) =>
-              html`<a class="name" href=${linkTo("topic", { name: row.topicName })}>${row.topicName}</a>` },
-            { title: t("topics.created"), cell: (row) => html`<${Time} at=${row.createdTimestamp} />` },
-            { title: t("actions"), cell: (row) => html`<${ActionButton} kind="danger"
-              label=${t("topics.closeLabel", { topic: row.topicName })}
-              run=${() => close(row.topicName)}>${t("topics.close")}<//>` },
-          ]} />`}
+        <${Table} label=${t("topics.openTopics")} rows=${rows} keyOf=${(row) => row.topicName} sort=${sort} onSort=${setSort}
+          empty=${t("topics.none")} hasMore=${found.length > rows.length} columns=${columnsOf(isAdmin)} />`}
     <//>`;
 }

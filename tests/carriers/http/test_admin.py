@@ -72,6 +72,24 @@ class AdminTests(SynchronousTestCase):
         self.assertEqual(self.admin("listSubscription?nodeIp=x:1")["code"], 100600)
         self.assertEqual(self.admin("listSubscription?groupId=9")["code"], 200211)
 
+    def test_topicsTellTheirActivity(self) -> None:
+        """The number of their events, and the time of the latest; none where there is none."""
+        self.client.rest("publish?topic=a&content=x")
+        [first, second] = self.page("topic/topicList")
+        created = first["createdTimestamp"]
+        self.assertEqual(
+            first,
+            {
+                "topicName": "a",
+                "createdTimestamp": created,
+                "sequenceNumber": 1,
+                "blockNumber": 3,
+                "lastTimestamp": created,
+            },
+        )
+        self.assertEqual((second["sequenceNumber"], second["lastTimestamp"]), (0, None))
+        self.assertEqual(self.page("topic/topicList?pageNumber=2&pageSize=1"), [second])
+
     def test_blocksNewestFirst(self) -> None:
         newest, oldest = self.page("block/blockList")
         self.assertEqual((newest["blockNumber"], oldest["blockNumber"]), (2, 1))
