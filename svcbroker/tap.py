@@ -112,5 +112,6 @@ def makeService(options: Options) -> IService:
         dependencies,
         makeFeatures,
         observerMaker(config, twistd, filter, reactor),
+        filter.reopen,
     )
     return service

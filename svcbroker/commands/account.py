@@ -48,8 +48,15 @@ TOKEN_PREFIX: Final = "svct_"
 
 _HEAD: Final = """\
 # The accounts of a svcbroker, changed by: svcbroker admin account, or with an editor.
-# Roles grant actions; built in are publisher, subscriber, metrics, operator and everything.
-# Another one:
+# An account may do what its roles grant. The roles that need not be declared:
+#
+#   publisher   publishes to all topics, and opens them
+#   subscriber  subscribes to all topics, and reads them
+#   metrics     reads the metrics
+#   operator    operates the broker (erases, reloads, looks at webhooks), and reads the audit trail
+#   everything  all of this, and the topics of the broker itself ($svc/)
+#
+# Another one, whose accounts publish below sensors/ and their own name, in group 1:
 #
 # [roles.sensors]
 # grants = ["publish 1 sensors/%u/#", "open 1 sensors/%u/#"]
@@ -377,10 +384,24 @@ HELP: Final = (
     "svcbroker admin reload."
 )
 COMMANDS: Final = (
-    Command.of("add", _add),
-    Command.of("passwd", _passwd),
-    Command.of("token", _token),
-    Command.of("list", _list),
-    Command.of("remove", _remove),
-    Command.of("may", _may),
+    Command.of(
+        "add", _add, "svcbroker admin account add ann --role publisher --accounts accounts.toml"
+    ),
+    Command.of("passwd", _passwd, "svcbroker admin account passwd ann --accounts accounts.toml"),
+    Command.of(
+        "token",
+        _token,
+        "svcbroker admin account token ann --expires 2027-01-31 --accounts accounts.toml",
+    ),
+    Command.of("list", _list, "svcbroker admin account list --accounts accounts.toml"),
+    Command.of(
+        "remove",
+        _remove,
+        "svcbroker admin account remove ann --token token-1 --accounts accounts.toml",
+    ),
+    Command.of(
+        "may",
+        _may,
+        "svcbroker admin account may ann publish 1 weather/zurich --accounts accounts.toml",
+    ),
 )

@@ -84,15 +84,34 @@ def jsonLogObserver(outFile: IO[Any]) -> ILogObserver:
     return observer
 
 
+class ReopenedFile(LogFile):
+    """
+    A log file that rotates itself by size, and that another program may move aside.
+    """
+
+    def reopen(self) -> None:
+        """
+        Write to the file that has the name now.
+
+        @raise OSError: it cannot be opened. The one before is kept.
+        """
+        before = self._file
+        self._openFile()
+        before.close()
+
+
 class LogFilter:
     """
-    Keeps events below a level out of a log.
+    Keeps events below a level out of a log, whose file it knows.
+
+    @ivar file: the file; C{None} where the log goes elsewhere.
     """
 
     def __init__(self, level: str) -> None:
         """
         @param level: the lowest level that is logged.
         """
+        self.file: ReopenedFile | None = None
         self._predicate = LogLevelFilterPredicate()
         self.use(level)
 
@@ -100,21 +119,29 @@ class LogFilter:
         """Log from another level on."""
         self._predicate.setLogLevelForNamespace("", LogLevel.levelWithName(level))
 
+    def reopen(self) -> None:
+        """
+        Write to the file that has the log's name now, after another program has moved it aside.
+
+        @raise OSError: it cannot be opened.
+        """
+        if self.file is not None:
+            self.file.reopen()
+
     def observe(self, observer: ILogObserver) -> ILogObserver:
         """An observer that passes the events on that are logged."""
         filtering: ILogObserver = FilteringLogObserver(observer, [self._predicate])
         return filtering
 
 
-def openLogFile(path: Path, reactor: Any) -> IO[Any]:
+def openLogFile(path: Path, reactor: Any) -> ReopenedFile:
     """
     A log file that rotates itself by size and on SIGUSR1, as twistd's own.
     """
-    file: Any = LogFile.fromFullPath(str(path))
+    file = ReopenedFile(path.name, str(path.parent))
     if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
         signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(file.rotate))
-    opened: IO[Any] = file
-    return opened
+    return file
 
 
 def observerMaker(
@@ -136,7 +163,9 @@ def observerMaker(
     def observer() -> ILogObserver:
         if format == "journal":
             return filter.observe(JournalObserver(sender(), sys.stdout, plainValues))
-        file = sys.stdout if name == "-" else openLogFile(Path(name).absolute(), reactor)
+        file: Any = sys.stdout
+        if name != "-":
+            file = filter.file = openLogFile(Path(name).absolute(), reactor)
         make = textFileLogObserver if format == "text" else jsonLogObserver
         return filter.observe(make(file))
 

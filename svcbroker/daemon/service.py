@@ -93,17 +93,20 @@ class BrokerService(Service):
         dependencies: Dependencies,
         makeFeatures: Callable[[Mapping[str, ILedger], str, Reload], IFeatures],
         makeObserver: Callable[[], ILogObserver] | None = None,
+        reopenLog: Callable[[], object] = bool,
     ) -> None:
         """
         @param makeFeatures: makes all features of the started ledgers, L{address}, and L{reload}.
         @param makeObserver: makes the application's log observer, over which C{twistd --logger}
             wins; C{None} leaves it to twistd.
+        @param reopenLog: opens the file of the log again, or raises C{OSError}.
         """
         self.address = ""
         self._plan = plan
         self._dependencies = dependencies
         self._makeFeatures = makeFeatures
         self._makeObserver = makeObserver
+        self._reopenLog = reopenLog
         self._ports = [Port(each, dependencies.budgets) for each in plan.ports]
         self._starting: Deferred[None] | None = None
         self._ledgers: dict[str, ILedger] = {}
@@ -220,8 +223,8 @@ class BrokerService(Service):
         """
         Read again what may change while the daemon runs: accounts with their grants and limits,
         the grants of anonymous clients, the secrets of webhooks, the level of the log, and the
-        certificates of endpoints. Connections keep their certificates; what an account may do
-        changes for them, too.
+        certificates of endpoints; and open the file of the log again. Connections keep their
+        certificates; what an account may do changes for them, too.
 
         @return: fires with a line for each file that cannot be used. Accounts and settings change
             together or not at all. Does not fail.
@@ -239,6 +242,10 @@ class BrokerService(Service):
 
     async def _readAgain(self, features: IFeatures) -> Sequence[str]:
         lines: list[str] = []
+        try:
+            self._reopenLog()
+        except OSError as error:
+            lines.append(f"The log goes on in the file that it had: {error}")
         try:
             await features.reload()
             _log.info("Accounts and settings were read again")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 from twisted.logger import ILogObserver, Logger, LogLevel
@@ -13,7 +14,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.daemon.logs import formatJSON, jsonLogObserver
+from svcbroker.daemon.config import Config
+from svcbroker.daemon.logs import LogFilter, formatJSON, jsonLogObserver, observerMaker
 
 
 class JSONTests(SynchronousTestCase):
@@ -90,3 +92,39 @@ class JSONTests(SynchronousTestCase):
         log.error("two")
         lines = [json.loads(line) for line in out.getvalue().splitlines()]
         self.assertEqual([line["message"] for line in lines], ["one 1", "two"])
+
+
+class FileTests(SynchronousTestCase):
+    """
+    A log file that another program moves aside.
+    """
+
+    def setUp(self) -> None:
+        self.path = Path(self.mktemp())
+        self.filter = LogFilter("info")
+        make = observerMaker(
+            Config(logFormat="text"), {"logfile": str(self.path)}, self.filter, None
+        )
+        assert make is not None
+        self.log = Logger(namespace="n", observer=make())
+
+    def test_reopenedFileHasTheNewLines(self) -> None:
+        aside = self.path.with_suffix(".1")
+        self.log.info("before")
+        self.path.rename(aside)
+        self.log.info("between")
+        self.filter.reopen()
+        self.log.info("after")
+        for path, words in ((aside, ["before", "between"]), (self.path, ["after"])):
+            self.assertEqual([line.split()[-1] for line in path.read_text().splitlines()], words)
+
+    def test_fileThatCannotBeOpenedIsKept(self) -> None:
+        aside = self.path.with_suffix(".1")
+        self.path.rename(aside)
+        self.path.mkdir()
+        self.assertRaises(OSError, self.filter.reopen)
+        self.log.info("kept")
+        self.assertIn("kept", aside.read_text())
+
+    def test_logWithoutFileIsNotReopened(self) -> None:
+        LogFilter("info").reopen()
