@@ -170,7 +170,7 @@ class TableTests(SynchronousTestCase):
                 for name in options:
                     if title == "Connection":
                         self.assertEqual(common.count(f"``{name}``"), 1, name)
-                    elif title == "Settings":
+                    elif title.startswith("Settings"):
                         self.assertIn("settings of the daemon", section)
                     elif name != "-h, --help":
                         self.assertEqual(section.count(f"``{name}``"), 1, name)

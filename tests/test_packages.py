@@ -79,7 +79,7 @@ class ManualPageTests(SynchronousTestCase):
             name = f"{command.group} {command.name}".strip()
             self.assertEqual(f".SS \\fBsvcbroker {name}\\fR" in page, not command.isHidden)
         self.assertIn(".SS \\fBsvcbroker topic open\\fR", page)
-        self.assertIn("\n.B \\-\\-data\\-dir VALUE\n", page)
+        self.assertIn("\n.B \\-\\-data\\-dir PATH\n", page)
         # Those of nearly all commands are told once.
         self.assertEqual(page.count("\n.B \\-\\-context NAME\n"), 1)
 

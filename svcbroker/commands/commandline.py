@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from inspect import cleandoc
 from io import TextIOWrapper
 from typing import Any, Final, TextIO
 
@@ -35,6 +36,7 @@ class Command:
     @ivar summary: what it does, in a sentence.
     @ivar group: the group that it is in; empty for one of every day.
     @ivar isHidden: whether it is in no list of commands.
+    @ivar example: a line that shows how it is used, where its help text has none.
     @ivar command: a C{click.Command} that is it.
     @ivar place: else the module that has it, by default the one of its name here, and after a
         colon its name there. Without a colon the module has one of
@@ -49,18 +51,25 @@ class Command:
     summary: str
     group: str = field(default="", kw_only=True)
     isHidden: bool = field(default=False, kw_only=True)
+    example: str = field(default="", kw_only=True)
     place: str = field(default="", kw_only=True)
     command: click.Command | None = field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, name: str, command: Any) -> Command:
+    def of(cls, name: str, command: Any, example: str = "") -> Command:
         """A C{click.Command} under a name, with the first sentence of its help text."""
-        return cls(name, command.get_short_help_str(limit=200), command=command)
+        summary = command.get_short_help_str(limit=200)
+        return cls(name, summary, command=command, example=example)
 
     def load(self) -> click.Command:
         """Import the module, unless the command is known, and make what click runs of it."""
-        if self.command is not None:
-            return self.command
+        command = self._load() if self.command is None else self.command
+        text = cleandoc(command.help or "")
+        if self.example and self.example not in text:
+            command.help = f"{text}\n\n\b\n{self.example}"
+        return command
+
+    def _load(self) -> click.Command:
         path, _, name = (self.place or self.name).partition(":")
         module = import_module(f".{path}", __package__)
         if name or not hasattr(module, "COMMANDS"):
@@ -181,7 +190,12 @@ GROUPS: Final[Mapping[str, str]] = {
 """The groups of commands, and what is in each."""
 
 COMMANDS: Final = (
-    Command("run", "Run the daemon, until Ctrl-C.", place="run:runCommand"),
+    Command(
+        "run",
+        "Run the daemon, until Ctrl-C.",
+        place="run:runCommand",
+        example="svcbroker run --data-dir /var/lib/svcbroker --http 8080 --mqtt 1883",
+    ),
     Command("pub", "Publish an event, or each line of standard input."),
     Command("sub", "Show events as they are published.", place="reading:subCommand"),
     Command("events", "Show stored events.", place="reading:eventsCommand"),
@@ -189,9 +203,17 @@ COMMANDS: Final = (
     Command("topic", "List, open, close and describe topics."),
     Command("webhook", "List, pause, resume, retry and end webhooks, and skip an event of one."),
     Command("prove", "Get the proof of an event, and check it."),
-    Command("verify", "Check a proof offline, against what is trusted."),
-    Command("doctor", "Say what is wrong with a broker and its machine, and what to do."),
-    Command("top", "Show what a broker does, live."),
+    Command(
+        "verify",
+        "Check a proof offline, against what is trusted.",
+        example="svcbroker verify proof.json --genesis genesis.json",
+    ),
+    Command(
+        "doctor",
+        "Say what is wrong with a broker and its machine, and what to do.",
+        example="svcbroker doctor --config /etc/svcbroker/svcbroker.toml",
+    ),
+    Command("top", "Show what a broker does, live.", example="svcbroker top --once"),
     Command("bench", "Measure how fast a broker takes events in."),
     Command(
         "help",
@@ -203,54 +225,63 @@ COMMANDS: Final = (
         "audit",
         "Check everything in a data directory, and name the place of any damage.",
         group="chain",
+        example="svcbroker chain audit /var/lib/svcbroker --checkpoint checkpoints.txt",
     ),
     Command(
         "genesis",
         "Write the genesis of a chain, against which its proofs are checked.",
         group="chain",
         place="chainfiles:genesisCommand",
+        example="svcbroker chain genesis /var/lib/svcbroker",
     ),
     Command(
         "checkpoint",
         "Print a block's hash, to be kept outside of the broker's reach.",
         group="chain",
         place="chainfiles:checkpointCommand",
+        example="svcbroker chain checkpoint /var/lib/svcbroker",
     ),
     Command(
         "export",
         "Write a chain as a stream of blocks with their certificates.",
         group="chain",
         place="chainfiles:exportCommand",
+        example="svcbroker chain export /var/lib/svcbroker orders.export",
     ),
     Command(
         "import",
         "Import a chain from a stream, and check every block of it.",
         group="chain",
         place="chainfiles:importCommand",
+        example="svcbroker chain import orders.export elsewhere",
     ),
     Command(
         "backup",
         "Copy a data directory, also while a broker runs on it.",
         group="chain",
         place="backup:backupCommand",
+        example="svcbroker chain backup /var/lib/svcbroker /var/backups/svcbroker",
     ),
     Command(
         "restore",
         "Restore a chain from a backup, up to a height.",
         group="chain",
         place="backup:restoreCommand",
+        example="svcbroker chain restore /var/backups/svcbroker restored --height 40000",
     ),
     Command(
         "replicate",
         "Keep a verified copy of the chains of another broker.",
         group="chain",
         place="replicate:replicateCommand",
+        example="svcbroker chain replicate https://broker.example/svcbroker standby --user copier",
     ),
     Command(
         "promote",
         "Continue with a copy, where the original is gone for good.",
         group="chain",
         place="replicate:promoteCommand",
+        example="svcbroker chain promote standby --original /mnt/svcbroker",
     ),
     Command(
         "bundle",
@@ -261,20 +292,34 @@ COMMANDS: Final = (
         "monitor",
         "Follow a log from outside, and say so when it does not only grow.",
         group="proof",
+        example="svcbroker proof monitor https://broker.example/svcbroker/log/1 --policy policy",
     ),
     Command(
-        "contradict", "Show that two statements of one chain cannot both be true.", group="proof"
+        "contradict",
+        "Show that two statements of one chain cannot both be true.",
+        group="proof",
+        example="svcbroker proof contradict yours.json mine.json",
     ),
     Command(
-        "sign", "Sign an event as its author, offline.", group="proof", place="sign:signCommand"
+        "sign",
+        "Sign an event as its author, offline.",
+        group="proof",
+        place="sign:signCommand",
+        example='svcbroker proof sign 21.5 --key ann.pem --topic weather/zurich --chain "$CHAIN"',
     ),
     Command(
         "keygen",
         "Make a key with which an author signs events.",
         group="proof",
         place="sign:keygenCommand",
+        example="svcbroker proof keygen ann.pem",
     ),
-    Command("testnet", "Run a whole CometBFT network on this machine, to try it out.", group="net"),
+    Command(
+        "testnet",
+        "Run a whole CometBFT network on this machine, to try it out.",
+        group="net",
+        example="svcbroker net testnet net --nodes 4",
+    ),
     Command(
         "engine", "Found, join and govern a CometBFT network of several organisations.", group="net"
     ),
@@ -304,6 +349,7 @@ COMMANDS: Final = (
         "Have a running daemon read its accounts and certificates again.",
         group="admin",
         place="run:reloadCommand",
+        example="svcbroker admin reload --data-dir /var/lib/svcbroker",
     ),
     Command(
         "subscription",
@@ -317,6 +363,7 @@ COMMANDS: Final = (
         "certificates",
         "Make certificates for trying TLS, of an authority of its own.",
         group="admin",
+        example="svcbroker admin certificates tls --host broker.example",
     ),
     Command("log", "Show the transparency log's key, and write the log as files.", group="admin"),
     Command(

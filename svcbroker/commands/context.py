@@ -105,8 +105,12 @@ HELP: Final = (
     "but in the files that it names."
 )
 COMMANDS: Final = (
-    Command.of("add", _add),
-    Command.of("use", _use),
-    Command.of("list", _list),
-    Command.of("remove", _remove),
+    Command.of(
+        "add",
+        _add,
+        "svcbroker admin context add mine --url https://broker.example:8443/svcbroker --user ann",
+    ),
+    Command.of("use", _use, "svcbroker admin context use mine"),
+    Command.of("list", _list, "svcbroker admin context list --json"),
+    Command.of("remove", _remove, "svcbroker admin context remove mine"),
 )

@@ -175,12 +175,12 @@ HELP: Final = (
 )
 DEFAULT: Final = ""
 COMMANDS: Final = (
-    Command.of("show", _show),
-    Command.of("stop", _stop),
-    Command.of("start", _start),
+    Command.of("show", _show, "svcbroker net fault show --data-dir /var/lib/svcbroker"),
+    Command.of("stop", _stop, "svcbroker net fault stop 3"),
+    Command.of("start", _start, "svcbroker net fault start 3"),
     Command.of("cut", _cutNetwork),
-    Command.of("slow", _slow),
-    Command.of("lose", _lose),
-    Command.of("duplicate", _duplicate),
-    Command.of("heal", _heal),
+    Command.of("slow", _slow, "svcbroker net fault slow 0.1-0.5"),
+    Command.of("lose", _lose, "svcbroker net fault lose 0.2"),
+    Command.of("duplicate", _duplicate, "svcbroker net fault duplicate 0.5"),
+    Command.of("heal", _heal, "svcbroker net fault heal --data-dir /var/lib/svcbroker"),
 )

@@ -79,7 +79,7 @@ def describe(answer: Mapping[str, Any]) -> Iterator[str]:
 HELP: Final = "Nodes are numbered from 0. Without an action they are shown."
 DEFAULT: Final = "show"
 COMMANDS: Final = (
-    Command.of("show", _show),
-    Command.of("rotate", _rotate),
-    Command.of("resize", _resize),
+    Command.of("show", _show, "svcbroker net nodes show --data-dir /var/lib/svcbroker"),
+    Command.of("rotate", _rotate, "svcbroker net nodes rotate all --data-dir /var/lib/svcbroker"),
+    Command.of("resize", _resize, "svcbroker net nodes resize 7 --data-dir /var/lib/svcbroker"),
 )

@@ -4,7 +4,7 @@ Commands that have an option for each setting of the daemon.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
@@ -12,8 +12,9 @@ import click
 from twisted.python import usage
 
 from ..daemon.config import OUTDATED, SETTINGS
+from ..daemon.features import FEATURES
 from ..daemon.options import ConfigOptions
-from ..net.settings import List
+from ..net.settings import List, Setting
 from .arguments import makeCommand
 from .terminal import CommandError, Console, Exit
 
@@ -45,7 +46,7 @@ def settingsCommand(
                 return ended.code if isinstance(ended.code, int) else Exit.GOOD
             return function(console, parsed, **given)
 
-        command = makeCommand(help, {"Settings": settings})(call)
+        command = makeCommand(help, _sections(settings))(call)
         command.params.extend(settings.values())
         return command
 
@@ -63,20 +64,45 @@ def _words(given: Mapping[click.Option, Any]) -> Iterator[str]:
             yield from (f"{name}={each}" for each in values)
 
 
+def _sections(names: Iterable[str]) -> dict[str, Collection[str]]:
+    """The parameters by the titles of the sections in which a help text shows them."""
+    titles = {type(None): "Settings"}
+    titles |= {each.settings: f"Settings of {each.name}" for each in FEATURES}
+    owners = {f"setting_{_identifier(each.name)}": each.owner for each in SETTINGS}
+    sections: dict[str, list[str]] = {"Settings": []}
+    for name in names:
+        owner = owners.get(name.replace("setting_no_", "setting_"))
+        sections.setdefault(titles.get(owner or type(None), "Settings"), []).append(name)
+    return {**sections}
+
+
+def _identifier(name: str) -> str:
+    return name.replace("-", "_")
+
+
 def _settings(options: Any) -> Iterator[click.Option]:
     """The options of C{usage.Options}, as click has them."""
     takeValue = {name.removesuffix("=") for name in options.longOpt if name.endswith("=")}
-    repeated = {each.name for each in SETTINGS if isinstance(each.kind, List)}
+    known = {each.name: each for each in SETTINGS}
     for name in sorted({each.removesuffix("=") for each in options.longOpt}):
         if options.synonyms.get(name, name) != name or name in ("help", "version"):
             continue
+        setting = known.get(name)
+        text = options.docs.get(name) or ""
+        if setting is not None and name in takeValue:
+            text = f"{setting.help} [default: {setting.default}]"
         yield click.Option(
             # Any parameter's name would do, but it must be an identifier.
-            [f"--{name}", "setting_" + name.replace("-", "_")],
+            [f"--{name}", f"setting_{_identifier(name)}"],
             # Of False, click makes an option whose value may be left out.
             is_flag=None if name in takeValue else True,
-            multiple=name in repeated,
-            metavar="VALUE" if name in takeValue else None,
-            help=" ".join((options.docs.get(name) or "").split()),
+            multiple=setting is not None and isinstance(setting.kind, List),
+            metavar=_metavar(setting) if name in takeValue else None,
+            help=" ".join(text.split()),
             hidden=name in OUTDATED,
         )
+
+
+def _metavar(setting: Setting | None) -> str:
+    # Only the configuration file is no setting.
+    return "FILE" if setting is None else setting.kind.metavar

@@ -162,7 +162,7 @@ HELP: Final = (
 )
 DEFAULT: Final = "list"
 COMMANDS: Final = (
-    Command.of("list", _list),
-    Command.of("reset", _reset),
-    Command.of("delete", _delete),
+    Command.of("list", _list, "svcbroker admin subscription list --data-dir /var/lib/svcbroker"),
+    Command.of("reset", _reset, "svcbroker admin subscription reset MQTT dashboard OFFSET_FIRST"),
+    Command.of("delete", _delete, "svcbroker admin subscription delete --owner 10.0.0.7"),
 )

@@ -6,6 +6,7 @@ elsewhere escaped for terminals. It imports neither click nor Twisted.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from difflib import get_close_matches
 from enum import IntEnum
 from getpass import getpass
 from hashlib import sha256
+from time import monotonic
 from typing import Any, TextIO, TypeAlias, TypeVar
 
 from attrs import field, frozen
@@ -159,6 +161,14 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def isPlain(stream: TextIO) -> bool:
+    """
+    Whether a stream gets no colours and no movements of the cursor: it is no terminal, or
+    C{NO_COLOR} is set.
+    """
+    return not stream.isatty() or bool(os.environ.get("NO_COLOR"))
+
+
 def showTable(
     console: Console,
     columns: Sequence[str],
@@ -182,7 +192,9 @@ def showTable(
     table = Table(*columns)
     for row in rows:
         table.add_row(*map(Text, row))
-    Terminal(file=console.output).print(table)
+    Terminal(file=console.output, color_system=None if isPlain(console.output) else "auto").print(
+        table
+    )
 
 
 def showRecord(
@@ -220,15 +232,18 @@ def progressBar(
     @return: what is to be called, as often as one likes: drawing is bounded.
     """
     isSeen = isResultShown and console.output.isatty()
-    if not isWanted and (isSeen or not console.errors.isatty()):
+    if not isWanted and (isSeen or isPlain(console.errors)):
         yield _ignore
+        return
+    if isPlain(console.errors):
+        yield _lineReporter(console, label, unit)
         return
     from rich.console import Console as Terminal
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), Remaining())
-    terminal = Terminal(file=console.errors, force_terminal=True)
+    terminal = Terminal(file=console.errors)
     with Progress(TextColumn("{task.description}"), *columns, console=terminal) as bars:
         bar = bars.add_task(label, total=None)
 
@@ -250,3 +265,21 @@ def reported(items: Iterable[T], report: ReportProgress, total: int | None = Non
 
 def _ignore(done: int, total: int | None) -> None:
     pass
+
+
+PROGRESS_INTERVAL = 2.0
+"""Seconds between two lines that say how far a command is."""
+
+
+def _lineReporter(console: Console, label: str, unit: str) -> ReportProgress:
+    """Says how far a command is in a line now and then, and at its end."""
+    told = monotonic()
+
+    def report(done: int, total: int | None) -> None:
+        nonlocal told
+        if done == total or monotonic() - told >= PROGRESS_INTERVAL:
+            told = monotonic()
+            console.warn(f"{label}: {done}{'' if total is None else f'/{total}'} {unit}")
+            console.errors.flush()
+
+    return report

@@ -130,8 +130,8 @@ def _info(console: Console, client: Client, name: str, asJson: bool) -> int:
 
 HELP: Final = "An event is published to an open topic. Patterns of topics are for readers only."
 COMMANDS: Final = (
-    Command.of("list", _list),
-    Command.of("open", _open),
-    Command.of("close", _close),
-    Command.of("info", _info),
+    Command.of("list", _list, "svcbroker topic list --json"),
+    Command.of("open", _open, "svcbroker topic open weather/zurich weather/bern"),
+    Command.of("close", _close, "svcbroker topic close weather/zurich"),
+    Command.of("info", _info, "svcbroker topic info weather/zurich"),
 )

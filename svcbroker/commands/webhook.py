@@ -141,7 +141,10 @@ HELP: Final = (
 )
 DEFAULT: Final = "list"
 COMMANDS: Final = (
-    Command.of("list", _list),
-    *(Command.of(action, _makeAction(action, done, help)) for action, done, help in _ACTIONS),
-    Command.of("skip", _skip),
+    Command.of("list", _list, "svcbroker webhook list --data-dir /var/lib/svcbroker"),
+    *(
+        Command.of(action, _makeAction(action, done, help), f"svcbroker webhook {action} 9b1f2c")
+        for action, done, help in _ACTIONS
+    ),
+    Command.of("skip", _skip, "svcbroker webhook skip 9b1f2c 7ba3f518-1-2"),
 )

@@ -605,8 +605,28 @@ def _invite(
 
 COMMANDS: Final = (
     Command("invite", "Write what a partner needs to witness the log.", command=_invite),
-    Command("run", "Run a witness, until Ctrl-C. The first run makes its key.", command=_run),
-    Command("resume", "Resume a witness whose files were lost or damaged.", command=_resume),
-    Command("key", "Show the public key of a witness.", command=_key),
-    Command("list", "List what a witness has cosigned, and the forks refused.", command=_list),
+    Command(
+        "run",
+        "Run a witness, until Ctrl-C. The first run makes its key.",
+        command=_run,
+        example="svcbroker net witness run ./witness --name alba.example/witness --logs policy",
+    ),
+    Command(
+        "resume",
+        "Resume a witness whose files were lost or damaged.",
+        command=_resume,
+        example="svcbroker net witness resume ./witness checkpoint",
+    ),
+    Command(
+        "key",
+        "Show the public key of a witness.",
+        command=_key,
+        example="svcbroker net witness key ./witness",
+    ),
+    Command(
+        "list",
+        "List what a witness has cosigned, and the forks refused.",
+        command=_list,
+        example="svcbroker net witness list ./witness --json",
+    ),
 )

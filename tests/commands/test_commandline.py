@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,14 @@ from svcbroker import __version__
 from svcbroker.commands import main
 from svcbroker.commands.arguments import PROGRESS, makeCommand, options
 from svcbroker.commands.commandline import COMPLETE, OLD_NAMES, SHELLS, Command, makeGroup
-from svcbroker.commands.terminal import CommandError, Console, Exit, progressBar, reported
+from svcbroker.commands.terminal import (
+    CommandError,
+    Console,
+    Exit,
+    progressBar,
+    reported,
+    showTable,
+)
 
 
 def leaves(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -141,6 +150,7 @@ class MainTests(SynchronousTestCase):
 
     def progress(self, errors: io.StringIO, *argv: str) -> str:
         """What a command of three steps shows of its progress."""
+        self.output.truncate(self.output.seek(0))
         self.patch(sys, "stderr", errors)
 
         def run(options: Any, console: Console) -> int:
@@ -158,8 +168,17 @@ class MainTests(SynchronousTestCase):
         self.assertIn("3/3", self.progress(Terminal()))
 
     def test_progressWanted(self) -> None:
-        """Who asks for it is shown a bar."""
-        self.assertIn("3/3", self.progress(io.StringIO(), "--progress"))
+        """A file that is to have the progress has lines, without a movement of the cursor."""
+        self.assertEqual(self.progress(io.StringIO(), "--progress"), "doing: 3/3 steps\n")
+
+    def test_noColorHasNoCursorCodes(self) -> None:
+        self.patch(os, "environ", {**os.environ, "NO_COLOR": "1"})
+        self.assertEqual(self.progress(Terminal()), "")
+        self.assertEqual(self.progress(Terminal(), "--progress"), "doing: 3/3 steps\n")
+        console = Console(output=Terminal())
+        showTable(console, ("a", "b"), [("1", "2")], [])
+        self.assertIn("2", console.output.getvalue())  # type: ignore[attr-defined]
+        self.assertNotIn("\x1b", console.output.getvalue())  # type: ignore[attr-defined]
 
     def test_noProgress(self) -> None:
         """A file is not."""
@@ -181,6 +200,20 @@ class TableTests(SynchronousTestCase):
             for option in command.params:
                 if isinstance(option, click.Option):
                     self.assertTrue(option.help, (path, option.opts))
+
+    def test_everyHelpHasAnExampleThatIsTaken(self) -> None:
+        """Its line is one that the command's own parser takes."""
+        group = makeGroup()
+        for path, command in leaves(group):
+            name = " ".join(("svcbroker", *path))
+            text = cleandoc(command.help or "").partition("\b\n")[2]
+            lines = [line for line in text.splitlines() if f"{name} " in f"{line} "]
+            self.assertTrue(lines, path)
+            for line in lines:
+                words = shlex.split(line.partition(f"{name} ")[2].replace("$CHAIN", "0" * 64))
+                end = [place for place, word in enumerate(words) if word in (">", "|")]
+                words = words[: end[0]] if end else words
+                command.make_context(name, words, obj=Console(), parent=click.Context(group))
 
     def test_firstHelpHasSixteenWords(self) -> None:
         """More than that nobody reads."""

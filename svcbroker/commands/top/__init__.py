@@ -21,7 +21,7 @@ from attrs import asdict, evolve
 from ..arguments import Decimal, jsonOption, options
 from ..clientcommand import connectedCommand
 from ..operatorcommand import Daemon, operated
-from ..terminal import CommandError, Console, Exit, counted, quoted, timeText
+from ..terminal import CommandError, Console, Exit, counted, isPlain, quoted, timeText
 from .sampling import GroupSample, Sample, Sampler
 
 _COLUMNS: Final = (
@@ -206,7 +206,8 @@ def command(
 
 
 def _isTerminal(console: Console) -> bool:
-    return console.output.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    isDumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+    return not (isDumb or isPlain(console.output))
 
 
 @contextmanager
