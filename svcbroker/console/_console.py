@@ -4,7 +4,7 @@ The routes of the console: its files, and the sessions of its users.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +32,7 @@ from ..net.bounds import Bound, Sizing, amountText
 from ..net.deferreds import asDeferred
 from ..net.settings import NoSettings
 from ._bundles import COPIES, MAX_PROOFS, BundleMaker
-from ._files import INDEX, readFiles
+from ._files import ICON, INDEX, File, readFiles
 
 _JSON = b"application/json"
 
@@ -100,11 +100,26 @@ class WebConsole:
         """The routes, for the table of the site."""
         files = readFiles()
         yield self._route("", files[INDEX].respond, isLinked=True)
-        yield self._route("/", _withoutSlash, isLinked=True)
+        yield self._route("/", _sendTo("../console"), isLinked=True)
         for name, file in files.items():
             if name != INDEX:
                 yield self._route(f"/{name}", file.respond)
         yield self._route("/session", self._session, methods=("GET", "POST", "DELETE"))
+        yield from self._entries(files[ICON])
+
+    def _entries(self, icon: File) -> Iterator[Route]:
+        """
+        The addresses that people type, which send browsers to the page: without it they would ask
+        for a password in a window of their own. Relative, since a proxy may serve another path.
+        """
+        base = self._path.removesuffix("/console")
+        last = base.rpartition("/")[2]
+        entries = {"/": f"{base[1:]}/console".lstrip("/"), f"{base}/": "console"}
+        if base:
+            entries[base] = f"{last}/console"
+        for path, place in entries.items():
+            yield self._routeAt(path, _sendTo(place), isLinked=True)
+        yield self._routeAt("/favicon.ico", icon.respond)
 
     def _route(
         self,
@@ -113,8 +128,17 @@ class WebConsole:
         methods: tuple[str, ...] = ("GET",),
         isLinked: bool = False,
     ) -> Route:
+        return self._routeAt(self._path + path, handler, methods, isLinked)
+
+    def _routeAt(
+        self,
+        path: str,
+        handler: Any,
+        methods: tuple[str, ...] = ("GET",),
+        isLinked: bool = False,
+    ) -> Route:
         return Route(
-            path=self._path + path,
+            path=path,
             methods=methods,
             handler=handler,
             credentials=Credentials.IGNORED,
@@ -228,12 +252,16 @@ def _readForm(request: Any) -> ICredentials:
     return BearerToken(form.password)
 
 
-def _withoutSlash(request: Request) -> bytes:
-    """Send browsers to the page. Relative, since a proxy may serve it under another path."""
-    request.setResponseCode(http.PERMANENT_REDIRECT)
-    request.setHeader("Location", "../console")
-    request.setHeader("Content-Length", "0")
-    return b""
+def _sendTo(place: str) -> Callable[[Request], bytes]:
+    """Make what sends browsers to another place, relative to where they are."""
+
+    def send(request: Request) -> bytes:
+        request.setResponseCode(http.PERMANENT_REDIRECT)
+        request.setHeader("Location", place)
+        request.setHeader("Content-Length", "0")
+        return b""
+
+    return send
 
 
 class ConsoleFeature(RunningFeature):

@@ -16,6 +16,7 @@ from twisted.web.http import CACHED
 from twisted.web.server import Request
 
 INDEX: Final = "index.html"
+ICON: Final = "icon.svg"
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

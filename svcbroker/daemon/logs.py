@@ -8,12 +8,13 @@ event's own plain values under their names, and C{traceback} where a failure was
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import msgspec
 from twisted.logger import (
@@ -23,6 +24,7 @@ from twisted.logger import (
     LogEvent,
     LogLevel,
     LogLevelFilterPredicate,
+    PredicateResult,
     formatEvent,
     textFileLogObserver,
 )
@@ -36,6 +38,10 @@ from .systemd import JournalObserver, isJournal, sender
 _NOT_TOLD = frozenset(
     {"format", "isError", "log_level", "message", "system", "time", "failure", "why", "debug"}
 )
+
+
+_OF_PORTS: Final = re.compile(r"\S+ starting on .*|\(.*Port .*Closed\)")
+"""The messages of Twisted's ports."""
 
 
 def _plain(value: Any) -> Any:
@@ -102,7 +108,9 @@ class ReopenedFile(LogFile):
 
 class LogFilter:
     """
-    Keeps events below a level out of a log, whose file it knows.
+    Keeps events below a level out of a log, whose file it knows. What Twisted tells of the
+    beginning and the end of a process, and of its ports, the daemon tells itself: that is logged at
+    C{debug}.
 
     @ivar file: the file; C{None} where the log goes elsewhere.
     """
@@ -117,7 +125,20 @@ class LogFilter:
 
     def use(self, level: str) -> None:
         """Log from another level on."""
-        self._predicate.setLogLevelForNamespace("", LogLevel.levelWithName(level))
+        found = LogLevel.levelWithName(level)
+        self._isDebug = found == LogLevel.debug
+        self._predicate.setLogLevelForNamespace("", found)
+        self._predicate.setLogLevelForNamespace(
+            "twisted", LogLevel.warn if found == LogLevel.info else found
+        )
+
+    def _skipPorts(self, event: LogEvent) -> Any:
+        isSkipped = (
+            not self._isDebug
+            and event.get("log_system") == "-"
+            and _OF_PORTS.fullmatch(formatEvent(event)) is not None
+        )
+        return PredicateResult.no if isSkipped else PredicateResult.maybe
 
     def reopen(self) -> None:
         """
@@ -130,7 +151,8 @@ class LogFilter:
 
     def observe(self, observer: ILogObserver) -> ILogObserver:
         """An observer that passes the events on that are logged."""
-        filtering: ILogObserver = FilteringLogObserver(observer, [self._predicate])
+        skipPorts: Any = self._skipPorts
+        filtering: ILogObserver = FilteringLogObserver(observer, [self._predicate, skipPorts])
         return filtering
 
 

@@ -35,8 +35,22 @@ def operatorUrl(address: str, basePath: str, endpoint: str) -> str:
         host = "127.0.0.1"
     elif not host.startswith("127."):
         return ""
-    scheme = "https" if endpoint.partition(":")[0] in TLS_TYPES else "http"
-    return f"{scheme}://{host}:{port}{basePath}"
+    return f"{_schemeOf(endpoint)}://{host}:{port}{basePath}"
+
+
+def consoleUrl(address: str, basePath: str, endpoint: str) -> str:
+    """
+    The URL of the console, for people at this machine; empty where HTTP has no address of its own.
+    For the parameters see L{operatorUrl}.
+    """
+    if ":" not in address:
+        return ""
+    base = operatorUrl(address, basePath, endpoint)
+    return f"{base or f'{_schemeOf(endpoint)}://{address}{basePath}'}/console"
+
+
+def _schemeOf(endpoint: str) -> str:
+    return "https" if endpoint.partition(":")[0] in TLS_TYPES else "http"
 
 
 class OperatorFile:

@@ -33,6 +33,7 @@ from ..net.tls import CertificateReloader
 from .dependencies import Dependencies, StartError
 from .directory import DataDirectoryError, lockDataDirectory
 from .operating import OperatorFileError
+from .operatorfile import consoleUrl
 from .plan import GroupPlan, Plan
 from .ports import HTTP, Port, PortPlan, listenRefusal
 from .preparation import ledgerRefusal
@@ -279,7 +280,14 @@ class BrokerService(Service):
             dataDir=str(self._plan.dataDir.absolute()),
             groups=groups,
         )
+        self._announceConsole()
         self._dependencies.manager.ready(self._describe)
+
+    def _announceConsole(self) -> None:
+        endpoint = next((port.plan.text for port in self._ports if port.plan.name == HTTP), "")
+        url = consoleUrl(self.address, self._plan.basePath, endpoint)
+        if url:
+            _log.info("The console is at {url}", url=url)
 
     @asDeferred
     async def _describe(self) -> str:

@@ -7,10 +7,14 @@ from __future__ import annotations
 import re
 from gzip import decompress
 from hashlib import sha256
+from typing import Any
+from urllib.parse import urljoin
 
 from twisted.python.filepath import FilePath
+from twisted.web.test.requesthelper import DummyRequest
 
 import svcbroker.console
+from svcbroker.console._console import WebConsole
 from svcbroker.console._files import CONTENT_SECURITY_POLICY, readFiles
 from tests.carriers.http.support import BASE
 
@@ -95,6 +99,27 @@ class ServingTests(ConsoleTestCase):
         """The links of the page are relative to it."""
         answer = self.ask(f"{CONSOLE}/")
         self.assertEqual((answer.status, answer.headers["location"]), (308, "../console"))
+
+    def test_addressesThatPeopleTypeLeadToThePage(self) -> None:
+        """A browser gets no challenge, for which it would open a window, but the form."""
+        for path in ("/", BASE, f"{BASE}/"):
+            answer = self.ask(path)
+            self.assertEqual(answer.status, 308, path)
+            place = urljoin(f"http://h{path}", answer.headers["location"])
+            self.assertEqual(place, f"http://h{CONSOLE}")
+            self.assertNotIn("www-authenticate", answer.headers)
+        answer = self.ask("/favicon.ico")
+        self.assertEqual((answer.status, answer.headers["content-type"]), (200, "image/svg+xml"))
+
+    def test_pageBelowNoBasePathIsFound(self) -> None:
+        nothing: Any = None
+        console = WebConsole("", nothing, nothing, ())
+        handlers = {each.path: each.handler for each in console.routes()}
+        request = DummyRequest([])
+        handlers["/"](request)
+        self.assertEqual(request.responseHeaders.getRawHeaders("location"), ["console"])
+        self.assertIn("/console", handlers)
+        self.assertIn("/favicon.ico", handlers)
 
     def test_nothingElseIsServed(self) -> None:
         """No other file of the machine has a path."""

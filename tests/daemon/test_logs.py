@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from twisted.logger import ILogObserver, Logger, LogLevel
+from twisted.logger import ILogObserver, Logger, LogLevel, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
@@ -128,3 +128,26 @@ class FileTests(SynchronousTestCase):
 
     def test_logWithoutFileIsNotReopened(self) -> None:
         LogFilter("info").reopen()
+
+
+class FilterTests(SynchronousTestCase):
+    def test_wordsOfTwistedAboutItselfAreForDebugging(self) -> None:
+        """Its warnings are not, and neither is what the log of a plugin says."""
+        seen: list[str] = []
+        legacy = {"log_namespace": "log_legacy", "log_system": "-"}
+        filter = LogFilter("info")
+        keep: Any = lambda event: seen.append(formatEvent(event))  # noqa: E731
+        observer = filter.observe(keep)
+
+        def tell() -> list[str]:
+            seen.clear()
+            log = Logger(namespace="twisted.x", observer=observer)
+            log.info("starting up")
+            log.warn("careful")
+            for text in ("HTTP starting on 1", "(TCP Port 1 Closed)", "a plugin is starting on"):
+                observer({"log_format": text, "log_level": LogLevel.info, **legacy})
+            return list(seen)
+
+        self.assertEqual(tell(), ["careful", "a plugin is starting on"])
+        filter.use("debug")
+        self.assertEqual(len(tell()), 5)

@@ -12,7 +12,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.daemon.operating import OPERATOR_NAME, OperatorFileError, readOperatorFile
-from svcbroker.daemon.operatorfile import OperatorFile, operatorUrl
+from svcbroker.daemon.operatorfile import OperatorFile, consoleUrl, operatorUrl
 
 URL = "http://127.0.0.1:1/x"
 
@@ -44,6 +44,12 @@ class UrlTests(SynchronousTestCase):
         """An address that is not reached over loopback has no URL for operators."""
         for address in ("", "192.0.2.1:80", "[2001:db8::1]:80", "unix:/127.0.0.1:80", "1270:1"):
             self.assertEqual(operatorUrl(address, "/b", "tcp:80"), "", address)
+
+    def test_consoleHasAUrlWhereHttpHasAnAddress(self) -> None:
+        url = consoleUrl("192.0.2.1:1", "/b", "tls:1:certs=d")
+        self.assertEqual(url, "https://192.0.2.1:1/b/console")
+        self.assertEqual(consoleUrl("0.0.0.0:1", "", "tcp:1"), "http://127.0.0.1:1/console")
+        self.assertEqual(consoleUrl("/run/socket", "/b", "unix:/run/socket"), "")
 
 
 class FileTests(SynchronousTestCase):

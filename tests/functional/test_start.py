@@ -145,6 +145,20 @@ class PrivacyTests(DaemonTestCase):
         self.assertEqual(elsewhere.stat().st_mode & 0o777, 0o644)
 
 
+class AnnouncementTests(DaemonTestCase):
+    """
+    The log of a start.
+    """
+
+    async def test_sixLinesNameTheConsoleAndTheData(self) -> None:
+        daemon = await self.start(f"--stomp={LOCAL}", f"--mqtt={LOCAL}")
+        url = (await daemon.protocol.waitFor(r"The console is at (\S+)"))[1]
+        self.assertEqual(url, f"{daemon.base}/console")
+        lines = daemon.protocol.output.splitlines()
+        self.assertLessEqual(len(lines), 6, lines)
+        self.assertIn(f"data in {self.dataDir}", daemon.protocol.output)
+
+
 class RefusalTests(DaemonTestCase):
     """
     A refused start: one line on standard error, and exit status 1.
