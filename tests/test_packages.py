@@ -86,3 +86,15 @@ class ManualPageTests(SynchronousTestCase):
     def test_textIsNoRequest(self) -> None:
         """Lines of help that begin with a dot or a quote are shown as they are."""
         self.assertEqual(escape(".a\\b\n'c"), "\\&.a\\eb\n\\&'c")
+
+
+class UnitTests(SynchronousTestCase):
+    """
+    The files of the service.
+    """
+
+    def test_packageInstallsEveryFile(self) -> None:
+        deploy = Path(__file__).parents[1] / "deploy"
+        rules = (deploy / "debian" / "rules").read_text("utf-8")
+        for each in (deploy / "systemd").iterdir():
+            self.assertIn(f" systemd/{each.name} ", rules)

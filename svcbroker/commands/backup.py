@@ -100,7 +100,7 @@ def backupCommand(
 
     Takes the blocks of a backup, or of any data directory, into DATA-DIR, which must not have the
     chain yet. Every block is checked, and no keys are taken: the chain can be read, audited and
-    exported. To go on with it is to decide heights again that have been decided: see svcbroker
+    exported. To continue it is to decide heights again that have been decided: see svcbroker
     chain promote. Exit codes: 0 restored, 1 something does not hold, or contents are missing that
     only a later block has erased, 2 wrong usage.
     """

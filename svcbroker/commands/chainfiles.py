@@ -78,7 +78,7 @@ def openedChain(dataDir: Path, group: str) -> Iterator[Prover]:
 
     Writes the genesis and the blocks with their certificates; no keys, and nothing that follows
     from the blocks. FILE is made, and must not be there; - is standard output. A broker may be
-    running on DATA-DIR. An export that was cut off is gone on with by --from, into another file.
+    running on DATA-DIR. To continue an export that was cut off, give --from and another file.
     """
 )
 @options(
@@ -165,7 +165,7 @@ def onlyGroup(directory: Path) -> str:
 
     Checks every block as a node checks it, and appends it to the chain of its group, which is
     begun where there is none. Blocks that are there already are compared, so an import that was
-    cut off is gone on with by doing it again. FILE may be - for standard input. No broker may be
+    cut off is continued by the same command. FILE may be - for standard input. No broker may be
     running on DATA-DIR. Exit codes: 0 imported, 1 something does not hold, 2 wrong usage.
     """
 )

@@ -116,7 +116,7 @@ def copyContext(reactor: Any, directory: Path, group: str, thread: LedgerThread)
 
     Copies into DATA-DIR what the broker at URL has, and then each block as it is decided, until
     Ctrl-C. Every block is checked as a node checks it before it is stored. A copy that was stopped,
-    or has lost the connection, goes on where it ended. For reads and subscriptions from the copy
+    or has lost the connection, continues where it ended. For reads and subscriptions from the copy
     run the daemon with the ledger copy instead; to go on without the other broker see: svcbroker
     chain promote. Exit codes: 0 stopped, 1 a block does not hold or is of another chain, 2 it
     cannot start, 3 the validators have signed two histories of one chain.
@@ -268,7 +268,7 @@ _TIMEOUT: Final = 5.0
 
 @makeCommand(
     """\
-    Go on with a copy, where the original is gone for good.
+    Continue with a copy, where the original is gone for good.
 
     Gives the copy in DATA-DIR the keys of the chain's replicas. Where the original's data directory
     is there, --original takes the blocks from it that were not copied yet, and moves the keys: the

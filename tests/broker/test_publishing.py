@@ -299,7 +299,8 @@ class TurnTests(SynchronousTestCase):
         bad = self.publish(b"")
         self.failureResultOf(bad, errors.ContentBlank)
         self.failureResultOf(self.publish(topic="never"), errors.TopicNotFound)
-        self.failureResultOf(self.publish(topic="a+b"), errors.TopicInvalid)
+        refused = self.failureResultOf(self.publish(topic="a+b"), errors.TopicInvalid).value
+        self.assertIn("topic 'a+b' has the character '+': allowed are", refused.message)
         self.assertNoResult(sent[0])
         self.rig.clock.advance(0)
         answers = [self.successResultOf(each) for each in sent]

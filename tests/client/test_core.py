@@ -446,6 +446,31 @@ class FailOverTests(SynchronousTestCase):
             network.run(network.core({"timeout": 1.0}).open("x"))
         self.assertEqual(network.delays, [0.1, 0.2, 0.4])
 
+    def test_brokerThatNeverAnsweredIsNotWaitedFor(self) -> None:
+        """Each is tried once. After an answer, a refused connection is that of a restart."""
+        network = Network(URL, OTHER)
+        core = network.core({"waitForBroker": False})
+        for each in network.brokers.values():
+            each.isReachable = False
+        with self.assertRaises(Unreachable):
+            network.run(core.getEvent("0000000a-1-1"))
+        with self.assertRaises(Unreachable):
+            network.run(core.open("x"))
+        self.assertEqual(network.delays, [])
+        network.broker.isReachable = True
+        network.run(core.exist("x"))
+        network.broker.isReachable = False
+        with self.assertRaises(Unreachable):
+            network.run(core.open("x"))
+        self.assertGreater(len(network.delays), 5)
+
+    def test_publishIsRepeatedThoughNoBrokerHasAnswered(self) -> None:
+        network = Network()
+        network.broker.isReachable = False
+        with self.assertRaises(Unreachable):
+            network.run(network.core({"waitForBroker": False}).publish(TOPIC, "x"))
+        self.assertGreater(len(network.delays), 5)
+
     def test_followerMovesToAnotherBroker(self) -> None:
         """A stream goes on at another broker, behind the last event."""
         network = Network(URL, OTHER)

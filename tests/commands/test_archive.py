@@ -221,6 +221,12 @@ class CommandTests(CommandTestCase):
             ("No such file", "import", self.other / "nowhere", self.other),
             ("has no chain", "backup", self.other, self.other / "x"),
             ("exists already", "backup", self.dataDir, self.dataDir),
+            (
+                f"{self.other}/x/y cannot be made: No such file",
+                "backup",
+                self.dataDir,
+                self.other / "x/y",
+            ),
         ):
             with self.subTest(arguments=arguments):
                 self.refused(str(words), *arguments)

@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from logging import INFO, getLogger
+from pathlib import Path
 from typing import NoReturn
 
 from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker.client
-from svcbroker.client import BrokerError, Client, Publication, Unreachable
-from svcbroker.commands import main
-from svcbroker.commands.clientcommand import RETRY_INTERVAL, RetryHandler
-from svcbroker.errors import TopicNotFound, TransactionTimeout
+from svcbroker.client import AnswerInvalid, BrokerError, Client, Publication, Unreachable
+from svcbroker.commands import clientcommand, main
+from svcbroker.commands.clientcommand import (
+    DEFAULT_URL,
+    NAMES,
+    RETRY_INTERVAL,
+    RetryHandler,
+    brokerOf,
+    noBroker,
+)
+from svcbroker.commands.terminal import CommandError
+from svcbroker.daemon.operating import OPERATOR_NAME
+from svcbroker.errors import NoSuchCall, TopicNotFound, TransactionTimeout
 
 NOBODY = "http://127.0.0.1:9/svcbroker"
 
@@ -71,6 +81,69 @@ class UnknownOutcomeTests(SynchronousTestCase):
             self.assertEqual(found, code)
             self.assertNotIn("not known", told)
             self.assertIn("2 lines not published", self.publish(error, "--lines")[1])
+
+
+class BrokerTests(SynchronousTestCase):
+    """
+    The broker that is asked, and what is said where it is none.
+    """
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp()).absolute()
+        (self.root / "svcbroker-data").mkdir(parents=True)
+        self.patch(clientcommand, "DATA_DIR", self.root / "svcbroker-data")
+
+    def urls(self, environment: Mapping[str, str] | None = None, **given: object) -> list[str]:
+        """The URLs that options and the environment mean."""
+        options = {**dict.fromkeys(NAMES), "url": (), **given}
+        return brokerOf(options, {"XDG_CONFIG_HOME": str(self.root), **(environment or {})})[0]
+
+    def test_brokerIsFoundByOneOfFourWays(self) -> None:
+        directory = self.root / "svcbroker-data"
+        self.assertEqual(self.urls(), [DEFAULT_URL])
+        (directory / OPERATOR_NAME).write_text('{"url": "http://127.0.0.1:1/b", "token": "t"}')
+        (self.root / "toml").write_text(f'data-dir = "{directory}"')
+        self.assertEqual(self.urls(), ["http://127.0.0.1:1/b"])
+        self.assertEqual(self.urls({"SVCBROKER_URL": "http://host/b"}), ["http://host/b"])
+        for given in ({"data_dir": directory}, {"config": self.root / "toml"}):
+            found = self.urls({"SVCBROKER_URL": "http://host/b"}, **given)
+            self.assertEqual(found, ["http://127.0.0.1:1/b"])
+            error = self.assertRaises(CommandError, self.urls, url=("http://host/b",), **given)
+            self.assertIn("not both", str(error))
+
+    def test_urlWithoutContextPathIsCompleted(self) -> None:
+        self.assertEqual(
+            noBroker("http://host:1/"),
+            "there is no svcbroker at http://host:1/; is it http://host:1/svcbroker?",
+        )
+        self.assertEqual(noBroker("http://host/b"), "there is no svcbroker at http://host/b")
+
+    def failure(self, error: BrokerError, *argv: str) -> str:
+        """Why a command fails whose calls fail so."""
+
+        def call(*given: object, **named: object) -> NoReturn:
+            raise error
+
+        errors = io.StringIO()
+        double = ClientDouble(error)
+        for name in ("open", "close", "state", "topics"):
+            setattr(double, name, call)
+        self.patch(svcbroker.client, "Client", lambda *urls, **options: double)
+        self.patch(sys, "stdout", io.StringIO())
+        self.patch(sys, "stderr", errors)
+        self.assertNotEqual(main(argv), 0)
+        return errors.getvalue()
+
+    def test_errorsSayWhatToType(self) -> None:
+        url = "--url=http://host:1"
+        for error, argv, words in (
+            (NoSuchCall(), ("topic", "list", url), "is it http://host:1/svcbroker?"),
+            (AnswerInvalid(), ("topic", "list", url), "is it http://host:1/svcbroker?"),
+            (TopicNotFound(), ("topic", "info", "a/b"), "topic does not exist: 'a/b'; see: "),
+            (TopicNotFound(), ("topic", "open", "a", "b"), "not open: a, b\n"),
+            (Unreachable(isSent=False), ("topic", "list"), "svcbroker run starts a daemon"),
+        ):
+            self.assertIn(words, self.failure(error, *argv))
 
 
 class RetryTests(SynchronousTestCase):

@@ -70,6 +70,8 @@ class CommandTests(DaemonTestCase):
         self.assertEqual(
             await self.svcbroker("sub", "a", "--from=0", "--count=1", template), [line]
         )
+        stored = ("sub", "a", "--until-end", "--pace=99", template)
+        self.assertEqual(await self.svcbroker(*stored), [line])
         self.assertEqual(await self.svcbroker("replay", "a", "--speed=99", template), [line])
         ids = "--template={eventId}"
         self.assertEqual(await self.svcbroker("events", "#", "--reverse", ids), both[::-1])
@@ -77,6 +79,11 @@ class CommandTests(DaemonTestCase):
         self.assertEqual(await self.svcbroker("events", "#", "--since=1h", ids), both)
         self.assertEqual(await self.svcbroker("events", "#", f"--from={first}", ids), both[1:])
         self.assertEqual(await self.svcbroker("tail", "#", "--count=2", ids), both)
+        self.assertEqual(await self.svcbroker("sub", "#", "--last=1", "--until-end", ids), both[1:])
+        self.assertEqual(
+            await self.svcbroker("sub", "#", "--since=1h", "--until-end", "--limit=1", ids),
+            both[:1],
+        )
         self.assertEqual(await self.svcbroker("tail", "#", "-n1", "--count=1", ids), both[1:])
         [people] = await self.svcbroker("events", "b/c")
         self.assertIn(f"UTC  {second}  b/c  binary, 3 bytes", people)
