@@ -38,11 +38,11 @@ from ._ledger import (
     INetworkLedger,
     IProvableLedger,
     IValidatorSetLedger,
+    Submission,
     isDecidedByChain,
     submit,
     topicOfEvent,
 )
-from ._submission import Submission
 from ._subscriber import Batch, ISubscriber, ISubscription
 
 __all__ = [

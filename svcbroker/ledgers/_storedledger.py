@@ -491,7 +491,7 @@ LATENCY_BOUNDS = (
 
 
 STORED_HOLDERS: Mapping[str, Sequence[str]] = {
-    PENDING: ["svcbroker.interfaces._submission.Submission.outcomes"],
+    PENDING: ["svcbroker.interfaces._ledger.Submission.outcomes"],
     "blocks that events are verified with": [
         "svcbroker.ledgers._eventverifier.EventVerifier._blocks"
     ],

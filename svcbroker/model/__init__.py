@@ -5,31 +5,29 @@ All of them are frozen and keyword-only. Nothing here knows Twisted, a carrier o
 engine; wire names such as C{topicName} live in the carriers' codecs.
 """
 
-from ._authors import (
+from ._events import (
     AUTHOR_KEY_SIZE,
+    BEGINNING,
+    EXTENSION_PREFIX,
     MAX_ADMINS,
     MAX_AUTHORS,
+    MAX_EXTENSIONS_SIZE,
     MAX_KEY_LENGTH,
+    PRIVATE_PREFIX,
+    RESERVED_NAMES,
     SIGNATURE_SIZE,
+    TAG,
+    WEEVENT_PREFIX,
     AuthorChange,
     AuthorSet,
     Authorship,
-    isIdempotencyKey,
-)
-from ._events import (
-    BEGINNING,
-    EXTENSION_PREFIX,
-    MAX_EXTENSIONS_SIZE,
-    PRIVATE_PREFIX,
-    RESERVED_NAMES,
-    TAG,
-    WEEVENT_PREFIX,
     Event,
     EventId,
     Position,
     checkContent,
     checkExtensions,
     extensionKeyError,
+    isIdempotencyKey,
 )
 from ._records import (
     MAX_DELAY,

@@ -11,8 +11,7 @@ from typing import Final, TypeAlias
 from attrs import frozen
 from msgspec import Struct, field
 
-from ._authors import AuthorChange, AuthorSet, Authorship
-from ._events import Event, EventId
+from ._events import AuthorChange, AuthorSet, Authorship, Event, EventId
 
 
 @frozen(kw_only=True)

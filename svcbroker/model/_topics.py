@@ -12,7 +12,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from ..errors import PatternInvalid, TopicBlank, TopicInvalid, TopicTooLong
-from ._authors import AuthorSet
+from ._events import AuthorSet
 
 MAX_TOPIC_LENGTH = 256
 """The most characters that a topic name may have."""

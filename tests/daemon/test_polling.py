@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.daemon.polling}, which uses private attributes of Twisted's epoll reactor.
+Tests for L{svcbroker.daemon.process}, which uses private attributes of Twisted's epoll reactor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from twisted.python.log import ILogContext
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon.polling import EVENTS_AT_ONCE, READING, pollWithoutContext
+from svcbroker.daemon.process import EVENTS_AT_ONCE, READING, pollWithoutContext
 
 
 class Reader(FileDescriptor):

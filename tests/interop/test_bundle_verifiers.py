@@ -21,7 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Malformed
 from svcbroker.proofs import ProofInvalid
-from svcbroker.proofs.bundle import Bundle, _archive, decodeArchive, encodeArchive
+from svcbroker.proofs.bundle import Bundle, _bundle, decodeArchive, encodeArchive
 from svcbroker.proofs.tlog import Policy
 from tests.needed import neededProgram
 from tests.proofs.mutations import mutations, randomlyChanged
@@ -137,7 +137,7 @@ def badBundles() -> Iterator[tuple[str, bytes]]:
     yield "nothing", encodeArchive({})
     for name, change in _PROOFS:
         yield name, encodeArchive(changedProof(files, change))
-    with mock.patch.object(_archive, "FORMAT", "svcbroker/bundle/2"):
+    with mock.patch.object(_bundle, "FORMAT", "svcbroker/bundle/2"):
         yield "a later format", encodeArchive(files)
     for name, wrong in (("cut", data[:-1]), ("longer", data + b"\0"), ("empty", b"")):
         yield name, wrong
@@ -251,7 +251,7 @@ class AgreementTests(SynchronousTestCase):
     def test_laterFormatIsNamed(self) -> None:
         """Package and page tell a later format from damage."""
         files = decodeArchive(bundle().encode())
-        with mock.patch.object(_archive, "FORMAT", "svcbroker/bundle/2"):
+        with mock.patch.object(_bundle, "FORMAT", "svcbroker/bundle/2"):
             data = encodeArchive(files)
         [(package, page, _)] = self.judged([data])
         self.assertIn("svcbroker/bundle/2, and this svcbroker reads svcbroker/bundle/1", package)

@@ -3,8 +3,7 @@ Evidence bundles: the proofs of some events, with a page that verifies them in a
 file that can be handed to somebody.
 """
 
-from ._archive import MAX_SIZE, decodeArchive, encodeArchive
-from ._bundle import Bundle
+from ._bundle import MAX_SIZE, Bundle, decodeArchive, encodeArchive
 from ._readme import ErasureNote
 from ._timestamps import MAX_STAMP, REQUEST_TYPE, Stamp, StampRefused, requestStamp, stampName
 
