@@ -7,6 +7,8 @@ or an MQTT reason code is the carrier's own mapping from these classes.
 
 Messages are shown to clients. They never hold a stack trace, a file path or the text of another
 exception.
+
+Many names: it is one table, from which every carrier renders its errors.
 """
 
 from __future__ import annotations

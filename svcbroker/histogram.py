@@ -1,5 +1,7 @@
 """
 Histograms: how often a measure fell into which range.
+
+A module of its own: ledgers, carriers and the test kit count with it, and it needs nothing.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Probes: names for branches that are rarely taken.
 Each says that its branch was taken. Nobody listens but the simulator, which fails at night where no
 run has taken one of them. A probe belongs where it costs nothing else: in a branch that healthy
 systems do not take for each block or event.
+
+A module of its own: every room may name its rare branches, and the simulator reads them all.
 """
 
 from __future__ import annotations

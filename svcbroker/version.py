@@ -1,5 +1,7 @@
 """
 The version of this svcbroker, and the commit that it was built from.
+
+A module of its own: setup.py, the daemon and the command line read it, and it needs nothing.
 """
 
 from __future__ import annotations

@@ -229,36 +229,10 @@ class DirectionTests(SynchronousTestCase):
         self.assertIn("svcbroker.model._events.Event", targets)
 
 
-MAX_LINES = 60
-LONG = {
-    "svcbroker.commands.verify.command",
-    "svcbroker.ledgers.cometbft.provisioning._engineconfig.encodeConfig",
-    "svcbroker.ledgers.pbft._pbftledger._open",
-    "svcbroker.ledgers.metrics._measured",
-}
-"""The functions that are longer."""
-
-
 def heightOf(name: str) -> int:
     """How high a module is; the test kit stands beside the house."""
     room = roomOf(name)
     return len(FLOORS) if room == KIT else floorOf(room)
-
-
-class SizeTests(SynchronousTestCase):
-    """
-    Functions that a reader sees at once.
-    """
-
-    def test_functionsAreShort(self) -> None:
-        """No function is longer than 60 lines, its docstring apart."""
-        for name, path in modules():
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    first = node.body[1 if ast.get_docstring(node) and node.body[1:] else 0]
-                    lines = (node.end_lineno or 0) - first.lineno + 1
-                    if f"{name}.{node.name}" not in LONG:
-                        self.assertLessEqual(lines, MAX_LINES, f"{name}.{node.name}")
 
 
 class LinkTests(SynchronousTestCase):

@@ -154,15 +154,7 @@ def command(
         return _checkBundle(console, Path(proof), policy, authors, roots, asJson)
     if roots is not None:
         raise CommandError("--tsa-roots is for bundles, which this is not")
-    isOther = genesis is not None or chain is not None or bool(values)
-    if policy is not None and isOther:
-        raise CommandError("--policy says all that is trusted: give it alone")
-    if policy is None and not (isOther or isComplete):
-        raise CommandError("what do you trust? Give --genesis, --chain, --checkpoint or --policy")
-    if genesis is not None and chain is not None:
-        raise CommandError("--genesis says which chain it is: leave out --chain")
-    if len(values) > 2:
-        raise CommandError("there are at most two checkpoints")
+    _checkTrusted(genesis, chain, values, policy, isComplete)
     checkpoints = [_trustedCheckpoint(value) for value in values]
     beginning, trusted = None, []
     if genesis is not None:
@@ -199,11 +191,47 @@ def command(
         return _refuse(console, str(error), asJson)
     # One operator has all keys of such a ledger.
     isOpen = not found.get("witnesses", values) and found.get("ledger") in ("pbft", None)
+    _tell(console, found, lines, trusted, isOpen, asJson)
+    return Exit.GOOD
+
+
+def _checkTrusted(
+    genesis: str | None,
+    chain: bytes | None,
+    values: Sequence[str],
+    policy: Path | None,
+    isComplete: bool,
+) -> None:
+    """Check that what is trusted is said, and once."""
+    isOther = genesis is not None or chain is not None or bool(values)
+    if policy is not None and isOther:
+        raise CommandError("--policy says all that is trusted: give it alone")
+    if policy is None and not (isOther or isComplete):
+        raise CommandError("what do you trust? Give --genesis, --chain, --checkpoint or --policy")
+    if genesis is not None and chain is not None:
+        raise CommandError("--genesis says which chain it is: leave out --chain")
+    if len(values) > 2:
+        raise CommandError("there are at most two checkpoints")
+
+
+def _tell(
+    console: Console,
+    found: Mapping[str, Any],
+    lines: Iterator[str],
+    trusted: Sequence[str],
+    isOpen: bool,
+    asJson: bool,
+) -> None:
+    """
+    Tell what is proved.
+
+    @param isOpen: whether the proof leaves room for another history.
+    """
     if asJson:
         notProved = ["that there is no other history"] if isOpen else []
         told = {"proved": True, **found, "trusted": trusted, "notProved": notProved}
         console.say(json.dumps(told))
-        return Exit.GOOD
+        return
     for line in lines:
         console.say(line)
     for number, each in enumerate(trusted):
@@ -213,7 +241,6 @@ def command(
             factLine("not proved", "nothing here shows that there is no other history: trust")
         )
         console.say(factLine("", "a checkpoint that was kept where the operator cannot change it"))
-    return Exit.GOOD
 
 
 def _refuse(console: Console, reason: str, asJson: bool) -> int:

@@ -1,5 +1,7 @@
 """
 The objects that the daemon is given from outside: the reactor, clocks, randomness, the process.
+
+A module of its own: the start, the service and their tests give or take these.
 """
 
 from __future__ import annotations

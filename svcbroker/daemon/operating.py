@@ -1,6 +1,8 @@
 """
 The way to operate a daemon from its machine, as its data directory tells. Commands import it, so it
 does without Twisted.
+
+A module of its own: commands start without Twisted.
 """
 
 from __future__ import annotations

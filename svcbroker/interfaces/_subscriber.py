@@ -1,5 +1,7 @@
 """
 The contract between the subscription core and those who carry events to subscribers.
+
+A module of its own: the room has one module for each contract.
 """
 
 # ruff: noqa: N805

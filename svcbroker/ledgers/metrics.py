@@ -4,8 +4,8 @@ Metrics of ledgers: their blocks, what waits for one, and their replicas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, TimeoutError
@@ -32,6 +32,64 @@ HEALTH_TIMEOUT: Final = 1.0
 """Seconds that a ledger may take to tell whether it is ready. Then it is not."""
 
 _GROUP: Final = ("group",)
+
+_MEASURES: Final[Sequence[tuple[Any, str, str, Callable[[LedgerMeasures], float | None]]]] = (
+    (
+        gauge,
+        "svcbroker_ledger_waiting_transactions",
+        "Transactions of this broker that wait to become final.",
+        lambda each: each.waiting,
+    ),
+    (
+        gauge,
+        "svcbroker_ledger_waiting_bytes",
+        "The size of the transactions that wait to become final.",
+        lambda each: each.waitingBytes,
+    ),
+    (
+        gauge,
+        "svcbroker_ledger_oldest_waiting_seconds",
+        "How long the first transaction has waited to become final.",
+        lambda each: each.oldest,
+    ),
+    (
+        gauge,
+        "svcbroker_ledger_replicas",
+        "The replicas of the embedded ledger.",
+        lambda each: each.replicas,
+    ),
+    (
+        gauge,
+        "svcbroker_ledger_replicas_running",
+        "The replicas of the embedded ledger that run.",
+        lambda each: each.running,
+    ),
+    (
+        counter,
+        "svcbroker_ledger_view_changes",
+        "How often a leader was replaced since the chain began.",
+        lambda each: each.viewChanges,
+    ),
+    (
+        gauge,
+        "svcbroker_ledger_age_seconds",
+        "How long ago this node had, for all it knows, what the network has decided.",
+        lambda each: each.age,
+    ),
+    (
+        gauge,
+        "svcbroker_copy_behind_blocks",
+        "How many blocks a copy is behind what the original had when it last answered.",
+        lambda each: each.behind,
+    ),
+    (
+        gauge,
+        "svcbroker_copy_silence_seconds",
+        "How long ago the original of a copy has last answered.",
+        lambda each: each.silence,
+    ),
+)
+"""The measures of ledgers that are one number: what makes the metric, its name and its help."""
 
 
 @implementer(IBlockObserver)
@@ -154,66 +212,10 @@ class LedgerMetrics:
             if IMeasuredLedger.providedBy(ledger)
         }
 
-        def values(
-            read: Callable[[LedgerMeasures], float | None],
-        ) -> list[tuple[tuple[str], float]]:
-            found = ((group, read(each)) for group, each in measures.items())
-            return [((group,), value) for group, value in found if value is not None]
-
-        yield gauge(
-            "svcbroker_ledger_waiting_transactions",
-            "Transactions of this broker that wait to become final.",
-            _GROUP,
-            values(lambda each: each.waiting),
-        )
-        yield gauge(
-            "svcbroker_ledger_waiting_bytes",
-            "The size of the transactions that wait to become final.",
-            _GROUP,
-            values(lambda each: each.waitingBytes),
-        )
-        yield gauge(
-            "svcbroker_ledger_oldest_waiting_seconds",
-            "How long the first transaction has waited to become final.",
-            _GROUP,
-            values(lambda each: each.oldest),
-        )
-        yield gauge(
-            "svcbroker_ledger_replicas",
-            "The replicas of the embedded ledger.",
-            _GROUP,
-            values(lambda each: each.replicas),
-        )
-        yield gauge(
-            "svcbroker_ledger_replicas_running",
-            "The replicas of the embedded ledger that run.",
-            _GROUP,
-            values(lambda each: each.running),
-        )
-        yield counter(
-            "svcbroker_ledger_view_changes",
-            "How often a leader was replaced since the chain began.",
-            _GROUP,
-            values(lambda each: each.viewChanges),
-        )
-        yield gauge(
-            "svcbroker_ledger_age_seconds",
-            "How long ago this node had, for all it knows, what the network has decided.",
-            _GROUP,
-            values(lambda each: each.age),
-        )
-        yield gauge(
-            "svcbroker_copy_behind_blocks",
-            "How many blocks a copy is behind what the original had when it last answered.",
-            _GROUP,
-            values(lambda each: each.behind),
-        )
-        yield gauge(
-            "svcbroker_copy_silence_seconds",
-            "How long ago the original of a copy has last answered.",
-            _GROUP,
-            values(lambda each: each.silence),
-        )
+        for make, name, text, read in _MEASURES:
+            found = [((group,), read(each)) for group, each in measures.items()]
+            known = [(labels, value) for labels, value in found if value is not None]
+            yield make(name, text, _GROUP, known)
         yield histogram(
             "svcbroker_ledger_latency_seconds",
             "The time from a transaction's submission until it was final and on disk.",

@@ -4,6 +4,8 @@ process that started it is gone.
 
 Not imported, and so a module of its own: it is run by its path, and becomes the program that its
 arguments name.
+
+A module of its own: it is run as a program.
 """
 
 import os

@@ -1,5 +1,7 @@
 """
 Coroutines behind interfaces that answer Deferreds.
+
+A module of its own: every room that speaks Deferreds uses it.
 """
 
 from __future__ import annotations

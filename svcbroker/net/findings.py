@@ -1,5 +1,7 @@
 """
 Findings of the doctor, and numbers in words for them.
+
+A module of its own: features of all rooms make findings.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Settings: their types, and how a feature declares its own.
 A feature declares each setting once, as a field of a class, with its type, its default and its
 help. Options, the configuration file and the documentation are made of that. Every reader of a
 value raises C{ValueError} with words that go after the setting's name.
+
+Many names: each type of setting, and each check of a text, has a name.
 """
 
 from __future__ import annotations

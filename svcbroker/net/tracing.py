@@ -1,5 +1,7 @@
 """
 Spans: what publishing and delivery tell a tracer of, where there is one.
+
+A module of its own: rooms that tell of spans need no tracer to be installed.
 """
 
 from __future__ import annotations

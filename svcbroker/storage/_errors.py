@@ -1,5 +1,7 @@
 """
 The errors of a store, and telling SQLite's errors apart.
+
+A module of its own: every module of the room raises these.
 """
 
 from __future__ import annotations

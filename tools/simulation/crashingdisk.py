@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from svcbroker.storage import StorageFailed
 
 from .clock import VirtualClock
-from .disk import Moment, Slot
+from .disk import ArmedDisk, Moment
 from .lossyfiles import Image, LossyFiles
 
 DATABASE = "ledger.sqlite"
@@ -36,7 +36,7 @@ class _Call:
     arguments: tuple[Any, ...]
 
 
-class CrashingDisk:
+class CrashingDisk(ArmedDisk):
     """
     Makes the ledger's disk calls one after the other on a clock, and fails or loses power on
     request. The files are L{LossyFiles}, which have to be installed.
@@ -64,7 +64,6 @@ class CrashingDisk:
         self._images = 0
         self._waiting: deque[_Call] = deque()
         self._isBusy = False
-        self._armed: Slot | None = None
         self._power = 0
         self._tips: deque[bytes | None] = deque(maxlen=TIPS_KEPT)
         self.directory = self._newDirectory()
@@ -84,10 +83,6 @@ class CrashingDisk:
     @isFull.setter
     def isFull(self, isFull: bool) -> None:
         self.files.isFull = isFull
-
-    def arm(self, slot: Slot | None) -> None:
-        """Have the power fail at a later write, or C{None} to cancel that."""
-        self._armed = slot
 
     def crash(self) -> None:
         """Kill the process between two writes, or cut its power."""
@@ -127,16 +122,6 @@ class CrashingDisk:
         call.result.callback(result)
 
     # Power failures.
-
-    def _strike(self) -> Moment | None:
-        slot = self._armed
-        if slot is None:
-            return None
-        if slot.writes:
-            slot.writes -= 1
-            return None
-        self._armed = None
-        return slot.moment
 
     def _crashAt(self, moment: Moment, call: _Call) -> None:
         image, tip = self.files.image(), self._tip()

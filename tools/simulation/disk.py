@@ -41,7 +41,28 @@ Record: TypeAlias = Any
 """An immutable value. Its encoding does not matter here."""
 
 
-class Disk:
+class ArmedDisk:
+    """A disk that can lose power at a write."""
+
+    _armed: Slot | None = None
+
+    def arm(self, slot: Slot | None) -> None:
+        """Have the power fail at a later write, or C{None} to cancel that."""
+        self._armed = slot
+
+    def _strike(self) -> Moment | None:
+        """The moment of this write at which the power fails; C{None} where it does not."""
+        slot = self._armed
+        if slot is None:
+            return None
+        if slot.writes:
+            slot.writes -= 1
+            return None
+        self._armed = None
+        return slot.moment
+
+
+class Disk(ArmedDisk):
     """
     An append-only log. Synced records survive a crash. Of the records that were not synced, a crash
     keeps any prefix.
@@ -59,7 +80,6 @@ class Disk:
         self._random = random
         self._records: list[Record] = []
         self._synced = 0
-        self._armed: Slot | None = None
         # The number of crashes: syncs that were started before one have no effect.
         self._power = 0
         # The power has failed, but the host still runs: nothing more is written.
@@ -94,10 +114,6 @@ class Disk:
         )
         return True
 
-    def arm(self, slot: Slot | None) -> None:
-        """Have the power fail at a later write, or C{None} to cancel that."""
-        self._armed = slot
-
     def crash(self) -> None:
         """Lose power: some of the unsynced records are lost."""
         self._power += 1
@@ -113,16 +129,6 @@ class Disk:
         """Erase everything."""
         self._records.clear()
         self._synced = 0
-
-    def _strike(self) -> Moment | None:
-        slot = self._armed
-        if slot is None:
-            return None
-        if slot.writes:
-            slot.writes -= 1
-            return None
-        self._armed = None
-        return slot.moment
 
     def _sync(
         self, place: int, done: Callable[[], None], moment: Moment | None, power: int

@@ -1,28 +1,19 @@
 """
 The settings of the HTTP carrier.
+
+A module of its own: the site, its routes and its log-ins read it alike.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
 from attrs.validators import gt
 
-_BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+from ...net.settings import basePath
+
 _VARY = (b"Vary", b"Origin")
-
-
-def _checkBasePath(instance: object, attribute: Attribute[str], value: str) -> None:
-    if _BASE_PATH.fullmatch(value) is None:
-        raise ValueError(
-            "the base path is segments of letters, digits and ._~- with a / before each"
-        )
-
-
-def _withoutLastSlash(path: str) -> str:
-    return path.rstrip("/")
 
 
 def _asSet(values: Iterable[str]) -> frozenset[str]:
@@ -44,9 +35,7 @@ class HttpSettings:
     @ivar timeout: how long a connection may be idle, in seconds.
     """
 
-    basePath: str = field(
-        default="/svcbroker", converter=_withoutLastSlash, validator=_checkBasePath
-    )
+    basePath: str = field(default="/svcbroker", converter=basePath)
     accessLog: bool = False
     corsOrigins: frozenset[str] = field(default=frozenset(), converter=_asSet)
     hostNames: frozenset[str] = field(default=frozenset(), converter=_asSet)

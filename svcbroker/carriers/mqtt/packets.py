@@ -5,6 +5,8 @@ One class a packet, for both versions: fields that 3.1.1 lacks have their defaul
 C{msgspec} structures, which are made ten times as fast as other frozen values. PUBLISH and PUBACK
 come with every message, so the garbage collector does not track them: they cannot be part of a
 cycle.
+
+Many names: the protocol has so many packets.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """
 The settings of webhooks.
+
+A module of its own: what keeps webhooks and what sends events read it alike.
 """
 
 from __future__ import annotations

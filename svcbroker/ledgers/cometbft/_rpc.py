@@ -1,5 +1,7 @@
 """
 The client of an engine's RPC: calls, results and errors of its JSON-RPC, and the requests.
+
+Many names: each answer of the engine that is read has a class.
 """
 
 from __future__ import annotations

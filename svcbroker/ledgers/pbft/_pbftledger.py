@@ -139,14 +139,23 @@ class PbftLedger(StoredLedger):
             reform=self._reform,
             erasing=self._erasing,
         )
+        self._openReplicas(chain, application)
+        self._maker = TransactionMaker(
+            genesis.chain, brokerAddress(genesis.chain), context.now, context.entropy
+        )
+        self._maker.resume(chain.state.nonces(self._maker.sender).highest)
+        return chain
+
+    def _openReplicas(self, chain: OpenedChain, application: BlockApplication) -> None:
+        context, settings, id = self._context, self._settings, chain.genesis.chain
         self._keys = KeyRing(
             context.directory / KEYS_NAME,
-            genesis.chain,
+            id,
             chain.seeds,
             context.entropy,
             context.runInThread,
         )
-        kept = EvidenceFile(context.directory, genesis.chain, context.runInThread)
+        kept = EvidenceFile(context.directory, id, context.runInThread)
         rules, signers = self._makeSigners(chain.seeds)
         self.replicaSet = ReplicaSet(
             context.reactor,
@@ -163,11 +172,6 @@ class PbftLedger(StoredLedger):
         self._faults = FaultControls(
             self.group, self.replicaSet, settings.conditions, tuple(kept.contradictions)
         )
-        self._maker = TransactionMaker(
-            genesis.chain, brokerAddress(genesis.chain), context.now, context.entropy
-        )
-        self._maker.resume(chain.state.nonces(self._maker.sender).highest)
-        return chain
 
     def _begin(self) -> None:
         try:

@@ -3,6 +3,8 @@ The engine's values: headers, commits, validators, as its JSON gives them.
 
 The names in JSON are the engine's own. Its JSON writes 64-bit numbers as text, hashes in
 hexadecimal and keys and signatures in base64. What is written here has numbers as numbers.
+
+Many names: they are the values of the engine's header, commit and validators.
 """
 
 from __future__ import annotations

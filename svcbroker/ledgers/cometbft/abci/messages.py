@@ -4,6 +4,8 @@ The messages of ABCI 2.0 (CometBFT 0.38) that this application exchanges with it
 Names are those of the engine's C{types.proto} in our spelling; times are in nanoseconds. Fields
 that the application does not read or set are not declared: proto3 skips them. Vote extensions are
 off in every genesis that this package makes, so their messages are not declared either.
+
+Many names: the protocol has so many messages.
 """
 
 from __future__ import annotations

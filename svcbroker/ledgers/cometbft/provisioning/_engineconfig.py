@@ -181,8 +181,31 @@ def encodeConfig(config: EngineConfig) -> bytes:
 
     @raise ConfigInvalid: the engine would not run with it.
     """
-    tuning, sync = config.tuning, config.stateSync
-    top: dict[str, object] = {
+    sections: Mapping[str, Mapping[str, object]] = {
+        "": _top(config),
+        "rpc": {
+            "laddr": _at(config.rpc),
+            # Transactions are sent in base64.
+            "max_body_bytes": config.tuning.maxTransaction * 4 // 3 + _OVERHEAD,
+            "max_open_connections": 900,
+        },
+        "p2p": _p2p(config),
+        "mempool": _mempool(config),
+        "statesync": _stateSync(config),
+        "consensus": _consensus(config),
+        # The store has its own index.
+        "tx_index": {"indexer": "null"},
+    }
+    lines = ["# Made by svcbroker. Other settings have CometBFT's defaults."]
+    for section, values in sections.items():
+        lines.extend(["", f"[{section}]"] if section else [""])
+        lines.extend(f"{key} = {_toml(value)}" for key, value in values.items())
+    return "\n".join([*lines, ""]).encode("utf-8")
+
+
+def _top(config: EngineConfig) -> dict[str, object]:
+    """The settings that are in no section."""
+    return {
         "proxy_app": (
             config.application if isinstance(config.application, str) else _at(config.application)
         ),
@@ -191,13 +214,12 @@ def encodeConfig(config: EngineConfig) -> bytes:
         "log_level": "consensus:error,state:error,txindex:error,*:info",
         "log_format": "plain",
     }
-    rpc: dict[str, object] = {
-        "laddr": _at(config.rpc),
-        # Transactions are sent in base64.
-        "max_body_bytes": tuning.maxTransaction * 4 // 3 + _OVERHEAD,
-        "max_open_connections": 900,
-    }
-    p2p: dict[str, object] = {
+
+
+def _p2p(config: EngineConfig) -> dict[str, object]:
+    """The connections to other engines."""
+    tuning = config.tuning
+    return {
         "laddr": _at(config.p2p),
         "external_address": "" if config.external is None else str(config.external),
         "persistent_peers": ",".join(map(str, config.peers)),
@@ -211,7 +233,12 @@ def encodeConfig(config: EngineConfig) -> bytes:
         "send_rate": tuning.rate,
         "recv_rate": tuning.rate,
     }
-    mempool: dict[str, object] = {
+
+
+def _mempool(config: EngineConfig) -> dict[str, object]:
+    """The transactions that wait for a block."""
+    tuning = config.tuning
+    return {
         "type": "flood",
         # Batches that were executed meanwhile, or whose sponsor has left, must leave the mempool:
         # the engine makes blocks as long as it is not empty.
@@ -221,7 +248,12 @@ def encodeConfig(config: EngineConfig) -> bytes:
         "cache_size": 4 * tuning.transactions,
         "max_tx_bytes": tuning.maxTransaction,
     }
-    consensus: dict[str, object] = {
+
+
+def _consensus(config: EngineConfig) -> dict[str, object]:
+    """The times of consensus."""
+    tuning = config.tuning
+    return {
         "timeout_propose": _span(tuning.propose),
         "timeout_propose_delta": _span(tuning.propose),
         "timeout_prevote": _span(tuning.vote),
@@ -233,34 +265,25 @@ def encodeConfig(config: EngineConfig) -> bytes:
         "create_empty_blocks_interval": "0s",
         "peer_gossip_sleep_duration": _span(tuning.gossip),
     }
-    statesync: dict[str, object] = {"enable": sync is not None}
-    if sync is not None:
-        if len(sync.servers) < 2:
-            raise ConfigInvalid("state sync needs the addresses of two engines' RPC at least")
-        statesync |= {
-            "rpc_servers": ",".join(map(str, sync.servers)),
-            "trust_height": sync.height,
-            "trust_hash": sync.hash.hex().upper(),
-            "trust_period": f"{sync.period}s",
-            "discovery_time": "5s",
-            # Four chunks are fetched at once, over a connection that may be slow.
-            "chunk_request_timeout": "30s",
-        }
-    sections: Mapping[str, Mapping[str, object]] = {
-        "": top,
-        "rpc": rpc,
-        "p2p": p2p,
-        "mempool": mempool,
-        "statesync": statesync,
-        "consensus": consensus,
-        # The store has its own index.
-        "tx_index": {"indexer": "null"},
+
+
+def _stateSync(config: EngineConfig) -> dict[str, object]:
+    """The start from a snapshot of others, where it is asked for."""
+    sync = config.stateSync
+    if sync is None:
+        return {"enable": False}
+    if len(sync.servers) < 2:
+        raise ConfigInvalid("state sync needs the addresses of two engines' RPC at least")
+    return {
+        "enable": True,
+        "rpc_servers": ",".join(map(str, sync.servers)),
+        "trust_height": sync.height,
+        "trust_hash": sync.hash.hex().upper(),
+        "trust_period": f"{sync.period}s",
+        "discovery_time": "5s",
+        # Four chunks are fetched at once, over a connection that may be slow.
+        "chunk_request_timeout": "30s",
     }
-    lines = ["# Made by svcbroker. Other settings have CometBFT's defaults."]
-    for section, values in sections.items():
-        lines.extend(["", f"[{section}]"] if section else [""])
-        lines.extend(f"{key} = {_toml(value)}" for key, value in values.items())
-    return "\n".join([*lines, ""]).encode("utf-8")
 
 
 def _at(place: Address | Path) -> str:
