@@ -7,6 +7,7 @@ Nothing here imports a ledger: L{LedgerPlugin} does so when it is asked to confi
 from ._description import (
     Description,
     LedgerPlugin,
+    checkLedger,
     describeLedgers,
     findLedgerFactories,
     parseDescription,
@@ -16,6 +17,7 @@ from ._description import (
 __all__ = [
     "Description",
     "LedgerPlugin",
+    "checkLedger",
     "describeLedgers",
     "findLedgerFactories",
     "parseDescription",

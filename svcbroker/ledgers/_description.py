@@ -5,14 +5,20 @@ their settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 from twisted.plugin import getPlugins
 from zope.interface import implementer
 
-from ..interfaces import IBoundedLedgerFactory, ILedger, ILedgerFactory, LedgerContext
+from ..interfaces import (
+    IBoundedLedgerFactory,
+    ILedger,
+    ILedgerFactory,
+    InvalidDescription,
+    LedgerContext,
+)
 from ..net.descriptions import (
     Description,
     ModuleFactory,
@@ -21,9 +27,11 @@ from ..net.descriptions import (
     findFactories,
     readDescription,
 )
+from ..net.findings import Finding
 
 __all__ = [
     "Description",
+    "checkLedger",
     "describeLedgers",
     "findLedgerFactories",
     "parseDescription",
@@ -69,7 +77,7 @@ def describeLedgers(factories: Iterable[ILedgerFactory]) -> str:
 class LedgerPlugin(ModuleFactory):
     """
     A kind of ledger that is a module, with C{configure} as L{ILedgerFactory.configure} says, and
-    maybe C{memory} as L{IBoundedLedgerFactory.memory} does, and C{HOLDERS}.
+    maybe C{memory} as L{IBoundedLedgerFactory.memory} does, C{HOLDERS} and C{checks}.
     """
 
     @property
@@ -78,11 +86,30 @@ class LedgerPlugin(ModuleFactory):
         found: Mapping[str, Sequence[str]] = getattr(self._load(), "HOLDERS", {})
         return found
 
+    def checks(self, group: str, settings: Mapping[str, str]) -> Iterable[Finding]:
+        """The findings of C{svcbroker doctor} about the ledger of a group with these settings."""
+        check = getattr(self._load(), "checks", None)
+        return () if check is None else check(group, settings)
+
     def memory(self, settings: Mapping[str, str]) -> Mapping[str, int] | None:
         """See L{IBoundedLedgerFactory.memory}."""
         tell = getattr(self._load(), "memory", None)
         bounds: Mapping[str, int] | None = None if tell is None else tell(settings)
         return bounds
+
+
+def checkLedger(group: str, description: str) -> Iterator[Finding]:
+    """
+    The findings of C{svcbroker doctor} about the ledger of a group; none where its kind has no
+    checks.
+    """
+    try:
+        read = readDescription(description)
+    except InvalidDescription:
+        return  # The plan of the groups tells it.
+    for factory in findLedgerFactories():
+        if factory.name == read.name and isinstance(factory, LedgerPlugin):
+            yield from factory.checks(group, read.settings)
 
 
 def number(text: str, lowest: float, highest: float) -> float:

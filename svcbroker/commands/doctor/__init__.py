@@ -10,10 +10,8 @@ findings, which look at nothing else. L{BrokerCheck} calls them all.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import click
@@ -25,7 +23,6 @@ from ...net.settings import ConfigError
 from ..arguments import jsonOption, options
 from ..settingscommand import settingsCommand
 from ..terminal import CommandError, Console, Exit, counted, printable
-from ..testnet.blueprint import findEngine
 from .brokercheck import BrokerCheck
 
 __all__ = [
@@ -90,7 +87,6 @@ def command(console: Console, settings: Any, asJson: bool, isStrict: bool, isQui
         now=time.time(),
         file=settings.file,
         mistakes=settings["mistakes"],
-        engineProblem=_engineProblem,
     )
     counts: Counter[Level] = Counter()
     for finding in check.findings():
@@ -124,11 +120,3 @@ def _fields(finding: Finding) -> dict[str, str]:
         "meaning": finding.meaning,
         "remedy": finding.remedy,
     }
-
-
-def _engineProblem(path: Path) -> str:
-    try:
-        findEngine(str(path), os.environ)
-    except CommandError as error:
-        return str(error)
-    return ""

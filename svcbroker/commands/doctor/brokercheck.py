@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from ...daemon.plan import endpointsOf, planGroup, planPort
 from ...daemon.ports import HTTP, PortPlan, findBindError
 from ...daemon.preparation import findRefusals
 from ...daemon.process import WANTED_FILES
+from ...ledgers import checkLedger
 from ...net.findings import Finding, Level, good, problem, warning
 from ...net.listeners import InheritedEndpoint
 from ...net.pem import CertificateError
@@ -41,13 +42,10 @@ from .accountchecks import (
     readPasswordFile,
 )
 from .configurationchecks import (
-    COMETBFT,
     ConfigurationFacts,
     checkConfiguration,
-    checkEngine,
     checkSoftware,
     kindOf,
-    readEngine,
     readSoftware,
 )
 from .datachecks import (
@@ -101,7 +99,6 @@ class BrokerCheck:
     @ivar file: the file that they are from.
     @ivar mistakes: what is wrong with the others, in a line each.
     @ivar now: the wall clock: seconds since the epoch.
-    @ivar engineProblem: what is wrong with a program of CometBFT's engine; empty where nothing is.
     """
 
     config: Config
@@ -110,7 +107,6 @@ class BrokerCheck:
     mistakes: list[str] = field(factory=list)
     machine: LocalMachine = LocalMachine()
     ask: Ask = askServer
-    engineProblem: Callable[[Path], str] = lambda path: ""
 
     def findings(self) -> Iterator[Finding]:
         """
@@ -152,7 +148,7 @@ class BrokerCheck:
             ("disk", self._checkDisk),
             ("limits", self._checkLimits),
             ("clock", self._checkClock),
-            ("engines", self._checkEngines),
+            ("ledgers", self._checkLedgers),
         ):
             try:
                 yield from check()
@@ -447,7 +443,6 @@ class BrokerCheck:
             )
         )
 
-    def _checkEngines(self) -> Iterator[Finding]:
+    def _checkLedgers(self) -> Iterator[Finding]:
         for group, text in self._descriptions.items():
-            if kindOf(text) == COMETBFT:
-                yield from checkEngine(readEngine(group, text, self.engineProblem))
+            yield from checkLedger(group, text)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import platform
 import re
 import sqlite3
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,6 @@ from ...carriers.http.feature import HttpOptions
 from ...daemon.config import Config
 from ...daemon.metrics import PORT as METRICS
 from ...daemon.plan import endpointsOf
-from ...files import readFile
 from ...interfaces import InvalidDescription
 from ...net.addresses import isLoopback
 from ...net.descriptions import readDescription
@@ -184,92 +182,6 @@ def _numbers(version: str) -> list[int]:
     return [int(each) for each in _NUMBERS.findall(version)]
 
 
-@frozen(kw_only=True)
-class EngineFacts:
-    """
-    Facts about a group's CometBFT engine.
-
-    @ivar home: its home directory.
-    @ivar error: why the home cannot be used; empty where it can.
-    @ivar programError: what is wrong with its program; empty where nothing is, or where the
-        broker does not run it.
-    @ivar readableKeys: files of its private keys that others than their owner may read.
-    @ivar rpc: where its RPC listens, as its configuration has it.
-    @ivar application: where it looks for the broker, as its configuration has it.
-    @ivar socket: where the broker listens for it.
-    """
-
-    group: str
-    home: Path
-    error: str = ""
-    programError: str = ""
-    readableKeys: Sequence[Path] = ()
-    rpc: str = ""
-    application: str = ""
-    socket: str = ""
-
-
-def checkEngine(facts: EngineFacts) -> Iterator[Finding]:
-    """Check whether the engine of a group can run, and whether its keys are safe."""
-    subject = f"engine of group {facts.group}"
-    found = list(_findEngine(facts, subject))
-    yield from found or [good(subject, f"its home is {facts.home}")]
-
-
-def _findEngine(facts: EngineFacts, subject: str) -> Iterator[Finding]:
-    if facts.error:
-        yield problem(
-            subject,
-            facts.error,
-            "the engine does not start, and the group has no blocks",
-            "give its home=; a new one is made by: svcbroker net engine init, or join "
-            "(docs/cometbft)",
-        )
-        return
-    if facts.programError:
-        yield problem(
-            subject,
-            facts.programError,
-            "the engine does not start, or speaks another protocol than the broker",
-            "build it (docs/cometbft), and give engine=",
-        )
-    for path in facts.readableKeys:
-        yield problem(
-            subject,
-            f"others than its owner may read {path}",
-            "with the validator's key one can vote twice in its name",
-            f"chmod go= {path}",
-        )
-    if facts.application != facts.socket:
-        yield problem(
-            subject,
-            f"it looks for the broker at {facts.application}, and the broker listens on "
-            f"{facts.socket}",
-            "the engine ends again and again, and the group has no blocks",
-            f'proxy_app = "{facts.socket}" in {facts.home / "config/config.toml"}, or socket= in '
-            "--ledger",
-        )
-    host = facts.rpc.removeprefix("tcp://").rpartition(":")[0]
-    if facts.rpc.startswith("tcp://") and not isLoopback(host.strip("[]")):
-        yield warning(
-            subject,
-            f"its RPC listens on {facts.rpc}",
-            "every program that reaches it can submit transactions and slow the engine down",
-            f'laddr = "tcp://127.0.0.1:26657" in [rpc] of {facts.home / "config/config.toml"}',
-        )
-
-
-COMETBFT: Final = "cometbft"
-"""The kind of the ledger beside an engine."""
-
-
-SOCKET: Final = "abci.sock"
-"""The broker's socket in an engine's home, where the ledger names no other."""
-
-
-_UNIX: Final = "unix://"
-
-
 _DISTRIBUTION: Final = "svcbroker"
 
 
@@ -296,40 +208,6 @@ def kindOf(description: str) -> str:
         return readDescription(description).name
     except InvalidDescription:
         return ""
-
-
-def readEngine(group: str, description: str, engineProblem: Callable[[Path], str]) -> EngineFacts:
-    """
-    Look at the home of a group's engine.
-
-    @param engineProblem: tells what is wrong with an engine's program.
-    """
-    settings = readDescription(description).settings
-    home, program = Path(settings.get("home", "")), settings.get("engine")
-    config = home / "config/config.toml"
-    try:
-        engine = tomllib.loads(readFile(config).decode("utf-8"))
-        rpc, application = str(engine["rpc"]["laddr"]), str(engine["proxy_app"])
-        if application.startswith(_UNIX):
-            application = _socketAt(Path(application.removeprefix(_UNIX)))
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no configuration of CometBFT"
-        return EngineFacts(group=group, home=home, error=f"{config} cannot be read: {reason}")
-    keys = [home / "config" / name for name in ("priv_validator_key.json", "node_key.json")]
-    return EngineFacts(
-        group=group,
-        home=home,
-        programError="" if program is None else engineProblem(Path(program)),
-        readableKeys=[path for path in keys if path.exists() and path.stat().st_mode & 0o077],
-        rpc=rpc,
-        application=application,
-        socket=_socketAt(Path(settings.get("socket", home / SOCKET))),
-    )
-
-
-def _socketAt(path: Path) -> str:
-    """A socket in the engine's notation, the same for each path that leads to it."""
-    return f"{_UNIX}{path.resolve()}"
 
 
 def _nameOf(requirement: str) -> str:

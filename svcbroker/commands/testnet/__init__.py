@@ -11,17 +11,16 @@ from pathlib import Path
 
 import click
 
+from ...ledgers.cometbft.enginechecks import ENGINE_VARIABLE, EngineNotFound, findEngine
 from ..arguments import Decimal, Whole, jsonOption, makeCommand, options
 from ..engine.networkfiles import HOME_TYPE, TIMEOUTS
 from ..terminal import CommandError, Console, Exit, showRecord
 from .blueprint import (
-    ENGINE_VARIABLE,
     MAX_NODES,
     STRIDE,
     TestNetwork,
     checkPorts,
     describeLedger,
-    findEngine,
     holding,
     layOut,
     readNetwork,
@@ -91,7 +90,10 @@ def command(
     """Lay out the network if it does not exist, and run it."""
     if (base_port or 0) + STRIDE * (nodes or DEFAULT_NODES) > 65536:
         raise CommandError("--base-port: there are no ports above 65535")
-    engine = findEngine(program, os.environ)
+    try:
+        engine = findEngine(program, os.environ)
+    except EngineNotFound as error:
+        raise CommandError(str(error)) from None
     with holding(directory):
         network = _network(directory, nodes, base_port, engine, timeouts)
         if lay_out_only:

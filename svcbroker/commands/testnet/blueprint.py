@@ -1,6 +1,6 @@
 """
-The layout of a test network: its directory, its ports, and the files of each node; the engine's
-program, and units of systemd for brokers beside engines.
+The layout of a test network: its directory, its ports, and the files of each node; and units of
+systemd for brokers beside engines.
 """
 
 from __future__ import annotations
@@ -8,11 +8,9 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
-import shutil
 import socket
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -37,47 +35,6 @@ from ...ledgers.cometbft.provisioning import (
 from ...storage import writeFile
 from ..engine.networkfiles import JOIN_REQUEST_NAME, brokerKey, seedOf
 from ..terminal import CommandError
-
-ENGINE_VARIABLE: Final = "SVCBROKER_COMETBFT"
-"""The variable of the environment that says where the engine is."""
-
-VERSIONS: Final = "0.38."
-"""The beginning of the versions of engines that this broker speaks with."""
-
-_TIMEOUT = 20.0
-_HOW = (
-    "build it (tools/engines/build in a checkout of svcbroker, or: go install "
-    "github.com/cometbft/cometbft/cmd/cometbft@v0.38.25), and say where it is with --engine or "
-    f"in {ENGINE_VARIABLE}"
-)
-
-
-def findEngine(given: str | None, environment: Mapping[str, str]) -> Path:
-    """
-    The engine's program: what was given, what the environment names, or C{cometbft} on the path.
-
-    @param given: what stands on the command line.
-    @raise CommandError: there is none, or it is of a version that we do not know.
-    """
-    named = given or environment.get(ENGINE_VARIABLE)
-    path = shutil.which(named or "cometbft", path=environment.get("PATH", os.defpath))
-    if path is None:
-        there = f"{named} is no program" if named else "there is no cometbft on the PATH"
-        raise CommandError(f"{there}: {_HOW}")
-    try:
-        asked = subprocess.run(
-            [path, "version"],
-            capture_output=True,
-            timeout=_TIMEOUT,
-            env={"HOME": os.devnull},
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise CommandError(f"{path} does not tell its version: {error}") from None
-    version = asked.stdout.decode("ascii", "replace").strip()
-    if not version.removeprefix("v").startswith(VERSIONS):
-        raise CommandError(f"{path} is of version {version[:40]!r}, not {VERSIONS}x: {_HOW}")
-    return Path(path).absolute()
 
 
 def describeLedger(home: Path, rpc: int, engine: Path | None) -> str:

@@ -9,11 +9,12 @@ line; nothing here imports it. See C{docs/cometbft.rst}.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
 from ...net.bounds import within
+from ...net.findings import Finding
 from .._storedledger import STORED_HOLDERS, storedMemory
 from ..ledgermemory import PENDING
 from ._cometledger import CometLedger
@@ -22,8 +23,18 @@ from ._machine import KNOWN_BYTES
 from ._outbox import BATCH_BYTES, WINDOW
 from ._rpc import MAX_ANSWER
 from .abci.abciserver import MAX_CONNECTIONS, MAX_FRAME, READ_AHEAD
+from .enginechecks import checkEngine, readEngineFacts
 
-__all__ = ["HOLDERS", "SETTINGS", "SUMMARY", "CometLedger", "CometSettings", "configure", "memory"]
+__all__ = [
+    "HOLDERS",
+    "SETTINGS",
+    "SUMMARY",
+    "CometLedger",
+    "CometSettings",
+    "checks",
+    "configure",
+    "memory",
+]
 
 
 HOLDERS: Mapping[str, Sequence[str]] = {
@@ -55,3 +66,8 @@ def memory(settings: Mapping[str, str]) -> Mapping[str, int]:
         "requests of the engine": READ_AHEAD * MAX_CONNECTIONS + MAX_FRAME,
         "an answer of the engine": MAX_ANSWER,
     }
+
+
+def checks(group: str, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """See L{LedgerPlugin.checks<svcbroker.ledgers.LedgerPlugin.checks>}."""
+    return checkEngine(readEngineFacts(group, settings))

@@ -11,14 +11,13 @@ from svcbroker.broker.transparency.feature import TransparencySettings, checkTra
 from svcbroker.commands.doctor import Finding
 from svcbroker.commands.doctor.configurationchecks import (
     ConfigurationFacts,
-    EngineFacts,
     SoftwareFacts,
     checkConfiguration,
-    checkEngine,
     checkSoftware,
 )
 from svcbroker.daemon.config import makeConfig
 from svcbroker.daemon.features import FEATURES
+from svcbroker.ledgers.cometbft.enginechecks import EngineFacts, checkEngine
 from svcbroker.proofs.tlog import Policy, WitnessKey
 
 from .support import CheckTestCase
