@@ -246,7 +246,7 @@ class BrokerService(Service):
         try:
             self._reopenLog()
         except OSError as error:
-            lines.append(f"The log goes on in the file that it had: {error}")
+            lines.append(f"The log stays in the file that it had: {error}")
         try:
             await features.reload()
             _log.info("Accounts and settings were read again")

@@ -188,6 +188,7 @@ class ServiceTests(SynchronousTestCase):
         self.ledgers: dict[str, FakeLedger] = {}
         self.starts: dict[str, Deferred[None]] = {}
         self.addresses: list[str] = []
+        self.reopenLog: Callable[[], object] = bool
         self.messages: list[dict[str, Any]] = []
         observer = cast(ILogObserver, self.messages.append)
         globalLogPublisher.addObserver(observer)
@@ -237,7 +238,7 @@ class ServiceTests(SynchronousTestCase):
             self.addresses.append(address)
             return self.carrier
 
-        return BrokerService(plan, dependencies, makeCarrier)
+        return BrokerService(plan, dependencies, makeCarrier, reopenLog=lambda: self.reopenLog())
 
     def start(self, service: BrokerService) -> None:
         """Start a service as an application does."""
@@ -361,6 +362,24 @@ class ServiceTests(SynchronousTestCase):
         del self.story[:]
         self.assertEqual(self.successResultOf(service.reload()), [])
         self.assertEqual(self.story, [])
+
+    def test_reloadOpensTheLogAgain(self) -> None:
+        """Also beside a file with a mistake, which tells why it stays as it was."""
+        service = self.makeService()
+        self.start(service)
+        opened: list[bool] = []
+        self.reopenLog = lambda: opened.append(True)
+        self.carrier.reloaded = fail(ConfigError("x"))
+        self.assertEqual(len(self.successResultOf(service.reload())), 1)
+        self.assertEqual(opened, [True])
+
+        def refuse() -> None:
+            raise FileNotFoundError(2, "No such file", "log")
+
+        self.reopenLog, self.carrier.reloaded = refuse, succeed(None)
+        [line] = self.successResultOf(service.reload())
+        self.assertIn("The log stays in the file that it had: ", line)
+        self.successResultOf(service.stopService())
 
     def test_filesThatCannotBeUsedAreTold(self) -> None:
         service = self.makeService()

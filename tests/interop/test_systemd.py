@@ -56,9 +56,14 @@ class UnitTests(SynchronousTestCase):
         text = UNIT.read_text().replace("/usr/bin/svcbroker", "/bin/true")
         (root / UNIT.name).write_text(text)
         shutil.copy(DEPLOY / "svcbroker.socket", root)
+        backup = (DEPLOY / "svcbroker-backup.service").read_text()
+        (root / "svcbroker-backup.service").write_text(
+            backup.replace("/usr/bin/svcbroker", "/bin/true")
+        )
+        shutil.copy(DEPLOY / "svcbroker-backup.timer", root)
         printed = self.run_(
             *("systemd-analyze", "verify", "--man=no"),
-            *(root / UNIT.name, root / "svcbroker.socket"),
+            *sorted(root.iterdir()),
         )
         self.assertNotIn("svcbroker", printed)
 
