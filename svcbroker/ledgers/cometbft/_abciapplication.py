@@ -19,13 +19,14 @@ from twisted.internet.defer import Deferred
 from ...archive import STORE_NAME, StoredChain, appendOf, loadChain
 from ...chain import Candidate, Genesis, Header, ValidatorSet, VersionUnknown, isUsableKey
 from ...histogram import Histogram
-from ...proofs import engineSet, isEngineCertificate
+from ...proofs import engineSet, ledgerOfCertificate
 from ...proofs.cometbft import addressOf
 from ...storage import TIP_SUFFIX, Store, StoreReader
 from ...version import readVersion
 from .._storedledger import SYNC_BOUNDS, refuseOther
+from ..replicated import BlockRefused, Code
 from ._home import POWER, POWERS
-from ._machine import BlockRefused, ChainMachine, Code
+from ._machine import ChainMachine
 from ._snapshots import SnapshotClient, SnapshotServer, checkHistory, putInPlace
 from .abci import messages
 
@@ -409,8 +410,8 @@ def loadEngineChain(store: StoreReader) -> StoredChain:
     @raise svcbroker.storage.StorageError, ValueError: it is damaged.
     """
     chain, last = loadChain(store), store.tip()
-    if last is not None and not isEngineCertificate(last.certificate):
-        refuseOther(store.path.parent, "cometbft", "pbft")
+    if last is not None:
+        refuseOther(store.path.parent, "cometbft", ledgerOfCertificate(last.certificate))
     return chain
 
 

@@ -46,6 +46,7 @@ from ...net.deferreds import asDeferred
 from ...storage import StorageError, lookAt
 from .._storedledger import StoredLedger, refuseOther
 from .._views import TransactionMaker, blockOf, earlierOf, eventIdsOf, receiptsOf
+from ..replicated import MAX_AHEAD
 from ._abciapplication import ApplicationFailed, ChainApplication, loadEngineChain
 from ._batch import BatchMaker, BrokerIdentity
 from ._brokeridentity import IdentityFiles, IdentityMissing
@@ -54,7 +55,7 @@ from ._cometsettings import CometSettings
 from ._engine import CONNECTIONS
 from ._engineports import EnginePorts
 from ._home import CONFIG
-from ._machine import MAX_AHEAD, checkChange
+from ._machine import checkChange
 from ._networkwatch import NetworkWatch, nodeCount, nodeRecords
 from ._outbox import Outbox
 from ._rpc import Broadcast, EngineError, Reason

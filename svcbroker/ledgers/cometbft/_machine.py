@@ -9,21 +9,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
 from hashlib import sha256
-from typing import Final
 
 from attrs import frozen
 
 from ...chain import (
-    NONCE_WINDOW,
     Candidate,
     ChainState,
     ChangeRefused,
     Header,
-    Kind,
     Malformed,
-    Transaction,
     ValidatorChange,
     ValidatorSet,
     VersionUnknown,
@@ -31,44 +26,13 @@ from ...chain import (
     proposeBlock,
 )
 from ...errors import ParameterInvalid
-from ...model import topicPrefix
 from ...proofs.cometbft import engineOrder
+from ..replicated import NEWEST, BlockDraft, BlockRefused, Code
 from ._batch import EngineBatch, Unauthorized, checkSponsor, readBatch
 from .abci import framedSize
 
-NEWEST: Final = 3
-"""The highest version of transactions that this code executes."""
-
 KNOWN_BYTES = 64 * 1024 * 1024
 """Bytes of parsed batches that are cached: a batch is checked several times before it is final."""
-
-MAX_AHEAD: Final = 24 * 3600 * 1_000_000
-"""
-The most that a nonce may be ahead of the time, in microseconds. A broker starts with the time as
-its nonce; a single nonce near the highest one, sent with a copy of its key, would leave it none.
-"""
-
-
-class Code(IntEnum):
-    """The result of a batch. The engine hashes it into the next header."""
-
-    OK = 0
-    MALFORMED = 1
-    UNAUTHORIZED = 2
-    REPEATED = 3
-    CONFLICT = 4
-    OUT_OF_ORDER = 5
-    AHEAD = 6
-    TOO_NEW = 7
-    NO_CHAIN = 8
-
-
-class BlockRefused(Exception):
-    """A batch that is not valid in a block now. The text says why."""
-
-    def __init__(self, code: Code, text: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 @frozen(kw_only=True)
@@ -81,69 +45,6 @@ class BlockExecution:
 
     candidate: Candidate
     codes: Sequence[Code]
-
-
-class _Draft:
-    """
-    A block under construction, to which batches are added one by one.
-    """
-
-    def __init__(
-        self, state: ChainState, timestamp: int | None = None, newest: int = NEWEST
-    ) -> None:
-        """
-        @param timestamp: the time in milliseconds since the epoch, which nonces may not be far
-            ahead of; C{None} to execute a block that is decided, whatever its nonces.
-        @param newest: the highest version of transactions that are valid.
-        """
-        self._newest = newest
-        self._state = state
-        self._latest = None if timestamp is None else timestamp * 1000 + MAX_AHEAD
-        self._nonces: set[tuple[bytes, int]] = set()
-        self._highest: dict[bytes, int] = {}
-        self._topics: dict[str, str] = {}
-        self.transactions: list[Transaction] = []
-
-    def add(self, batch: EngineBatch) -> None:
-        """
-        Add a batch.
-
-        @raise Refused: all of it was executed before, the ids of its events collide with those of
-            another topic in the block, a nonce is too far ahead, the batch before it is
-            missing, or it is of a format that the network does not have yet.
-        """
-        newest = max(one.version for one in batch.transactions)
-        if newest > self._newest:
-            raise BlockRefused(Code.TOO_NEW, f"this network does not have format {newest + 1} yet")
-        nonces = {(one.sender, one.nonce) for one in batch.transactions} - self._nonces
-        if not any(self._state.nonces(sender).accepts(nonce) for sender, nonce in nonces):
-            raise BlockRefused(Code.REPEATED, "everything in the batch was executed already")
-        topics = dict(self._topics)
-        for one in batch.transactions:
-            if one.kind is Kind.PUBLISH:
-                prefix = topicPrefix(one.topic)
-                if topics.setdefault(prefix, one.topic) != one.topic:
-                    raise BlockRefused(Code.CONFLICT, "two topics of the block share event ids")
-        # All of a batch's transactions are of one sender.
-        sender = batch.transactions[0].sender
-        highest = self._highest.get(sender, self._state.nonces(sender).highest)
-        last = max(one.nonce for one in batch.transactions)
-        # An account that is ahead already, by a clock that was wrong, goes on in small steps.
-        near = highest + NONCE_WINDOW + len(batch.transactions)
-        if self._latest is not None and last > max(self._latest, near):
-            raise BlockRefused(
-                Code.AHEAD,
-                "a nonce is more than a day ahead of the time: set the clock of this broker's "
-                "machine, and restart the broker",
-            )
-        if batch.previous > highest:
-            raise BlockRefused(
-                Code.OUT_OF_ORDER, "the broker's batch before it was not executed yet"
-            )
-        self._highest[sender] = max(highest, last)
-        self._topics = topics
-        self._nonces |= nonces
-        self.transactions += batch.transactions
 
 
 class ChainMachine:
@@ -202,7 +103,7 @@ class ChainMachine:
         """
         batch = self._read(data)
         try:
-            _Draft(self.state, timestamp, self.newest).add(batch)
+            BlockDraft(self.state, timestamp, self.newest).add(batch)
         except BlockRefused as refusal:
             # Its predecessor is probably on its way, or in the mempool. If an empty block was
             # decided meanwhile, no proposer had it. Then this batch leaves the mempool, because
@@ -230,7 +131,7 @@ class ChainMachine:
         @param maxBytes: the most bytes of the block's transactions, framed.
         @param timestamp: the block's time in milliseconds since the epoch.
         """
-        draft, left = _Draft(self.state, timestamp, self.newest), maxBytes
+        draft, left = BlockDraft(self.state, timestamp, self.newest), maxBytes
         chosen: list[bytes] = []
         outOfOrder: list[bytes] = []
         for data in waiting:
@@ -259,7 +160,7 @@ class ChainMachine:
 
         @param timestamp: the block's time in milliseconds since the epoch.
         """
-        draft = _Draft(self.state, timestamp, self.newest)
+        draft = BlockDraft(self.state, timestamp, self.newest)
         return all(self._put(draft, data) is Code.OK for data in block)
 
     def execute(
@@ -272,7 +173,7 @@ class ChainMachine:
         @param proposer: the public key of the validator that proposed it, if it is known.
         @raise VersionUnknown: it has transactions that a newer svcbroker executes.
         """
-        draft = _Draft(self.state)
+        draft = BlockDraft(self.state)
         # Not all OK only if more than a third of the validators are faulty.
         codes = [self._put(draft, data) for data in block]
         if Code.TOO_NEW in codes:
@@ -302,7 +203,7 @@ class ChainMachine:
             return view
         return view + (keys.index(proposer) - leaderIndex(view, height, len(keys))) % len(keys)
 
-    def _put(self, draft: _Draft, data: bytes) -> Code:
+    def _put(self, draft: BlockDraft, data: bytes) -> Code:
         """Add a batch to a block if it is valid there, and return its result."""
         try:
             draft.add(self._read(data))

@@ -4,7 +4,6 @@ The outbox: this broker's transactions, in batches on their way through the engi
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -14,14 +13,13 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ...chain import Transaction, selectTransactions
-from ...errors import BrokerError, LedgerUnavailable, Overloaded, TransactionTimeout
+from ...chain import Transaction
+from ...errors import LedgerUnavailable, TransactionTimeout
 from ...histogram import Histogram
 from ...interfaces import Submission
-from ...model import Execution, LedgerMeasures, Receipt
-from .._storedledger import LATENCY_BOUNDS
+from ...model import LedgerMeasures, Receipt
+from ..replicated import OVERTAKEN, Code, PendingTransactions
 from ._batch import BatchMaker
-from ._machine import Code
 from ._rpc import Broadcast, EngineError, Reason
 
 BATCH_BYTES: Final = 128 * 1024
@@ -44,31 +42,6 @@ RESEND = 5.0
 
 MAX_RENUMBERED: Final = 3
 """The most times that transactions get new nonces after a start: with a copy of the key, always."""
-
-_OVERTAKEN: Final = (
-    "the chain has executed another transaction with this one's nonce, or with a much higher one: "
-    "does another broker use a copy of this one's key?"
-)
-
-
-@define
-class _Waiting:
-    """
-    A transaction that is not final yet.
-
-    @ivar submission: the submission that it belongs to.
-    @ivar index: its index there.
-    @ivar since: when it came, in the clock's seconds.
-    """
-
-    transaction: Transaction
-    submission: Submission
-    index: int
-    since: float
-
-    def settle(self, outcome: Receipt | BrokerError) -> None:
-        """Settle its place in the submission."""
-        self.submission.settle(self.index, (outcome,))
 
 
 @define(eq=False)
@@ -131,7 +104,7 @@ class Outbox:
         """
         self._clock = clock
         self._broadcast = broadcast
-        self._maxBytes = maxBytes
+        self._pending = PendingTransactions(clock.seconds, maxBytes)
         self._batchBytes = batchBytes
         self._batchCount = batchCount
         self._mostSent = window
@@ -143,25 +116,22 @@ class Outbox:
         self._mayBeUsed = False
         self._maker: BatchMaker | None = None
         self._previous = 0
-        self._bytes = 0
         self._expected = 0
-        self._queue: deque[Transaction] = deque()
-        self._waiting: dict[bytes, _Waiting] = {}
         self._sent: list[_Sent] = []
         self._sending: _Sent | None = None
         self._request: Deferred[Broadcast] | None = None
         self._next: IDelayedCall | None = None
         self._retry: IDelayedCall | None = None
         self._isClosed = False
-        self._latency = Histogram(LATENCY_BOUNDS)
+        self._isUrgent = False
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._pending)
 
     @property
     def _isGathered(self) -> bool:
         """Whether as many transactions are queued as the last block answered."""
-        return 0 < self._expected <= len(self._queue)
+        return 0 < self._expected <= self._pending.queued
 
     @property
     def _window(self) -> int:
@@ -174,22 +144,11 @@ class Outbox:
     @property
     def oldest(self) -> float | None:
         """The time since which the oldest transaction is pending; C{None} if none is."""
-        return next((waiting.since for waiting in self._waiting.values()), None)
+        return self._pending.oldest
 
     def measure(self, sync: Histogram) -> LedgerMeasures:
-        """
-        Measures of the transactions that wait now.
-
-        @param sync: how long storing each block took.
-        """
-        oldest = self.oldest
-        return LedgerMeasures(
-            waiting=len(self._waiting),
-            waitingBytes=self._bytes,
-            oldest=0.0 if oldest is None else self._clock.seconds() - oldest,
-            latency=self._latency,
-            sync=sync,
-        )
+        """See L{PendingTransactions.measure}."""
+        return self._pending.measure(sync)
 
     def begin(self, maker: BatchMaker, highest: int, *, mayBeUsed: bool = False) -> None:
         """
@@ -203,7 +162,7 @@ class Outbox:
         if self._maker is not None and self._maker.sender != maker.sender:
             self._sent.clear()
             self._previous = 0
-            self._fail(list(self._waiting), LedgerUnavailable("the chain began anew"))
+            self._pending.failAll(LedgerUnavailable("the chain began anew"))
         self._maker = maker
         self._renumberings, self._mayBeUsed = MAX_RENUMBERED, mayBeUsed
         self._previous = max(self._previous, highest)
@@ -216,22 +175,8 @@ class Outbox:
         self._goOn(0)
 
     def add(self, transactions: Sequence[Transaction]) -> Submission:
-        """
-        Submit transactions. From the first for which there is no room, they fail at once with
-        L{Overloaded}.
-
-        @param transactions: one or more.
-        """
-        submission = Submission(len(transactions))
-        now = self._clock.seconds()
-        for index, transaction in enumerate(transactions):
-            if self._waiting and self._bytes + transaction.size > self._maxBytes:
-                left = len(transactions) - index
-                submission.settle(index, [Overloaded()] * left)
-                break
-            self._bytes += transaction.size
-            self._waiting[transaction.hash] = _Waiting(transaction, submission, index, now)
-            self._queue.append(transaction)
+        """See L{PendingTransactions.add}."""
+        submission = self._pending.add(transactions)
         self._goOn(0 if self._isGathered else self._interval)
         return submission
 
@@ -243,7 +188,7 @@ class Outbox:
         @return: all batches that are in no block, in order.
         """
         if self._maker is not None and not self._isClosed:
-            while self._queue and len(self._sent) < self._window:
+            while self._pending.queued and len(self._sent) < self._window:
                 sent = self._fill()
                 sent.isProposed = True
                 sent.due = self._clock.seconds() + PROPOSED
@@ -259,36 +204,25 @@ class Outbox:
 
         @param receipts: the receipts of all its transactions.
         """
-        if not self._waiting:
+        if not self._pending:
             return
-        isUrgent = len(self._sent) >= self._window
-        done: list[tuple[_Waiting, Receipt]] = []
-        for receipt in receipts:
-            # Of two copies in the chain the first settles the submission.
-            waiting = self._waiting.pop(receipt.transactionHash, None)
-            if waiting is not None:
-                self._bytes -= waiting.transaction.size
-                done.append((waiting, receipt))
-        self._mayBeUsed = self._mayBeUsed and not done
+        self._isUrgent = len(self._sent) >= self._window
+        self._pending.settle(receipts, self._settled)
+        self._goOn(0 if self._isUrgent or self._isGathered else self._interval)
+
+    def _settled(self, count: int) -> None:
+        """Some transactions have become final, and nobody was told yet."""
+        self._mayBeUsed = self._mayBeUsed and not count
         for sent in self._sent:
-            sent.hashes.intersection_update(self._waiting)
+            sent.hashes.intersection_update(self._pending.hashes)
         self._sent = [sent for sent in self._sent if sent.hashes]
         for sent in self._sent:
             if sent.isProposed:
                 # Another block was decided.
                 sent.isProposed = False
                 sent.due = self._clock.seconds()
-                isUrgent = True
-        self._expected = len(done) + len(self._queue)
-        now = self._clock.seconds()
-        for waiting, receipt in done:
-            self._latency.observe(now - waiting.since)
-            if receipt.execution is Execution.REPEATED:
-                # Its own first copy would have settled it.
-                waiting.settle(LedgerUnavailable(_OVERTAKEN))
-            else:
-                waiting.settle(receipt)
-        self._goOn(0 if isUrgent or self._isGathered else self._interval)
+                self._isUrgent = True
+        self._expected = count + self._pending.queued
 
     def close(self, reason: str) -> None:
         """
@@ -302,16 +236,8 @@ class Outbox:
         self._next = self._retry = None
         if self._request is not None:
             self._request.cancel()
-        self._fail([one.hash for one in self._queue], LedgerUnavailable(reason))
-        self._fail(list(self._waiting), TransactionTimeout(f"{reason}: it may still be executed"))
-
-    def _fail(self, hashes: Sequence[bytes], error: BrokerError) -> None:
-        for hash in hashes:
-            waiting = self._waiting.pop(hash, None)
-            if waiting is not None:
-                self._bytes -= waiting.transaction.size
-                waiting.settle(error)
-        self._queue = deque(one for one in self._queue if one.hash in self._waiting)
+        self._pending.failQueued(LedgerUnavailable(reason))
+        self._pending.failAll(TransactionTimeout(f"{reason}: it may still be executed"))
 
     # Sending.
 
@@ -332,7 +258,7 @@ class Outbox:
         Whether a new batch can be broadcast. Not while a batch is only in this node's proposal:
         no other node could put its successor into a block.
         """
-        if not self._queue or len(self._sent) >= self._window:
+        if not self._pending.queued or len(self._sent) >= self._window:
             return False
         return not any(sent.isProposed for sent in self._sent)
 
@@ -356,9 +282,7 @@ class Outbox:
 
     def _fill(self) -> _Sent:
         assert self._maker is not None
-        chosen = selectTransactions(self._queue, self._batchBytes, self._batchCount)
-        for _ in chosen:
-            self._queue.popleft()
+        chosen = self._pending.take(self._batchBytes, self._batchCount)
         previous, self._previous = self._previous, chosen[-1].nonce
         data = self._maker.make(chosen, previous)
         sent = _Sent(data, {one.hash for one in chosen}, previous, self._clock.seconds())
@@ -384,7 +308,7 @@ class Outbox:
             # application checks the next batch. Nor will it be executed: its nonces are used.
             sent.isOut = False
             if not self._makeAgain(sent):
-                self._drop(sent, _OVERTAKEN)
+                self._drop(sent, OVERTAKEN)
         else:
             self._drop(sent, f"the ledger refused this broker's transactions: {answer.log}")
         self._goOn(0)
@@ -397,19 +321,16 @@ class Outbox:
 
         @return: whether they are.
         """
-        waiting = list(self._waiting.values())
+        waiting = self._pending.transactions
         underWay = set().union(*(each.hashes for each in self._sent))
-        transactions = [each.transaction for each in waiting if each.transaction.hash in underWay]
+        transactions = [each for each in waiting if each.hash in underWay]
         if sent not in self._sent or not self._renumberings or not self._areUsed(transactions):
             return False
         self._renumberings -= 1
         self._previous = min(self._previous, *(each.previous for each in self._sent))
         self._sent.clear()
-        made = self._renumber([each.transaction for each in waiting])
-        for each, transaction in zip(waiting, made, strict=True):
-            each.transaction = transaction
-        self._waiting = {each.transaction.hash: each for each in waiting}
-        self._queue = deque(made)
+        made = self._renumber(waiting)
+        self._pending.replaceAll(made)
         self._log.info("{count} transactions have new nonces", count=len(made))
         return True
 
@@ -452,8 +373,7 @@ class Outbox:
             self._log.warn("batches of {size} bytes are too large", size=len(sent.data))
             self._sent.remove(sent)
             self._previous = min(self._previous, sent.previous)
-            waiting = [each for hash, each in self._waiting.items() if hash in sent.hashes]
-            self._queue.extendleft(each.transaction for each in reversed(waiting))
+            self._pending.putBack(sent.hashes)
 
     def _drop(self, sent: _Sent, why: str) -> None:
         if sent not in self._sent:
@@ -462,6 +382,6 @@ class Outbox:
         self._previous = min(self._previous, sent.previous)
         hashes = list(sent.hashes)
         if sent.isOut:
-            self._fail(hashes, TransactionTimeout(f"{why}: it may still be executed"))
+            self._pending.fail(hashes, TransactionTimeout(f"{why}: it may still be executed"))
         else:
-            self._fail(hashes, LedgerUnavailable(why))
+            self._pending.fail(hashes, LedgerUnavailable(why))

@@ -267,7 +267,7 @@ _MEANINGS: Final = (
 
 
 @frozen
-class EngineCall(Generic[T]):
+class RpcCall(Generic[T]):
     """
     A call, and how its answer is read.
 
@@ -281,13 +281,13 @@ class EngineCall(Generic[T]):
     read: Callable[[bytes], T]
 
 
-def _call(method: str, kind: type[T]) -> Callable[..., EngineCall[T]]:
+def _call(method: str, kind: type[T]) -> Callable[..., RpcCall[T]]:
     """A factory of calls of one method. Parameters that are C{None} are left out."""
     read = makeDecoder(kind)
 
-    def make(**parameters: object) -> EngineCall[T]:
+    def make(**parameters: object) -> RpcCall[T]:
         given = {key: value for key, value in parameters.items() if value is not None}
-        return EngineCall(method, given, read)
+        return RpcCall(method, given, read)
 
     return make
 
@@ -300,12 +300,12 @@ _commit = _call("commit", CommitAnswer)
 _broadcast = makeDecoder(Broadcast)
 
 
-def validatorsCall(height: int | None = None, page: int = 1) -> EngineCall[ValidatorsPage]:
+def validatorsCall(height: int | None = None, page: int = 1) -> RpcCall[ValidatorsPage]:
     """A page of the validators of a height; of the next one where it is left open."""
     return _validators(height=_number(height), page=str(page), per_page=str(MAX_PAGE))
 
 
-def commitCall(height: int | None = None) -> EngineCall[CommitAnswer]:
+def commitCall(height: int | None = None) -> RpcCall[CommitAnswer]:
     """A header with the votes for it; the newest where the height is left open."""
     return _commit(height=_number(height))
 
@@ -314,12 +314,12 @@ def _number(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def encodeCall(call: EngineCall[Any]) -> bytes:
+def encodeCall(call: RpcCall[Any]) -> bytes:
     """The body of a request with one call."""
     return _encoder.encode(_form(0, call))
 
 
-def encodeBatch(calls: Sequence[EngineCall[Any]]) -> bytes:
+def encodeBatch(calls: Sequence[RpcCall[Any]]) -> bytes:
     """
     The body of a request with several calls.
 
@@ -330,7 +330,7 @@ def encodeBatch(calls: Sequence[EngineCall[Any]]) -> bytes:
     return _encoder.encode([_form(index, call) for index, call in enumerate(calls)])
 
 
-def _form(id: int, call: EngineCall[Any]) -> dict[str, object]:
+def _form(id: int, call: RpcCall[Any]) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": id, "method": call.method, "params": call.parameters}
 
 
@@ -351,7 +351,7 @@ def decodeBroadcast(body: bytes) -> Broadcast:
     return _take(_one(body), _broadcast)
 
 
-def decodeAnswer(call: EngineCall[T], body: bytes) -> T:
+def decodeAnswer(call: RpcCall[T], body: bytes) -> T:
     """
     Read the answer to one call.
 
@@ -360,7 +360,7 @@ def decodeAnswer(call: EngineCall[T], body: bytes) -> T:
     return _take(_one(body), call.read)
 
 
-def decodeBatch(calls: Sequence[EngineCall[Any]], body: bytes) -> list[Any]:
+def decodeBatch(calls: Sequence[RpcCall[Any]], body: bytes) -> list[Any]:
     """
     Read the answers to several calls, in the order of the calls.
 
@@ -492,14 +492,14 @@ class EngineRpc:
         posted = self._post(encodeBroadcast(transaction), MAX_BROADCAST_ANSWER)
         return posted.addCallback(decodeBroadcast)
 
-    def ask(self, call: EngineCall[T]) -> Deferred[T]:
+    def ask(self, call: RpcCall[T]) -> Deferred[T]:
         """
         Make one call of L{svcbroker.ledgers.cometbft._rpc}.
         """
         posted = self._post(encodeCall(call), self._maxAnswer)
         return posted.addCallback(lambda body: decodeAnswer(call, body))
 
-    def askAll(self, batch: Sequence[EngineCall[Any]]) -> Deferred[list[Any]]:
+    def askAll(self, batch: Sequence[RpcCall[Any]]) -> Deferred[list[Any]]:
         """
         Make some calls in one request: 1 to L{MAX_BATCH<MAX_BATCH>}. The engine answers
         them one after the other; it may decide a block in between.
@@ -553,7 +553,7 @@ class EngineRpc:
         """
         # For each answer the engine recomputes the validators' proposer priorities since the last
         # change, so the set is fetched once and not for each block.
-        asked: list[EngineCall[Any]] = [commitCall(height) for height in heights]
+        asked: list[RpcCall[Any]] = [commitCall(height) for height in heights]
         # Another request may bring the set before this one is answered.
         isFirst = self._nodes is None
         if isFirst:

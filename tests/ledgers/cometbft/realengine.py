@@ -27,7 +27,7 @@ from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
 from svcbroker.ledgers.cometbft._engine import LIMITS, Engine, EngineState
-from svcbroker.ledgers.cometbft._rpc import EngineCall
+from svcbroker.ledgers.cometbft._rpc import RpcCall
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix, messages
 from svcbroker.ledgers.cometbft.abci.messages import ExecutedTransaction
 from tests.directories import shortDirectory
@@ -55,9 +55,9 @@ def cometbft() -> str:
     return path
 
 
-def raw(method: str, **parameters: object) -> EngineCall[Any]:
+def raw(method: str, **parameters: object) -> RpcCall[Any]:
     """A call that no broker makes, for L{EngineRpc.ask}; its result is what JSON has."""
-    return EngineCall(method, parameters, json.loads)
+    return RpcCall(method, parameters, json.loads)
 
 
 class Counter(BaseApplication):

@@ -18,9 +18,9 @@ from svcbroker.archive import STORE_NAME
 from svcbroker.chain import Candidate, ValidatorSet
 from svcbroker.ledgers.cometbft._abciapplication import QUIET, ApplicationFailed, ChainApplication
 from svcbroker.ledgers.cometbft._home import POWER
-from svcbroker.ledgers.cometbft._machine import MAX_AHEAD, Code
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.ledgers.cometbft.abci.messages import ValidatorPublicKey, ValidatorUpdate
+from svcbroker.ledgers.replicated import MAX_AHEAD, Code
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.proofs import engineSet
 from svcbroker.storage import StorageError, StorageFailed

@@ -12,14 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Kind, VersionUnknown, leaderIndex
 from svcbroker.ledgers.cometbft import _machine
-from svcbroker.ledgers.cometbft._machine import (
-    MAX_AHEAD,
-    BlockExecution,
-    BlockRefused,
-    ChainMachine,
-    Code,
-)
+from svcbroker.ledgers.cometbft._machine import BlockExecution, ChainMachine
 from svcbroker.ledgers.cometbft.abci import framedSize
+from svcbroker.ledgers.replicated import MAX_AHEAD, BlockRefused, Code
 from svcbroker.model import Authorship, OpenTopic, PublishEvent
 from svcbroker.model import Execution as Done
 from svcbroker.testing._ledgertests import TWINS

@@ -16,9 +16,9 @@ from svcbroker.chain import Transaction
 from svcbroker.errors import LedgerUnavailable, Overloaded, TransactionTimeout
 from svcbroker.histogram import Histogram
 from svcbroker.ledgers.cometbft._batch import BatchMaker, readBatch
-from svcbroker.ledgers.cometbft._machine import Code
 from svcbroker.ledgers.cometbft._outbox import MAX_RENUMBERED, PROPOSED, RESEND, RETRY, Outbox
 from svcbroker.ledgers.cometbft._rpc import Broadcast, EngineError, Reason
+from svcbroker.ledgers.replicated import Code
 from svcbroker.model import Execution, PublishEvent, Receipt
 from svcbroker.proofs.cometbft import Hex
 from svcbroker.testing._ledgertests import TWINS

@@ -7,8 +7,9 @@ from __future__ import annotations
 import random
 
 from svcbroker.ledgers._views import eventIdsOf, receiptsOf
-from svcbroker.ledgers.cometbft._machine import BlockRefused, ChainMachine, Code
+from svcbroker.ledgers.cometbft._machine import ChainMachine
 from svcbroker.ledgers.cometbft._rpc import EngineError, Reason
+from svcbroker.ledgers.replicated import BlockRefused, Code
 from svcbroker.model import OpenTopic, PublishEvent, Receipt
 
 from .members import GENESIS, KEYS, START

@@ -14,10 +14,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.cometbft._abciapplication import ChainApplication
 from svcbroker.ledgers.cometbft._batch import readBatch
-from svcbroker.ledgers.cometbft._machine import BlockRefused, ChainMachine, Code
+from svcbroker.ledgers.cometbft._machine import ChainMachine
 from svcbroker.ledgers.cometbft._outbox import PROPOSED, Outbox
 from svcbroker.ledgers.cometbft._rpc import Broadcast
 from svcbroker.ledgers.cometbft.abci.messages import PrepareProposalRequest
+from svcbroker.ledgers.replicated import BlockRefused, Code
 from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.proofs.cometbft import Hex
 

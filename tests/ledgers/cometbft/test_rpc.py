@@ -27,7 +27,7 @@ from svcbroker.net.http import HttpClient
 from .fakeengine import FakeEngine
 from .support import recorded, recordedGenesis, recordedLightBlock, trustOf
 
-TWO: list[calls.EngineCall[Any]] = [calls.statusCall(), calls.netInfoCall()]
+TWO: list[calls.RpcCall[Any]] = [calls.statusCall(), calls.netInfoCall()]
 
 
 @implementer(IAgent)
@@ -348,7 +348,7 @@ class BatchTests(RpcCase):
 
     def test_resultsKeepCallOrder(self) -> None:
         """Results come in the order of the calls, whatever the order of the answers."""
-        batch: list[calls.EngineCall[Any]] = [
+        batch: list[calls.RpcCall[Any]] = [
             calls.commitCall(3),
             *TWO,
         ]
