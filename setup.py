@@ -83,6 +83,7 @@ setup(
         "svcbroker": ["py.typed", "*.sql", "*/*.sql", "*/*/*.sql"],
         "svcbroker.carriers.http.descriptions": ["asyncapi.json"],
         # The licences of the vendored files are in the metadata.
+        "svcbroker.ledgers.evm": ["EventLog.json", "EventLog.sol"],
         "svcbroker.proofs.bundle": ["page/*"],
         "svcbroker.console": ["page/*", "vendor/*.js", "vendor/*.css"],
     },

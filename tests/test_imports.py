@@ -46,6 +46,7 @@ CLIENTS = {
     "svcbroker.broker.transparency._client",
     "svcbroker.ledgers.cometbft._rpc",
     "svcbroker.ledgers.copy._original",
+    "svcbroker.ledgers.evm._evmrpc",
     "svcbroker.net.http",
     "svcbroker.net.endpoints",
 }

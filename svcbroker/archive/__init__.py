@@ -27,6 +27,7 @@ from ._importer import (
 from ._layout import (
     BROKER_FILES,
     COPY_NAME,
+    JOURNAL_NAME,
     KEYS_NAME,
     METADATA_NAME,
     STORE_NAME,
@@ -57,6 +58,7 @@ __all__ = [
     "BROKER_FILES",
     "COPY_NAME",
     "ERASURE_BYTES",
+    "JOURNAL_NAME",
     "KEYS_NAME",
     "MAX_PART",
     "METADATA_NAME",

@@ -31,6 +31,7 @@ from ._findings import LIMIT, Finding, FindingKind, Findings, Pause, Report, noP
 from ._layout import (
     BROKER_FILES,
     COPY_NAME,
+    JOURNAL_NAME,
     KEY_SUFFIX,
     KEYS_NAME,
     METADATA_NAME,
@@ -203,7 +204,7 @@ def auditGroupFiles(
     known = _GROUP
     try:
         if hasEngine:
-            known += BROKER_FILES
+            known += (*BROKER_FILES, JOURNAL_NAME)
         else:
             _auditKeys(directory / KEYS_NAME, validators, earlier, findings)
         for name in unknownFiles(directory, known):

@@ -28,6 +28,9 @@ KEY_SUFFIX: Final = ".key"
 BROKER_FILES: Final = ("broker.key", "broker.voucher")
 """The broker's identity beside an engine, in the group's directory."""
 
+JOURNAL_NAME: Final = "journal"
+"""The directory with the transactions of a broker that are on their way to an EVM chain."""
+
 COPY_NAME: Final = "copy-of"
 """
 The file in the group's directory that says what its chain is a copy of. The embedded ledger does
@@ -50,6 +53,8 @@ def ledgerOf(directory: Path) -> str:
         return "copy"
     if any((directory / KEYS_NAME).glob("*")):
         return "pbft"
+    if (directory / JOURNAL_NAME).exists():
+        return "evm"
     return "cometbft" if (directory / BROKER_FILES[0]).exists() else ""
 
 

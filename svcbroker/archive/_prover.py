@@ -49,6 +49,7 @@ from ..proofs import (
     TopicFields,
     TopicProof,
     eventFieldsOf,
+    isEvmPlace,
     storedCertificate,
     verifyProof,
     verifyTopic,
@@ -432,7 +433,7 @@ class Prover:
         if not height:
             return 0
         row = self._row(height)
-        if not decidedByEngine(self._store):
+        if not decidedByEngine(self._store) or isEvmPlace(row.certificate):
             return height
         place = self._store.locateTransaction(row.transactionTotal - 1)
         return 0 if place is None else place.height

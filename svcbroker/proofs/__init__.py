@@ -13,6 +13,7 @@ C{docs/proofs.rst} is the specification.
 from ._certificates import (
     AnyCertificate,
     CometCertificate,
+    EvmPlace,
     NodeSignature,
     PbftCertificate,
     checkFinal,
@@ -20,6 +21,8 @@ from ._certificates import (
     contentFields,
     engineSet,
     isEngineCertificate,
+    isEvmPlace,
+    ledgerOfCertificate,
     storedCertificate,
 )
 from ._contradictions import (
@@ -92,6 +95,7 @@ __all__ = [
     "EarlierHeader",
     "EventFields",
     "EventProof",
+    "EvmPlace",
     "FinalHeader",
     "GenesisFields",
     "HeaderFields",
@@ -120,6 +124,8 @@ __all__ = [
     "extraOf",
     "formatOf",
     "isEngineCertificate",
+    "isEvmPlace",
+    "ledgerOfCertificate",
     "readCheckpoint",
     "readFields",
     "readGenesis",

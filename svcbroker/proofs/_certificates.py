@@ -7,12 +7,14 @@ B{Frozen}: what is accepted is pinned by C{docs/vectors/proofs.json}.
 
 from __future__ import annotations
 
+import struct
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from attrs import frozen
 from msgspec import Struct
 
 from ..chain import (
@@ -33,6 +35,9 @@ from .cometbft import (
     validatorsHash,
     verifyLightBlock,
 )
+
+EVM_MARK = b"svcbroker/evm-block\x01"
+_EVM_PLACE = struct.Struct(f">{len(EVM_MARK)}sQ32sQ32s")
 
 
 class NodeSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,6 +152,40 @@ class CometCertificate(
         return LightBlock.fromJson(self.lightBlock)
 
 
+@frozen(kw_only=True)
+class EvmPlace:
+    """
+    The place of a block on an EVM chain, which stands where other ledgers have a certificate. It
+    proves nothing by itself: whether it is true, only that chain can tell.
+
+    @ivar number: the number of the chain's block whose batches it has.
+    @ivar hash: that block's hash.
+    @ivar count: the number of batches up to and including the block's.
+    @ivar head: the contract's hash over all of these.
+    """
+
+    number: int
+    hash: bytes
+    count: int
+    head: bytes
+
+    def encode(self) -> bytes:
+        """Its encoding in a store."""
+        return _EVM_PLACE.pack(EVM_MARK, self.number, self.hash, self.count, self.head)
+
+    @classmethod
+    def decode(cls, data: bytes) -> EvmPlace:
+        """
+        Read its encoding.
+
+        @raise Malformed: it is none.
+        """
+        if len(data) != _EVM_PLACE.size or not data.startswith(EVM_MARK):
+            raise Malformed("this is not a block's place on a chain")
+        _, number, hash, count, head = _EVM_PLACE.unpack(data)
+        return cls(number=number, hash=hash, count=count, head=head)
+
+
 AnyCertificate: TypeAlias = PbftCertificate | CometCertificate
 """The certificate that makes a header final, by the kind of ledger."""
 
@@ -157,18 +196,34 @@ def kindOf(certificate: AnyCertificate) -> str:
 
 
 def isEngineCertificate(data: bytes) -> bool:
-    """Whether a store's certificate is of a block that an engine decided."""
-    return not data or data.startswith(MARK)
+    """Whether a store's certificate is of a block that others decided: an engine, or a chain."""
+    return not data or data.startswith(MARK) or isEvmPlace(data)
+
+
+def isEvmPlace(data: bytes) -> bool:
+    """Whether a store's certificate is of a block that an EVM chain has ordered."""
+    return data.startswith(EVM_MARK)
+
+
+def ledgerOfCertificate(data: bytes) -> str:
+    """The kind of ledger that has decided a block, by the certificate in its store."""
+    if isEvmPlace(data):
+        return "evm"
+    return "cometbft" if isEngineCertificate(data) else "pbft"
 
 
 def storedCertificate(data: bytes) -> AnyCertificate | None:
     """
     Read what a store has for a block's certificate.
 
-    @return: C{None} where an engine decided the block, and what shows that is not there (yet).
+    @return: C{None} where an engine decided the block, and what shows that is not there (yet), or
+        where a chain did, which alone can tell.
     @raise Malformed: it is no certificate.
     """
     if not data:
+        return None
+    if isEvmPlace(data):
+        EvmPlace.decode(data)
         return None
     if not data.startswith(MARK):
         return PbftCertificate.of(Certificate.decode(data))

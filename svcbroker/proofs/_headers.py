@@ -10,7 +10,13 @@ from itertools import pairwise
 from attrs import frozen
 
 from ..chain import CertificateInvalid, Genesis, Header, Malformed, ValidatorSet
-from ._certificates import AnyCertificate, CometCertificate, checkFinal, engineSet, unhex
+from ._certificates import (
+    AnyCertificate,
+    CometCertificate,
+    checkFinal,
+    engineSet,
+    unhex,
+)
 from ._documents import Checkpoint
 from ._format import FinalHeader, HeaderFields, NodeChange
 from .cometbft import EngineHeader as EngineHeader

@@ -6,5 +6,6 @@ from svcbroker.ledgers import LedgerPlugin
 
 cometbft = LedgerPlugin("cometbft", "svcbroker.ledgers.cometbft")
 copy = LedgerPlugin("copy", "svcbroker.ledgers.copy")
+evm = LedgerPlugin("evm", "svcbroker.ledgers.evm")
 memory = LedgerPlugin("memory", "svcbroker.ledgers.memory")
 pbft = LedgerPlugin("pbft", "svcbroker.ledgers.pbft")

@@ -25,7 +25,7 @@ from ...chain import (
     checkCertificate,
 )
 from ...errors import LedgerUnavailable
-from ...proofs import isEngineCertificate
+from ...proofs import ledgerOfCertificate
 from ...storage import StorageError, StorageLost, Store, StoreReader, lookAt, syncFile
 from .._storedledger import refuseOther
 from ._keys import KeysDamaged, loadSeeds, makeSeeds, publicKey, removeSeeds
@@ -194,8 +194,8 @@ def _checked(store: StoreReader, group: str, acceptLoss: int | None) -> StoredCh
     stored = loadChain(store)
     genesis, head = stored.genesis, stored.head
     row = store.tip()
-    if row is not None and isEngineCertificate(row.certificate):
-        refuseOther(store.path.parent, "pbft", "cometbft")
+    if row is not None:
+        refuseOther(store.path.parent, "pbft", ledgerOfCertificate(row.certificate))
     if genesis.group != group:
         raise LedgerUnavailable(
             f"{store.path} is the chain of group {genesis.group}, not of group {group}: "

@@ -29,8 +29,8 @@ from ._values import (
     Base64,
     BlockId,
     Commit,
-    CommitFlag,
     EngineHeader,
+    Flag,
     Hex,
     Instant,
     Member,
@@ -263,7 +263,7 @@ def makeLightBlock(
     holds = _verifierOf(block)
     votes: list[Vote | None] = [None] * len(members)
     for index, entry in enumerate(commit.signatures[: len(members)]):
-        if entry.flag == CommitFlag.COMMIT and entry.signature is not None:
+        if entry.flag == Flag.COMMIT and entry.signature is not None:
             vote = Vote(entry.timestamp, entry.signature)
             if holds(members[index], vote):
                 votes[index] = vote

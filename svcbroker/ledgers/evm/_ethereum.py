@@ -1,0 +1,211 @@
+"""
+Bytes of Ethereum: hashes, addresses, RLP, words of the ABI, and signed transactions.
+
+Legacy transactions of EIP-155 alone are made: each chain takes them. It needs the extra C{evm}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from attrs import frozen
+
+from ...chain import Malformed
+from ...files import readFile
+from ...storage import writeFile
+
+try:
+    from coincurve import PrivateKey
+    from Crypto.Hash import keccak as _keccak
+except ImportError as _error:  # pragma: no cover
+    _MISSING: ImportError | None = _error
+else:
+    _MISSING = None
+
+WORD: Final = 32
+ADDRESS_SIZE: Final = 20
+KEY_SIZE: Final = 32
+
+Item: TypeAlias = "bytes | int | Sequence[Item]"
+"""What RLP encodes."""
+
+
+class KeyUnusable(Exception):
+    """A file that is no account's key. The text is one line for the operator."""
+
+
+def checkInstalled() -> str:
+    """A line that says what is missing; empty where the extra is installed."""
+    if _MISSING is None:
+        return ""
+    return f"the evm ledger needs more packages ({_MISSING.name}): pip install 'svcbroker[evm]'"
+
+
+def keccak256(data: bytes) -> bytes:
+    """The Keccak-256 hash, which is not SHA3-256."""
+    return bytes(_keccak.new(digest_bits=256, data=data).digest())
+
+
+def encodeRlp(item: Item) -> bytes:
+    """The RLP encoding of bytes, of a number, or of a list of such."""
+    if isinstance(item, int):
+        item = item.to_bytes((item.bit_length() + 7) // 8, "big")
+    if isinstance(item, bytes):
+        if len(item) == 1 and item[0] < 0x80:
+            return item
+        return _rlpLength(len(item), 0x80) + item
+    body = b"".join(map(encodeRlp, item))
+    return _rlpLength(len(body), 0xC0) + body
+
+
+def _rlpLength(length: int, offset: int) -> bytes:
+    if length < 56:
+        return bytes([offset + length])
+    size = length.to_bytes((length.bit_length() + 7) // 8, "big")
+    return bytes([offset + 55 + len(size)]) + size
+
+
+def selector(signature: str) -> bytes:
+    """The first bytes of a call: C{selector("submit(bytes)")}."""
+    return keccak256(signature.encode("ascii"))[:4]
+
+
+def word(value: int | bytes) -> bytes:
+    """A number, an address or a hash as a word of the ABI."""
+    if isinstance(value, int):
+        return value.to_bytes(WORD, "big")
+    return value.rjust(WORD, b"\x00")
+
+
+def packBytes(data: bytes) -> bytes:
+    """A byte string as the ABI has it: its length, and its bytes in whole words."""
+    return word(len(data)) + data + bytes(-len(data) % WORD)
+
+
+def unpackBytes(data: bytes) -> bytes:
+    """
+    The byte string that is the only value of some data.
+
+    @raise Malformed: there is none, or more.
+    """
+    if len(data) < 2 * WORD or data[:WORD] != word(WORD):
+        raise Malformed("the data of a log is not a byte string")
+    length = int.from_bytes(data[WORD : 2 * WORD], "big")
+    end = 2 * WORD + length
+    if len(data) != end + -length % WORD or any(data[end:]):
+        raise Malformed("the byte string of a log is not as long as it says")
+    return data[2 * WORD : end]
+
+
+def readAddress(text: str) -> bytes:
+    """
+    Read an address: C{0x} and 40 hexadecimal digits, with their checksum (EIP-55) or without.
+
+    @raise ValueError: it is none, or its checksum is wrong.
+    """
+    if len(text) != 2 + 2 * ADDRESS_SIZE or not text.startswith("0x"):
+        raise ValueError(f"{text!r} is not an address such as 0x and 40 hexadecimal digits")
+    try:
+        address = bytes.fromhex(text[2:])
+    except ValueError:
+        raise ValueError(f"{text!r} has characters that are not hexadecimal digits") from None
+    isMixed = text[2:] not in (text[2:].lower(), text[2:].upper())
+    if isMixed and showAddress(address) != text:
+        raise ValueError(f"the checksum of {text} is wrong: a character is mistyped")
+    return address
+
+
+def showAddress(address: bytes) -> str:
+    """An address with its checksum (EIP-55)."""
+    digits = address.hex()
+    hash = keccak256(digits.encode("ascii")).hex()
+    return "0x" + "".join(
+        digit.upper() if int(nibble, 16) >= 8 else digit
+        for digit, nibble in zip(digits, hash, strict=False)
+    )
+
+
+@frozen(kw_only=True)
+class SignedTransaction:
+    """
+    A transaction of the chain as it is sent.
+
+    @ivar hash: what the chain calls it.
+    """
+
+    nonce: int
+    raw: bytes
+    hash: bytes
+
+
+class Account:
+    """
+    An account of the chain.
+
+    @ivar address: its address.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        """
+        @param secret: its private key: 32 bytes.
+        @raise ValueError: they are none.
+        """
+        self.secret = secret
+        self._key: Any = PrivateKey(secret)
+        point = self._key.public_key.format(compressed=False)
+        self.address = keccak256(point[1:])[-ADDRESS_SIZE:]
+
+    @classmethod
+    def load(cls, path: Path) -> Account:
+        """
+        Read the file of a key: 64 hexadecimal digits.
+
+        @raise KeyUnusable: it holds something else.
+        @raise OSError: it cannot be read.
+        """
+        text = readFile(path).decode("ascii", "replace").strip().removeprefix("0x")
+        try:
+            if len(text) != 2 * KEY_SIZE:
+                raise ValueError
+            return cls(bytes.fromhex(text))
+        except ValueError:
+            raise KeyUnusable(
+                f"{path} is not an account's key, which is {2 * KEY_SIZE} hexadecimal digits: "
+                "make one with svcbroker net evm account"
+            ) from None
+
+    @classmethod
+    def create(cls, path: Path, entropy: Callable[[int], bytes]) -> Account:
+        """
+        Make a key and write its file, for its owner alone.
+
+        @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+        @raise FileExistsError: there is one.
+        """
+        if path.exists():
+            raise FileExistsError(f"{path} is there already")
+        account = cls(entropy(KEY_SIZE))
+        writeFile(path, account.secret.hex().encode("ascii") + b"\n", 0o600)
+        return account
+
+    def sign(
+        self, *, chainId: int, nonce: int, gasPrice: int, gas: int, to: bytes, data: bytes
+    ) -> SignedTransaction:
+        """
+        Sign a transaction that sends no value.
+
+        @param to: the called contract; empty to make one of C{data}.
+        """
+        fields: list[Item] = [nonce, gasPrice, gas, to, 0, data]
+        digest = keccak256(encodeRlp([*fields, chainId, 0, 0]))
+        made = self._key.sign_recoverable(digest, hasher=None)
+        r, s = int.from_bytes(made[:32], "big"), int.from_bytes(made[32:64], "big")
+        raw = encodeRlp([*fields, made[64] + 35 + 2 * chainId, r, s])
+        return SignedTransaction(nonce=nonce, raw=raw, hash=keccak256(raw))
+
+
+def contractAddress(sender: bytes, nonce: int) -> bytes:
+    """The address of the contract that an account makes with a nonce."""
+    return keccak256(encodeRlp([sender, nonce]))[-ADDRESS_SIZE:]

@@ -1,0 +1,403 @@
+"""
+The sender of a broker's transactions: batches and attestations, in order of the account's nonces.
+
+A node's word on what it holds is never believed: what is in no final block is sent again, and what
+is there is found by L{BatchSource<svcbroker.ledgers.evm._batchsource.BatchSource>}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from ...chain import Transaction
+from ...errors import LedgerUnavailable, TransactionTimeout
+from ...net.deferreds import asDeferred
+from ..replicated import OVERTAKEN, PendingTransactions
+from ._contract import allowedCall, submitCall
+from ._ethereum import WORD, Account, SignedTransaction, showAddress
+from ._evmbatch import MAX_BATCH, MAX_UNPACKED, packBatch
+from ._evmrpc import (
+    EvmError,
+    EvmRpc,
+    Reason,
+    ReceiptInfo,
+    balanceCall,
+    contractCall,
+    gasPriceCall,
+    nonceCall,
+    receiptCall,
+    sendCall,
+)
+from ._journal import Journal
+
+BATCH_COUNT: Final = 2000
+"""The most transactions in a batch."""
+
+MAX_GAS: Final = 15_000_000
+"""The most gas of a transaction. Newer chains have a bound of 2**24."""
+
+RETRY: Final = 1.0
+"""Seconds between two attempts, while the node or the disk fails."""
+
+RESEND: Final = 5.0
+"""Seconds after which what is in no final block is sent again."""
+
+_SEND_BYTES: Final = 1024 * 1024
+"""The most bytes of one request; twice as many as digits."""
+
+_CALLDATA: Final = 40
+_LOG: Final = 8
+_FIXED_GAS: Final = 150_000
+
+
+def gasOf(data: bytes) -> int:
+    """
+    The gas that a call of the contract may take at most: by the dearest rules there are
+    (EIP-7623), so that no node has to be asked.
+    """
+    return min(MAX_GAS, _FIXED_GAS + (_CALLDATA + _LOG) * len(data))
+
+
+@define(eq=False)
+class _Sent:
+    """
+    A transaction under way.
+
+    @ivar data: what the contract is called with; empty where it is of before the start.
+    @ivar hashes: its transactions of ours that are not final.
+    @ivar due: when it is sent again.
+    @ivar isOut: whether a node has taken it.
+    """
+
+    transaction: SignedTransaction
+    data: bytes = b""
+    hashes: set[bytes] = field(factory=set)
+    due: float = 0.0
+    isOut: bool = False
+
+    @property
+    def nonce(self) -> int:
+        """The account's nonce."""
+        return self.transaction.nonce
+
+
+class Sender:
+    """
+    The transactions of one account to one contract.
+
+    @ivar reason: why nothing can be sent now, in words for an operator; empty where nothing is
+        known to prevent it.
+    @ivar balance: the account's balance, as last seen; C{None} before.
+    @ivar gasPrice: the price of gas that is offered.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        *,
+        clock: IReactorTime,
+        rpc: EvmRpc,
+        account: Account,
+        chainId: int,
+        contract: bytes,
+        journal: Journal,
+        pending: PendingTransactions,
+        window: int,
+        gasPrice: int | None,
+        interval: float,
+    ) -> None:
+        """
+        @param window: the most transactions under way.
+        @param gasPrice: what is offered for gas; C{None} for what the node proposes.
+        @param interval: seconds to gather transactions into a batch.
+        """
+        self._clock = clock
+        self._rpc = rpc
+        self._account = account
+        self._chainId = chainId
+        self._contract = contract
+        self._journal = journal
+        self._pending = pending
+        self._window = window
+        self._fixedPrice = gasPrice
+        self._interval = interval
+        self.gasPrice = gasPrice or 0
+        self.reason = ""
+        self.balance: int | None = None
+        self._chain = b""
+        self._sent: list[_Sent] = []
+        self._others: list[bytes] = []
+        self._next = 0
+        self._generation = -1
+        self._batchBytes = MAX_BATCH
+        self._call: IDelayedCall | None = None
+        self._working: Deferred[None] | None = None
+        self._isClosed = False
+
+    @property
+    def underWay(self) -> int:
+        """The number of transactions that are in no final block."""
+        return len(self._sent)
+
+    def open(self, chain: bytes) -> None:
+        """
+        Go on with what the journal has. Blocks.
+
+        @param chain: the id of the group's chain.
+        @raise OSError, StorageError: the journal cannot be read.
+        """
+        self._chain = chain
+        self._sent = [_Sent(each) for each in self._journal.open()]
+        self._wake(0)
+
+    def close(self, reason: str) -> None:
+        """Stop sending, and fail what is pending."""
+        self._isClosed = True
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+        if self._working is not None:
+            self._working.cancel()
+        self._pending.failQueued(LedgerUnavailable(reason))
+        self._pending.failAll(TransactionTimeout(f"{reason}: it may still be executed"))
+
+    def submitted(self) -> None:
+        """There are transactions in the queue."""
+        self._wake(self._interval)
+
+    def call(self, data: bytes) -> None:
+        """Call the contract with something else than a batch. It is not waited for."""
+        self._others.append(data)
+        self._wake(0)
+
+    # One after the other: nonces have an order.
+
+    def _wake(self, delay: float) -> None:
+        if self._isClosed or self._working is not None:
+            return
+        if self._call is None:
+            self._call = self._clock.callLater(delay, self._work)
+        elif self._call.getTime() > self._clock.seconds() + delay:
+            self._call.reset(delay)
+
+    def _work(self) -> None:
+        self._call = None
+        self._working = self._step()
+        self._working.addErrback(self._failed).addCallback(self._worked)
+
+    def _failed(self, failure: Failure) -> float:
+        error = failure.value
+        if isinstance(error, CancelledError) and self._isClosed:
+            return RETRY
+        if isinstance(error, EvmError | OSError):
+            self._tell(str(error))
+        else:
+            self._log.failure("a transaction cannot be sent", failure)
+        return RETRY
+
+    def _worked(self, delay: object) -> None:
+        self._working = None
+        if isinstance(delay, float):
+            self._wake(delay)
+        elif self._pending.queued and len(self._sent) < self._window:
+            self._wake(self._interval)
+        elif self._sent:
+            now = self._clock.seconds()
+            self._wake(max(0.0, min(each.due for each in self._sent) - now))
+
+    def _tell(self, reason: str) -> None:
+        if reason != self.reason:
+            self.reason = reason
+            if reason:
+                self._log.warn("nothing can be sent to the chain: {reason}", reason=reason)
+
+    @asDeferred
+    async def _step(self) -> None:
+        if self._generation != self._rpc.generation or self.reason:
+            await self._look()
+        while len(self._sent) < self._window and (self._others or self._pending.queued):
+            await self._fill()
+        now = self._clock.seconds()
+        due = [each for each in self._sent if each.due <= now]
+        while due:
+            size = 0
+            chosen: list[_Sent] = []
+            for each in due:
+                size += len(each.transaction.raw)
+                if chosen and size > _SEND_BYTES:
+                    break
+                chosen.append(each)
+            due = due[len(chosen) :]
+            await self._send(chosen)
+
+    async def _look(self) -> None:
+        """Look at the account, as another node has it, or after something went wrong."""
+        calls = [
+            nonceCall(self._account.address),
+            balanceCall(self._account.address),
+            contractCall(self._contract, allowedCall(self._account.address)),
+            gasPriceCall(),
+        ]
+        # A node is left where it does not answer: then the next attempt begins anew.
+        generation = self._rpc.generation
+        nonce, self.balance, allowed, price = await self._rpc.askAll(calls)
+        self.gasPrice = price if self._fixedPrice is None else self._fixedPrice
+        if allowed != bytes(WORD - 1) + b"\x01":
+            raise EvmError(
+                Reason.REFUSED,
+                f"the contract does not allow account {showAddress(self._account.address)}: its "
+                "owner can (svcbroker net evm allow)",
+            )
+        if self.gasPrice and self.balance < self.gasPrice * _FIXED_GAS:
+            raise EvmError(Reason.NO_FUNDS, self._noFunds())
+        self._next = max(nonce, *(each.nonce + 1 for each in self._sent), 0)
+        for each in self._sent:
+            each.due = 0.0
+        self._generation = generation
+        self._tell("")
+
+    def _noFunds(self) -> str:
+        return (
+            f"account {showAddress(self._account.address)} is out of gas money: it has "
+            f"{self.balance} wei"
+        )
+
+    async def _fill(self) -> None:
+        """Put the next call into the journal."""
+        hashes: set[bytes] = set()
+        other = self._others[0] if self._others else b""
+        if other:
+            data = other
+        else:
+            chosen = self._pending.take(self._batchBytes, BATCH_COUNT)
+            hashes = {each.hash for each in chosen}
+            batch = self._packed(chosen)
+            if batch is None:
+                return
+            data = submitCall(batch)
+        sent = _Sent(self._sign(self._next, data), data, hashes)
+        try:
+            await self._journal.write([sent.transaction])
+        except BaseException:
+            self._pending.putBack(hashes)
+            raise
+        if other:
+            self._others.pop(0)
+        self._next += 1
+        self._sent.append(sent)
+
+    def _packed(self, chosen: Sequence[Transaction]) -> bytes | None:
+        """
+        The batch of some transactions; C{None} where it is too large. Then they are queued again,
+        for a smaller one, or fail where it is one alone.
+        """
+        batch = packBatch(self._chain, chosen)
+        size = sum(each.size for each in chosen)
+        if len(batch) <= MAX_BATCH:
+            # The next one can probably be packed as well.
+            likely = MAX_BATCH * size // len(batch) * 7 // 8
+            self._batchBytes = max(MAX_BATCH * 7 // 8, min(likely, MAX_UNPACKED // 2))
+            return batch
+        hashes = {each.hash for each in chosen}
+        if len(chosen) > 1:
+            self._batchBytes = max(1, size // 2)
+            self._pending.putBack(hashes)
+        else:
+            self._pending.fail(
+                hashes,
+                LedgerUnavailable(
+                    f"the event has {size} bytes and cannot be packed into {MAX_BATCH}, which is "
+                    "the most that this ledger puts into a transaction of its chain"
+                ),
+            )
+        return None
+
+    def _sign(self, nonce: int, data: bytes) -> SignedTransaction:
+        return self._account.sign(
+            chainId=self._chainId,
+            nonce=nonce,
+            gasPrice=self.gasPrice,
+            gas=gasOf(data),
+            to=self._contract,
+            data=data,
+        )
+
+    async def _send(self, chosen: Sequence[_Sent]) -> None:
+        now = self._clock.seconds()
+        answers = await self._rpc.tryAll([sendCall(each.transaction.raw) for each in chosen])
+        for each, answer in zip(chosen, answers, strict=True):
+            each.due = now + RESEND
+            if not isinstance(answer, EvmError) or answer.reason is Reason.KNOWN:
+                each.isOut = True
+            elif answer.reason is Reason.NO_FUNDS:
+                raise EvmError(Reason.NO_FUNDS, self._noFunds())
+            elif answer.reason is Reason.UNDERPRICED and each.data:
+                await self._raise(each)
+            elif answer.reason not in (Reason.NONCE_USED, Reason.REPLACED):
+                # What uses its nonce is found when it is final.
+                raise answer
+
+    async def _raise(self, sent: _Sent) -> None:
+        """Offer more for gas, with the same nonce: one of the two will be in a block."""
+        if self._fixedPrice is not None:
+            raise EvmError(
+                Reason.UNDERPRICED,
+                f"the node wants more than {self._fixedPrice} wei for gas: set gas-price",
+            )
+        self.gasPrice = max(await self._rpc.ask(gasPriceCall()), self.gasPrice * 9 // 8 + 1)
+        sent.transaction = self._sign(sent.nonce, sent.data)
+        await self._journal.write([sent.transaction])
+        sent.due = self._clock.seconds()
+
+    # What the log says.
+
+    @asDeferred
+    async def settled(self, block: int) -> None:
+        """
+        All batches up to a final block were executed. What has a lower nonce than the account's
+        after that block is done: it was executed, reverted, or another transaction has its nonce.
+
+        @param block: the number of the block.
+        """
+        for each in self._sent:
+            each.hashes.intersection_update(self._pending.hashes)
+        if not self._sent:
+            return
+        nonce = await self._rpc.ask(nonceCall(self._account.address, block))
+        done = [each for each in self._sent if each.nonce < nonce]
+        for each in done:
+            if each.hashes:
+                await self._explain(each)
+        if not done:
+            return
+        self._sent = [each for each in self._sent if each not in done]
+        await self._journal.forget([each.nonce for each in done])
+        self._wake(0)
+
+    async def _explain(self, sent: _Sent) -> None:
+        """A nonce is used, and the transactions of ours have no receipts."""
+        receipt: ReceiptInfo | None = await self._rpc.ask(receiptCall(sent.transaction.hash))
+        if receipt is None:
+            self._log.warn(
+                "another transaction of account {account} has nonce {nonce}: does another "
+                "broker use a copy of its key?",
+                account=showAddress(self._account.address),
+                nonce=sent.nonce,
+            )
+            self._pending.putBack(sent.hashes)
+            self._generation = -1
+        elif receipt.isDone:
+            self._pending.fail(sent.hashes, LedgerUnavailable(OVERTAKEN))
+        else:
+            # Looks again whether the account is allowed, and can pay.
+            self._generation = -1
+            why = "the contract refused this broker's transaction: may its account still submit?"
+            self._pending.fail(sent.hashes, LedgerUnavailable(why))

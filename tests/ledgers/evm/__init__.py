@@ -1,0 +1,3 @@
+"""
+Tests of the ledger on an EVM chain.
+"""

@@ -1,0 +1,191 @@
+"""
+The source of batches, over nodes that are not whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.ledgers.evm._batchsource import (
+    BatchSource,
+    LogIncomplete,
+    Reorganized,
+    SourcePlace,
+)
+from svcbroker.ledgers.evm._contract import LogState
+from svcbroker.ledgers.evm._evmrpc import EvmError, Reason
+
+from .fakenode import CONTRACT, FakeNode, FakeRpc
+
+
+class SourceTests(SynchronousTestCase):
+    def makeSource(
+        self, *nodes: FakeNode, finality: str | int = 0, window: int = 1000
+    ) -> BatchSource:
+        """A source that begins where the contract was made."""
+        self.rpc = FakeRpc(*nodes)
+        place = SourcePlace(number=0, hash=nodes[0].blocks[0].hash, log=LogState())
+        return BatchSource(self.rpc, CONTRACT, finality, place, window)
+
+    def read(self, source: BatchSource, most: int = 1000) -> Sequence[tuple[int, bytes]]:
+        """
+        Read on, as a ledger does that executes one batch at a time.
+
+        @return: the numbers of the chain's blocks, and their batches.
+        """
+        found: list[tuple[int, bytes]] = []
+
+        async def readAll() -> None:
+            async for block in source.read():
+                batch = block.batches[0]
+                found.append((block.number, batch.data))
+                source.place = SourcePlace(
+                    number=block.number, hash=block.hash, log=source.place.log.after(batch)
+                )
+
+        self.successResultOf(Deferred.fromCoroutine(readAll()))
+        return found
+
+    def fails(self, source: BatchSource, error: type[Exception]) -> str:
+        """Read on, which fails; the error's text."""
+
+        async def readAll() -> None:
+            async for block in source.read():
+                log = source.place.log
+                for batch in block.batches:
+                    log = log.after(batch)
+                source.place = SourcePlace(number=block.number, hash=block.hash, log=log)
+
+        return str(self.failureResultOf(Deferred.fromCoroutine(readAll()), error).value)
+
+    def test_allBatchesAreReadOnceInOrder(self) -> None:
+        """All batches are read once and in order, also several of a block, and as they come."""
+        node = FakeNode()
+        node.mine()
+        node.mine(b"a", b"b", b"c")
+        source = self.makeSource(node)
+        self.assertEqual(self.read(source), [(2, b"a"), (2, b"b"), (2, b"c")])
+        self.assertEqual(self.read(source), [])
+        node.mine(b"d")
+        node.mine()
+        self.assertEqual(self.read(source), [(3, b"d")])
+        self.assertEqual(source.place.number, 4)
+
+    def test_placeInsideOfBlockIsGoneOnFrom(self) -> None:
+        """Reading goes on with the rest of a block of which some batches were executed."""
+        node = FakeNode()
+        block = node.mine(b"a", b"b")
+        self.rpc = FakeRpc(node)
+        log = LogState().after(block.batches[0])
+        place = SourcePlace(number=1, hash=block.hash, log=log)
+        source = BatchSource(self.rpc, CONTRACT, 0, place, 10)
+        self.assertEqual(self.read(source), [(1, b"b")])
+
+    def test_unchangedContractIsNotSearched(self) -> None:
+        """Blocks without batches are passed over without a look at their logs."""
+        node = FakeNode()
+        for _ in range(10_000):
+            node.mine()
+        source = self.makeSource(node)
+        self.assertEqual(self.read(source), [])
+        self.assertNotIn("eth_getLogs", node.asked)
+        self.assertEqual(source.place.number, 10_000)
+
+    def test_onlyFinalBlocksAreRead(self) -> None:
+        """With a number of confirmations the last blocks are not read."""
+        node = FakeNode()
+        node.mine(b"a")
+        node.mine(b"b")
+        source = self.makeSource(node, finality=1)
+        self.assertEqual(self.read(source), [(1, b"a")])
+        node.mine()
+        self.assertEqual(self.read(source), [(2, b"b")])
+
+    def test_windowsThatAreCutAreNoticed(self) -> None:
+        """A node that gives the logs of ten blocks only, without a word, hides nothing."""
+        node = FakeNode(cut=10)
+        for number in range(100):
+            node.mine(*([b"%d" % number] if number % 7 == 0 else []))
+        source = self.makeSource(node)
+        expected = [b"%d" % number for number in range(0, 100, 7)]
+        self.assertEqual([data for _, data in self.read(source)], expected)
+
+    def test_windowsThatAreRefusedBecomeSmaller(self) -> None:
+        """A node that refuses a long range is asked for shorter ones."""
+        node = FakeNode(limit=8)
+        for number in range(50):
+            node.mine(b"%d" % number)
+        source = self.makeSource(node)
+        self.assertEqual(len(self.read(source)), 50)
+
+    def test_missingLogStopsReading(self) -> None:
+        """Where a log is missing, nothing after it is read, until another node has it."""
+        liar, honest = FakeNode(hidden={2}), FakeNode()
+        for node in (liar, honest):
+            for data in (b"a", b"b", b"c"):
+                node.mine(data)
+        source = self.makeSource(liar, honest)
+        self.assertIn("block", self.fails(source, LogIncomplete))
+        self.assertEqual(source.place.log.count, 1)
+        self.rpc.leave()
+        self.assertEqual(self.read(source), [(2, b"b"), (3, b"c")])
+
+    def test_statesThatAreGoneAreNotNeeded(self) -> None:
+        """A node that keeps the last state only is read whole, and found out if it lies."""
+        node = FakeNode(keeps=1)
+        for number in range(60):
+            node.mine(b"%d" % number)
+        source = self.makeSource(node, window=7)
+        self.assertEqual(len(self.read(source)), 60)
+        liar = FakeNode(keeps=1, hidden={40})
+        for number in range(60):
+            liar.mine(b"%d" % number)
+        source = self.makeSource(liar, window=7)
+        self.fails(source, LogIncomplete)
+        self.assertEqual(source.place.log.count, 0)
+
+    def test_reorganizationBelowFinalityStops(self) -> None:
+        """Another block where one was final is told of, with both hashes."""
+        node = FakeNode()
+        node.mine(b"a")
+        source = self.makeSource(node)
+        self.read(source)
+        before = node.blocks[1].hash.hex()
+        del node.blocks[1]
+        node.mine(b"other", salt="fork")
+        node.mine()
+        text = self.fails(source, Reorganized)
+        self.assertIn(before, text)
+        self.assertIn(node.blocks[1].hash.hex(), text)
+
+    def test_otherChainIsRefused(self) -> None:
+        """A node of another chain, or one without the contract, is not read."""
+        for node, reason in (
+            (FakeNode(chainId=8), Reason.WRONG_CHAIN),
+            (FakeNode(code=""), Reason.NO_CONTRACT),
+            (FakeNode(code="6001"), Reason.NO_CONTRACT),
+        ):
+            node.mine(b"a")
+            source = self.makeSource(node)
+            self.fails(source, EvmError)
+            self.rpc.leave()
+            failure = self.failureResultOf(self.rpc.tryAll([]), EvmError)
+            self.assertIs(failure.value.reason, reason)
+
+    def test_nodeThatIsBehindIsWaitedFor(self) -> None:
+        """Another node that has fewer blocks than were read changes nothing."""
+        ahead, behind = FakeNode(), FakeNode()
+        for node in (ahead, behind):
+            node.mine(b"a")
+        ahead.mine(b"b")
+        source = self.makeSource(ahead, behind)
+        self.read(source)
+        self.rpc.leave()
+        self.assertEqual(self.read(source), [])
+        self.assertEqual(source.place.log.count, 2)
+        behind.mine(b"b")
+        behind.mine(b"c")
+        self.assertEqual(self.read(source), [(3, b"c")])
