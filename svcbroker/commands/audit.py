@@ -154,7 +154,7 @@ def _finality(chain: AuditedChain) -> str:
     if not chain.hasEngine:
         return ""
     if not chain.final:
-        return "; no votes of the engine's validators are stored here: nothing shows it to be final"
+        return "; no votes of validators are stored here: nothing shows it to be final"
     return f"; final up to block {chain.final} by the votes of the engine's validators"
 
 

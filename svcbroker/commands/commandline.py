@@ -329,6 +329,11 @@ COMMANDS: Final = (
         group="net",
     ),
     Command(
+        "evm",
+        "Make an account or a contract for a log on an EVM chain, and look at one.",
+        group="net",
+    ),
+    Command(
         "nodes",
         "Give a running daemon's replicas new keys, or change their number.",
         group="net",

@@ -18,12 +18,14 @@ from ..files import openFile
 from ..proofs import (
     MAX_PROOF_SIZE,
     Checkpoint,
+    EventProof,
     ProofInvalid,
     ProvedEvent,
     ProvedTopic,
     extraOf,
     formatOf,
     readCheckpoint,
+    readFields,
     readGenesis,
     verifyComplete,
     verifyConsistency,
@@ -92,6 +94,9 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
     With --complete PROOF is a topic proof, and files with the proofs of all its events follow, one
     proof in each file or on each line, requested with trusted=HEIGHT of the topic proof's block.
 
+    An event of a log on an EVM chain is proved by a block whose hash the brokers of its contract
+    have attested there: give --evm with a node that you trust, and --contract.
+
     With --policy PROOF is a tlog-proof of an event or a topic, as svcbroker admin log prove writes
     it. No validator is trusted then, but the log's key and a quorum of witnesses, who tell when
     they have seen it. PROOF may also be a bundle, as svcbroker proof bundle writes it. With
@@ -115,6 +120,13 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
         multiple=True,
         help="A block that is trusted: HEIGHT:HASH, or a file that holds it. May come again.",
     ),
+    click.option(
+        "--evm",
+        "node",
+        metavar="URL",
+        help="A node of an EVM chain, which is asked for the hash that the brokers have attested.",
+    ),
+    click.option("--contract", metavar="ADDRESS", help="The contract of the log on that chain."),
     click.option("--policy", type=PATH, metavar="FILE", help="The logs and witnesses trusted."),
     click.option(
         "--authors",
@@ -139,6 +151,8 @@ def command(
     genesis: str | None,
     chain: bytes | None,
     values: tuple[str, ...],
+    node: str | None,
+    contract: str | None,
     policy: Path | None,
     authors: Path | None,
     roots: Path | None,
@@ -154,7 +168,10 @@ def command(
         return _checkBundle(console, Path(proof), policy, authors, roots, asJson)
     if roots is not None:
         raise CommandError("--tsa-roots is for bundles, which this is not")
-    _checkTrusted(genesis, chain, values, policy, isComplete)
+    others = [each for each in (*values, node) if each is not None]
+    _checkTrusted(genesis, chain, others, policy, isComplete)
+    if (node is None) != (contract is None):
+        raise CommandError("--evm and --contract are given together")
     checkpoints = [_trustedCheckpoint(value) for value in values]
     beginning, trusted = None, []
     if genesis is not None:
@@ -174,6 +191,9 @@ def command(
         witnesses = readPolicy(policy)
         trusted.append(f"the policy in {policy}")
     data = _read(sys.stdin.buffer) if proof == "-" else _readFile(Path(proof))
+    if node is not None and contract is not None:
+        checkpoints.append(_attested(data, node, contract))
+        trusted.append(f"checkpoint {checkpoints[-1]}, attested in contract {contract} at {node}")
     try:
         if witnesses is not None:
             those = events if isComplete else None
@@ -190,7 +210,7 @@ def command(
     except ProofInvalid as error:
         return _refuse(console, str(error), asJson)
     # One operator has all keys of such a ledger.
-    isOpen = not found.get("witnesses", values) and found.get("ledger") in ("pbft", None)
+    isOpen = not found.get("witnesses", values or node) and found.get("ledger") in ("pbft", None)
     _tell(console, found, lines, trusted, isOpen, asJson)
     return Exit.GOOD
 
@@ -207,7 +227,9 @@ def _checkTrusted(
     if policy is not None and isOther:
         raise CommandError("--policy says all that is trusted: give it alone")
     if policy is None and not (isOther or isComplete):
-        raise CommandError("what do you trust? Give --genesis, --chain, --checkpoint or --policy")
+        raise CommandError(
+            "what do you trust? Give --genesis, --chain, --checkpoint, --evm or --policy"
+        )
     if genesis is not None and chain is not None:
         raise CommandError("--genesis says which chain it is: leave out --chain")
     if len(values) > 2:
@@ -241,6 +263,41 @@ def _tell(
             factLine("not proved", "nothing here shows that there is no other history: trust")
         )
         console.say(factLine("", "a checkpoint that was kept where the operator cannot change it"))
+
+
+def _attested(data: bytes, node: str, contract: str) -> Checkpoint:
+    """The block that a proof leads to, with the hash that the brokers have attested for it."""
+    from ..ledgers.evm import checkInstalled, operating
+    from .clientcommand import runReactor
+
+    missing = checkInstalled()
+    if missing:
+        raise CommandError(missing)
+    try:
+        address, url = operating.readAddress(contract), operating.readUrl(node)
+        proof = readFields(EventProof, data, "an event proof")
+    except (ValueError, ProofInvalid) as error:
+        raise CommandError(str(error)) from None
+    height = (proof.checkpoint or proof.block).header.height
+
+    async def ask(reactor: Any) -> bytes | None:
+        rpc = operating.connectChain(reactor, [url], operating.DIALECTS["auto"], None, address)
+        try:
+            return await operating.attestedHash(rpc, address, height)
+        finally:
+            await rpc.close()
+
+    try:
+        hash = runReactor(ask)
+    except operating.EvmError as error:
+        raise CommandError(str(error)) from None
+    if hash is None:
+        raise CommandError(
+            f"the brokers of contract {contract} have not attested block {height}, to which this "
+            "proof leads: get it again after the next attestation",
+            Exit.BAD,
+        )
+    return Checkpoint(height, hash)
 
 
 def _refuse(console: Console, reason: str, asJson: bool) -> int:

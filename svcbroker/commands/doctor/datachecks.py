@@ -33,7 +33,7 @@ from ...ledgers.pbft import EVIDENCE_NAME
 from ...model import InterfaceType
 from ...net.bounds import amountText
 from ...net.findings import DAY, Finding, date, good, listed, problem, warning
-from ...proofs import isEngineCertificate
+from ...proofs import ledgerOfCertificate
 from ...storage import (
     METADATA_WRITES,
     ChainReader,
@@ -231,7 +231,7 @@ class ChainFacts:
     @ivar exists: whether it has a chain.
     @ivar isOlder: whether it is in the format of an earlier release.
     @ivar error: why it cannot be opened; empty where it can.
-    @ivar isEngines: whether an engine decided its blocks.
+    @ivar decidedBy: the kind of ledger that decided its blocks.
     @ivar height: the height of its last block.
     @ivar time: the time of that, in seconds since the epoch; 0.0 where there is none.
     @ivar losses: what is missing of it, or does not hold.
@@ -245,7 +245,7 @@ class ChainFacts:
     exists: bool = True
     isOlder: bool = False
     error: str = ""
-    isEngines: bool = False
+    decidedBy: str = "pbft"
     height: int = 0
     time: float = 0.0
     losses: Sequence[str] = ()
@@ -254,14 +254,14 @@ class ChainFacts:
     evidence: str = ""
 
 
-_KINDS = {False: "pbft", True: "cometbft"}
+_KINDS: Final = frozenset({"pbft", "cometbft", "evm"})
 
 
 def checkChain(facts: ChainFacts, dataDir: str) -> Iterator[Finding]:
     """Check that a chain can be served, as far as a quick look tells. An audit tells the rest."""
     subject = f"group {facts.group}"
     if not facts.exists:
-        if facts.ledger in _KINDS.values():
+        if facts.ledger in _KINDS:
             yield good(subject, "it has no chain yet: the daemon begins one")
         return
     if facts.isOlder:
@@ -318,7 +318,7 @@ def _checkHeld(facts: ChainFacts, subject: str, dataDir: str) -> Iterator[Findin
             "stop all but one broker with these keys; then: svcbroker net nodes rotate all "
             f"--data-dir {dataDir}",
         )
-    if facts.isCopy and facts.ledger in _KINDS.values():
+    if facts.isCopy and facts.ledger in _KINDS:
         yield problem(
             subject,
             f"it is a copy of another broker's chain, and is configured for {facts.ledger}",
@@ -327,8 +327,8 @@ def _checkHeld(facts: ChainFacts, subject: str, dataDir: str) -> Iterator[Findin
             f"{dataDir}",
         )
         return
-    kind = _KINDS[facts.isEngines]
-    if facts.height and facts.ledger in _KINDS.values() and facts.ledger != kind:
+    kind = facts.decidedBy
+    if facts.height and facts.ledger in _KINDS and facts.ledger != kind:
         yield problem(
             subject,
             f"its blocks were decided by {kind}, and it is configured for {facts.ledger}",
@@ -380,17 +380,17 @@ def readChain(directory: Path, ledger: str, now: float) -> tuple[ChainFacts, flo
                         facts,
                         height=last.height,
                         time=_timeOf(reader, last.height),
-                        isEngines=isEngineCertificate(last.certificate),
+                        decidedBy=ledgerOfCertificate(last.certificate),
                     )
                     growth = _growthOf(snapshot, facts.height, now)
-                if not facts.isEngines:
+                if facts.decidedBy == "pbft":
                     validators = _validatorsOf(snapshot)
     except StorageOutdated as error:
         return evolve(facts, error=str(error), isOlder=True), growth
     except (StorageError, Malformed) as error:
         return evolve(facts, error=str(error)), growth
     beside = Findings(directory.name)
-    auditGroupFiles(directory, validators, keys, beside, hasEngine=facts.isEngines)
+    auditGroupFiles(directory, validators, keys, beside, hasEngine=facts.decidedBy != "pbft")
     damage = [f"{each.place}: {each.problem}" for each in beside.kept if each.isDamage]
     if validators and not keys and ledger == "pbft" and not (directory / COPY_NAME).exists():
         damage.append(f"{KEYS_NAME}: there are no keys, so the chain can be read but not go on")

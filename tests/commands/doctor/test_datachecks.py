@@ -128,7 +128,8 @@ class ChainTests(CheckTestCase):
         self.good(self.check(isCopy=True, ledger="copy"))
 
     def test_chainOfAnotherLedgerIsAProblem(self) -> None:
-        self.fails(self.check(height=3, isEngines=True), "decided by cometbft")
+        self.fails(self.check(height=3, decidedBy="cometbft"), "decided by cometbft")
+        self.fails(self.check(height=3, decidedBy="evm"), "decided by evm")
 
 
 class MetadataTests(CheckTestCase):
@@ -215,7 +216,7 @@ class ChainFactsTests(ArchiveTestCase):
         self.assertEqual((facts.losses, facts.damage, facts.error), ([], [], ""))
         self.assertEqual(facts.height, self.chain.head.height)
         self.assertEqual(facts.time, self.chain.head.timestamp / 1000)
-        self.assertFalse(facts.isEngines)
+        self.assertEqual(facts.decidedBy, "pbft")
         # A chain of ten minutes counts as one of an hour.
         size = growth / 24
         self.assertTrue(0.3 < size / self.path.stat().st_size < 1.1, (size, growth))
