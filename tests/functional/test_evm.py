@@ -7,9 +7,12 @@ from __future__ import annotations
 import json
 import signal
 
+from svcbroker.ledgers.evm import checkInstalled
 from tests.ledgers.evm.anvil import Chain
 
 from .daemon import DaemonTestCase
+
+skip = checkInstalled() or None
 
 
 class EvmTests(DaemonTestCase):

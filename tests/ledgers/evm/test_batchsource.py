@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.ledgers.evm import checkInstalled
 from svcbroker.ledgers.evm._batchsource import (
     BatchSource,
     LogIncomplete,
@@ -19,6 +20,8 @@ from svcbroker.ledgers.evm._contract import LogState
 from svcbroker.ledgers.evm._evmrpc import EvmError, Reason
 
 from .fakenode import CONTRACT, FakeNode, FakeRpc
+
+skip = checkInstalled() or None
 
 
 class SourceTests(SynchronousTestCase):

@@ -11,6 +11,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Malformed
+from svcbroker.ledgers.evm import checkInstalled
 from svcbroker.ledgers.evm._contract import LoggedBatch, LogState, batchTopic, contractCode
 from svcbroker.ledgers.evm._ethereum import (
     WORD,
@@ -27,6 +28,8 @@ from svcbroker.ledgers.evm._ethereum import (
     unpackBytes,
     word,
 )
+
+skip = checkInstalled() or None
 
 SIGNED = (
     "f868098504a817c8008252089435353535353535353535353535353535353535358082010282f4f6"

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Header, Kind, Malformed, Transaction
 from svcbroker.ledgers._views import TransactionMaker
-from svcbroker.ledgers.evm import _evmbatch
+from svcbroker.ledgers.evm import _evmbatch, checkInstalled
 from svcbroker.ledgers.evm._contract import LoggedBatch, LogState
 from svcbroker.ledgers.evm._evmbatch import (
     MAX_UNPACKED,
@@ -26,6 +26,8 @@ from svcbroker.ledgers.evm._evmbatch import (
     unpackBatch,
 )
 from svcbroker.model import OpenTopic, PublishEvent, Request, topicPrefix
+
+skip = checkInstalled() or None
 
 ACCOUNT, OTHER = b"\x01" * 20, b"\x02" * 20
 

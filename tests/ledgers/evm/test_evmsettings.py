@@ -8,7 +8,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.interfaces import InvalidDescription
 from svcbroker.ledgers import readDescription
-from svcbroker.ledgers.evm import readSettings
+from svcbroker.ledgers.evm import checkInstalled, readSettings
+
+skip = checkInstalled() or None
 
 GOOD = {
     "endpoint": "8545,http://10.0.0.1:8545",

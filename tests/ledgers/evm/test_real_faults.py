@@ -12,7 +12,7 @@ from twisted.trial.unittest import TestCase
 
 from svcbroker.archive import JOURNAL_NAME
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.ledgers.evm import EvmLedger
+from svcbroker.ledgers.evm import EvmLedger, checkInstalled
 from svcbroker.ledgers.evm._contract import attestCall, submitCall
 from svcbroker.ledgers.evm._ethereum import Account
 from svcbroker.ledgers.evm._evmrpc import sendCall, todata
@@ -22,6 +22,8 @@ from svcbroker.net.deferreds import asDeferred
 from tests.waiting import until
 
 from .anvil import CHAIN_ID, Chain, contextOf, reactor
+
+skip = checkInstalled() or None
 
 
 class FaultTests(TestCase):

@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest, TestCase
 
-from svcbroker.ledgers.evm import _contract
+from svcbroker.ledgers.evm import _contract, checkInstalled
 from svcbroker.ledgers.evm._contract import (
     LoggedBatch,
     LogState,
@@ -42,6 +42,8 @@ from svcbroker.net.deferreds import asDeferred
 from tests.waiting import until
 
 from .anvil import CHAIN_ID, Chain
+
+skip = checkInstalled() or None
 
 COMPILE = Path(__file__).parents[3] / "tools" / "evm" / "compile.js"
 
