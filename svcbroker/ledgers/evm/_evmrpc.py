@@ -195,6 +195,11 @@ class ReceiptInfo(Struct, frozen=True, rename="camel"):
     contractAddress: str | None = None
 
     @property
+    def height(self) -> int:
+        """The number of its block."""
+        return unquantity(self.blockNumber)
+
+    @property
     def isDone(self) -> bool:
         """Whether it was not reverted."""
         return unquantity(self.status) == 1
@@ -299,6 +304,12 @@ def contractCall(contract: bytes, data: bytes, block: int | str = "latest") -> R
     """What the contract answers after a block."""
     call = {"to": todata(contract), "data": todata(data)}
     return RpcCall("eth_call", (call, at(block)), _data)
+
+
+def estimateCall(sender: bytes, contract: bytes, data: bytes) -> RpcCall:
+    """The gas that a call of the contract would take."""
+    call = {"from": todata(sender), "to": todata(contract), "data": todata(data)}
+    return RpcCall("eth_estimateGas", (call,), _number)
 
 
 def logsCall(contract: bytes, first: int, last: int) -> RpcCall:

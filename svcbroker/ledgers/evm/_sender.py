@@ -30,6 +30,7 @@ from ._evmrpc import (
     ReceiptInfo,
     balanceCall,
     contractCall,
+    estimateCall,
     gasPriceCall,
     nonceCall,
     receiptCall,
@@ -52,17 +53,17 @@ RESEND: Final = 5.0
 _SEND_BYTES: Final = 1024 * 1024
 """The most bytes of one request; twice as many as digits."""
 
-_CALLDATA: Final = 40
-_LOG: Final = 8
+DEAR_BYTE: Final = 40
+CHEAP_BYTE: Final = 24
+"""The gas of a byte of a call, with its log: with EIP-7623, and before it."""
+
 _FIXED_GAS: Final = 150_000
+_PROBE: Final = 4096
 
 
-def gasOf(data: bytes) -> int:
-    """
-    The gas that a call of the contract may take at most: by the dearest rules there are
-    (EIP-7623), so that no node has to be asked.
-    """
-    return min(MAX_GAS, _FIXED_GAS + (_CALLDATA + _LOG) * len(data))
+def gasOf(data: bytes, perByte: int = DEAR_BYTE) -> int:
+    """The gas that a call of the contract may take at most."""
+    return min(MAX_GAS, _FIXED_GAS + perByte * len(data))
 
 
 @define(eq=False)
@@ -138,6 +139,7 @@ class Sender:
         self._next = 0
         self._generation = -1
         self._batchBytes = MAX_BATCH
+        self._perByte = DEAR_BYTE
         self._call: IDelayedCall | None = None
         self._working: Deferred[None] | None = None
         self._isClosed = False
@@ -258,11 +260,23 @@ class Sender:
             )
         if self.gasPrice and self.balance < self.gasPrice * _FIXED_GAS:
             raise EvmError(Reason.NO_FUNDS, self._noFunds())
+        await self._lookAtGas()
         self._next = max(nonce, *(each.nonce + 1 for each in self._sent), 0)
         for each in self._sent:
             each.due = 0.0
         self._generation = generation
         self._tell("")
+
+    async def _lookAtGas(self) -> None:
+        """
+        Find out what a byte costs. A transaction that may take more gas than it needs leaves less
+        room in its block.
+        """
+        probe = submitCall(b"\xff" * _PROBE)
+        call = estimateCall(self._account.address, self._contract, probe)
+        [gas] = await self._rpc.tryAll([call])
+        isCheap = isinstance(gas, int) and gas < DEAR_BYTE * _PROBE
+        self._perByte = CHEAP_BYTE if isCheap else DEAR_BYTE
 
     def _noFunds(self) -> str:
         return (
@@ -325,7 +339,7 @@ class Sender:
             chainId=self._chainId,
             nonce=nonce,
             gasPrice=self.gasPrice,
-            gas=gasOf(data),
+            gas=gasOf(data, self._perByte),
             to=self._contract,
             data=data,
         )
@@ -372,19 +386,27 @@ class Sender:
         if not self._sent:
             return
         nonce = await self._rpc.ask(nonceCall(self._account.address, block))
-        done = [each for each in self._sent if each.nonce < nonce]
-        for each in done:
-            if each.hashes:
-                await self._explain(each)
+        done = []
+        for each in [each for each in self._sent if each.nonce < nonce]:
+            if each.hashes and not await self._explain(each, block):
+                break
+            done.append(each)
         if not done:
             return
         self._sent = [each for each in self._sent if each not in done]
         await self._journal.forget([each.nonce for each in done])
         self._wake(0)
 
-    async def _explain(self, sent: _Sent) -> None:
-        """A nonce is used, and the transactions of ours have no receipts."""
+    async def _explain(self, sent: _Sent, block: int) -> bool:
+        """
+        A nonce is used, and the transactions of ours have no receipts.
+
+        @return: whether nothing more becomes of it. It is in a later block where a node tells the
+            nonce after one that it has decided meanwhile.
+        """
         receipt: ReceiptInfo | None = await self._rpc.ask(receiptCall(sent.transaction.hash))
+        if receipt is not None and receipt.height > block:
+            return False
         if receipt is None:
             self._log.warn(
                 "another transaction of account {account} has nonce {nonce}: does another "
@@ -401,3 +423,4 @@ class Sender:
             self._generation = -1
             why = "the contract refused this broker's transaction: may its account still submit?"
             self._pending.fail(sent.hashes, LedgerUnavailable(why))
+        return True
