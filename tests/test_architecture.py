@@ -32,6 +32,9 @@ ROOT = PACKAGE.parent
 LEDGER = {"archive", "chain", "ledgers", "storage", "testing"}
 """The rooms that are the ledger, and the test kit that runs it; all others are above it."""
 
+MAX_FILES = 10
+"""The most files of HTTP, operations and broker that a publish calls functions of."""
+
 
 def filesCalled(action: Callable[[], None]) -> list[str]:
     """
@@ -143,6 +146,8 @@ class PublishTests(ReadingTestCase):
         [answer] = self.connection.answers()
         self.assertEqual(answer.json()["status"], "SUCCESS")
         self.assertEqual(sorted(filesListed("reading-publish")), sorted(called))
+        rooms = ("carriers/http/", "operations/", "broker/")
+        self.assertLessEqual(sum(name.startswith(rooms) for name in called), MAX_FILES)
 
 
 class DeliveryTests(ReadingTestCase):

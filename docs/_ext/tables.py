@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from enum import EnumMeta
 from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -97,6 +98,8 @@ def typeText(type: Any) -> str:
         return f"{typeText(origin)} of {typeText(arguments[0])}"
     if isinstance(type, TypeVar):
         return "what the query says"
+    if isinstance(type, EnumMeta):
+        return " or ".join(f"``{each.value}``" for each in type)
     if isProof(type):
         return f":ref:`{type.__name__} <proof-{type.__name__}>`"
     return _PLAIN.get(type) or f":ref:`{type.__name__} <record-{type.__name__}>`"

@@ -21,22 +21,32 @@ from ._brokervalues import (
     MAX_PAGE_SIZE,
     MAX_READ,
     MAX_WAIT,
-    Answer,
     NumberedPage,
-    PublishOutcome,
     ReadPage,
     ReadRequest,
-    SendStatus,
 )
 from ._calls import Answers, Calls
-from ._collaborators import IDurableSubscriptions, ISubscriptionDirectory, IWebhooks
+from ._collaborators import (
+    IDurableSubscriptions,
+    ISubscriptionDirectory,
+    IWebhooks,
+    WebhookRequest,
+)
 from ._copies import MAX_COPY_WAIT, Copies
 from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue
 from ._metadatastore import GroupOf, MetadataStore, bindToChains
 from ._operator import Operator
-from ._pipeline import REFUSAL_DELAY
+from ._pipeline import (
+    REFUSAL_DELAY,
+    Outcome,
+    Publication,
+    PublishPolicy,
+    SendResult,
+    SendStatus,
+    authorshipOf,
+    makePublication,
+)
 from ._proving import CheckpointAnswer, Proving
-from ._publication import Publication, PublishBatch, PublishPolicy, authorshipOf
 
 __all__ = [
     "DEFAULT_GROUP",
@@ -53,7 +63,6 @@ __all__ = [
     "AccountPage",
     "AccountQueries",
     "Administration",
-    "Answer",
     "Answers",
     "Broker",
     "Calls",
@@ -68,16 +77,18 @@ __all__ = [
     "MetadataStore",
     "NumberedPage",
     "Operator",
+    "Outcome",
     "Proving",
     "Publication",
-    "PublishBatch",
-    "PublishOutcome",
     "PublishPolicy",
     "ReadPage",
     "ReadRequest",
+    "SendResult",
     "SendStatus",
     "TimeoutQueue",
     "TopicActivity",
+    "WebhookRequest",
     "authorshipOf",
     "bindToChains",
+    "makePublication",
 ]

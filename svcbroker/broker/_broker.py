@@ -4,7 +4,8 @@ The use cases: topics, publishing, reading events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
@@ -14,7 +15,6 @@ from ..errors import (
     AuthorRefused,
     BrokerError,
     ParameterInvalid,
-    SignatureInvalid,
     TopicNotFound,
     TransactionFailed,
 )
@@ -28,11 +28,9 @@ from ..interfaces import (
 )
 from ..model import (
     CloseTopic,
-    Edge,
     Event,
     EventId,
     Execution,
-    Offset,
     OpenTopic,
     Topic,
     checkTopicName,
@@ -41,9 +39,7 @@ from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
 from ..net.tracing import Tracer
 from ._brokervalues import (
-    Answer,
     NumberedPage,
-    PublishOutcome,
     ReadPage,
     ReadRequest,
     appliedSize,
@@ -52,13 +48,13 @@ from ._brokervalues import (
 )
 from ._collaborators import ISubscriptionDirectory
 from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue, listVisible
-from ._pipeline import Publishing, TracedPublishing
-from ._publication import (
+from ._pipeline import (
     DEFAULT_POLICY,
+    Outcome,
     Publication,
-    PublishBatch,
+    Publishing,
     PublishPolicy,
-    authorshipOf,
+    TracedPublishing,
 )
 from ._topicauthors import authorSetOf
 
@@ -85,6 +81,7 @@ class Broker:
     @ivar budgets: what all connections share.
     @ivar isTraced: whether a tracer is told of each publish.
     @ivar meter: counts publishes.
+    @ivar turn: the end of a turn of the reactor, at which what was published in it is submitted.
     @ivar subscriptions: the live subscriptions.
     @ivar timeouts: bound how long calls wait for the chain.
     """
@@ -125,7 +122,7 @@ class Broker:
             if tracer is None
             else TracedPublishing(self.groups, limits, clock, self.budgets.work, tracer)
         )
-        self.meter = self._publishing.meter
+        self.meter, self.turn = self._publishing.meter, self._publishing.turn
 
     @property
     def hasNetworks(self) -> bool:
@@ -166,6 +163,7 @@ class Broker:
         wanted = authorSetOf(known, authors, admins)
         if known is None or not known.isOpen:
             request = OpenTopic(topic=topic, authors=wanted)
+            self._publishing.submitAll()
             receipt = await self.timeouts.wait(submit(ledger, request))
             if receipt.execution is Execution.REFUSED and wanted is not None:
                 raise AuthorRefused("topic exists and has other authors")
@@ -187,6 +185,7 @@ class Broker:
         self.require(principal, Action.CLOSE, group, topic)
         if not isDecidedByChain(ledger):
             _openTopic(ledger, topic)
+        self._publishing.submitAll()
         receipt = await self.timeouts.wait(submit(ledger, CloseTopic(topic=topic)))
         if receipt.execution is Execution.TOPIC_NOT_FOUND:
             raise TopicNotFound()
@@ -225,83 +224,39 @@ class Broker:
         principal: Principal,
         publications: Sequence[Publication],
         policy: PublishPolicy = DEFAULT_POLICY,
-    ) -> Deferred[Sequence[Answer]]:
+        refused: Callable[[Sequence[Outcome | None]], object] | None = None,
+    ) -> Deferred[Sequence[Any]]:
         """
-        Publish events that were asked for together. They enter the log in their order, each
-        group's apart, and after everything that was asked for before.
+        Publish events that were asked for together: the only way in, for every carrier. They enter
+        the log in their order, each group's apart, and after everything that was asked for before.
 
-        Fires when the answers to all of them are known, or at the chain's time-out. It does not
-        fail: an event's answer is its result, or the error that L{publishOne} would fail with.
+        Fires with the outcomes, in the order of the events, when all are known, or at the chain's
+        time-out where the policy has one. It does not fail: an event's outcome is its
+        L{SendResult<svcbroker.broker.SendResult>}, or the error why it is not in the log, as far as
+        is known:
+
+          - C{TopicBlank}, C{TopicTooLong}, C{TopicInvalid}: this is no topic's name.
+          - C{ContentBlank}, C{ContentTooLarge}: this cannot be an event's content.
+          - C{ExtensionKeyInvalid}, C{ExtensionsTooLarge}: these cannot be an event's extensions.
+          - C{TopicNotFound}: there is no such open topic.
+          - C{TransactionFailed}: the chain refused.
+          - C{QuotaExceeded}: the account has used up its rate. Nothing was submitted.
+          - C{SignatureInvalid}: the signature is not the author's. Nothing was submitted.
+          - C{AuthorRefused}: the topic takes events of certain authors only.
+          - C{IdempotencyConflict}: the idempotency key was used for another event.
+          - C{SequenceConflict}: the topic has another sequence number than the expected one.
+
+        A time-out of the chain is no error but C{TIMEOUT}, since the event may still appear; so is
+        C{ERROR}, where the topic was closed while the publish waited. An event that was published
+        before with its idempotency key has the outcome that it had then.
 
         @param principal: who publishes.
         @param publications: the events, of any groups.
         @param policy: what the carrier wants of publishing.
-        @return: the answers, in the order of the events.
+        @param refused: called before this returns where a check has refused events: with the
+            outcomes so far, C{None} where there is none. For carriers that must know it at once.
         """
-        return self._publishing.publish(principal, publications, policy).done
-
-    def submit(
-        self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
-    ) -> PublishBatch:
-        """
-        Publish as L{publish} does, for carriers that must know at once which events were refused.
-        """
-        return self._publishing.publish(principal, publications, policy)
-
-    def publishOne(
-        self,
-        principal: Principal,
-        groupId: str | None,
-        topic: str,
-        content: bytes,
-        extensions: Mapping[str, str],
-        author: bytes | None = None,
-        signature: bytes | None = None,
-        signedAt: int | None = None,
-        idempotencyKey: str | None = None,
-        expectedSequence: int | None = None,
-    ) -> Deferred[PublishOutcome]:
-        """
-        Publish an event to an open topic: L{publish} for one event, with the default policy.
-
-        A time-out of the chain is not a failure here but the answer C{TIMEOUT}, since the event
-        may still appear; so is C{ERROR}, where the topic was closed while the publish waited.
-        An event that was published before with its idempotency key is answered as it was then.
-
-        @param author: the Ed25519 public key of the author: 32 bytes.
-        @param signature: the author's signature of the event's statement: 64 bytes.
-        @param signedAt: the author's own time in milliseconds since the epoch.
-        @param idempotencyKey: a key that publishes the event once, however often it is sent.
-        @param expectedSequence: the sequence number that the topic must have.
-
-        @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
-        @raise ContentBlank, ContentTooLarge: this cannot be an event's content.
-        @raise ExtensionKeyInvalid, ExtensionsTooLarge: these cannot be an event's extensions.
-        @raise TopicNotFound: there is no such open topic.
-        @raise TransactionFailed: the chain refused.
-        @raise QuotaExceeded: the account has used up its rate. Nothing was submitted.
-        @raise SignatureInvalid: there are not all three of author, signature and time, or the
-            signature is not the author's. Nothing was submitted.
-        @raise AuthorRefused: the topic takes events of certain authors only.
-        @raise IdempotencyConflict: the idempotency key was used for another event.
-        @raise SequenceConflict: the topic has another sequence number than the expected one.
-        """
-        try:
-            authorship = authorshipOf(author, signature, signedAt)
-        except SignatureInvalid as error:
-            return fail(error)
-        return self._publishing.publishOne(
-            principal,
-            Publication(
-                groupId=groupId,
-                topic=topic,
-                content=content,
-                extensions=extensions,
-                author=authorship,
-                idempotencyKey=idempotencyKey,
-                expectedSequence=expectedSequence,
-            ),
-        )
+        return self._publishing.publish(principal, publications, policy, refused)
 
     def freshness(self, groupId: str | None) -> tuple[int, float] | None:
         """
@@ -349,49 +304,18 @@ class Broker:
         event = self.timeouts.wait(ledger.getEvent(eventId))
         return event if principal.isEverything else readable(event, principal, group)
 
-    @asDeferred
-    async def readEvents(
-        self,
-        principal: Principal,
-        topic: str,
-        groupId: str | None,
-        offset: Offset | None,
-        limit: int,
-        tag: str | None,
-        wait: float,
-        reverse: bool,
-        remote: str,
-        hasTombstones: bool = False,
-    ) -> ReadPage:
+    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[ReadPage]:
         """
         Events of a topic, or of all topics that a pattern matches, in the order of the log or in
         reverse. Events of closed topics are read too.
 
-        @param offset: where to begin; C{None} for the beginning of the log, or in reverse its end.
-        @param limit: the most events to answer, 1 to L{MAX_READ}.
-        @param tag: only events whose extension C{svc-tag} equals it; C{None} for all.
-        @param wait: how long to wait where there is no event, in seconds.
-        @param remote: the address of the client, of which only so many calls may wait.
-        @param hasTombstones: whether to read erased events too.
+        @param request: what to read. Its group is the id of one that is served.
         @raise ParameterInvalid: in reverse there is nothing to wait for.
         @raise BrokerError: as L{ISubscriptionDirectory.readEvents} does.
         """
-        if reverse and wait:
-            raise ParameterInvalid("wait: in reverse, there is no event to wait for")
-        if offset is None:
-            offset = Edge.LAST if reverse else Edge.FIRST
-        request = ReadRequest(
-            group=self.groups.resolve(principal, groupId),
-            filter=topic,
-            offset=offset,
-            limit=limit,
-            tag=tag,
-            wait=wait,
-            isReverse=reverse,
-            remote=remote,
-            hasTombstones=hasTombstones,
-        )
-        return await self.subscriptions.readEvents(principal, request)
+        if request.isReverse and request.wait:
+            return fail(ParameterInvalid("wait: in reverse, there is no event to wait for"))
+        return self.subscriptions.readEvents(principal, request)
 
     @asDeferred
     async def list(

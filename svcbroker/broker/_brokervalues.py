@@ -4,31 +4,17 @@ The answers of the broker where the ledger's own values are not the whole answer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from enum import Enum
-from typing import Final, Generic, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Final, Generic, TypeVar
 
 from attrs import frozen
-from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from ..access import Principal
-from ..errors import (
-    AuthorRefused,
-    BrokerError,
-    EventErased,
-    EventNotFound,
-    IdempotencyConflict,
-    LedgerUnavailable,
-    PageIndexInvalid,
-    SequenceConflict,
-    SignatureInvalid,
-    TopicNotFound,
-    TransactionFailed,
-)
+from ..errors import EventErased, EventNotFound, PageIndexInvalid
 from ..interfaces import Action, Batch
-from ..model import Event, EventId, Execution, Offset, Page, PublishEvent, Receipt, Request
+from ..model import Event, EventId, Offset, Page
 
 T = TypeVar("T")
 
@@ -43,94 +29,6 @@ DEFAULT_PAGE_SIZE: Final = 10
 MAX_PAGE_SIZE: Final = 99
 MAX_PAGE_NUMBER: Final = 10**15
 """The highest page that can be asked for. No chain comes near; every JSON reader can hold it."""
-
-
-class SendStatus(Enum):
-    """The outcome of a publish."""
-
-    SUCCESS = "SUCCESS"
-    """The event is in a final block on stable storage."""
-    TIMEOUT = "TIMEOUT"
-    """The chain gave no answer in time. The event may still appear."""
-    ERROR = "ERROR"
-    """The chain executed the publish and refused it."""
-
-
-class PublishOutcome(Struct, frozen=True):
-    """
-    The answer to a publish.
-
-    @ivar topic: the topic that was published to.
-    @ivar status: what became of it.
-    @ivar eventId: the event's id, where it was published, now or by an earlier publish with the
-        same idempotency key.
-    """
-
-    topic: str
-    status: SendStatus
-    eventId: EventId | None = None
-
-
-Answer: TypeAlias = PublishOutcome | BrokerError
-"""The outcome of a publish, or its error."""
-
-_PUBLISHED: Final = frozenset({Execution.DONE, Execution.PUBLISHED_BEFORE})
-_ERRORS: Final[Mapping[Execution, type[BrokerError]]] = {
-    Execution.TOPIC_NOT_FOUND: TopicNotFound,
-    Execution.KEY_IN_USE: IdempotencyConflict,
-    Execution.NO_AUTHOR: AuthorRefused,
-}
-
-
-def answerOf(request: Request, outcome: Receipt | BrokerError | None) -> Answer:
-    """
-    The answer to a publish.
-
-    @param outcome: the receipt, or why it was not executed; C{None} where that is not known in
-        time.
-    """
-    if not isinstance(outcome, Receipt):
-        return PublishOutcome(request.topic, SendStatus.TIMEOUT) if outcome is None else outcome
-    if outcome.execution in _PUBLISHED:
-        return PublishOutcome(request.topic, SendStatus.SUCCESS, outcome.eventId)
-    if outcome.execution is Execution.TOPIC_NOT_FOUND:
-        return PublishOutcome(request.topic, SendStatus.ERROR)
-    return _errorOf(request, outcome)
-
-
-def refusalOf(request: Request, outcome: Receipt | BrokerError | None) -> BrokerError | None:
-    """The error of a publish that is not in the log; C{None} where it is."""
-    if not isinstance(outcome, Receipt):
-        return LedgerUnavailable() if outcome is None else outcome
-    return None if outcome.execution in _PUBLISHED else _errorOf(request, outcome)
-
-
-def _errorOf(request: Request, receipt: Receipt) -> BrokerError:
-    execution = receipt.execution
-    if execution is Execution.KEY_IN_USE and receipt.eventId is not None:
-        return IdempotencyConflict(
-            f"idempotency key has published event {receipt.eventId}, which was erased: whether "
-            "that had this content cannot be told"
-        )
-    if execution is Execution.OTHER_SEQUENCE:
-        return SequenceConflict(receipt.sequence)
-    isSigned = isinstance(request, PublishEvent) and request.author is not None
-    if execution is Execution.REFUSED and isSigned:
-        return SignatureInvalid()
-    return _ERRORS.get(execution, TransactionFailed)()
-
-
-def answersOf(
-    requests: Sequence[Request], outcomes: Sequence[Receipt | BrokerError | None]
-) -> Sequence[Answer]:
-    """The answers to publishes, as L{answerOf} gives them."""
-    success, done = SendStatus.SUCCESS, Execution.DONE
-    return [
-        PublishOutcome(request.topic, success, outcome.eventId)
-        if isinstance(outcome, Receipt) and outcome.execution is done
-        else answerOf(request, outcome)
-        for request, outcome in zip(requests, outcomes, strict=True)
-    ]
 
 
 def readable(event: Deferred[Event], principal: Principal, group: str) -> Deferred[Event]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
 from ..access import Principal
 from ..model import (
     DurablePage,
+    Edge,
     EventFormat,
     EventId,
     InterfaceType,
@@ -114,31 +116,55 @@ class IDurableSubscriptions(Interface):
         """
 
 
+@frozen(kw_only=True)
+class WebhookRequest:
+    """
+    A request to send events to a URL: the parameters of C{subscribe}.
+
+    @ivar interfaceType: the form of the events: RESTful or JsonRPC.
+    @ivar topic: topics or patterns, each valid.
+    @ivar groupId: the id of a group that is served.
+    @ivar subscriptionId: a UUID in its canonical form; C{None} has one made.
+    @ivar url: the receiver.
+    @ivar offset: where it starts.
+    @ivar tag: only events whose C{svc-tag} equals it.
+    @ivar headers: more headers of each request.
+    @ivar secret: the name of the operator's secret that signs.
+    @ivar batch: the most events in a request; C{None} sends each alone, and not in an array.
+    @ivar batchSeconds: how long the first event of a batch waits for others.
+    @ivar maxAttempts: how often an event is tried; C{None} has no end.
+    @ivar deadLetter: the topic that an event is published to after that; C{None} for the webhook's
+        own.
+    @ivar format: how events are written.
+    @ivar certificate: the name of the operator's certificate that is shown to the receiver.
+    @ivar hasTombstones: whether erased events are sent too.
+    """
+
+    interfaceType: InterfaceType
+    topic: tuple[str, ...]
+    groupId: str
+    subscriptionId: str | None = None
+    url: str
+    offset: Offset = Edge.LAST
+    tag: str | None = None
+    headers: Mapping[str, str] = field(factory=dict)
+    secret: str | None = None
+    batch: int | None = None
+    batchSeconds: int | None = None
+    maxAttempts: int | None = None
+    deadLetter: str | None = None
+    format: EventFormat = EventFormat.SVC
+    certificate: str | None = None
+    hasTombstones: bool = False
+
+
 class IWebhooks(Interface):
     """
     Subscriptions whose events are sent to a URL. Called by the operations and operator calls of
     the same names.
     """
 
-    def subscribe(
-        principal: Principal,
-        interfaceType: InterfaceType,
-        topic: tuple[str, ...],
-        groupId: str,
-        subscriptionId: str | None,
-        url: str,
-        offset: Offset,
-        tag: str | None,
-        headers: Mapping[str, str],
-        secret: str | None,
-        batch: int | None,
-        batchSeconds: int | None,
-        maxAttempts: int | None,
-        deadLetter: str | None,
-        format: EventFormat,
-        certificate: str | None,
-        hasTombstones: bool,
-    ) -> Deferred[str]:
+    def subscribe(principal: Principal, request: WebhookRequest) -> Deferred[str]:
         """
         Send events to a URL from now on, also after the broker has started again.
 
@@ -149,21 +175,7 @@ class IWebhooks(Interface):
         Cancelling the answer does not undo it.
 
         @param principal: who asks; events are sent as long as it may read them.
-        @param interfaceType: in which form: RESTful or JsonRPC.
-        @param topic: topics or patterns, each valid.
-        @param groupId: the id of a group that is served.
-        @param subscriptionId: a UUID in its canonical form; C{None} has one made.
-        @param tag: only events whose C{svc-tag} equals it.
-        @param headers: more headers of each request.
-        @param secret: the name of the operator's secret that signs.
-        @param batch: the most events in a request; C{None} sends each alone, and not in an array.
-        @param batchSeconds: how long the first event of a batch waits for others.
-        @param maxAttempts: how often an event is tried; C{None} has no end.
-        @param deadLetter: the topic that an event is published to after that; C{None} for the
-            webhook's own.
-        @param format: how events are written.
-        @param certificate: the name of the operator's certificate that is shown to the receiver.
-        @param hasTombstones: whether erased events are sent too.
+        @param request: what is sent, and where.
         @return: the subscription's id. It is on stable storage by then.
         @raise NotAuthorized: the principal may read none of it, or may not publish dead letters
             there.

@@ -1,36 +1,49 @@
 """
-The publish pipeline: the one way from a carrier to a ledger.
+The publish pipeline: the one way of an event from a carrier to a ledger.
+
+A carrier gives L{Publication}s and a L{PublishPolicy}, and gets the outcome of each: a
+L{SendResult}, or the error. Events are checked when they are given. Those that all carriers give in
+one turn of the reactor enter a ledger as one submission.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, TypeAlias, TypeGuard
 
-from attrs import define, evolve, field
+import msgspec
+from attrs import evolve, frozen
+from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ..access import Principal
+from ..chain import isSignedBy, statement
 from ..errors import (
     AuthorRefused,
     BrokerError,
+    IdempotencyConflict,
     LedgerUnavailable,
     NotAuthenticated,
     NotAuthorized,
     Overloaded,
     QuotaExceeded,
+    SequenceConflict,
     SignatureInvalid,
     TopicNotFound,
+    TransactionFailed,
     TransactionTimeout,
 )
 from ..interfaces import Action, ILedger, Submission, isDecidedByChain
 from ..model import (
+    Authorship,
     Execution,
     OpenTopic,
+    PublishEvent,
     Receipt,
     Request,
     checkContent,
@@ -40,9 +53,210 @@ from ..model import (
 )
 from ..net.budgets import WorkBudget
 from ..net.tracing import Tracer
-from ._brokervalues import Answer, PublishOutcome, SendStatus, answerOf, answersOf, refusalOf
+from ..net.turns import EndOfTurn
 from ._groups import Groups, Limits, TimeoutQueue
-from ._publication import DEFAULT_POLICY, Publication, PublishBatch, PublishPolicy, prepare
+
+
+class Publication(PublishEvent, frozen=True, kw_only=True):
+    """
+    An event to be published, as a carrier read it; nothing of it was checked yet.
+
+    @ivar groupId: the group, as the client says it.
+    """
+
+    groupId: str | None = None
+
+
+def authorshipOf(
+    author: bytes | None, signature: bytes | None, signedAt: int | None
+) -> Authorship | None:
+    """
+    The authorship of an event, by the parameters of its publish.
+
+    @return: C{None} where there are no such parameters.
+    @raise SignatureInvalid: there are some of the three, but not all.
+    """
+    if author is None and signature is None and signedAt is None:
+        return None
+    given = {"author": author, "signature": signature, "signedAt": signedAt}
+    for name, value in given.items():
+        if value is None:
+            raise SignatureInvalid(f"{name}: a signed event needs it")
+    assert author is not None
+    assert signature is not None
+    assert signedAt is not None
+    return Authorship(key=author, signedAt=signedAt, signature=signature)
+
+
+def makePublication(
+    topic: str,
+    groupId: str | None,
+    content: bytes,
+    extensions: Mapping[str, str],
+    author: bytes | None = None,
+    signature: bytes | None = None,
+    signedAt: int | None = None,
+    idempotencyKey: str | None = None,
+    expectedSequence: int | None = None,
+) -> Publication:
+    """
+    Make an event to be published of the parameters of its publish, which are in their order.
+
+    @raise SignatureInvalid: there are not all three of author, signature and time.
+    """
+    return Publication(
+        topic=topic,
+        groupId=groupId,
+        content=content,
+        extensions=extensions,
+        author=authorshipOf(author, signature, signedAt),
+        idempotencyKey=idempotencyKey,
+        expectedSequence=expectedSequence,
+    )
+
+
+@frozen(kw_only=True)
+class PublishPolicy:
+    """
+    The wishes of a carrier for its publishes.
+
+    @ivar carrier: the name of the carrier, for metrics.
+    @ivar hasTimeout: whether an answer comes after the chain's time-out at the latest. Otherwise it
+        comes when the outcome is known.
+    @ivar opensTopics: whether publishing to a topic that is not open opens it. Otherwise it is
+        refused.
+    @ivar mayBeEmpty: whether an event may have no content.
+    @ivar stopsAtRefusal: whether the events after a refused one are refused too, with its error.
+    @ivar wantsResults: whether published events are answered with a L{SendResult}. Otherwise their
+        outcome is C{None}, which costs nothing, and any other outcome is an error.
+    @ivar isWhole: whether no event is published where the quotas of the account have no room for
+        all. Otherwise the first are for which they have.
+    @ivar isPaced: whether the carrier itself waits for L{REFUSAL_DELAY} before it reads on from a
+        client over a quota. Otherwise the answer comes so much later.
+    """
+
+    carrier: str = "http"
+    hasTimeout: bool = True
+    opensTopics: bool = False
+    mayBeEmpty: bool = False
+    stopsAtRefusal: bool = False
+    wantsResults: bool = True
+    isWhole: bool = False
+    isPaced: bool = False
+
+
+DEFAULT_POLICY: Final = PublishPolicy()
+"""The policy of REST and JSON-RPC."""
+
+
+class SendStatus(Enum):
+    """The status of a publish."""
+
+    SUCCESS = "SUCCESS"
+    """The event is in a final block on stable storage."""
+    TIMEOUT = "TIMEOUT"
+    """The chain gave no answer in time. The event may still appear."""
+    ERROR = "ERROR"
+    """The chain executed the publish and refused it."""
+
+
+class SendResult(Struct, frozen=True):
+    """
+    The outcome of a publish. There is an event id only with SUCCESS: that of the event that was
+    published now, or by an earlier publish with the same idempotency key.
+    """
+
+    topic: str
+    eventId: str | None
+    status: SendStatus
+
+
+Outcome: TypeAlias = SendResult | BrokerError
+"""What became of a publish, as it is told to a client."""
+
+_SUCCESS: Final = SendStatus.SUCCESS
+_DONE: Final = Execution.DONE
+_PUBLISHED: Final = frozenset({Execution.DONE, Execution.PUBLISHED_BEFORE})
+_ERRORS: Final[Mapping[Execution, type[BrokerError]]] = {
+    Execution.TOPIC_NOT_FOUND: TopicNotFound,
+    Execution.KEY_IN_USE: IdempotencyConflict,
+    Execution.NO_AUTHOR: AuthorRefused,
+}
+
+
+def outcomeOf(request: Request, found: Receipt | BrokerError | None) -> Outcome:
+    """
+    The outcome of a publish.
+
+    @param found: the receipt, or why it was not executed; C{None} where that is not known in time.
+    """
+    if not isinstance(found, Receipt):
+        return SendResult(request.topic, None, SendStatus.TIMEOUT) if found is None else found
+    if found.execution in _PUBLISHED:
+        eventId = None if found.eventId is None else str(found.eventId)
+        return SendResult(request.topic, eventId, _SUCCESS)
+    if found.execution is Execution.TOPIC_NOT_FOUND:
+        return SendResult(request.topic, None, SendStatus.ERROR)
+    return _errorOf(request, found)
+
+
+def refusalOf(request: Request, found: Receipt | BrokerError | None) -> BrokerError | None:
+    """The error of a publish that is not in the log; C{None} where it is."""
+    if not isinstance(found, Receipt):
+        return LedgerUnavailable() if found is None else found
+    return None if found.execution in _PUBLISHED else _errorOf(request, found)
+
+
+def _errorOf(request: Request, receipt: Receipt) -> BrokerError:
+    execution = receipt.execution
+    if execution is Execution.KEY_IN_USE and receipt.eventId is not None:
+        return IdempotencyConflict(
+            f"idempotency key has published event {receipt.eventId}, which was erased: whether "
+            "that had this content cannot be told"
+        )
+    if execution is Execution.OTHER_SEQUENCE:
+        return SequenceConflict(receipt.sequence)
+    isSigned = isinstance(request, PublishEvent) and request.author is not None
+    if execution is Execution.REFUSED and isSigned:
+        return SignatureInvalid()
+    return _ERRORS.get(execution, TransactionFailed)()
+
+
+def prepare(ledger: ILedger, principal: Principal, publication: Publication) -> Publication:
+    """
+    Check the signature of an event, and name the account that owns its idempotency key.
+
+    @return: the event as it is submitted, with the version of the statement that is signed.
+    @raise SignatureInvalid: the signature is not the author's.
+    """
+    author = publication.author
+    if author is None:
+        if publication.publisher == principal.name:
+            return publication
+        return msgspec.structs.replace(publication, publisher=principal.name)
+    # A ledger that does not tell its chain checks signatures alone.
+    if not ledger.chain:
+        return publication
+    expected = publication.expectedSequence
+    # The signature tells which version was signed; most authors who expect a number sign version 2.
+    for version in (1, 2) if expected is None else (2, 1):
+        signed = statement(
+            ledger.chain,
+            publication.topic,
+            publication.content,
+            author.signedAt,
+            publication.idempotencyKey,
+            publication.extensions,
+            version,
+            expected,
+        )
+        if isSignedBy(author, signed):
+            if version == author.statement:
+                return publication
+            author = msgspec.structs.replace(author, statement=version)
+            return msgspec.structs.replace(publication, author=author)
+    raise SignatureInvalid()
+
 
 REFUSAL_DELAY: Final = 0.25
 """
@@ -67,50 +281,6 @@ _OF_RESULTS: Final = {
 }
 STATUSES: Final = tuple(dict.fromkeys((*_OF_RESULTS.values(), *_STATUSES.values(), "failed")))
 """The outcomes that a publish may have."""
-
-
-@define(eq=False)
-class LedgerBatch:
-    """
-    The events of one call for one ledger.
-
-    @ivar principal: who publishes them.
-    @ivar places: the index of each request's event in the call; C{None} for requests that open a
-        topic.
-    @ivar topics: topics that are open when the requests are executed, as far as is known.
-    @ivar unknown: topics that are not open as far as this node knows; the chain decides.
-    @ivar isWhole: whether every request is an event.
-    """
-
-    principal: Principal
-    group: str
-    ledger: ILedger
-    places: list[int | None] = field(factory=list)
-    requests: list[Request] = field(factory=list)
-    topics: set[str] = field(factory=set)
-    unknown: set[str] = field(factory=set)
-    isWhole: bool = True
-
-    @property
-    def eventCount(self) -> int:
-        """The number of events."""
-        return len(self.places) - (0 if self.isWhole else self.places.count(None))
-
-    def add(self, place: int, request: Request) -> None:
-        """Publish an event after the others."""
-        self.places.append(place)
-        self.requests.append(request)
-
-    def open(self, topic: str) -> None:
-        """
-        Open a topic before the next event. It is not waited for, so that nothing overtakes the
-        event. Opening an open topic changes nothing; if opening fails, the event is refused.
-        """
-        if topic not in self.topics:
-            self.topics.add(topic)
-            self.isWhole = False
-            self.places.append(None)
-            self.requests.append(OpenTopic(topic=topic))
 
 
 class PublishMeter:
@@ -142,29 +312,136 @@ class PublishMeter:
         status = next((s for kind, s in _STATUSES.items() if isinstance(error, kind)), "failed")
         self.others[carrier, status] += count
 
-    def answer(self, carrier: str, answer: Answer | None) -> None:
+    def count(self, carrier: str, outcome: Outcome | None) -> None:
         """
-        Count an event by its answer.
+        Count an event by its outcome.
 
-        @param answer: C{None} where it is in the log.
+        @param outcome: C{None} where it is in the log.
         """
-        if isinstance(answer, BrokerError):
-            self.fail(carrier, answer)
-        elif answer is None or answer.status is SendStatus.SUCCESS:
+        if isinstance(outcome, BrokerError):
+            self.fail(carrier, outcome)
+        elif outcome is None or outcome.status is SendStatus.SUCCESS:
             self.successes[carrier] += 1
         else:
-            self.others[carrier, _OF_RESULTS[answer.status]] += 1
+            self.others[carrier, _OF_RESULTS[outcome.status]] += 1
+
+
+MAX_TOGETHER: Final = 1000
+"""The most events of several calls that are submitted together: they are in one block."""
+MAX_TOGETHER_BYTES: Final = 256 * 1024
+"""The most bytes of them: larger events may need several blocks, and all are answered when the last
+of them is stored."""
+
+
+class LedgerBatch:
+    """
+    The events of one call for one ledger.
+
+    @ivar principal: who publishes them.
+    @ivar policy: how.
+    @ivar outcomes: those of all events of the call, into which those of these events are put.
+    @ivar places: the index of each request's event in the call; C{None} for requests that open a
+        topic.
+    @ivar size: the bytes of the events' contents.
+    @ivar topics: topics that are open when the requests are executed, as far as is known.
+    @ivar unknown: topics that are not open as far as this node knows; the chain decides.
+    @ivar isWhole: whether every request is an event.
+    @ivar submission: what they were submitted with; C{None} before.
+    @ivar start: the index there of the first request.
+    @ivar done: fires when the outcomes are known. The carrier may cancel it.
+    """
+
+    __slots__ = (
+        *("principal", "policy", "outcomes", "group", "ledger", "places", "requests", "size"),
+        *("topics", "unknown", "isWhole", "submission", "start", "done"),
+    )
+
+    def __init__(
+        self,
+        principal: Principal,
+        policy: PublishPolicy,
+        outcomes: list[Outcome | None],
+        group: str,
+        ledger: ILedger,
+    ) -> None:
+        self.principal = principal
+        self.policy = policy
+        self.outcomes = outcomes
+        self.group = group
+        self.ledger = ledger
+        self.places: list[int | None] = []
+        self.requests: list[Request] = []
+        self.size = 0
+        self.topics: set[str] = set()
+        self.unknown: set[str] = set()
+        self.isWhole = True
+        self.submission: Submission | None = None
+        self.start = 0
+        self.done: Deferred[Any] = Deferred()
+
+    @property
+    def eventCount(self) -> int:
+        """The number of events."""
+        return len(self.places) - (0 if self.isWhole else self.places.count(None))
+
+    @property
+    def found(self) -> Sequence[Receipt | BrokerError | None]:
+        """What the ledger has answered to each request; C{None} for what is not known."""
+        count = len(self.requests)
+        if self.submission is None:
+            return [None] * count
+        found = self.submission.outcomes
+        return found if len(found) == count else found[self.start : self.start + count]
+
+    def add(self, place: int, publication: Publication) -> None:
+        """Publish an event after the others."""
+        self.places.append(place)
+        self.requests.append(publication)
+        self.size += len(publication.content)
+
+    def fill(self, ended: Sequence[Outcome | None]) -> None:
+        """Put the outcomes of the requests into those of the call."""
+        if self.isWhole and len(ended) == len(self.outcomes):
+            self.outcomes[:] = ended
+            return
+        for place, outcome in zip(self.places, ended, strict=True):
+            if place is not None:
+                self.outcomes[place] = outcome
+
+    def open(self, topic: str) -> None:
+        """
+        Open a topic before the next event. It is not waited for, so that nothing overtakes the
+        event. Opening an open topic changes nothing; if opening fails, the event is refused.
+        """
+        if topic not in self.topics:
+            self.topics.add(topic)
+            self.isWhole = False
+            self.places.append(None)
+            self.requests.append(OpenTopic(topic=topic))
+
+
+def _together(batches: Sequence[LedgerBatch]) -> Iterator[Sequence[LedgerBatch]]:
+    """Batches of one ledger, in their order, as they are submitted together."""
+    start = count = size = 0
+    for number, batch in enumerate(batches):
+        count += len(batch.requests)
+        size += batch.size
+        if number > start and (count > MAX_TOGETHER or size > MAX_TOGETHER_BYTES):
+            yield batches[start:number]
+            start, count, size = number, len(batch.requests), batch.size
+    yield batches[start:]
 
 
 class Publishing:
     """
-    Checks events and submits them.
+    Checks events and submits them: at the end of the turn of the reactor in which they are given,
+    so that those of all connections are one submission. Where calls would wait for another turn,
+    they are submitted at once.
 
-    Every call is submitted before it returns, so the log has everything in the order of the
-    calls, opening and closing of topics included. Nothing is collected here: the ledger lets
-    what is submitted in one turn of the reactor share a block.
+    The log has everything in the order of the calls, opening and closing of topics included.
 
     @ivar meter: counts them.
+    @ivar turn: the end of the turn, in which others may still publish.
     """
 
     _log = Logger()
@@ -176,9 +453,10 @@ class Publishing:
         @param work: counts the events that are with the ledgers.
         """
         self.meter = PublishMeter()
+        self.turn = EndOfTurn(clock)
         self._work = work
         self._groups = groups
-        # A ledger answers in the order of the calls.
+        self._waiting: list[LedgerBatch] = []
         self._timeouts = {
             ledger: TimeoutQueue(clock, limits.chainTimeout) for _, ledger in groups.items()
         }
@@ -189,108 +467,58 @@ class Publishing:
 
     def stop(self) -> None:
         """Cancel the timers. Called once, after the ledgers have stopped."""
+        self.submitAll()
+        self.turn.stop()
         for timeouts in (*self._timeouts.values(), self._refusals):
             timeouts.stop()
 
-    def publishOne(
-        self, principal: Principal, publication: Publication
-    ) -> Deferred[PublishOutcome]:
-        """See L{Broker.publishOne<svcbroker.broker.Broker.publishOne>}."""
-        # Hot path: no list and no dictionary, since most calls of REST publish one event.
-        usage = principal.usage
-        try:
-            group, ledger = self._groups.find(principal, publication.groupId)
-            if not principal.isEverything:
-                principal.require(Action.PUBLISH, group, publication.topic)
-            if publication.topic in self._reserved:
-                principal.refuse(Action.PUBLISH, group, publication.topic)
-            isOpen = self._check(ledger, publication, DEFAULT_POLICY)
-            if not isOpen and not isDecidedByChain(ledger):
-                raise TopicNotFound()
-            if usage.limitsPublishes:
-                usage.spendOne(eventSize(publication))
-        except QuotaExceeded as error:
-            self.meter.fail(DEFAULT_POLICY.carrier, error)
-            return self._refuseLater(Failure())
-        except Exception as error:
-            self.meter.fail(DEFAULT_POLICY.carrier, error)
-            return fail()
-        if publication.author is not None or publication.idempotencyKey is not None:
-            try:
-                publication = prepare(ledger, principal, publication)
-            except SignatureInvalid as error:
-                self.meter.fail(DEFAULT_POLICY.carrier, error)
-                if usage.quotas.inflight is not None:
-                    usage.answered(None, 1)
-                return fail()
-        published = (publication,)
-        done: Deferred[Any] = self._submit(ledger, published, DEFAULT_POLICY).done
-        if usage.quotas.inflight is not None:
-            done.addBoth(usage.answered, 1)
-        answer: Deferred[PublishOutcome] = done.addCallbacks(
-            self._answerOne,
-            self._failOne,
-            callbackArgs=published,
-            errbackArgs=published,
-        )
-        return answer if isOpen else answer.addCallback(_notFound)
-
     def publish(
-        self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
-    ) -> PublishBatch:
-        """See L{Broker.submit<svcbroker.broker.Broker.submit>}."""
+        self,
+        principal: Principal,
+        publications: Sequence[Publication],
+        policy: PublishPolicy,
+        refused: Callable[[Sequence[Outcome | None]], object] | None = None,
+    ) -> Deferred[Any]:
+        """See L{Broker.publish<svcbroker.broker.Broker.publish>}."""
         usage, count = principal.usage, len(publications)
+        outcomes: list[Outcome | None] = [None] * count
         if not usage.limitsPublishes:
-            return self._publish(principal, publications, policy)
+            return self._publish(principal, publications, policy, outcomes, refused)
         sizes = list(map(eventSize, publications))
         taken, error = usage.spend(sizes, isWhole=policy.isWhole)
-        batch = self._publish(principal, publications[:taken], policy)
+        if error is not None:
+            outcomes[taken:] = [error] * (count - taken)
+            self.meter.fail(policy.carrier, error, count - taken)
+        done = self._publish(principal, publications[:taken], policy, outcomes, refused)
         if usage.quotas.inflight is not None:
-            batch.done.addBoth(usage.answered, taken)
-        if error is None:
-            return batch
-        self.meter.fail(policy.carrier, error, count - taken)
-        refused: list[Answer | None] = [error] * (count - taken)
-        batch.done.addCallback(lambda answers: [*answers, *refused])
-        if not policy.isPaced:
-            batch.done.addCallback(self._refuseLater)
-        return PublishBatch([*batch.answers, *refused], hasRefused=True, done=batch.done)
+            done.addBoth(usage.answered, taken)
+        if error is not None and not policy.isPaced:
+            done.addCallback(self._refuseLater)
+        return done
 
-    def _answerOne(self, submission: Submission, publication: Publication) -> PublishOutcome:
-        self._work.settled(1)
-        [outcome] = submission.outcomes
-        if isinstance(outcome, Receipt) and outcome.execution is Execution.DONE:
-            self.meter.successes["http"] += 1
-            return PublishOutcome(publication.topic, SendStatus.SUCCESS, outcome.eventId)
-        answer = answerOf(publication, outcome)
-        self.meter.answer(DEFAULT_POLICY.carrier, answer)
-        if isinstance(answer, BrokerError):
-            raise answer
-        return answer
-
-    def _failOne(self, failure: Failure, publication: Publication) -> PublishOutcome:
-        self._work.settled(1)
-        carrier = DEFAULT_POLICY.carrier
-        if not failure.check(TransactionTimeout):
-            self.meter.fail(carrier, failure.value)
-            return failure  # type: ignore[return-value]
-        answer = PublishOutcome(publication.topic, SendStatus.TIMEOUT)
-        self.meter.answer(carrier, answer)
-        return answer
-
-    def _refuseLater(self, answer: Any) -> Deferred[Any]:
+    def _refuseLater(self, outcomes: Any) -> Deferred[Any]:
         """
-        @return: fires with C{answer}, which may be a failure, after L{REFUSAL_DELAY}.
+        @return: fires with C{outcomes} after L{REFUSAL_DELAY}.
         """
         later: Deferred[Any] = Deferred()
         self._refusals.limit(later)
-        return later.addErrback(_refuse, answer)
+        return later.addErrback(_refuse, outcomes)
 
     def _publish(
-        self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
-    ) -> PublishBatch:
-        answers: list[Answer | None] = [None] * len(publications)
-        hasRefused = False
+        self,
+        principal: Principal,
+        publications: Sequence[Publication],
+        policy: PublishPolicy,
+        outcomes: list[Outcome | None],
+        refused: Callable[[Sequence[Outcome | None]], object] | None,
+    ) -> Deferred[Any]:
+        """
+        Publish events for which quotas have room.
+
+        @param outcomes: those of all events of the call, these first; has those that are refused by
+            a quota, and gets the others.
+        """
+        hasRefused = len(publications) < len(outcomes)
         parts: dict[str | None, LedgerBatch] = {}
         maxContent = self._maxContent
         like: Publication | None = None
@@ -311,30 +539,28 @@ class Publishing:
                     publication = prepare(part.ledger, principal, publication)
                 part.places.append(place)
                 part.requests.append(publication)
+                part.size += len(publication.content)
                 continue
             try:
-                part = self._admit(principal, place, publication, parts, policy)
+                part = self._admit(principal, place, publication, parts, policy, outcomes)
                 like = publication
             except BrokerError as error:
                 hasRefused = True
-                answers[place] = error
+                outcomes[place] = error
                 if policy.stopsAtRefusal:
-                    count = len(answers) - place
-                    answers[place:] = [error] * count
-                    self.meter.fail(policy.carrier, error, count)
+                    rest = len(publications) - place
+                    outcomes[place : place + rest] = [error] * rest
+                    self.meter.fail(policy.carrier, error, rest)
                     break
                 self.meter.fail(policy.carrier, error)
             except Exception as error:
-                self.meter.fail(policy.carrier, error, len(answers))
-                return PublishBatch(answers, hasRefused, fail())
-        waiting = [
-            self._publishPart(part, answers, policy)
-            for part in dict.fromkeys(parts.values())
-            if part.requests
-        ]
-        isOne = len(waiting) == 1
-        done = waiting[0] if isOne else Deferred.fromCoroutine(_complete(answers, waiting))
-        return PublishBatch(answers, hasRefused, done)
+                self.meter.fail(policy.carrier, error, len(publications))
+                return fail()
+        batches = [each for each in dict.fromkeys(parts.values()) if each.requests]
+        done = self._submit(batches, outcomes)
+        if hasRefused and refused is not None:
+            refused(outcomes)
+        return done
 
     def _admit(
         self,
@@ -343,6 +569,7 @@ class Publishing:
         publication: Publication,
         parts: dict[str | None, LedgerBatch],
         policy: PublishPolicy,
+        outcomes: list[Outcome | None],
     ) -> LedgerBatch:
         """
         Check an event and add it to those for its ledger, which are returned.
@@ -353,10 +580,9 @@ class Publishing:
         if part is None:
             # A group has several names: "1" is also the absent and the blank one.
             group, ledger = self._groups.find(principal, publication.groupId)
-            known = (each for each in parts.values() if each.ledger is ledger)
-            part = parts[publication.groupId] = next(known, None) or LedgerBatch(
-                principal, group, ledger
-            )
+            known = [each for each in parts.values() if each.ledger is ledger] if parts else ()
+            part = known[0] if known else LedgerBatch(principal, policy, outcomes, group, ledger)
+            parts[publication.groupId] = part
         topic = publication.topic
         if not principal.isEverything:
             principal.require(Action.PUBLISH, part.group, topic)
@@ -368,7 +594,7 @@ class Publishing:
                 principal.refuse(Action.PUBLISH, part.group, topic)
             isOpen = self._check(part.ledger, publication, policy)
             if not isOpen:
-                isOpen = self._leaveToChain(part, topic, policy)
+                isOpen = self._leaveToChain(part, topic)
             elif publication.idempotencyKey is None:
                 part.topics.add(topic)
         if publication.author is not None or publication.idempotencyKey is not None:
@@ -378,14 +604,14 @@ class Publishing:
         part.add(place, publication)
         return part
 
-    def _leaveToChain(self, part: LedgerBatch, topic: str, policy: PublishPolicy) -> bool:
+    def _leaveToChain(self, part: LedgerBatch, topic: str) -> bool:
         """
         Whether the chain is to decide if a topic is open that is not, as far as this node knows.
         Otherwise it is opened.
 
         @raise BrokerError: nothing can be published to it.
         """
-        mayOpen = policy.opensTopics
+        mayOpen = part.policy.opensTopics
         if isDecidedByChain(part.ledger):
             if mayOpen and part.principal.may(Action.OPEN, part.group, topic):
                 return False
@@ -435,157 +661,168 @@ class Publishing:
             self._checkedExtensions = extensions
 
     def _submit(
-        self, ledger: ILedger, requests: Sequence[Request], policy: PublishPolicy
-    ) -> Submission:
+        self, batches: Sequence[LedgerBatch], outcomes: list[Outcome | None]
+    ) -> Deferred[Any]:
         """
-        Give a ledger what is to be published.
+        Submit the events of a call by the end of the turn.
 
-        @return: its outcomes. Whoever handles them calls C{settled} of the budget of time.
+        @return: fires with C{outcomes} when those of these events are there.
         """
+        isWithinTurn = self.turn.isWithinTurn
+        if isWithinTurn and batches and not self._waiting:
+            self.turn.addLast(self.submitAll)
+        for batch in batches:
+            # Hot path: the budget of time is told here, without a callback of its own.
+            self._work.submitted(len(batch.requests))
+            batch.done.addBoth(self._answered, batch)
+            if batch.policy.hasTimeout:
+                # The ledger answers in the order of the calls.
+                self._timeouts[batch.ledger].limit(batch.done)
+            self._waiting.append(batch)
+        if not isWithinTurn:
+            self.submitAll()
+        if len(batches) == 1:
+            return batches[0].done
+        return Deferred.fromCoroutine(_complete(outcomes, batches))
+
+    def submitAll(self) -> None:
+        """Submit what waits for the end of the turn."""
+        waiting, self._waiting = self._waiting, []
+        ledgers: dict[ILedger, list[LedgerBatch]] = {}
+        for batch in waiting:
+            ledgers.setdefault(batch.ledger, []).append(batch)
+        for ledger, batches in ledgers.items():
+            for together in _together(batches):
+                self._submitTogether(ledger, together)
+
+    def _submitTogether(self, ledger: ILedger, batches: Sequence[LedgerBatch]) -> None:
+        """Give a ledger the requests of batches as one submission."""
+        requests: Sequence[Request] = batches[0].requests
+        if len(batches) > 1:
+            requests = [request for batch in batches for request in batch.requests]
         try:
             submission = ledger.submitMany(requests)
         except Exception:
             self._log.failure("A ledger raised an error, which its contract does not allow")
             error = LedgerUnavailable("the ledger failed")
             submission = Submission.refused(len(requests), error)
-        # Hot path: whoever handles the outcomes counts them, without a callback of its own.
-        self._work.submitted(len(requests))
-        if policy.hasTimeout:
-            self._timeouts[ledger].limit(submission.done)
-        return submission
+        start = 0
+        for batch in batches:
+            batch.submission, batch.start = submission, start
+            start += len(batch.requests)
+        submission.done.addBoth(_settle, batches)
 
-    def _publishPart(
-        self, part: LedgerBatch, answers: list[Answer | None], policy: PublishPolicy
-    ) -> Deferred[Any]:
+    def _answered(
+        self, result: Any, batch: LedgerBatch
+    ) -> Failure | Sequence[Outcome | None] | Deferred[Any]:
         """
-        Submit events.
+        Put the outcomes of events where they belong.
 
-        @return: fires with C{answers}, when those to the events are there.
+        @param result: a failure where they are not waited for any more.
+        @return: those of the whole call, or what fires with them.
         """
-        submission = self._submit(part.ledger, part.requests, policy)
-
-        def answer(result: Any) -> Any:
-            self._work.settled(len(part.requests))
-            # Outcomes that are unknown at the time-out are answered with TIMEOUT.
-            if isinstance(result, Failure):
-                result.trap(TransactionTimeout)
-            return self._answer(part, submission.outcomes, answers, policy)
-
-        return submission.done.addBoth(answer)
-
-    def _answer(
-        self,
-        part: LedgerBatch,
-        outcomes: Sequence[Receipt | BrokerError | None],
-        answers: list[Answer | None],
-        policy: PublishPolicy,
-    ) -> Sequence[Answer | None] | Deferred[Any]:
-        """
-        Answer the events of a part.
-
-        @return: C{answers}, where the last answer is there; otherwise fires with them when it is.
-        """
-        found: Sequence[Answer | None]
-        isDone = _areDone(outcomes)
-        if isDone:
-            self.meter.successes[policy.carrier] += part.eventCount
-        if policy.wantsResults:
-            found = answersOf(part.requests, outcomes)
-            if part.unknown:
-                found = [_asUnknown(answer, part.unknown) for answer in found]
-        elif isDone:
+        policy, outcomes, requests = batch.policy, batch.outcomes, batch.requests
+        self._work.settled(len(requests))
+        # Outcomes that are unknown at the time-out are TIMEOUT.
+        if isinstance(result, Failure) and not result.check(TransactionTimeout):
+            self.meter.fail(policy.carrier, result.value, batch.eventCount)
+            return result
+        found = batch.found
+        if _areDone(found):
             # Hot path: everything is in the log.
-            return answers
+            self.meter.successes[policy.carrier] += batch.eventCount
+            if policy.wantsResults:
+                batch.fill(
+                    [
+                        SendResult(request.topic, str(receipt.eventId), _SUCCESS)
+                        for request, receipt in zip(requests, found, strict=True)
+                    ]
+                )
+            return outcomes
+        ended: Sequence[Outcome | None]
+        if policy.wantsResults:
+            ended = [_known(outcomeOf(*each), batch) for each in zip(requests, found, strict=True)]
         else:
-            found = list(map(refusalOf, part.requests, outcomes))
-        if part.isWhole and len(found) == len(answers):
-            answers[:] = found
-        else:
-            for place, answer in zip(part.places, found, strict=True):
-                if place is not None:
-                    answers[place] = answer
-        if isDone:
-            return answers
-        closed = []
-        if policy.opensTopics:
-            closed = [number for number, each in enumerate(outcomes) if _isTopicClosed(each)]
-        again = self._openAgain(part, closed, answers)
+            ended = list(map(refusalOf, requests, found))
+        batch.fill(ended)
+        again = self._openAgain(batch, found)
         # Those that are published again are counted then.
-        counted = {place for place in part.places if place is not None}.difference(again.places)
-        answered = zip(part.places, found, strict=True)
-        for place, answer in answered:
+        counted = {place for place in batch.places if place is not None}.difference(again.places)
+        for place, outcome in zip(batch.places, ended, strict=True):
             if place in counted:
-                self.meter.answer(policy.carrier, answer)
-        if not again.requests:
-            return answers
-        return self._publishPart(again, answers, evolve(policy, opensTopics=False))
+                self.meter.count(policy.carrier, outcome)
+        return self._submit([again], outcomes) if again.requests else outcomes
 
     def _openAgain(
-        self, part: LedgerBatch, numbers: Sequence[int], answers: list[Answer | None]
+        self, batch: LedgerBatch, found: Sequence[Receipt | BrokerError | None]
     ) -> LedgerBatch:
         """
         Events of which the topics were closed after the events were checked, to be published once
         more, as far as the principal may open the topics.
 
-        @param numbers: their indexes among the requests of C{part}.
+        @param found: what the ledger has answered.
         """
-        principal, group = part.principal, part.group
-        again = LedgerBatch(principal, group, part.ledger)
-        for number in numbers:
-            place, request = part.places[number], part.requests[number]
-            if place is not None and principal.may(Action.OPEN, group, request.topic):
+        principal, group, policy = batch.principal, batch.group, batch.policy
+        once = evolve(policy, opensTopics=False)
+        again = LedgerBatch(principal, once, batch.outcomes, group, batch.ledger)
+        if not policy.opensTopics:
+            return again
+        for place, request, receipt in zip(batch.places, batch.requests, found, strict=True):
+            if (
+                place is not None
+                and isinstance(request, Publication)
+                and isinstance(receipt, Receipt)
+                and receipt.execution is Execution.TOPIC_NOT_FOUND
+                and principal.may(Action.OPEN, group, request.topic)
+            ):
                 again.open(request.topic)
                 again.add(place, request)
-                answers[place] = None
+                batch.outcomes[place] = None
         return again
 
 
-def _refuse(failure: Failure, answer: Any) -> Any:
+def _settle(result: Any, batches: Sequence[LedgerBatch]) -> None:
+    """Tell the batches of a submission that it has ended, where they still wait for that."""
+    for batch in batches:
+        if not batch.done.called:
+            # A ledger never fails it.
+            batch.done.callback(result if isinstance(result, Failure) else None)
+
+
+def _refuse(failure: Failure, outcomes: Any) -> Any:
     failure.trap(TransactionTimeout)
-    return answer
+    return outcomes
 
 
-def _notFound(result: PublishOutcome) -> PublishOutcome:
+def _known(outcome: Outcome, batch: LedgerBatch) -> Outcome:
     """
-    The answer to a publish to a topic that was not open when it was submitted.
-
-    @raise TopicNotFound: nor was it when it was executed.
+    The outcome of a publish, of which the topic may not have been open when it was submitted.
+    TopicNotFound, if it was not when it was executed, either.
     """
-    if result.status is SendStatus.ERROR:
-        raise TopicNotFound()
-    return result
+    if isinstance(outcome, BrokerError) or outcome.topic not in batch.unknown:
+        return outcome
+    return TopicNotFound() if outcome.status is SendStatus.ERROR else outcome
 
 
-def _asUnknown(answer: Answer, unknown: Set[str]) -> Answer:
-    """The same as L{_notFound} for an answer among others."""
-    if isinstance(answer, BrokerError) or answer.topic not in unknown:
-        return answer
-    return TopicNotFound() if answer.status is SendStatus.ERROR else answer
-
-
-def _isTopicClosed(outcome: Receipt | BrokerError | None) -> bool:
-    return isinstance(outcome, Receipt) and outcome.execution is Execution.TOPIC_NOT_FOUND
-
-
-def _areDone(outcomes: Sequence[Receipt | BrokerError | None]) -> bool:
+def _areDone(found: Sequence[Receipt | BrokerError | None]) -> TypeGuard[Sequence[Receipt]]:
     done = Execution.DONE
-    for outcome in outcomes:
-        if not isinstance(outcome, Receipt) or outcome.execution is not done:
+    for receipt in found:
+        if not isinstance(receipt, Receipt) or receipt.execution is not done:
             return False
     return True
 
 
 async def _complete(
-    answers: list[Answer | None], waiting: Sequence[Deferred[Any]]
-) -> Sequence[Answer | None]:
-    for part in waiting:
-        await part
-    return answers
+    outcomes: list[Outcome | None], batches: Sequence[LedgerBatch]
+) -> Sequence[Outcome | None]:
+    for batch in batches:
+        await batch.done
+    return outcomes
 
 
 class TracedPublishing(Publishing):
     """
-    Publishing that tells a tracer of each call, from its acceptance to its answers. A broker
+    Publishing that tells a tracer of each call, from its acceptance to its outcomes. A broker
     without a tracer publishes without this class, so that it pays nothing.
     """
 
@@ -600,20 +837,14 @@ class TracedPublishing(Publishing):
         super().__init__(groups, limits, clock, work)
         self._tracer = tracer
 
-    def publishOne(
-        self, principal: Principal, publication: Publication
-    ) -> Deferred[PublishOutcome]:
-        """See L{Publishing.publishOne}."""
-        span = self._tracer.publishing(DEFAULT_POLICY.carrier, (publication,))
-        done = super().publishOne(principal, publication)
-        return done if span is None else done.addBoth(span.end)
-
     def publish(
-        self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
-    ) -> PublishBatch:
+        self,
+        principal: Principal,
+        publications: Sequence[Publication],
+        policy: PublishPolicy,
+        refused: Callable[[Sequence[Outcome | None]], object] | None = None,
+    ) -> Deferred[Any]:
         """See L{Publishing.publish}."""
         span = self._tracer.publishing(policy.carrier, publications)
-        batch = super().publish(principal, publications, policy)
-        if span is not None:
-            batch.done.addBoth(span.end)
-        return batch
+        done = super().publish(principal, publications, policy, refused)
+        return done if span is None else done.addBoth(span.end)

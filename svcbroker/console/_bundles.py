@@ -15,7 +15,7 @@ from twisted.web import http
 from ..access import Principal
 from ..broker import Calls
 from ..carriers.http import Route
-from ..carriers.http.rest import parseFields
+from ..carriers.http.plain import parseFields
 from ..carriers.http.routes import encodeError, explain, principalOf, respond
 from ..errors import (
     BrokerError,

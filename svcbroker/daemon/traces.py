@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from .. import __version__
-from ..broker import PublishOutcome, SendStatus
+from ..broker import SendResult, SendStatus
 from ..errors import BrokerError
 from ..model import Event, PublishEvent
 from ..operations import traceOf
@@ -141,8 +141,8 @@ class OpenSpan:
         answers = result if isinstance(result, list) else [result]
         errors = [error for error in map(_errorOf, answers) if error is not None]
         for each in answers[:1]:
-            if isinstance(each, PublishOutcome) and each.eventId is not None:
-                self._span.set_attribute("messaging.message.id", str(each.eventId))
+            if isinstance(each, SendResult) and each.eventId:
+                self._span.set_attribute("messaging.message.id", each.eventId)
         if errors:
             name, text = errors[0]
             self._span.set_attribute("error.type", name)
@@ -158,7 +158,7 @@ def _errorOf(answer: object) -> tuple[str, str] | None:
         return error.name, error.message
     if isinstance(error, BaseException):
         return type(error).__name__, str(error)
-    if isinstance(error, PublishOutcome) and error.status is not SendStatus.SUCCESS:
+    if isinstance(error, SendResult) and error.status is not SendStatus.SUCCESS:
         return error.status.value, ""
     return None
 

@@ -7,7 +7,7 @@ often than they fire.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -144,7 +144,9 @@ class EndOfTurn:
         self._clock = clock
         self._callAfterReads = getattr(clock, "callAfterReads", None)
         self._calls: list[Callable[[], object]] = []
+        self._last: list[Callable[[], object]] = []
         self._scheduled: IDelayedCall | None = None
+        self._isDue = self._isEnding = False
         self._untilTry = TRY_EVERY
 
     @property
@@ -157,12 +159,15 @@ class EndOfTurn:
         Make a call at the end of this turn. One that is added during such a call is made at the
         end of the next turn. The failure of a call is logged.
         """
-        if not self._calls:
-            if self._callAfterReads is not None:
-                self._callAfterReads(self._end)
-            elif self._scheduled is None:
-                self._scheduled = self._clock.callLater(0, self._end)
+        if not self._isDue:
+            self._schedule()
         self._calls.append(call)
+
+    def addLast(self, call: Callable[[], object]) -> None:
+        """Make a call at the end of this turn, after those of L{add}, which may add it, too."""
+        if not (self._isDue or self._isEnding):
+            self._schedule()
+        self._last.append(call)
 
     def addOrCall(self, call: Callable[[], object]) -> None:
         """
@@ -181,15 +186,31 @@ class EndOfTurn:
     def stop(self) -> None:
         """Make none of the calls that wait. Others may still be added."""
         self._calls.clear()
+        self._last.clear()
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
+            self._isDue = False
+
+    def _schedule(self) -> None:
+        self._isDue = True
+        if self._callAfterReads is not None:
+            self._callAfterReads(self._end)
+        else:
+            self._scheduled = self._clock.callLater(0, self._end)
 
     def _end(self) -> None:
         self._scheduled = None
+        self._isDue, self._isEnding = False, True
         calls, self._calls = self._calls, []
         if len(calls) == 1:
             self._untilTry = TRY_EVERY
+        self._make(calls)
+        self._isEnding = False
+        last, self._last = self._last, []
+        self._make(last)
+
+    def _make(self, calls: Sequence[Callable[[], object]]) -> None:
         for call in calls:
             try:
                 call()

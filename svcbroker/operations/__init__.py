@@ -65,7 +65,6 @@ from ._publishparameters import (
     SIGNED_PARAMETERS,
     IdempotencyKeyType,
     eventHeaders,
-    makePublication,
     readPublishHeaders,
 )
 from ._results import (
@@ -81,6 +80,7 @@ from ._results import (
     erasureOf,
     eventWriter,
     loggedEvents,
+    same,
 )
 from ._types import ContentType, ExtensionsType, NumberType
 
@@ -152,13 +152,13 @@ __all__ = [
     "isAttributeName",
     "isStructured",
     "loggedEvents",
-    "makePublication",
     "publishedCloudEvent",
     "readBinary",
     "readCloudEvent",
     "readPublishHeaders",
     "readStructured",
     "readTrace",
+    "same",
     "shownTrace",
     "sourceOf",
     "storedAttributes",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias, TypedDict
 
 from attrs import frozen
@@ -28,7 +29,7 @@ from ..errors import (
 from ..model import EventId, InterfaceType
 from ..net.addresses import peerText
 from ..net.budgets import Lane, Unsent
-from ._declarations import OMITTED, Operation, Parameter
+from ._declarations import OMITTED, REQUIRED, Operation, Parameter
 from ._types import ExtensionsType, GroupType
 
 
@@ -64,6 +65,7 @@ _SHOWN = 100
 """The length of the part of a wrong value that is shown, in characters."""
 
 _anyDecoder = Decoder()
+_FIRST: Final = itemgetter(0)
 
 
 class _Step(Struct, frozen=True):
@@ -73,7 +75,8 @@ class _Step(Struct, frozen=True):
     @ivar argument: the name of the method's argument.
     @ivar key: its key in the input; C{None} where it is made of all the input.
     @ivar read: reads its value.
-    @ivar fallback: gives its value where it is absent.
+    @ivar default: its value where it is absent; L{REQUIRED} for an error.
+    @ivar fallback: gives that, or raises the error.
     @ivar isGroup: whether it is the id of a group.
     """
 
@@ -81,6 +84,7 @@ class _Step(Struct, frozen=True):
     argument: str
     key: Any
     read: Callable[[Any], Any]
+    default: Any
     fallback: Callable[[], Any]
     isGroup: bool
 
@@ -102,7 +106,8 @@ def _typedStep(parameter: Parameter) -> _Step:
 
 def _step(parameter: Parameter, key: Any, read: Callable[[Any], Any]) -> _Step:
     isGroup = isinstance(parameter.type, GroupType)
-    return _Step(parameter.name, parameter.argument, key, read, parameter.fallback, isGroup)
+    default, fallback = parameter.default, parameter.fallback
+    return _Step(parameter.name, parameter.argument, key, read, default, fallback, isGroup)
 
 
 @frozen
@@ -139,10 +144,20 @@ _TYPED = _Form(InterfaceType.JSON_RPC, _typedStep, (None,), _memberColumns)
 
 
 def _method(operation: Operation, calls: Calls, form: _Form) -> Callable[..., Deferred[Any]]:
-    method = operation.method(calls)
+    """Make what makes one call, of the parameters by their names."""
+    method, record, isForMany = operation.method(calls), operation.record, operation.isForMany
+    if record is None:
+        return method
     if operation.isByInterface:
-        return partial(method, interfaceType=form.interfaceType)
-    return method
+        record = partial(record, interfaceType=form.interfaceType)
+
+    def call(principal: Principal, **arguments: Any) -> Deferred[Any]:
+        given = record(**arguments)
+        if isForMany:
+            return method(principal, (given,)).addCallback(_FIRST)
+        return method(principal, given)
+
+    return call
 
 
 def _reader(operation: Operation, calls: Calls, form: _Form) -> _Reader:
@@ -161,7 +176,7 @@ def _reader(operation: Operation, calls: Calls, form: _Form) -> _Reader:
     def read(principal: Principal, given: Any) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
         steps = usual if omitted.isdisjoint(given) else every
-        for name, argument, key, readValue, fallback, isGroup in steps:
+        for name, argument, key, readValue, default, fallback, isGroup in steps:
             if key is None:
                 arguments[argument] = readValue(given)
                 continue
@@ -171,7 +186,10 @@ def _reader(operation: Operation, calls: Calls, form: _Form) -> _Reader:
             if isAbsent and key in omitted:
                 continue
             try:
-                found = fallback() if isAbsent else readValue(value)
+                if isAbsent:
+                    found = fallback() if default is REQUIRED else default
+                else:
+                    found = readValue(value)
                 arguments[argument] = resolve(principal, found) if isGroup else found
             except (ParameterInvalid, SignatureInvalid) as error:
                 shown = "" if name in private else _show(value)
@@ -322,10 +340,10 @@ def bindTextBatch(operation: Operation, calls: Calls) -> ManyCall | None:
 
     @return: C{None} where the operation takes one call at a time.
     """
-    batch = operation.batch
-    if batch is None:
+    item, perform = operation.record, operation.method(calls)
+    if item is None or not operation.isForMany:
         return None
-    item, read, perform = batch.item, _reader(operation, calls, _TEXT), batch.method(calls)
+    read = _reader(operation, calls, _TEXT)
     readColumns = _columnsReader(operation, calls, _TEXT)
 
     def call(
@@ -389,10 +407,10 @@ def bindBatch(operation: Operation, calls: Calls) -> BatchCalls | None:
 
     @return: C{None} where the operation takes one call at a time.
     """
-    batch = operation.batch
-    if batch is None:
+    item = operation.record
+    if item is None or not operation.isForMany:
         return None
-    item, read = batch.item, _paramsReader(operation, calls)
+    read = _paramsReader(operation, calls)
     readColumns = _columnsReader(operation, calls, _TYPED)
     fields = [(each.name, each.type.jsonType | None, None) for each in operation.parameters]
     plainParams = defstruct("PlainParams", fields)
@@ -421,7 +439,7 @@ def bindBatch(operation: Operation, calls: Calls) -> BatchCalls | None:
         readOne,
         readPlain,
         readMany,
-        batch.method(calls),
+        operation.method(calls),
     )
 
 

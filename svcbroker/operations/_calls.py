@@ -7,7 +7,8 @@ their answers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any, Final
 
 from attrs import evolve
 from msgspec import UNSET, Struct, UnsetType, convert
@@ -20,14 +21,16 @@ from ..broker import (
     MAX_READ,
     MAX_WAIT,
     Calls,
-    PublishOutcome,
     PublishPolicy,
     ReadPage,
+    ReadRequest,
+    SendResult,
+    WebhookRequest,
+    makePublication,
 )
 from ..broker.transparency import WitnessesAnswer
 from ..errors import (
     AuthorRefused,
-    BrokerError,
     ContentBlank,
     ContentTooLarge,
     EventErased,
@@ -66,7 +69,6 @@ from ..model import (
     Offset,
     SubscribeRequest,
 )
-from ..net.deferreds import asDeferred
 from ..proofs import ConsistencyProof, EventProof, GenesisFields, TopicProof
 from ._clients import ACCOUNT_OPERATIONS, DURABLE_OPERATIONS
 from ._declarations import (
@@ -83,7 +85,6 @@ from ._declarations import (
     SUBSCRIPTION_ID,
     TAG,
     TOPIC,
-    BatchMethod,
     Operation,
     Parameter,
     Result,
@@ -95,7 +96,6 @@ from ._publishparameters import (
     SIGNATURE,
     SIGNED_AT,
     KeysType,
-    makePublication,
 )
 from ._results import (
     BOOLEAN,
@@ -117,14 +117,6 @@ from ._types import (
     ParameterType,
 )
 from ._webhookcalls import SUBSCRIBE_OPTIONS, WEBHOOK_OPERATIONS
-
-
-class SendResult(Struct, frozen=True):
-    """The outcome of a publish. There is an event id only with SUCCESS."""
-
-    topic: str
-    eventId: str | None
-    status: Literal["SUCCESS", "TIMEOUT", "ERROR"]
 
 
 class TopicInfoResult(Struct, frozen=True):
@@ -206,12 +198,6 @@ class WitnessesResult(Struct, frozen=True):
     witnesses: list[WitnessResult]
 
 
-def _sendResult(result: broker.PublishOutcome) -> SendResult:
-    eventId = None if result.eventId is None else str(result.eventId)
-    # C{value} is a property that takes as long as all the rest.
-    return SendResult(result.topic, eventId, result.status._value_)
-
-
 def _topicInfo(topic: model.Topic) -> TopicInfoResult:
     return TopicInfoResult(
         topic.name, prefixedHex(topic.address), prefixedHex(topic.sender), topic.created
@@ -254,7 +240,7 @@ def _witnesses(answer: WitnessesAnswer) -> WitnessesResult:
     return convert(answer, WitnessesResult, from_attributes=True)
 
 
-_SEND_RESULT = Result(type=SendResult, render=_sendResult)
+_SEND_RESULT = Result(type=SendResult, render=same)
 
 
 _TOPIC_PAGE = Result(type=TopicPageResult, render=_topicPage)
@@ -398,21 +384,52 @@ _PUBLISH: Final = Operation(
         TopicNotFound,
         *_WRITE_ERRORS,
     ),
-    method=lambda calls: calls.broker.publishOne,
-    batch=BatchMethod(item=makePublication, method=lambda calls: calls.broker.publish),
+    method=lambda calls: calls.broker.publish,
+    record=makePublication,
+    isForMany=True,
 )
+
+
+def _readRequest(
+    *,
+    topic: str,
+    groupId: str,
+    offset: Offset | None,
+    limit: int,
+    tag: str | None,
+    wait: int,
+    reverse: bool,
+    format: EventFormat,
+    remote: str,
+    hasTombstones: bool = False,
+) -> tuple[ReadRequest, EventFormat]:
+    """What a call of C{events} asks for, and the format of its events."""
+    if offset is None:
+        offset = Edge.LAST if reverse else Edge.FIRST
+    request = ReadRequest(
+        group=groupId,
+        filter=topic,
+        offset=offset,
+        limit=limit,
+        tag=tag,
+        wait=wait,
+        isReverse=reverse,
+        remote=remote,
+        hasTombstones=hasTombstones,
+    )
+    return request, format
 
 
 def _reading(calls: Calls) -> Callable[..., Deferred[tuple[ReadPage, EventWriter]]]:
     """Reading a page of events, with what writes them in the format that was asked for."""
 
     def read(
-        principal: Principal, format: EventFormat, groupId: str, **given: Any
+        principal: Principal, asked: tuple[ReadRequest, EventFormat]
     ) -> Deferred[tuple[ReadPage, EventWriter]]:
-        write = eventWriter(format, calls.broker.source, groupId)
-        reading = calls.broker.readEvents(principal, groupId=groupId, **given)
+        request, format = asked
+        write = eventWriter(format, calls.broker.source, request.group)
         answer: Deferred[tuple[ReadPage, EventWriter]]
-        answer = reading.addCallback(lambda page: (page, write))
+        answer = calls.broker.readEvents(principal, request).addCallback(lambda page: (page, write))
         return answer
 
     return read
@@ -482,6 +499,7 @@ OPERATIONS: Final = (
             Overloaded,
         ),
         method=_reading,
+        record=_readRequest,
         isByAddress=True,
     ),
     Operation(
@@ -559,6 +577,7 @@ OPERATIONS: Final = (
             Overloaded,
         ),
         method=lambda calls: calls.webhooks.subscribe,
+        record=WebhookRequest,
         isByInterface=True,
     ),
     Operation(
@@ -704,18 +723,6 @@ FOLLOW: Final = Operation(
 """Its answer is a stream."""
 
 
-def _publishing(calls: Calls) -> Callable[..., Deferred[PublishOutcome]]:
-    @asDeferred
-    async def publish(principal: Principal, **given: Any) -> PublishOutcome:
-        [answer] = await calls.broker.publish(principal, (makePublication(**given),), _MAY_BE_EMPTY)
-        if isinstance(answer, BrokerError):
-            raise answer
-        assert answer is not None
-        return answer
-
-    return publish
-
-
 CLOUD_EVENTS: Final = evolve(
     _PUBLISH,
     name="cloudevents",
@@ -725,8 +732,7 @@ CLOUD_EVENTS: Final = evolve(
         evolve(CONTENT, default=b"") if each is CONTENT else each for each in _PUBLISH.parameters
     ),
     errors=tuple(each for each in _PUBLISH.errors if each is not ContentBlank),
-    method=_publishing,
-    batch=None,
+    method=lambda calls: partial(calls.broker.publish, policy=_MAY_BE_EMPTY),
 )
 """
 The event is the request, in structured or in binary mode. Its attributes are an extension, and its

@@ -5,13 +5,12 @@ that calls of several tables have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
 
-from ..access import Principal
 from ..broker import DEFAULT_PAGE_SIZE, Calls
 from ..errors import (
     BrokerError,
@@ -105,21 +104,6 @@ class Result:
 
 
 @frozen(kw_only=True)
-class BatchMethod:
-    """
-    The way in which many calls of one operation are made at once.
-
-    @ivar item: makes the argument of one call of its parameters: by their names, without those that
-        are L{OMITTED}; or in their order, with C{None} for these.
-    @ivar method: finds the broker's method, which takes a principal and a sequence of such
-        arguments; its Deferred fires with the outcome of each: a result, or a C{BrokerError}.
-    """
-
-    item: Callable[..., Any]
-    method: Callable[[Calls], Callable[[Principal, Sequence[Any]], Deferred[Sequence[Any]]]]
-
-
-@frozen(kw_only=True)
 class Operation:
     """
     One call of the interface.
@@ -131,12 +115,16 @@ class Operation:
     @ivar result: its result.
     @ivar errors: how it can fail, besides
         L{COMMON_ERRORS<svcbroker.operations._results.COMMON_ERRORS>}.
-    @ivar method: finds the broker's method, which takes a principal, and the parameters by name.
-    @ivar batch: how many calls are made at once, where that is less work.
+    @ivar method: finds the broker's method, which takes a principal, and the parameters by name, or
+        one record of them.
+    @ivar record: makes that record of the parameters, by their names; C{None} where there is none.
+    @ivar isForMany: whether the method takes the records of many calls, since that is less work:
+        its Deferred fires with the outcome of each, the result or a C{BrokerError}. Then the record
+        is also made of the parameters in their order, with C{None} for those that are L{OMITTED}.
     @ivar isGroupFirst: whether the group is looked up before the other parameters are read.
-    @ivar isByAddress: whether the method is told, as C{remote}, the address of the client.
-    @ivar isByInterface: whether the method is told, as C{interfaceType}, by which of the two
-        interfaces it was called.
+    @ivar isByAddress: whether there is a further parameter C{remote}, the address of the client.
+    @ivar isByInterface: whether the record has a further parameter C{interfaceType}: that of the
+        two by which the call was made.
     @ivar hasAfter: whether a call may name an event that is to be executed first, by its last
         parameter. The method is not told.
     @ivar namesEvent: whether it is about an event, which this node may not have yet.
@@ -150,7 +138,8 @@ class Operation:
     result: Result
     errors: tuple[type[BrokerError], ...] = ()
     method: Callable[[Calls], Callable[..., Deferred[Any]]]
-    batch: BatchMethod | None = None
+    record: Callable[..., Any] | None = None
+    isForMany: bool = False
     isGroupFirst: bool = True
     isByAddress: bool = False
     isByInterface: bool = False

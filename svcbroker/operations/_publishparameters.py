@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from ..broker import Publication, authorshipOf
 from ..errors import ParameterInvalid, SignatureInvalid
 from ..model import AUTHOR_KEY_SIZE, MAX_KEY_LENGTH, SIGNATURE_SIZE, Event, isIdempotencyKey
 from ._declarations import OMITTED, Parameter
@@ -162,7 +161,7 @@ def readPublishHeaders(headers: Mapping[str, str]) -> dict[str, Any]:
     """
     Read those headers or user properties of a publish that are parameters.
 
-    @return: the arguments of L{makePublication}.
+    @return: the arguments of L{makePublication<svcbroker.broker.makePublication>}.
     @raise SignatureInvalid, ParameterInvalid: one of them cannot be read.
     """
     arguments: dict[str, Any] = {}
@@ -174,30 +173,3 @@ def readPublishHeaders(headers: Mapping[str, str]) -> dict[str, Any]:
             except (ParameterInvalid, SignatureInvalid) as error:
                 raise type(error)(f"{name}: {error.message}") from None
     return arguments
-
-
-def makePublication(
-    topic: str,
-    groupId: str | None,
-    content: bytes,
-    extensions: Mapping[str, str],
-    author: bytes | None = None,
-    signature: bytes | None = None,
-    signedAt: int | None = None,
-    idempotencyKey: str | None = None,
-    expectedSequence: int | None = None,
-) -> Publication:
-    """
-    Make an event to be published of the parameters of its publish, which are in their order.
-
-    @raise SignatureInvalid: there are not all three of author, signature and time.
-    """
-    return Publication(
-        topic=topic,
-        groupId=groupId,
-        content=content,
-        extensions=extensions,
-        author=authorshipOf(author, signature, signedAt),
-        idempotencyKey=idempotencyKey,
-        expectedSequence=expectedSequence,
-    )

@@ -24,10 +24,13 @@ from svcbroker.broker import (
     Proving,
     ReadPage,
     ReadRequest,
+    SendResult,
+    makePublication,
 )
 from svcbroker.broker.transparency import Transparency, TransparencyLog, Witnessing
 from svcbroker.errors import BrokerError, NoSuchCall
 from svcbroker.model import EventId, SubscriptionRecord, WebhookPage
+from svcbroker.net.deferreds import asDeferred
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 from svcbroker.version import VersionRecord
 
@@ -100,6 +103,42 @@ class Fixture:
     calls: Calls
 
 
+def publishOne(
+    broker: Broker,
+    principal: Principal,
+    groupId: str | None,
+    topic: str,
+    content: bytes,
+    extensions: Mapping[str, str],
+    *signed: Any,
+    **more: Any,
+) -> Deferred[SendResult]:
+    """
+    Publish an event as REST does.
+
+    @param signed: author, signature and time.
+    @param more: further parameters of a publish.
+    @return: fires with the result; fails with the error of an event that has none.
+    """
+
+    @asDeferred
+    async def publish() -> SendResult:
+        publication = makePublication(topic, groupId, content, extensions, *signed, **more)
+        [outcome] = await broker.publish(principal, (publication,))
+        if isinstance(outcome, BrokerError):
+            raise outcome
+        assert isinstance(outcome, SendResult)
+        return outcome
+
+    return publish()
+
+
+def idOf(result: SendResult) -> EventId:
+    """The id of a published event."""
+    assert result.eventId is not None
+    return EventId.parse(result.eventId)
+
+
 def makeCalls(
     broker: Broker, answers: Answers | None = None, nodeAddress: str = NODE, **given: Any
 ) -> Calls:
@@ -128,6 +167,7 @@ def makeFixture(
     logs: Mapping[str, TransparencyLog] | None = None,
     witnessings: Mapping[str, Witnessing] | None = None,
     answers: Answers | None = None,
+    callAfterReads: Callable[[Callable[[], object]], object] | None = None,
     **given: Any,
 ) -> Fixture:
     """
@@ -137,10 +177,13 @@ def makeFixture(
     @param reservedTopics: see L{Limits}.
     @param access: makes what knows the accounts.
     @param answers: what features answer.
+    @param callAfterReads: makes calls at the end of a turn of the reactor, as the daemon's does.
     @param given: further arguments of L{Calls}.
     """
-    clock = Clock()
+    clock: Any = Clock()
     clock.advance(1_700_000_000)
+    if callAfterReads is not None:
+        clock.callAfterReads = callAfterReads
     ledger, second = (
         ScriptedLedger(memoryLedger(clock, group, maxContent)) for group in ("1", "2")
     )

@@ -18,7 +18,7 @@ from svcbroker.model import AuthorSet, ChangeAuthors, Execution, OpenTopic, Rece
 
 from ..access.support import principalOf
 from ..authors import Author, tellChain
-from .support import makeFixture
+from .support import makeFixture, publishOne
 
 ANN, BOB, EVE = (Author(number) for number in (1, 2, 3))
 
@@ -60,7 +60,7 @@ class AuthorsTests(SynchronousTestCase):
             given["author"], given["signature"] = signed.key, signed.signature
             given["signedAt"] = signed.signedAt
         answers: list[Any] = []
-        self.broker.publishOne(ANYBODY, None, "t", b"x", {}, **given).addBoth(answers.append)
+        publishOne(self.broker, ANYBODY, None, "t", b"x", {}, **given).addBoth(answers.append)
         return getattr(answers[0], "value", None)
 
     def change(

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, EVERYTHING, Principal, Usage
-from svcbroker.broker import Publication, PublishOutcome, PublishPolicy, SendStatus
+from svcbroker.broker import Publication, PublishPolicy, SendResult, SendStatus
 from svcbroker.broker.subscriptions._positions import locateOffset
 from svcbroker.interfaces import Identity, Quotas, Submission, submit
 from svcbroker.model import (
@@ -29,7 +29,7 @@ from svcbroker.model import (
 
 from ..access.support import principalOf
 from ..authors import SIGNED_AT, Author, tellChain
-from .support import makeFixture
+from .support import idOf, makeFixture, publishOne
 
 FIRST = EventId("e3b98a4d", 3, 7)
 
@@ -47,8 +47,8 @@ class AuthorshipTests(SynchronousTestCase):
         self.ledger.submitted.clear()
         self.author = Author()
 
-    def publish(self, principal: Principal = ANYBODY, **more: Any) -> Deferred[PublishOutcome]:
-        return self.broker.publishOne(principal, None, "t", b"x", {"svc-a": "b"}, **more)
+    def publish(self, principal: Principal = ANYBODY, **more: Any) -> Deferred[SendResult]:
+        return publishOne(self.broker, principal, None, "t", b"x", {"svc-a": "b"}, **more)
 
     def signed(self, **more: Any) -> dict[str, Any]:
         """The parameters of an author who has signed what L{publish} publishes."""
@@ -70,8 +70,9 @@ class AuthorshipTests(SynchronousTestCase):
         return failure.value
 
     def batch(self, *publications: Publication, policy: PublishPolicy | None = None) -> Any:
-        submitted = self.broker.submit(ANYBODY, publications, policy or PublishPolicy())
-        return self.successResultOf(submitted.done)
+        return self.successResultOf(
+            self.broker.publish(ANYBODY, publications, policy or PublishPolicy())
+        )
 
     def submitted(self) -> PublishEvent:
         [request] = self.ledger.submitted
@@ -180,7 +181,7 @@ class AuthorsTests(AuthorshipTests):
         """The author was in the set when the event was published first."""
         self.ledger.receipt = receipt(Execution.PUBLISHED_BEFORE, eventId=FIRST)
         result = self.successResultOf(self.publish(idempotencyKey="k"))
-        self.assertEqual(result, PublishOutcome("t", SendStatus.SUCCESS, FIRST))
+        self.assertEqual(result, SendResult("t", str(FIRST), SendStatus.SUCCESS))
 
 
 class KeyTests(AuthorshipTests):
@@ -211,7 +212,7 @@ class KeyTests(AuthorshipTests):
         self.refused(errors.TopicNotFound)
         self.ledger.receipt = receipt(Execution.PUBLISHED_BEFORE, eventId=FIRST)
         result = self.successResultOf(self.publish(idempotencyKey="k"))
-        self.assertEqual(result, PublishOutcome("t", SendStatus.SUCCESS, FIRST))
+        self.assertEqual(result, SendResult("t", str(FIRST), SendStatus.SUCCESS))
 
     def test_eventsBehindARepeatedOneAreChecked(self) -> None:
         self.close()
@@ -222,11 +223,11 @@ class KeyTests(AuthorshipTests):
             for key in ("k", "l", None)
         )
         first, second, third, fourth = self.batch(keyed, other, plain, keyed)
-        self.assertEqual([first.eventId, second.eventId, fourth.eventId], [FIRST] * 3)
+        self.assertEqual([idOf(each) for each in (first, second, fourth)], [FIRST] * 3)
         self.assertIsInstance(third, errors.TopicNotFound)
 
     def test_keyedEventOfAnUnknownTopicIsRefused(self) -> None:
-        answer = self.broker.publishOne(ANYBODY, None, "never", b"x", {}, idempotencyKey="k")
+        answer = publishOne(self.broker, ANYBODY, None, "never", b"x", {}, idempotencyKey="k")
         self.failureResultOf(answer, errors.TopicNotFound)
 
 
@@ -247,7 +248,7 @@ class OutcomeTests(AuthorshipTests):
 
     def test_publishedBeforeIsSuccess(self) -> None:
         result, other = self.outcome(Execution.PUBLISHED_BEFORE, eventId=FIRST)
-        self.assertEqual(result, PublishOutcome("t", SendStatus.SUCCESS, FIRST))
+        self.assertEqual(result, SendResult("t", str(FIRST), SendStatus.SUCCESS))
         self.assertIsNone(other)
 
     def test_otherSequenceIsToldToTheClient(self) -> None:
@@ -274,12 +275,12 @@ class OutcomeTests(AuthorshipTests):
 class ReservedNameTests(AuthorshipTests):
     def test_extensionCannotLookLikeASignature(self) -> None:
         for name in ("svc-author", "svc-erased", "svc-idempotency-key"):
-            answer = self.broker.publishOne(ANYBODY, None, "t", b"x", {name: "x"})
+            answer = publishOne(self.broker, ANYBODY, None, "t", b"x", {name: "x"})
             self.failureResultOf(answer, errors.ExtensionKeyInvalid)
 
     def test_privateExtensionIsAnExtension(self) -> None:
         extensions = {"svc-private-name": "x"}
-        self.successResultOf(self.broker.publishOne(ANYBODY, None, "t", b"x", extensions))
+        self.successResultOf(publishOne(self.broker, ANYBODY, None, "t", b"x", extensions))
         self.assertEqual(self.submitted().extensions, extensions)
 
 
@@ -292,10 +293,10 @@ class ErasedTests(SynchronousTestCase):
         self.fixture = makeFixture()
         self.broker = self.fixture.broker
         self.successResultOf(self.broker.open(ANYBODY, None, "t"))
-        sent = self.broker.publishOne(ANYBODY, None, "t", b"x", {})
+        sent = publishOne(self.broker, ANYBODY, None, "t", b"x", {})
         eventId = self.successResultOf(sent).eventId
         assert eventId is not None
-        self.eventId = eventId
+        self.eventId = EventId.parse(eventId)
         erasing = EraseEvents(topic="t", ranges=[(1, 1)], account="ops", reason="asked")
         self.successResultOf(submit(self.fixture.ledger, erasing))
 

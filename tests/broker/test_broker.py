@@ -16,7 +16,7 @@ from svcbroker.broker import Broker, Publication, SendStatus
 from svcbroker.interfaces import Identity, Quotas
 from svcbroker.model import EventId, Execution, Receipt
 
-from .support import MAX_CONTENT, TIMEOUT, makeFixture
+from .support import MAX_CONTENT, TIMEOUT, idOf, makeFixture, publishOne
 
 
 def refused(execution: Execution) -> Receipt:
@@ -32,7 +32,7 @@ class BrokerTests(SynchronousTestCase):
         self.failureResultOf(answer, error)
 
     def publish(self, content: bytes = b"x") -> Deferred[Any]:
-        return self.broker.publishOne(ANYBODY, None, "t", content, {})
+        return publishOne(self.broker, ANYBODY, None, "t", content, {})
 
     def opened(self, topic: str = "t") -> None:
         self.assertIs(self.successResultOf(self.broker.open(ANYBODY, None, topic)), True)
@@ -40,11 +40,13 @@ class BrokerTests(SynchronousTestCase):
     def test_publishAndRead(self) -> None:
         self.opened()
         sent = self.successResultOf(
-            self.broker.publishOne(ANYBODY, "1", "t", b"\xff\0", {"svc-a": "b"})
+            publishOne(self.broker, ANYBODY, "1", "t", b"\xff\0", {"svc-a": "b"})
         )
         self.assertIs(sent.status, SendStatus.SUCCESS)
         assert sent.eventId is not None
-        event = self.successResultOf(self.broker.getEvent(ANYBODY, None, sent.eventId))
+        event = self.successResultOf(
+            self.broker.getEvent(ANYBODY, None, EventId.parse(sent.eventId))
+        )
         self.assertEqual(event.content, b"\xff\0")
         self.assertEqual(event.extensions, {"svc-a": "b"})
         state = self.successResultOf(self.broker.state(ANYBODY, " ", "t"))
@@ -84,10 +86,10 @@ class BrokerTests(SynchronousTestCase):
             self.fails(answer, errors.TopicNotFound)
         self.assertEqual(len(self.ledger.submitted), submitted)
         self.assertEqual(
-            self.successResultOf(self.broker.getEvent(ANYBODY, None, first.eventId)).content, b"x"
+            self.successResultOf(self.broker.getEvent(ANYBODY, None, idOf(first))).content, b"x"
         )
         self.opened()
-        self.assertEqual(self.successResultOf(self.publish()).eventId.sequence, 2)
+        self.assertEqual(idOf(self.successResultOf(self.publish())).sequence, 2)
 
     def test_groupsAreApart(self) -> None:
         self.opened()
@@ -98,7 +100,7 @@ class BrokerTests(SynchronousTestCase):
             self.broker.open(ANYBODY, "9", ""),
             self.broker.close(ANYBODY, "9", ""),
             self.broker.exist(ANYBODY, "9", ""),
-            self.broker.publishOne(ANYBODY, "9", "", b"", {}),
+            publishOne(self.broker, ANYBODY, "9", "", b"", {}),
             self.broker.state(ANYBODY, "9", ""),
             self.broker.getEvent(ANYBODY, "9", EventId("00000000", 1, 1)),
         ]
@@ -110,7 +112,7 @@ class BrokerTests(SynchronousTestCase):
         self.fails(self.broker.list(ANYBODY, 0, 10, "9"), errors.GroupUnknown)
 
     def test_topicComesBeforeContent(self) -> None:
-        self.fails(self.broker.publishOne(ANYBODY, None, " ", b"", {}), errors.TopicBlank)
+        self.fails(publishOne(self.broker, ANYBODY, None, " ", b"", {}), errors.TopicBlank)
 
     def test_invalidTopicNamesAreRefused(self) -> None:
         for name, error in (
@@ -135,7 +137,7 @@ class BrokerTests(SynchronousTestCase):
             ({"a": ""}, errors.ExtensionKeyInvalid),
             ({"svc-a": "x" * 8192}, errors.ExtensionsTooLarge),
         ):
-            self.fails(self.broker.publishOne(ANYBODY, None, "t", b"x", extensions), error)
+            self.fails(publishOne(self.broker, ANYBODY, None, "t", b"x", extensions), error)
 
     def test_topicPagesAreNumberedFromZero(self) -> None:
         names = [f"t{number}" for number in range(12)]
@@ -205,7 +207,7 @@ class BrokerTests(SynchronousTestCase):
             ),
             (
                 Execution.REPEATED,
-                lambda b: b.publishOne(ANYBODY, None, "t", b"x", {}),
+                lambda b: publishOne(b, ANYBODY, None, "t", b"x", {}),
                 errors.TransactionFailed,
             ),
         ]
@@ -236,7 +238,7 @@ class BrokerTests(SynchronousTestCase):
 
     def test_submitsWhatWasAsked(self) -> None:
         self.opened()
-        self.successResultOf(self.broker.publishOne(ANYBODY, None, "t", b"c", {"svc-a": "b"}))
+        self.successResultOf(publishOne(self.broker, ANYBODY, None, "t", b"c", {"svc-a": "b"}))
         self.assertEqual(
             self.ledger.submitted[-1],
             Publication(topic="t", content=b"c", extensions={"svc-a": "b"}),

@@ -24,6 +24,7 @@ from svcbroker.model import (
     Moment,
     Receipt,
 )
+from tests.broker.support import publishOne
 
 from ..access.support import principalOf
 from ..carriers.http.test_follow import FollowTestCase
@@ -37,10 +38,10 @@ class ErasingTests(FollowTestCase):
         for number in range(6):
             self.clock.advance(1)
             topic = "b/c" if number == 5 else "a"
-            publishing = self.broker.publishOne(ANYBODY, None, topic, b"%d" % number, {})
+            publishing = publishOne(self.broker, ANYBODY, None, topic, b"%d" % number, {})
             eventId = self.successResultOf(publishing).eventId
             assert eventId is not None
-            self.ids.append(eventId)
+            self.ids.append(EventId.parse(eventId))
         self.settle()
         self.ledger.submitted.clear()
 

@@ -12,12 +12,12 @@ from zope.interface import alsoProvides
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
-from svcbroker.broker import Publication, PublishOutcome, PublishPolicy, SendStatus
+from svcbroker.broker import Publication, PublishPolicy, SendResult, SendStatus
 from svcbroker.interfaces import INetworkLedger
 from svcbroker.model import AuthorSet, Topic
 
 from ..access.support import principalOf
-from .support import Fixture, makeFixture
+from .support import Fixture, makeFixture, publishOne
 from .test_authors import ANN, BOB, EVE, AuthorsTests, keys
 
 ANSWERING = PublishPolicy()
@@ -51,20 +51,20 @@ class NetworkTests(SynchronousTestCase):
         return self.successResultOf(self.broker.publish(principal, events, policy))
 
     def test_topicThatTheChainKnowsIsPublishedTo(self) -> None:
-        one = self.broker.publishOne(ANYBODY, None, "t", b"x", {})
+        one = publishOne(self.broker, ANYBODY, None, "t", b"x", {})
         self.assertIs(self.successResultOf(one).status, SendStatus.SUCCESS)
-        keyed = self.broker.publishOne(ANYBODY, None, "t", b"x", {}, idempotencyKey="k")
+        keyed = publishOne(self.broker, ANYBODY, None, "t", b"x", {}, idempotencyKey="k")
         self.assertIs(self.successResultOf(keyed).status, SendStatus.SUCCESS)
         for answer in self.publish("t", "t"):
             self.assertIs(answer.status, SendStatus.SUCCESS)
 
     def test_topicThatTheChainDoesNotKnowIsNotFound(self) -> None:
         """As at a ledger that decides at once. The status ERROR is for what closed meanwhile."""
-        one = self.broker.publishOne(ANYBODY, None, "u", b"x", {})
+        one = publishOne(self.broker, ANYBODY, None, "u", b"x", {})
         self.failureResultOf(one, errors.TopicNotFound)
         first, second, third = self.publish("t", "u", "t")
         self.assertIsInstance(second, errors.TopicNotFound)
-        self.assertEqual([type(first), type(third)], [PublishOutcome] * 2)
+        self.assertEqual([type(first), type(third)], [SendResult] * 2)
         self.assertEqual(self.fixture.ledger.submitted[-2].topic, "u")
 
     def test_carrierThatOpensTopicsOpensThem(self) -> None:
@@ -83,13 +83,13 @@ class NetworkTests(SynchronousTestCase):
         )
         self.patch(self.fixture.ledger, "topicState", lambda name: opened)
         self.successResultOf(self.broker.open(ANYBODY, None, "t"))
-        one = self.broker.publishOne(ANYBODY, None, "t", b"x", {})
+        one = publishOne(self.broker, ANYBODY, None, "t", b"x", {})
         self.assertIs(self.successResultOf(one).status, SendStatus.SUCCESS)
 
     def test_copyRefusesForItself(self) -> None:
         """It submits nothing."""
         self.fixture.ledger.takesRequests = False
-        one = self.broker.publishOne(ANYBODY, None, "u", b"x", {})
+        one = publishOne(self.broker, ANYBODY, None, "u", b"x", {})
         self.failureResultOf(one, errors.TopicNotFound)
         self.failureResultOf(self.broker.close(ANYBODY, None, "u"), errors.TopicNotFound)
         self.assertEqual(len(self.fixture.ledger.submitted), 1)

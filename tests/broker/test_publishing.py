@@ -5,6 +5,7 @@ Tests of publishing many events together.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -16,16 +17,17 @@ from svcbroker.broker import (
     Broker,
     Limits,
     Publication,
-    PublishOutcome,
     PublishPolicy,
+    SendResult,
     SendStatus,
 )
+from svcbroker.broker._pipeline import MAX_TOGETHER, MAX_TOGETHER_BYTES
 from svcbroker.interfaces import submit
 from svcbroker.model import CloseTopic, Execution, PublishEvent, Receipt
 from tests.ledgers.pbft.rig import LedgerRig
 
 from ..access.support import principalOf
-from .support import MAX_CONTENT, TIMEOUT, FakeDirectory, makeFixture
+from .support import MAX_CONTENT, TIMEOUT, FakeDirectory, idOf, makeFixture, publishOne
 
 WISHES: Sequence[dict[str, Any]] = (
     {},
@@ -81,8 +83,8 @@ class BatchTests(SynchronousTestCase):
         answers: list[Any] = []
         for wish in wishes:
             each = publication(**wish)
-            fixture.broker.publishOne(
-                ANYBODY, each.groupId, each.topic, each.content, each.extensions
+            publishOne(
+                fixture.broker, ANYBODY, each.groupId, each.topic, each.content, each.extensions
             ).addCallbacks(answers.append, lambda failure: answers.append(failure.value))
         return answers
 
@@ -92,7 +94,7 @@ class BatchTests(SynchronousTestCase):
         answers = self.successResultOf(self.publishAll(*WISHES))
         self.assertEqual(len(answers), len(WISHES))
         for answer, alone, wish in zip(answers, expected, WISHES, strict=True):
-            if isinstance(alone, PublishOutcome):
+            if isinstance(alone, SendResult):
                 self.assertEqual(answer, alone, wish)
             else:
                 self.assertIs(type(answer), type(alone), wish)
@@ -141,12 +143,12 @@ class BatchTests(SynchronousTestCase):
 
     def test_refusedReceiptsAreAnswers(self) -> None:
         for execution, expected in (
-            (Execution.TOPIC_NOT_FOUND, PublishOutcome("t", SendStatus.ERROR)),
+            (Execution.TOPIC_NOT_FOUND, SendResult("t", None, SendStatus.ERROR)),
             (Execution.REPEATED, errors.TransactionFailed),
         ):
             self.ledger.receipt = Receipt(execution=execution, transactionHash=bytes(32), height=1)
             [answer] = self.successResultOf(self.publishAll({}))
-            if isinstance(expected, PublishOutcome):
+            if isinstance(expected, SendResult):
                 self.assertEqual(answer, expected)
             else:
                 self.assertIsInstance(answer, expected)
@@ -172,7 +174,7 @@ class BatchTests(SynchronousTestCase):
         self.ledger.error = ZeroDivisionError()
         self.failureResultOf(self.publishAll({}), ZeroDivisionError)
         self.failureResultOf(
-            self.broker.publishOne(ANYBODY, None, "t", b"x", {}), ZeroDivisionError
+            publishOne(self.broker, ANYBODY, None, "t", b"x", {}), ZeroDivisionError
         )
 
 
@@ -222,7 +224,7 @@ class PolicyTests(SynchronousTestCase):
             ],
         )
         self.assertEqual([answer.topic for answer in answers[:4]], ["a", "t", "b", "a"])
-        self.assertEqual([answer.eventId.sequence for answer in answers[:4]], [1, 1, 1, 2])
+        self.assertEqual([idOf(answer).sequence for answer in answers[:4]], [1, 1, 1, 2])
         self.assertIsInstance(answers[4], errors.TopicInvalid)
 
     def test_topicsClosedMeanwhileAreOpenedAgain(self) -> None:
@@ -237,7 +239,7 @@ class PolicyTests(SynchronousTestCase):
         self.assertTrue(self.successResultOf(closed))
         answers = self.successResultOf(sent)
         self.assertEqual([answer.status for answer in answers], [SendStatus.SUCCESS] * 3)
-        self.assertEqual([answer.eventId.sequence for answer in answers], [1, 1, 2])
+        self.assertEqual([idOf(answer).sequence for answer in answers], [1, 1, 2])
         self.assertEqual(
             self.submitted()[-3:], [("OpenTopic", "t"), ("Publication", "t"), ("Publication", "t")]
         )
@@ -250,7 +252,7 @@ class PolicyTests(SynchronousTestCase):
         self.ledger.isHolding = False
         self.ledger.release()
         [answer] = self.successResultOf(sent)
-        self.assertEqual(answer, PublishOutcome("t", SendStatus.ERROR))
+        self.assertEqual(answer, SendResult("t", None, SendStatus.ERROR))
         self.assertFalse(self.successResultOf(self.broker.exist(ANYBODY, None, "t")))
 
     def test_topicsAreOpenedAgainOnce(self) -> None:
@@ -258,7 +260,7 @@ class PolicyTests(SynchronousTestCase):
         receipt = Receipt(execution=Execution.TOPIC_NOT_FOUND, transactionHash=bytes(32), height=1)
         self.ledger.receipt = receipt
         [answer] = self.successResultOf(self.publish(PublishPolicy(opensTopics=True), {}))
-        self.assertEqual(answer, PublishOutcome("t", SendStatus.ERROR))
+        self.assertEqual(answer, SendResult("t", None, SendStatus.ERROR))
 
     def test_eventsMayBeEmpty(self) -> None:
         wishes: Sequence[dict[str, Any]] = ({"content": b""}, {"content": bytes(MAX_CONTENT + 1)})
@@ -291,7 +293,7 @@ class TurnTests(SynchronousTestCase):
         self.addCleanup(self.broker.stop)
 
     def publish(self, content: bytes = b"x", topic: str = "t") -> Deferred[Any]:
-        return self.broker.publishOne(ANYBODY, None, topic, content, {})
+        return publishOne(self.broker, ANYBODY, None, topic, content, {})
 
     def test_publishesOfOneTurnShareABlock(self) -> None:
         """What comes in one turn of the reactor is in one block, in its order."""
@@ -304,10 +306,10 @@ class TurnTests(SynchronousTestCase):
         self.assertNoResult(sent[0])
         self.rig.clock.advance(0)
         answers = [self.successResultOf(each) for each in sent]
-        self.assertEqual([each.eventId.sequence for each in answers], [1, 2, 3, 4, 5])
-        self.assertEqual(len({each.eventId.height for each in answers}), 1)
+        self.assertEqual([idOf(each).sequence for each in answers], [1, 2, 3, 4, 5])
+        self.assertEqual(len({idOf(each).height for each in answers}), 1)
         for number, answer in enumerate(answers):
-            event = self.successResultOf(self.broker.getEvent(ANYBODY, None, answer.eventId))
+            event = self.successResultOf(self.broker.getEvent(ANYBODY, None, idOf(answer)))
             self.assertEqual(event.content, b"%d" % number)
 
     def test_callsOfOneTurnKeepTheirOrder(self) -> None:
@@ -321,7 +323,7 @@ class TurnTests(SynchronousTestCase):
         self.rig.clock.advance(0)
         [second] = self.successResultOf(together)
         answers: list[Any] = [self.successResultOf(first), second, self.successResultOf(third)]
-        ids = [answer.eventId for answer in answers]
+        ids = [idOf(answer) for answer in answers]
         self.assertEqual([each.sequence for each in ids], [1, 2, 3])
         self.assertTrue(self.successResultOf(closed))
         self.assertEqual(self.successResultOf(late).status, SendStatus.ERROR)
@@ -337,7 +339,7 @@ class TurnTests(SynchronousTestCase):
         first.cancel()
         self.failureResultOf(first, CancelledError)
         self.rig.clock.advance(0)
-        self.assertEqual(self.successResultOf(second).eventId.sequence, 2)
+        self.assertEqual(idOf(self.successResultOf(second)).sequence, 2)
 
     def test_timedOutEventAppearsLater(self) -> None:
         """The answer says so, and the event appears all the same when the disk goes on."""
@@ -355,7 +357,7 @@ class TurnTests(SynchronousTestCase):
         submit(self.rig.ledger, CloseTopic(topic="t"))
         sent = self.publish()
         self.rig.clock.advance(0)
-        self.assertEqual(self.successResultOf(sent), PublishOutcome("t", SendStatus.ERROR))
+        self.assertEqual(self.successResultOf(sent), SendResult("t", None, SendStatus.ERROR))
         self.failureResultOf(self.publish(), errors.TopicNotFound)
 
     def test_publishesAfterStopAreRefused(self) -> None:
@@ -369,3 +371,149 @@ class TurnTests(SynchronousTestCase):
         late = self.publish()
         self.rig.clock.advance(0)
         self.failureResultOf(late, errors.LedgerUnavailable)
+
+
+MQTT = PublishPolicy(
+    carrier="mqtt", hasTimeout=False, opensTopics=True, wantsResults=False, stopsAtRefusal=True
+)
+STOMP = PublishPolicy(carrier="stomp", mayBeEmpty=True)
+
+
+class SharedSubmissionTests(SynchronousTestCase):
+    """
+    Calls of one turn of a reactor that makes calls after all reads, as the daemon's does.
+
+    @ivar submitted: how many requests each call of the ledger has submitted.
+    """
+
+    def setUp(self) -> None:
+        self.ends: list[Any] = []
+        self.fixture = fixture = makeFixture(
+            maxContent=MAX_TOGETHER_BYTES, callAfterReads=self.ends.append
+        )
+        self.ledger, self.broker, self.clock = fixture.ledger, fixture.broker, fixture.clock
+        self.successResultOf(self.broker.open(ANYBODY, None, "t"))
+        self.submitted: list[int] = []
+        for ledger in (fixture.ledger, fixture.second):
+            self.patch(ledger, "submitMany", partial(self.note, ledger.submitMany))
+
+    def note(self, submitMany: Any, requests: Sequence[Any]) -> Any:
+        self.submitted.append(len(requests))
+        return submitMany(requests)
+
+    def endTurn(self) -> None:
+        ends, self.ends[:] = list(self.ends), []
+        for end in ends:
+            end()
+
+    def publish(self, *wishes: dict[str, Any], policy: PublishPolicy = STOMP) -> Deferred[Any]:
+        return self.broker.publish(ANYBODY, [publication(**wish) for wish in wishes], policy)
+
+    def test_publishesOfAllCarriersAreOneSubmission(self) -> None:
+        """Each call gets its own outcomes, of the form that its policy asks for."""
+        mqtt = self.publish({"content": b"1"}, {"topic": "new"}, policy=MQTT)
+        stomp = self.publish({"content": b""}, {"topic": "a+"}, {"content": b"3"})
+        rest = self.broker.publish(principalOf("publish 1 t"), [publication(content=b"4")])
+        self.assertNoResult(rest)
+        self.assertEqual(self.submitted, [])
+        self.endTurn()
+        self.assertEqual(self.submitted, [6])
+        self.assertEqual(self.successResultOf(mqtt), [None, None])
+        first, second, third = self.successResultOf(stomp)
+        self.assertIsInstance(second, errors.TopicInvalid)
+        found = [idOf(each).sequence for each in (first, third, *self.successResultOf(rest))]
+        self.assertEqual(found, [2, 3, 4])
+        contents = [
+            each.content for each in self.ledger.submitted if isinstance(each, PublishEvent)
+        ]
+        self.assertEqual(contents, [b"1", b"x", b"", b"3", b"4"])
+
+    def test_refusalIsToldAtOnce(self) -> None:
+        """What a check has refused is told before the event is submitted, and nothing behind it."""
+        known: list[Any] = []
+        publications = [publication(), publication(content=bytes(MAX_TOGETHER_BYTES + 1))] * 2
+        done = self.broker.publish(ANYBODY, publications, MQTT, known.extend)
+        self.assertIsNone(known[0])
+        self.assertEqual([type(each) for each in known[1:]], [errors.ContentTooLarge] * 3)
+        self.assertEqual(self.submitted, [])
+        self.endTurn()
+        self.assertEqual(self.submitted, [1])
+        self.assertEqual(self.successResultOf(done), known)
+
+    def test_acceptedEventsTellNothingAtOnce(self) -> None:
+        self.broker.publish(ANYBODY, [publication()], MQTT, self.fail)
+        self.endTurn()
+
+    def test_openAndCloseKeepTheirPlaces(self) -> None:
+        first = self.publish({})
+        closed = self.broker.close(ANYBODY, None, "t")
+        self.assertEqual(self.submitted, [1, 1])
+        [outcome] = self.successResultOf(first)
+        self.assertIs(outcome.status, SendStatus.SUCCESS)
+        self.assertTrue(self.successResultOf(closed))
+        [late] = self.successResultOf(self.publish({}))
+        self.assertIsInstance(late, errors.TopicNotFound)
+        self.publish({}, policy=MQTT)
+        self.assertTrue(self.successResultOf(self.broker.open(ANYBODY, None, "u")))
+        self.assertEqual(self.submitted, [1, 1, 2, 1])
+        self.endTurn()
+        self.assertEqual(self.submitted, [1, 1, 2, 1])
+
+    def test_timeoutIsOfThoseThatWantIt(self) -> None:
+        self.ledger.isHolding = True
+        mqtt, stomp = self.publish({}, policy=MQTT), self.publish({})
+        self.endTurn()
+        self.clock.advance(TIMEOUT)
+        self.assertEqual(self.successResultOf(stomp), [SendResult("t", None, SendStatus.TIMEOUT)])
+        self.assertNoResult(mqtt)
+        self.ledger.release()
+        self.assertEqual(self.successResultOf(mqtt), [None])
+
+    def test_leavingClientConcernsNoOther(self) -> None:
+        """An event of a call that is cancelled is submitted all the same."""
+        calls = [self.publish({"content": b"%d" % number}) for number in range(3)]
+        calls[0].cancel()
+        self.ledger.isHolding = True
+        self.endTurn()
+        calls[1].cancel()
+        self.ledger.release()
+        for each in calls[:2]:
+            self.failureResultOf(each, CancelledError)
+        [last] = self.successResultOf(calls[2])
+        self.assertEqual(idOf(last).sequence, 3)
+        self.assertEqual(self.broker.budgets.work.pending, 0)
+
+    def test_submissionsAreBounded(self) -> None:
+        """By the events and by the bytes of several calls; one call is never cut."""
+        most: list[dict[str, Any]] = [{}] * (MAX_TOGETHER - 1)
+        large: dict[str, Any] = {"content": bytes(MAX_TOGETHER_BYTES - 1)}
+        self.publish(*most)
+        for wish in ({}, {}, large, large, {}):
+            self.publish(wish)
+        self.publish(*most, {}, {})
+        self.endTurn()
+        self.assertEqual(self.submitted, [MAX_TOGETHER, 2, 2, MAX_TOGETHER + 1])
+
+    def test_groupsAreSubmittedApart(self) -> None:
+        self.successResultOf(self.broker.open(ANYBODY, "2", "t"))
+        self.submitted.clear()
+        both = self.publish({}, {"groupId": "2"})
+        self.publish({"groupId": "2"})
+        self.publish({})
+        self.endTurn()
+        self.assertEqual(self.submitted, [2, 2])
+        self.assertEqual([idOf(each).sequence for each in self.successResultOf(both)], [1, 1])
+
+    def test_errorOfTheLedgerIsToldToEach(self) -> None:
+        calls = [self.publish({}), self.publish({}, {})]
+        self.ledger.error = ZeroDivisionError()
+        self.endTurn()
+        found = [outcome for each in calls for outcome in self.successResultOf(each)]
+        self.assertEqual([type(each) for each in found], [errors.LedgerUnavailable] * 3)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_stopSubmitsWhatWaits(self) -> None:
+        """Nothing is left unanswered."""
+        waiting = self.publish({})
+        self.broker.stop()
+        self.assertEqual(len(self.successResultOf(waiting)), 1)

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
-from svcbroker.broker import Publication, PublishOutcome, PublishPolicy, SendStatus
+from svcbroker.broker import Publication, PublishPolicy, SendResult, SendStatus
 from svcbroker.broker._groups import Groups, Limits
 from svcbroker.broker._pipeline import TracedPublishing
 from svcbroker.carriers.webhook.posting import (
@@ -87,13 +87,14 @@ class PublishTests(TracerTestCase):
     def publish(self, *publications: Publication) -> list[Any]:
         """Publish together; the spans."""
         policy = PublishPolicy(carrier="mqtt")
-        batch = self.publishing.publish(ANYBODY, publications, policy)
+        done = self.publishing.publish(ANYBODY, publications, policy)
         self.clock.advance(1)
-        self.answers = self.successResultOf(batch.done)
+        self.answers = self.successResultOf(done)
         return self.spans()
 
     def test_spanIsChildOfPublishersSpan(self) -> None:
-        result = self.successResultOf(self.publishing.publishOne(ANYBODY, traced()))
+        publishing = self.publishing.publish(ANYBODY, [traced()], PublishPolicy())
+        [result] = self.successResultOf(publishing)
         [span] = self.spans()
         self.assertEqual((span.name, span.kind), ("publish t", SpanKind.SERVER))
         self.assertEqual(f"{span.context.trace_id:032x}", TRACE_ID)
@@ -104,7 +105,7 @@ class PublishTests(TracerTestCase):
                 "messaging.system": "svcbroker",
                 "messaging.operation.name": "publish",
                 "messaging.destination.name": "t",
-                "messaging.message.id": str(result.eventId),
+                "messaging.message.id": result.eventId,
                 "svcbroker.carrier": "http",
             },
         )
@@ -123,8 +124,7 @@ class PublishTests(TracerTestCase):
         self.assertEqual([f"{link.context.trace_id:032x}" for link in span.links], ["1" * 32])
 
     def test_refusalIsErrorOfSpan(self) -> None:
-        self.failureResultOf(self.publishing.publishOne(ANYBODY, traced(topic="no")), TopicNotFound)
-        [one] = self.spans()
+        [one] = self.publish(traced(topic="no"))
         [span] = self.publish(traced(), traced(topic="no"))
         for each in (one, span):
             self.assertEqual(each.status.status_code, StatusCode.ERROR)
@@ -134,7 +134,7 @@ class PublishTests(TracerTestCase):
     def test_timeoutIsErrorOfSpan(self) -> None:
         span = self.tracer.publishing("http", [traced()])
         assert span is not None
-        result = PublishOutcome("t", SendStatus.TIMEOUT)
+        result = SendResult("t", None, SendStatus.TIMEOUT)
         self.assertIs(span.end(result), result)
         self.assertEqual(self.spans()[0].attributes["error.type"], "TIMEOUT")
 

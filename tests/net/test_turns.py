@@ -92,8 +92,30 @@ class AfterReadsTests(TurnTestCase):
         self.assertEqual(self.done, ["a", "next"])
         self.assertEqual((self.ends, self.clock.getDelayedCalls()), ([], []))
 
+    def test_lastCallsAreMadeAfterOthers(self) -> None:
+        """Those that other calls add, too; those that they add themselves wait for the next end."""
+        last = partial(self.done.append, "last")
+        self.turn.addLast(last)
+        self.turn.add(lambda: self.turn.addLast(last))
+        self.turn.add(partial(self.done.append, "a"))
+        self.turn.addLast(lambda: self.turn.addLast(partial(self.done.append, "next")))
+        self.assertEqual(len(self.ends), 1)
+        self.ends.pop()()
+        self.assertEqual(self.done, ["a", "last", "last"])
+        self.ends.pop()()
+        self.assertEqual(self.done, ["a", "last", "last", "next"])
+        self.assertEqual(self.ends, [])
+
+    def test_failingCallKeepsNoOther(self) -> None:
+        self.turn.add(lambda: 1 / 0)
+        self.turn.addLast(partial(self.done.append, "last"))
+        self.ends.pop()()
+        self.assertEqual(self.done, ["last"])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
     def test_stopDropsCalls(self) -> None:
         self.turn.add(partial(self.done.append, "a"))
+        self.turn.addLast(partial(self.done.append, "last"))
         self.turn.stop()
         self.turn.add(partial(self.done.append, "b"))
         for end in self.ends:

@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 from attrs import define, frozen
 from msgspec import Struct
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import NO_CONTENT, OK
@@ -83,8 +82,8 @@ class CallBatches:
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime) -> None:
-        self._turn = EndOfTurn(clock)
+    def __init__(self, turn: EndOfTurn) -> None:
+        self._turn = turn
         self._calls: list[BatchedCall] = []
 
     @classmethod
@@ -95,8 +94,8 @@ class CallBatches:
         @return: C{None} where calls would wait for another turn of the reactor, or where each has a
             span of its own.
         """
-        batches = cls(calls.broker.clock)
-        return batches if batches._turn.isWithinTurn and not calls.broker.isTraced else None
+        broker = calls.broker
+        return cls(broker.turn) if broker.turn.isWithinTurn and not broker.isTraced else None
 
     def add(self, call: BatchedCall) -> None:
         """Make a call by the end of this turn. Hot path."""

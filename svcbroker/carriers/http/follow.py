@@ -28,7 +28,8 @@ from ...net.transports import sender
 from ...net.turns import LazyTimer
 from ...operations import FOLLOW, EventWriter, bindText, eventWriter
 from .connection import BrokerRequest
-from .rest import addAfter, checkNames, parseFields
+from .plain import parseFields
+from .rest import addAfter, checkNames
 from .routes import (
     Route,
     connectionOf,

@@ -28,7 +28,7 @@ from ...errors import (
 )
 from ...net.deferreds import asDeferred
 from ...operations import LOG_PROOF, bindText
-from .rest import parseFields
+from .plain import parseFields
 from .routes import (
     HttpRefusal,
     Route,

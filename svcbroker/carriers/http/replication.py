@@ -26,7 +26,7 @@ from ...net.deferreds import asDeferred
 from ...net.settings import NoSettings
 from ...operations import NumberType
 from .connection import BrokerRequest
-from .rest import parseFields
+from .plain import parseFields
 from .routes import Route, connectionOf, encodeError, explain, principalOf, respond
 
 COPY_THREADS: Final = 2

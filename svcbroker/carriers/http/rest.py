@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
-from urllib.parse import unquote_to_bytes
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -21,7 +20,7 @@ from twisted.web.server import Request
 
 from ...access import Principal
 from ...broker import Calls
-from ...errors import BrokerError, ParameterInvalid, QueryTooLong
+from ...errors import BrokerError, ParameterInvalid
 from ...model import EXTENSION_PREFIX, WEEVENT_PREFIX, extensionKeyError
 from ...net.deferreds import asDeferred
 from ...operations import (
@@ -41,6 +40,7 @@ from ...operations import (
     readCloudEvent,
     withTrace,
 )
+from .plain import parseFields, parseForm, parsePublishQuery, parseQuery
 from .routes import (
     Answer,
     HttpEndpoint,
@@ -56,93 +56,11 @@ from .routes import (
     resultEncoder,
 )
 
-FORM_TYPE: Final = b"application/x-www-form-urlencoded"
-MAX_FIELDS: Final = 1000
-"""The most fields that a URL and a form may have together."""
-MAX_PUBLISH_QUERY: Final = 1024
-"""The longest query string of a publish by GET, in bytes."""
-
 _WEEVENT: Final = WEEVENT_PREFIX.encode("ascii")
 _EXTENSION: Final = EXTENSION_PREFIX.encode("ascii")
 _KEY: Final = IDEMPOTENCY_KEY.name.encode("ascii")
 _AFTER: Final = SEEN.name.encode("ascii")
 _SIGNED: Final = tuple(name.encode("ascii") for name in SIGNED_PARAMETERS)
-
-
-def decodePercent(text: bytes) -> bytes:
-    """
-    Decode percent signs as C{unquote_to_bytes} does, which takes six times as long for JSON: Python
-    has no other function in C for it than the codec of its own escapes, which is strict.
-    """
-    if b"%" not in text:
-        return text
-    escaped = text.replace(b"\\", b"\\\\").replace(b"%", b"\\x")
-    try:
-        return escaped.decode("unicode_escape").encode("latin-1")
-    except UnicodeDecodeError:
-        # A percent sign without two hex digits behind it stays.
-        return unquote_to_bytes(text)
-
-
-def parseFields(text: bytes) -> Mapping[bytes, bytes]:
-    """
-    Read C{name=value&...}: percent signs and C{+} decoded, to exactly the bytes that were sent.
-    Of several fields of one name the first counts.
-
-    @raise ParameterInvalid: there are more than L{MAX_FIELDS}.
-    """
-    pieces = text.replace(b"+", b" ").split(b"&", MAX_FIELDS)
-    if len(pieces) > MAX_FIELDS:
-        raise ParameterInvalid(f"there are more than {MAX_FIELDS} parameters")
-    fields: dict[bytes, bytes] = {}
-    add, hasEscapes = fields.setdefault, b"%" in text
-    for piece in pieces:
-        name, _, value = piece.partition(b"=")
-        if hasEscapes:
-            name, value = decodePercent(name), decodePercent(value)
-        add(name, value)
-    return fields
-
-
-def parseQuery(query: bytes, contentType: bytes | None, body: bytes) -> Mapping[bytes, bytes]:
-    """
-    The fields of a request by GET. A body is not read.
-
-    @raise ParameterInvalid: there are too many.
-    """
-    return parseFields(query)
-
-
-def parsePublishQuery(
-    query: bytes, contentType: bytes | None, body: bytes
-) -> Mapping[bytes, bytes]:
-    """
-    The fields of a publish by GET.
-
-    @raise QueryTooLong: the query string is longer than L{MAX_PUBLISH_QUERY}.
-    @raise ParameterInvalid: there are too many.
-    """
-    if len(query) > MAX_PUBLISH_QUERY:
-        raise QueryTooLong()
-    return parseFields(query)
-
-
-def parseForm(query: bytes, contentType: bytes | None, body: bytes) -> Mapping[bytes, bytes]:
-    """
-    The fields of a request by POST.
-
-    @raise ParameterInvalid: there are too many, or the body is no form: its parameters would be
-        ignored without a word.
-    """
-    if not body:
-        return parseFields(query)
-    if contentType != FORM_TYPE and not _isForm(contentType or b""):
-        raise ParameterInvalid(f"a body must be {FORM_TYPE.decode('ascii')}")
-    return parseFields(query + b"&" + body if query else body)
-
-
-def _isForm(contentType: bytes) -> bool:
-    return contentType.partition(b";")[0].strip().lower() == FORM_TYPE
 
 
 def unquoted(key: bytes) -> bytes:
@@ -280,11 +198,8 @@ def restEndpoints(
 
     @param prefix: the path above them.
     """
-    hasOneGroup = len(calls.broker.groups) == 1
-
-    def isOneOfMany(fields: Mapping[bytes, bytes]) -> bool:
-        return (hasOneGroup or b"groupId" not in fields) and _AFTER not in fields
-
+    # Calls with these are made alone: no group waits for another, nor for an event that one awaits.
+    alone = {_AFTER} if len(calls.broker.groups) == 1 else {_AFTER, b"groupId"}
     for operation in interface.operations:
         addHeaders = addAfter if operation.hasAfter else None
         if operation.name == "publish":
@@ -302,7 +217,7 @@ def restEndpoints(
                 encode=encode,
                 incidents=incidents,
                 callMany=callMany,
-                isOneOfMany=isOneOfMany,
+                isOneOfMany=alone.isdisjoint,
                 addHeaders=addHeaders,
             )
 
@@ -345,7 +260,9 @@ def cloudEventsRoute(prefix: str, calls: Calls) -> Route:
         try:
             result = await call(principal, _fieldsOf(request), connectionOf(request))
         except BrokerError as error:
-            return respond(request, explain(error, principal, encodeError))
+            result = error
+        if isinstance(result, BrokerError):
+            return respond(request, explain(result, principal, encodeError))
         return respond(request, encode(result))
 
     return Route(path=f"{prefix}/{CLOUD_EVENTS.name}", methods=("POST",), handler=handle)

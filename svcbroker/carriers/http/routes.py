@@ -38,6 +38,7 @@ from ...operations import (
     Operation,
     erasureOf,
     readTrace,
+    same,
 )
 from .logins import CHALLENGES, Credentials
 
@@ -112,7 +113,7 @@ def encodeError(error: BrokerError) -> bytes:
 def resultEncoder(operation: Operation) -> Callable[[Any], bytes]:
     """Make the function that encodes results of an operation as JSON text."""
     render = operation.result.render
-    return lambda result: _encoder.encode(render(result))
+    return _encoder.encode if render is same else lambda result: _encoder.encode(render(result))
 
 
 @frozen

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from ...broker import Publication
+from ...broker import Publication, makePublication
 from ...errors import ParameterInvalid
 from ...model import EXTENSION_PREFIX, RESERVED_NAMES, Event, EventFormat
 from ...net.budgets import NAME_BYTES, ByteCount
@@ -30,7 +30,6 @@ from ...operations import (
     eventHeaders,
     isAttributeName,
     isStructured,
-    makePublication,
     publishedCloudEvent,
     readBinary,
     readPublishHeaders,

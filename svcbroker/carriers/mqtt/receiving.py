@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ...broker import Answer, Publication
+from ...broker import Outcome, Publication
 from ...errors import BrokerError, IdempotencyConflict, LedgerUnavailable, QuotaExceeded
 from ...interfaces import Action
 from ...net.budgets import ByteCount
@@ -54,7 +55,8 @@ class PendingPublishes(Struct, eq=False):
         there is one.
     @ivar needsDisk: whether idempotency keys must be on disk before they are submitted.
     @ivar size: the bytes of their payloads.
-    @ivar answers: their outcomes, once they are known.
+    @ivar isOverQuota: whether a quota of the account had no room for some of them.
+    @ivar outcomes: their outcomes, once they are known.
     """
 
     qos: list[int] = []
@@ -65,16 +67,17 @@ class PendingPublishes(Struct, eq=False):
     last: tuple[int, int, BrokerError] | None = None
     needsDisk: bool = False
     size: int = 0
-    answers: Sequence[BrokerError | None] | None = None
+    isOverQuota: bool = False
+    outcomes: Sequence[BrokerError | None] | None = None
 
-    def settle(self, answers: Sequence[BrokerError | None]) -> None:
+    def settle(self, outcomes: Sequence[BrokerError | None]) -> None:
         """Set the outcomes, given those of the publications."""
         if self.refused:
-            merged = list(answers)
+            merged = list(outcomes)
             for number, error in self.refused.items():
                 merged.insert(number, error)
-            answers = merged
-        self.answers = answers
+            outcomes = merged
+        self.outcomes = outcomes
 
 
 _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
@@ -311,34 +314,30 @@ class Receiving:
 
     def _submit(self, run: PendingPublishes) -> None:
         principal, publications = self._session.principal, run.publications
-        batch = self._broker.submit(principal, publications, self._policy)
-        isOverQuota = batch.hasRefused and self._checkRefused(batch.answers, run)
+        refused = partial(self._checkRefused, run)
+        done = self._broker.publish(principal, publications, self._policy, refused)
         self._order.append(run)
-        batch.done.addCallbacks(
-            self._answered, self._failed, callbackArgs=(run,), errbackArgs=(run,)
-        )
+        done.addCallbacks(self._answered, self._failed, callbackArgs=(run,), errbackArgs=(run,))
         for packetId in run.repeated:
             # Some ledgers need no time: it may be in the log by now.
             if packetId in self._session.incoming.published:
                 self._send(encodeSuccess(PUBREC, packetId))
         if run.last is not None:
             self._refused(*run.last)
-        if isOverQuota or (run.refused and any(map(_isQuota, run.refused.values()))):
+        if run.isOverQuota or (run.refused and any(map(_isQuota, run.refused.values()))):
             self._overQuota()
 
-    def _checkRefused(self, answers: Sequence[Answer | None], run: PendingPublishes) -> bool:
+    def _checkRefused(self, run: PendingPublishes, outcomes: Sequence[Outcome | None]) -> None:
         """
         Look at what a check has refused. MQTT 5 answers it when its turn comes; a connection of
         3.1.1 ends at once.
-
-        @return: whether the account is over a quota.
         """
+        run.isOverQuota = any(map(_isQuota, outcomes))
         if self._version != MQTT_5:
-            for number, error in enumerate(answers):
+            for number, error in enumerate(outcomes):
                 if isinstance(error, BrokerError):
                     self._refused(run.qos[number], run.packetIds[number], error)
                     break
-        return any(map(_isQuota, answers))
 
     def _pause(self) -> None:
         if not self.isPaused and self.unanswered:
@@ -349,11 +348,11 @@ class Receiving:
         self._log.failure("Publishes could not be submitted", failure)
         self._answered([LedgerUnavailable()] * len(run.publications), run)
 
-    def _answered(self, answers: Sequence[BrokerError | None], run: PendingPublishes) -> None:
+    def _answered(self, outcomes: Sequence[BrokerError | None], run: PendingPublishes) -> None:
         """Answer messages whose outcomes are known, unless others are before them."""
-        run.settle(answers)
+        run.settle(outcomes)
         order = self._order
-        while order and (known := order[0].answers) is not None:
+        while order and (known := order[0].outcomes) is not None:
             self._answer(order.popleft(), known)
 
     def _answer(self, run: PendingPublishes, answers: Sequence[BrokerError | None]) -> None:
@@ -500,5 +499,5 @@ class Receiving:
         self._hasEnded = True
 
 
-def _isQuota(answer: Answer | None) -> bool:
-    return isinstance(answer, QuotaExceeded)
+def _isQuota(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, QuotaExceeded)

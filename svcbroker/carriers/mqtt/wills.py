@@ -262,7 +262,7 @@ def publishOne(
             index.checkRoom(principal, message.topic, context.maxRetained(group))
         publication = publicationOf(message, group, context.now, mark)
         policy = policyOf(settings, stopsAtRefusal=False)
-        (error,) = await context.broker.submit(principal, (publication,), policy).done
+        (error,) = await context.broker.publish(principal, (publication,), policy)
         if isinstance(error, BrokerError):
             raise error
 

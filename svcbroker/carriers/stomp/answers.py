@@ -12,7 +12,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 from msgspec import Struct
 
-from ...broker import Publication, PublishOutcome, SendStatus
+from ...broker import Publication, SendResult, SendStatus
 from ...errors import BrokerError, TopicNotFound, TransactionTimeout
 from ...model import Event, SubscribeRequest
 from .frames import StompVersion, encodeFrame, encodeHeader
@@ -84,7 +84,7 @@ def encodeConnected(version: StompVersion, beats: str, sessionId: str, server: s
     return encodeFrame("CONNECTED", headers, version=None)
 
 
-def errorOf(result: PublishOutcome) -> BrokerError:
+def errorOf(result: SendResult) -> BrokerError:
     """The error of an event that was not published."""
     # ERROR: the topic was closed while the event waited.
     return TransactionTimeout() if result.status is SendStatus.TIMEOUT else TopicNotFound()

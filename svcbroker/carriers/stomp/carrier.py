@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...access import Access, Admission, Principal, credentialsOf
-from ...broker import Broker, PublishOutcome, PublishPolicy
+from ...broker import Broker, PublishPolicy, SendResult
 from ...errors import BrokerError, NotAuthenticated, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import SubscribeRequest
@@ -458,7 +458,7 @@ class StompProtocol(Protocol):
         def failed(failure: Failure) -> Sequence[BrokerError]:
             return [self.factory.incidents.explain(failure)] * len(answers)
 
-        def published(outcomes: Sequence[PublishOutcome | BrokerError]) -> None:
+        def published(outcomes: Sequence[SendResult | BrokerError]) -> None:
             now = self._clock.seconds()
             self._perform(self._session.publishedEach(answers, outcomes, now))
 
@@ -477,7 +477,7 @@ class StompProtocol(Protocol):
         )
 
     @asDeferred
-    async def _commit(self, effect: PublishAll) -> Sequence[PublishOutcome]:
+    async def _commit(self, effect: PublishAll) -> Sequence[SendResult]:
         # All or nothing, as far as can be seen before.
         for group, topic in {(each.groupId, each.topic): None for each in effect.publications}:
             if not await self.factory.broker.exist(self._principal, group, topic):

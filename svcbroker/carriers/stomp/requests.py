@@ -12,7 +12,7 @@ from attrs import frozen
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from ...broker import Publication
+from ...broker import Publication, makePublication
 from ...errors import ParameterInvalid, SubscriptionIdBlank, TopicBlank
 from ...model import (
     EXTENSION_PREFIX,
@@ -32,7 +32,6 @@ from ...operations import (
     PUBLISH_HEADERS,
     STOMP,
     TRACE_NAMES,
-    makePublication,
     readPublishHeaders,
     readTrace,
     withTrace,

@@ -14,7 +14,7 @@ from typing import Final
 
 from attrs import Factory, define
 
-from ...broker import Publication, PublishOutcome, SendStatus
+from ...broker import Publication, SendResult, SendStatus
 from ...errors import BrokerError, Overloaded, ParameterInvalid
 from ...interfaces import Batch, ISubscription
 from ...net.addresses import ownerKey
@@ -178,7 +178,7 @@ class StompSession:
     def publishedEach(
         self,
         answers: Sequence[FrameAnswer],
-        outcomes: Sequence[PublishOutcome | BrokerError],
+        outcomes: Sequence[SendResult | BrokerError],
         now: float,
     ) -> list[Effect]:
         """Take the outcome of each event of a L{PublishEvents}."""
@@ -190,13 +190,13 @@ class StompSession:
         return self._go(now)
 
     def published(
-        self, answer: FrameAnswer, results: Sequence[PublishOutcome], now: float
+        self, answer: FrameAnswer, results: Sequence[SendResult], now: float
     ) -> list[Effect]:
         """Take the outcomes of L{PublishAll}."""
         self._published(answer, results)
         return self._go(now)
 
-    def _published(self, answer: FrameAnswer, results: Sequence[PublishOutcome]) -> None:
+    def _published(self, answer: FrameAnswer, results: Sequence[SendResult]) -> None:
         for result in results:
             if result.status is not SendStatus.SUCCESS:
                 self._settleWithError(answer, errorOf(result))
@@ -207,7 +207,7 @@ class StompSession:
         if answer.receipt is None:
             self._answer(answer)
         else:
-            self._answer(answer, "eventId", ",".join([str(each.eventId) for each in results]))
+            self._answer(answer, "eventId", ",".join([each.eventId or "" for each in results]))
 
     def subscribed(
         self, answer: FrameAnswer, number: int, made: ISubscription, now: float

@@ -22,13 +22,14 @@ from zope.interface import implementer
 
 from ...access import ANYBODY, Access, Principal
 from ...broker import (
-    Answer,
     IWebhooks,
     MetadataStore,
+    Outcome,
     Publication,
     PublishPolicy,
     SendStatus,
     TimeoutQueue,
+    WebhookRequest,
 )
 from ...broker.subscriptions import Holder, Subscriptions
 from ...errors import (
@@ -51,7 +52,6 @@ from ...model import (
     Event,
     EventFormat,
     EventId,
-    InterfaceType,
     Offset,
     Position,
     SubscribeRequest,
@@ -78,7 +78,6 @@ DEFAULT_BATCH_SECONDS: Final = 1
 DEFAULT_LIMIT: Final = 100
 """The number of webhooks on a page where nothing else is asked for."""
 
-NO_HEADERS: Final[Mapping[str, str]] = {}
 
 MAX_LOOKUPS: Final = 16
 """The most host names that are resolved at the same time for C{subscribe}."""
@@ -109,7 +108,7 @@ class IPublisher(Protocol):
         principal: Principal,
         publications: Sequence[Publication],
         policy: PublishPolicy,
-    ) -> Deferred[Sequence[Answer]]:
+    ) -> Deferred[Sequence[Outcome]]:
         """Publish dead letters."""
 
     def require(self, principal: Principal, action: Action, group: str, topic: str) -> None:
@@ -235,26 +234,7 @@ class Webhooks:
 
     # Calls of clients.
 
-    def subscribe(
-        self,
-        principal: Principal,
-        interfaceType: InterfaceType,
-        topic: tuple[str, ...],
-        groupId: str,
-        subscriptionId: str | None,
-        url: str,
-        offset: Offset,
-        tag: str | None,
-        headers: Mapping[str, str] = NO_HEADERS,
-        secret: str | None = None,
-        batch: int | None = None,
-        batchSeconds: int | None = None,
-        maxAttempts: int | None = None,
-        deadLetter: str | None = None,
-        format: EventFormat = EventFormat.SVC,
-        certificate: str | None = None,
-        hasTombstones: bool = False,
-    ) -> Deferred[str]:
+    def subscribe(self, principal: Principal, request: WebhookRequest) -> Deferred[str]:
         """See L{IWebhooks.subscribe}."""
         if self._access.find(principal.name) is None:
             return fail(
@@ -262,33 +242,34 @@ class Webhooks:
                     "a webhook needs an account that the broker knows without its credentials"
                 )
             )
+        subscriptionId = request.subscriptionId
         if subscriptionId is None:
             subscriptionId = str(UUID(bytes=self._entropy(16), version=4))
         try:
-            target = parseUrl(url)
+            target = parseUrl(request.url)
             record = WebhookRecord(
-                interfaceType=interfaceType,
-                group=groupId,
-                filters=topic,
-                tag=tag,
+                interfaceType=request.interfaceType,
+                group=request.groupId,
+                filters=request.topic,
+                tag=request.tag,
                 url=target.url,
                 start=(0, 0),
                 account=principal.name,
-                headers=checkHeaders(headers),
-                secret=secret or "",
-                certificate=certificate or "",
-                batch=batch or 0,
-                batchSeconds=_batchSeconds(batch, batchSeconds),
-                maxAttempts=maxAttempts or 0,
-                deadLetter=deadLetter or "",
-                format=format,
-                hasTombstones=hasTombstones,
+                headers=checkHeaders(request.headers),
+                secret=request.secret or "",
+                certificate=request.certificate or "",
+                batch=request.batch or 0,
+                batchSeconds=_batchSeconds(request.batch, request.batchSeconds),
+                maxAttempts=request.maxAttempts or 0,
+                deadLetter=request.deadLetter or "",
+                format=request.format,
+                hasTombstones=request.hasTombstones,
             )
             checkOptions(record, self._settings.signer.secrets)
             self._checkDeadLetter(principal, subscriptionId, record)
         except BrokerError as error:
             return fail(error)
-        subscribing = self._subscribe(principal, subscriptionId, record, target, offset)
+        subscribing = self._subscribe(principal, subscriptionId, record, target, request.offset)
         return self._timeouts.wait(subscribing)
 
     def _checkDeadLetter(

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.rest import MAX_FIELDS, decodePercent, parseFields, parseForm
+from svcbroker.carriers.http.plain import (
+    MAX_FORM_FIELDS,
+    decodePercent,
+    parseFields,
+    parseForm,
+)
 from svcbroker.errors import ParameterInvalid
 
 FORM = b"application/x-www-form-urlencoded"
@@ -31,9 +36,11 @@ class FieldsTests(SynchronousTestCase):
             self.assertEqual(parseFields(text), fields)
 
     def test_tooManyFieldsAreRefused(self) -> None:
-        self.assertEqual(len(parseFields(b"&".join(b"%d" % n for n in range(MAX_FIELDS)))), 1000)
+        self.assertEqual(
+            len(parseFields(b"&".join(b"%d" % n for n in range(MAX_FORM_FIELDS)))), 1000
+        )
         with self.assertRaises(ParameterInvalid):
-            parseFields(b"&" * MAX_FIELDS)
+            parseFields(b"&" * MAX_FORM_FIELDS)
 
     @given(st.binary(), st.binary(min_size=1))
     def test_anyQuotedBytesAreDecoded(self, name: bytes, value: bytes) -> None:

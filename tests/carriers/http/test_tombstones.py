@@ -9,6 +9,7 @@ from typing import Any
 from svcbroker.access import ANYBODY
 from svcbroker.interfaces import submit
 from svcbroker.model import EraseEvents, EventId
+from tests.broker.support import publishOne
 
 from ...authors import SIGNED_AT, Author, tellChain
 from .test_follow import FollowTestCase
@@ -27,10 +28,12 @@ class EventTests(FollowTestCase):
             extensions = {"svc-a": "b", "svc-private-a": "c"}
             author = ANN.sign(chain, "a", b"x", extensions)
             given = (author.key, author.signature, author.signedAt) if number else ()
-            publishing = self.fixture.broker.publishOne(ANYBODY, "1", "a", b"x", extensions, *given)
+            publishing = publishOne(
+                self.fixture.broker, ANYBODY, "1", "a", b"x", extensions, *given
+            )
             eventId = self.successResultOf(publishing).eventId
             assert eventId is not None
-            self.ids.append(eventId)
+            self.ids.append(EventId.parse(eventId))
         self.signature = author.signature.hex()
         erasure = EraseEvents(topic="a", ranges=[(3, 3)], account="op", reason="asked for")
         self.receipt = self.successResultOf(submit(self.fixture.ledger, erasure))

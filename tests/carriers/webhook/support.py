@@ -18,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svcbroker.access import Access
-from svcbroker.broker import Broker, IWebhooks, Limits, MetadataStore
+from svcbroker.broker import Broker, IWebhooks, Limits, MetadataStore, WebhookRequest
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
 from svcbroker.carriers.webhook.delivery import DeliveryContext
@@ -337,16 +337,16 @@ class Harness:
         """Subscribe to topic C{a}, or to others."""
         principal = self.access.find(account)
         assert principal is not None
-        answer = self.webhooks.subscribe(
-            principal,
-            interfaceType,
-            topics or ("a",),
-            "1",
-            subscriptionId,
-            url,
-            offset,
-            tag,
+        request = WebhookRequest(
+            interfaceType=interfaceType,
+            topic=topics or ("a",),
+            groupId="1",
+            subscriptionId=subscriptionId,
+            url=url,
+            offset=offset,
+            tag=tag,
             **options,
         )
+        answer = self.webhooks.subscribe(principal, request)
         self.settle()
         return answer

@@ -8,8 +8,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import Principal, Usage
+from svcbroker.broker import WebhookRequest
 from svcbroker.interfaces import Quotas
-from svcbroker.model import Edge, InterfaceType, PublishEvent
+from svcbroker.model import InterfaceType, PublishEvent
 
 from ...access.support import FakeAuthenticator, account
 from .support import URL, Harness
@@ -126,7 +127,8 @@ class AccountTests(SynchronousTestCase):
     def test_needsAnAccountThatIsKnownWithoutItsCredentials(self) -> None:
         identity = account("token", "subscribe 1 a", expiresAt=1e12)
         principal = Principal(identity, Usage(Quotas(), self.harness.clock.seconds))
-        answer = self.harness.webhooks.subscribe(
-            principal, InterfaceType.RESTFUL, ("a",), "1", None, URL, Edge.LAST, None
+        request = WebhookRequest(
+            interfaceType=InterfaceType.RESTFUL, topic=("a",), groupId="1", url=URL
         )
+        answer = self.harness.webhooks.subscribe(principal, request)
         self.failureResultOf(answer, errors.NotAuthorized)

@@ -12,7 +12,7 @@ from zope.interface.verify import verifyObject
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY
-from svcbroker.broker import IWebhooks
+from svcbroker.broker import IWebhooks, WebhookRequest
 from svcbroker.carriers.webhook.webhookservice import MAX_LOOKUPS, TIMEOUT
 from svcbroker.model import Edge, EventId, InterfaceType, Offset, Position
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
@@ -175,9 +175,10 @@ class SubscribeTests(SynchronousTestCase):
             write(changes)
 
         self.patch(self.harness.disk, "write", watch)
-        subscribing = self.harness.webhooks.subscribe(
-            ANYBODY, InterfaceType.RESTFUL, ("a",), "1", None, URL, Edge.LAST, None
+        request = WebhookRequest(
+            interfaceType=InterfaceType.RESTFUL, topic=("a",), groupId="1", url=URL
         )
+        subscribing = self.harness.webhooks.subscribe(ANYBODY, request)
         self.harness.settle()
         self.successResultOf(subscribing)
         self.assertIs(answered[0], False)

@@ -22,7 +22,7 @@ from ....operations import (
 )
 from ..health import Alive, Readiness
 from ..jsonrpc import Failed
-from ..rest import FORM_TYPE
+from ..plain import FORM_TYPE
 from .declared import SECURITY, ServedPath, errorsOf, schemasOf
 
 EVENT_STREAM: Final = "text/event-stream"
