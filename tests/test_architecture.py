@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -34,6 +35,8 @@ LEDGER = {"archive", "chain", "ledgers", "storage", "testing"}
 
 MAX_FILES = 10
 """The most files of HTTP, operations and broker that a publish calls functions of."""
+MAX_FRAMES = 8
+"""The most frames from a connection's C{dataReceived} to a call of SQLite for an event."""
 
 
 def filesCalled(action: Callable[[], None]) -> list[str]:
@@ -148,6 +151,37 @@ class PublishTests(ReadingTestCase):
         self.assertEqual(sorted(filesListed("reading-publish")), sorted(called))
         rooms = ("carriers/http/", "operations/", "broker/")
         self.assertLessEqual(sum(name.startswith(rooms) for name in called), MAX_FILES)
+
+
+class GetEventTests(ReadingTestCase):
+    """
+    An event that is read over REST.
+    """
+
+    def test_fewFramesAreBetweenSocketAndFile(self) -> None:
+        """Of an event in a block that was compared with its header before."""
+        self.ask("POST", "open", b"topic=t")
+        self.ask("POST", "publish", b"topic=t&content=x")
+        eventId = self.connection.answers()[-1].json()["eventId"]
+        depths: list[int] = []
+
+        def profile(frame: FrameType | None, event: str, argument: Any) -> None:
+            if event == "c_call" and argument.__name__ in ("execute", "blobopen"):
+                depth = 1
+                while frame is not None and frame.f_code.co_name != "dataReceived":
+                    depth, frame = depth + 1, frame.f_back
+                depths.append(depth)
+
+        for _ in range(2):
+            depths.clear()
+            sys.setprofile(profile)
+            try:
+                self.ask("GET", f"getEvent?eventId={eventId}")
+            finally:
+                sys.setprofile(None)
+            self.assertEqual(self.connection.answers()[0].json()["content"], "eA==")
+        self.assertGreaterEqual(len(depths), 4)
+        self.assertLessEqual(max(depths), MAX_FRAMES)
 
 
 class DeliveryTests(ReadingTestCase):

@@ -6,9 +6,10 @@ store, the observers of blocks, and L{StoredLedger}, which a ledger inherits fro
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -121,7 +122,8 @@ class LedgerReader:
     def getEvent(self, eventId: EventId) -> Event:
         """See L{ILedger.getEvent<svcbroker.interfaces.ILedger.getEvent>}."""
         with self._store.moment():
-            place = self._place(eventId)
+            places = self._store.eventPlaces(eventId.prefix, eventId.height, eventId.sequence)
+            place = self._onlyPlace(eventId, places)
             entry = self._store.bodySlice(eventId.height, place.offset, place.length)
             try:
                 transaction = Transaction.decode(entry, mayBeErased=True)
@@ -148,7 +150,8 @@ class LedgerReader:
         """See L{ILedger.locate<svcbroker.interfaces.ILedger.locate>}."""
         height = eventId.height
         with self._store.moment():
-            place = self._place(eventId)
+            places = self._store.eventPlaces(eventId.prefix, height, eventId.sequence)
+            place = self._onlyPlace(eventId, places)
             size = min(place.length, MAX_HEAD_SIZE)
             entry = self._store.bodySlice(height, place.offset, size)
             count = bodyCount(self._store.bodySlice(height, 0, tableSize(0)))
@@ -177,14 +180,14 @@ class LedgerReader:
             raise Malformed(f"event {eventId} is one of another topic")
         self._verifier.check(eventId, hash)
 
-    def _place(self, eventId: EventId) -> EventPlace:
+    def _onlyPlace(self, eventId: EventId, places: Sequence[EventPlace | None]) -> EventPlace:
         """
         The place of an event.
 
+        @param places: those where it may stand.
         @raise HeightUnknown: its block is above the chain's height.
         @raise EventNotFound: there is no such event.
         """
-        places = self._store.eventPlaces(eventId.prefix, eventId.height, eventId.sequence)
         for place in filter(None, places):
             return place
         if not places and eventId.height > self._height():
@@ -460,6 +463,7 @@ class Observers:
                 self._log.failure("an observer of blocks failed")
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 IN_MEMORY: Final = 8
@@ -545,6 +549,32 @@ def refuseOther(directory: Path, kind: str, found: str | None = None) -> None:
         )
 
 
+def _reading(
+    read: Callable[Concatenate[LedgerReader, P], T], *, mayWait: bool = True
+) -> Callable[Concatenate[StoredLedger, P], Deferred[T]]:
+    """
+    Make a method of a ledger of one of its reader.
+
+    @param mayWait: whether it waits for what reads wait for.
+    """
+
+    @wraps(read)
+    def method(ledger: StoredLedger, /, *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        delay = ledger._delay() if mayWait else None
+        if delay is not None:
+            readNow = _reading(read, mayWait=False)
+            return delay.addCallback(lambda _: readNow(ledger, *args, **kwargs))
+        try:
+            ledger._checkOpen()
+            return succeed(read(ledger._reader, *args, **kwargs))
+        except BrokerError as error:
+            return fail(error)
+        except (StorageError, Malformed) as error:
+            return fail(ledger._unreadable(error))
+
+    return method
+
+
 class StoredLedger:
     """
     The reading half of a ledger: of L{ILedger<svcbroker.interfaces.ILedger>} what follows from
@@ -597,23 +627,13 @@ class StoredLedger:
         self._checkOpen()
         return self._state.topic(name)
 
-    def listTopics(self, offset: int, limit: int) -> Deferred[Page[Topic]]:
-        return self._read(lambda: self._reader.listTopics(offset, limit))
-
-    def getEvent(self, eventId: EventId) -> Deferred[Event]:
-        return self._read(lambda: self._reader.getEvent(eventId))
-
-    def locate(self, eventId: EventId) -> Deferred[Position]:
-        return self._read(lambda: self._reader.locate(eventId))
-
-    def mayHold(self, height: int, extension: str) -> Deferred[bool]:
-        return self._read(lambda: self._reader.mayHold(height, extension))
-
-    def readBlock(self, height: int) -> Deferred[Block]:
-        return self._read(lambda: self._reader.readBlock(height))
-
-    def findBlocks(self, topics: Sequence[str], first: int, limit: int) -> Deferred[Sequence[int]]:
-        return self._read(lambda: self._reader.findBlocks(topics, first, limit))
+    # Hot path: each is its own way from the call to the reader.
+    listTopics = _reading(LedgerReader.listTopics)
+    getEvent = _reading(LedgerReader.getEvent)
+    locate = _reading(LedgerReader.locate)
+    mayHold = _reading(LedgerReader.mayHold)
+    readBlock = _reading(LedgerReader.readBlock)
+    findBlocks = _reading(LedgerReader.findBlocks)
 
     def countEvents(self, filters: Sequence[str], first: int) -> Deferred[int]:
         return self._search(lambda: self._reader.countEvents(filters, first))
@@ -690,16 +710,19 @@ class StoredLedger:
         return self._read(lambda: make({}))
 
     def _read(self, read: Callable[[], T]) -> Deferred[T]:
-        try:
-            self._checkOpen()
-            return succeed(read())
-        except BrokerError as error:
-            return fail(error)
-        except (StorageError, Malformed) as error:
-            return fail(self._unreadable(error))
+        return _reading(lambda _: read())(self)
+
+    def _delay(self) -> Deferred[None] | None:
+        """
+        What reads wait for.
+
+        @return: C{None} where they can be made at once.
+        """
+        return None
 
     @asDeferred
     async def _search(self, search: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> T:
+        await self._whenRead()
         try:
             self._checkOpen()
             return await search()
@@ -725,5 +748,13 @@ class StoredLedger:
             )
         return LedgerUnavailable("the ledger's disk cannot be read")
 
-    def _yieldToReactor(self) -> Deferred[None]:
-        return self._turn().addCallback(lambda _: self._checkOpen())
+    @asDeferred
+    async def _yieldToReactor(self) -> None:
+        await self._whenRead()
+        await self._turn()
+        self._checkOpen()
+
+    async def _whenRead(self) -> None:
+        delay = self._delay()
+        if delay is not None:
+            await delay

@@ -30,6 +30,17 @@ from ._rows import (
 
 _HEAD: Final = "height, hash, header, certificate, transaction_total"
 
+# The bounds come first: out of them substr counts from the end, or in 32 bits.
+_PLACES: Final = (
+    "SELECT t.first_sequence, length(t.positions), "
+    "CASE WHEN ? BETWEEN t.first_sequence AND t.first_sequence "
+    f"+ length(t.positions) / {POSITION_SIZE} - 1 THEN "
+    f"CAST(substr(t.positions, (? - t.first_sequence) * {POSITION_SIZE} + 1, "
+    f"{POSITION_SIZE}) AS BLOB) END FROM topic "
+    "JOIN topic_block AS t ON t.topic = topic.idx AND t.height = ? "
+    "WHERE topic.prefix = ? ORDER BY t.topic"
+)
+
 _LOAD_ROWS: Final = 4096
 
 _REMOVED: Final = 2**63 - 1
@@ -83,7 +94,10 @@ class _Moment:
         self._reading = reading
 
     def __enter__(self) -> None:
-        self._reading._rows("BEGIN")
+        try:
+            self._reading._reading.execute("BEGIN")
+        except sqlite3.Error as error:
+            raise translated(error, self._reading.path) from error
 
     def __exit__(self, *error: object) -> None:
         try:
@@ -220,22 +234,13 @@ class ChainReader(ReadConnection):
         @param sequence: the event's number in its topic.
         @return: C{None} for a topic that has other events there.
         """
-        # The bounds come first: out of them substr counts from the end, or in 32 bits.
-        rows = self._rows(
-            "SELECT t.first_sequence, length(t.positions), "
-            "CASE WHEN ? BETWEEN t.first_sequence AND t.first_sequence "
-            f"+ length(t.positions) / {POSITION_SIZE} - 1 THEN "
-            f"CAST(substr(t.positions, (? - t.first_sequence) * {POSITION_SIZE} + 1, "
-            f"{POSITION_SIZE}) AS BLOB) END FROM topic "
-            "JOIN topic_block AS t ON t.topic = topic.idx AND t.height = ? "
-            "WHERE topic.prefix = ? ORDER BY t.topic",
-            sequence,
-            sequence,
-            height,
-            int(prefix, 16),
-        )
+        try:
+            rows = self._reading.execute(_PLACES, (sequence, sequence, height, int(prefix, 16)))
+            found = rows.fetchall()
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
         places: list[EventPlace | None] = []
-        for first, size, packed in rows:
+        for first, size, packed in found:
             if packed is not None and len(packed) != POSITION_SIZE:
                 raise self._damage(f"the index of block {height} is not made of bytes")
             place = None if packed is None else EventPlace.of(packed, sequence - first, size)

@@ -4,7 +4,7 @@ The ledger that is a copy of another broker's chain: its directory, its progress
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -567,24 +567,18 @@ class CopyLedger(StoredLedger):
     # Reads.
 
     def _read(self, read: Callable[[], T]) -> Deferred[T]:
-        return self._stored(lambda: super(CopyLedger, self)._read(lambda: _certified(read)))
+        return super()._read(lambda: _certified(read))
 
-    def _search(self, search: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> Deferred[T]:
-        return self._stored(lambda: super(CopyLedger, self)._search(search))
-
-    def _yieldToReactor(self) -> Deferred[None]:
-        return self._stored(lambda: super(CopyLedger, self)._yieldToReactor())
-
-    def _stored(self, read: Callable[[], Deferred[T]]) -> Deferred[T]:
+    def _delay(self) -> Deferred[None] | None:
         """
-        Read once the pending blocks are stored: until then the state is ahead of the store. On a
-        disk in good health nothing is pending when a read comes.
+        Pending blocks are stored first: until then the state is ahead of the store. On a disk in
+        good health nothing is pending when a read comes.
         """
         if not self._pending:
-            return read()
+            return None
         waiting: Deferred[None] = Deferred()
         self._readers.append(waiting)
-        return waiting.addCallback(lambda _: read())
+        return waiting
 
     def _release(self) -> None:
         readers, self._readers = self._readers, []
