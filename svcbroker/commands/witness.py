@@ -574,7 +574,7 @@ def readAccepted(given: Sequence[str]) -> list[Party]:
     click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
     click.option(
         "--public-url",
-        "url",
+        "publicUrl",
         metavar="URL",
         help="The broker's URL as partners reach it: invites them to execute the log, too.",
     ),
@@ -590,15 +590,15 @@ def _invite(
     console: Console,
     client: Client,
     genesis: str | None,
-    url: str | None,
+    publicUrl: str | None,
     accepted: tuple[str, ...],
 ) -> int:
     witnesses = readAccepted(accepted)
     told = logKey(console, client, genesis)
     executing = ""
-    if url is not None:
+    if publicUrl is not None:
         fields = readFile(genesis) if genesis is not None else client.genesis()
-        executing = _EXECUTING.format(url=url, genesis=json.loads(fields)["chain"])
+        executing = _EXECUTING.format(url=publicUrl, genesis=json.loads(fields)["chain"])
     console.output.write(invitation(told["origin"], told["key"], executing, witnesses))
     return Exit.GOOD
 

@@ -10,7 +10,7 @@ import sys
 
 import treq
 
-from svcbroker.proofs.tlog import Note, NoteSignature, VerifierKey
+from svcbroker.proofs.tlog import Note, NoteSignature, Policy, VerifierKey
 
 from ..proofs.tlog.support import MemoryLog
 from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase
@@ -82,6 +82,24 @@ class WitnessTests(DaemonTestCase):
         self.assertEqual(code, 2)
         self.assertIn("another svcbroker is using", errors)
         self.assertEqual(await again.stop(), 0)
+
+    async def test_invitationIsPolicyOfTheBroker(self) -> None:
+        """A running broker writes it; with a public URL it names the genesis."""
+        broker = await self.start(ledger="pbft:nodes=4")
+        code, genesis, _ = await self.outcomeOf("chain", "genesis", str(self.dataDir))
+        self.assertEqual(code, 0)
+        (self.root / "genesis.json").write_text(genesis)
+        words = ("net", "witness", "invite", "--genesis=genesis.json", f"--url={broker.base}")
+        code, output, errors = await self.outcomeOf(*words)
+        self.assertEqual((code, errors), (0, ""))
+        self.assertNotIn("--from", output)
+        url = "https://broker.example/svcbroker"
+        code, output, errors = await self.outcomeOf(*words, f"--public-url={url}")
+        self.assertEqual((code, errors), (0, ""))
+        chain = json.loads(genesis)["chain"]
+        self.assertIn(f"--from {url} --genesis {chain}", output)
+        [log] = Policy.parse(output.encode()).logs
+        self.assertIn(chain, log.key.name)
 
     async def test_lostDatabaseIsResumed(self) -> None:
         """A witness without its database does not start until it has its own last checkpoint."""
