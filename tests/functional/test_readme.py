@@ -20,18 +20,20 @@ from twisted.trial.unittest import SkipTest
 
 import svcbroker
 
-from .daemon import LOCAL, Daemon, DaemonTestCase
+from .daemon import LOCAL, OFF, Daemon, DaemonTestCase
 
 ROOT = Path(__file__).parents[2]
 OURS = os.pathsep.join(
     filter(None, [str(Path(svcbroker.__file__).parent.parent), os.getenv("PYTHONPATH")])
 )
+RUN = ".venv/bin/svcbroker run"
 START = ".venv/bin/twistd -n svcbroker"
-KILL = "kill -9 $(cat twistd.pid)"
+KILLS = ("kill -9 $(pgrep -f 'svcbroker run')", "kill -9 $(cat twistd.pid)")
 COMMAND = ".venv/bin/svcbroker"
 ADDRESS = "127.0.0.1:8080"
 MQTT_PORT = "-p 1883"
 PROGRAMS = ("bash", "curl", "python3", "base64")
+PUBLISHER = "mosquitto_pub"
 SUBSCRIBER = "mosquitto_sub"
 """Not on every machine. The tutorial only reads with it, so its other steps can be run without."""
 
@@ -115,12 +117,10 @@ class PageTests(DaemonTestCase):
 
     async def test_quickStartPrintsWhatReadmeShows(self) -> None:
         """From the start of a broker to a kill, and on."""
-        self.require(*PROGRAMS)
+        self.require(*PROGRAMS, PUBLISHER)
         text = (ROOT / "README.md").read_text("utf-8")
-        tested = text.partition("\n## Quick start\n")[2].partition(
-            "<!-- end of the quick start -->"
-        )
-        await self.follow(list(readSteps(tested[0], _MARKDOWN)), atLeast=6)
+        tested = text.partition("-->\n")[2].partition("<!-- end of the quick start -->")
+        await self.follow(list(readSteps(tested[0], _MARKDOWN)), atLeast=7)
 
     async def test_tutorialPrintsWhatItShows(self) -> None:
         """From an empty directory to a kill, and on."""
@@ -153,17 +153,14 @@ class PageTests(DaemonTestCase):
     async def follow(self, steps: list[Step], atLeast: int) -> None:
         """Do every step, and compare what it prints. The daemon is killed and started once."""
         self.assertGreaterEqual(len(steps), atLeast)
-        self.assertEqual([step.command for step in steps].count(START), 2)
+        self.assertEqual(sum(step.command in (RUN, START) for step in steps), 2)
         said, shown = Normaliser(), Normaliser()
         prelude = ""
         daemon: Daemon | None = None
         for step in steps:
-            if step.command == START:
+            if step.command in (RUN, START):
                 self.assertIsNone(daemon)
-                daemon = await self.run_(
-                    [f"--http={LOCAL}", f"--mqtt={LOCAL}", "--data-dir=svcbroker-data"],
-                    twistd=["-n"],
-                ).serves()
+                daemon = await self.started(step.command).serves()
                 port = (await daemon.protocol.waitFor(r"MQTT on 127\.0\.0\.1:(\d+)"))[1]
                 address = daemon.base.removeprefix("http://").removesuffix("/svcbroker")
                 ready = daemon.protocol.output.splitlines()[-1].replace(address, ADDRESS)
@@ -177,14 +174,26 @@ class PageTests(DaemonTestCase):
             self.brokerUrl = daemon.base if daemon is not None else ""
             script = script.replace(COMMAND, f"{sys.executable} -m svcbroker.commands")
             script = script.replace(MQTT_PORT, f"-p {port}")
+            script = script.replace(f"{PUBLISHER} -t", f"{PUBLISHER} -p {port} -t")
+            if step.command in KILLS and daemon is not None:
+                # There may be other daemons on this machine.
+                script = f"pgrep() {{ echo {daemon.process.pid}; }}\n{script}"
             output = (await self.bash(script)).replace(address, ADDRESS)
-            if step.command == KILL:
+            if step.command in KILLS:
                 assert daemon is not None
                 self.assertEqual(await daemon.exits(), -signal.SIGKILL)
                 daemon = None
             self.assertEqual(shown(output), said(step.output), step.command)
         assert daemon is not None
         self.assertEqual(await daemon.stop(), 0)
+
+    def started(self, command: str) -> Daemon:
+        """The daemon that a command starts, on free ports."""
+        options = [f"--http={LOCAL}", f"--mqtt={LOCAL}", "--data-dir=svcbroker-data"]
+        if command == START:
+            return self.run_(options, twistd=["-n"])
+        words = ["-m", "svcbroker.commands", "run", *OFF[:1], *options]
+        return self.spawn(sys.executable, *words)
 
     async def bash(self, script: str) -> str:
         """What a script prints; it must succeed."""

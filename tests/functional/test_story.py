@@ -1,0 +1,185 @@
+"""
+The page of a dispute: every command of it is run, on a broker and two witnesses, and prints what
+the page shows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from attrs import frozen
+from twisted.internet.task import deferLater
+from twisted.internet.utils import getProcessOutputAndValue
+
+from tests.needed import neededProgram
+
+from .daemon import AGAIN, LOCAL, STEP, Daemon, DaemonTestCase, reactor
+
+PAGE = Path(__file__).parents[2] / "docs" / "story.rst"
+BROKER = "127.0.0.1:8080"
+WITNESS = re.compile(r"svcbroker (?:net )?witness run .*--listen (\d+)$")
+INTERVAL = "--witness-interval=1"
+"""Witnesses are asked at once, not after a minute."""
+
+_BLOCK = re.compile(
+    r"^\.\. code-block:: (console|text)\n\n((?: {3}.*\n|\n)+?)(?=\n*(?:\S|\Z))", re.MULTILINE
+)
+_NAMED = re.compile(r"\b[0-9a-f]{8}-\d+-\d+\b|\b[0-9a-f]{64}\b")
+_VARYING = (
+    (re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?)?"), "TIME"),
+    (re.compile(r"\b([0-9a-f]{8}-\d+)-\d+\b"), r"\1-HEIGHT"),
+    (re.compile(r"\b\d+:(?=[0-9a-f…])"), "HEIGHT:"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "HASH"),
+    (re.compile(r"\+[0-9a-f]{8}\+[\w+/=…]+"), "+KEY"),
+    (re.compile(r"\bsize \d+"), "size SIZE"),
+    (re.compile(r"svcbroker \d\S* serves"), "svcbroker VERSION serves"),
+)
+
+
+@frozen
+class Step:
+    """
+    A command of the page, or lines that the broker logs.
+
+    @ivar command: what is typed; empty for lines of the broker's log.
+    @ivar lines: what is shown of what it prints.
+    """
+
+    command: str
+    lines: list[str]
+
+
+def steps() -> Iterator[Step]:
+    """What the page shows, in its order."""
+    for kind, block in _BLOCK.findall(PAGE.read_text("utf-8")):
+        lines = [line.removeprefix("   ") for line in block.rstrip().splitlines()]
+        if kind == "text":
+            yield Step("", lines)
+            continue
+        text = "\n".join(lines).replace("\\\n", "")
+        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            command, *printed = part.rstrip().split("\n")
+            yield Step(" ".join(command.split()), printed)
+
+
+def normal(line: str) -> str:
+    """A line without what differs from run to run."""
+    for pattern, name in _VARYING:
+        line = pattern.sub(name, line)
+    return " ".join(line.split())
+
+
+class StoryTests(DaemonTestCase):
+    """
+    The parties of the page, on one machine.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.broker: Daemon | None = None
+        self.words: dict[str, str] = {}
+        neededProgram("bash")
+
+    async def test_everyCommandPrintsWhatThePageShows(self) -> None:
+        """From the first start to the contradiction."""
+        await self.play()
+
+    async def play(self) -> None:
+        """Do what the page does."""
+        count = 0
+        for step in steps():
+            count += 1
+            await self.do(step)
+        self.assertGreater(count, 30)
+
+    async def do(self, step: Step) -> None:
+        """One step: what it prints has the lines that are shown, in their order."""
+        command = step.command
+        witness = WITNESS.match(command)
+        if not command:
+            assert self.broker is not None
+            for line in step.lines:
+                await self.broker.protocol.waitFor(self.pattern(line))
+            return
+        if witness is not None:
+            output = await self.startWitness(command, witness[1])
+        elif command.startswith("svcbroker run "):
+            output = await self.startBroker(command)
+        else:
+            if re.search("witness list|proof bundle", command) and "frost-monday" not in command:
+                await self.seen()
+            output = await self.type(command)
+        self.compare(step, output)
+
+    def compare(self, step: Step, output: str) -> None:
+        """Look for the lines, and keep which ids and keys stand for those of the page."""
+        printed = iter(output.splitlines())
+        for line in step.lines:
+            wanted = re.compile(self.pattern(normal(line)))
+            for found in printed:
+                if wanted.search(normal(found)):
+                    named = zip(_NAMED.findall(line), _NAMED.findall(found), strict=False)
+                    self.words.update(named)
+                    break
+            else:
+                self.fail(f"{step.command} does not print {line!r}, but: {output}")
+
+    def pattern(self, line: str) -> str:
+        """A regular expression for a line in which some words are left out."""
+        return ".*".join(re.escape(" ".join(each.split())) for each in line.split("…"))
+
+    async def startWitness(self, command: str, port: str) -> str:
+        """Start a witness; what it logs once it is there, with the address of the page."""
+        words = shlex.split(command.replace(f"--listen {port}", f"--listen {LOCAL}"))
+        running = self.spawn(sys.executable, "-m", "svcbroker.commands", *words[1:])
+        found = await running.protocol.waitFor(r"Witness \S+ on (127\.0\.0\.1:\d+)")
+        self.words[f"127.0.0.1:{port}"] = found[1]
+        return running.protocol.output.replace(found[1], f"127.0.0.1:{port}")
+
+    async def startBroker(self, command: str) -> str:
+        """Stop the broker that runs, and start the next one."""
+        if self.broker is not None:
+            self.assertEqual(await self.broker.stop(), 0)
+        options = [f"--http={AGAIN}", "--mqtt=", "--stomp=", INTERVAL]
+        words = [*shlex.split(command)[1:], *options]
+        self.broker = await self.spawn(sys.executable, "-m", "svcbroker.commands", *words).serves()
+        address = self.broker.base.removeprefix("http://").removesuffix("/svcbroker")
+        return self.broker.protocol.output.replace(address, BROKER)
+
+    async def seen(self) -> None:
+        """Wait until each witness has signed the log as it is, or refuses it."""
+        assert self.broker is not None
+        while True:
+            told = await self.broker.call("/rest/witnesses", groupId="1")
+            if all(
+                each["isRefusing"] or each["size"] == told["size"] for each in told["witnesses"]
+            ):
+                return
+            await deferLater(reactor, STEP)
+
+    async def type(self, command: str) -> str:
+        """What a command prints, on both streams."""
+        for word, value in self.words.items():
+            command = command.replace(word, value)
+        ours = f'svcbroker() {{ "{sys.executable}" -P -m svcbroker.commands "$@"; }}\n'
+        assert self.broker is not None
+        environment = {
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "LC_ALL": "C.UTF-8",
+            "PYTHONPATH": self.environment["PYTHONPATH"],
+            "SVCBROKER_URL": self.broker.base,
+            "XDG_CONFIG_HOME": str(self.root),
+        }
+        output, errors, code = await getProcessOutputAndValue(
+            neededProgram("bash"), ["-c", ours + command], environment, str(self.root)
+        )
+        text: str = (output + errors).decode("utf-8")
+        # What was found wrong ends a command with 1.
+        isBad = bool(re.search("FORK REFUSED|NOT PROVED", text))
+        self.assertEqual(code, 1 if isBad else 0, (command, text))
+        return text

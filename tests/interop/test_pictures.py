@@ -1,0 +1,100 @@
+"""
+The pictures of README and of the documentation: they show what the software prints and shows now.
+
+With C{SVCBROKER_DRAW=1} they are drawn again::
+
+    SVCBROKER_DRAW=1 python -m twisted.trial tests.interop.test_pictures
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from svcbroker.proofs.bundle import decodeArchive
+from tests.functional import test_story
+from tests.functional.daemon import LOCAL
+from tests.needed import neededProgram
+
+from .chromium import Chromium
+from .pictures import Pane, beside, page, terminal, words
+
+FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+REST = "section:not([aria-labelledby=events-title])"
+"""What comes on the page after the events."""
+
+EVENT = "7ba3f518-1-1"
+FIRST = (
+    "A terminal: svcbroker run, a publish by mosquitto_pub, and svcbroker prove, which says that a "
+    "quorum of the chain's validators has signed the event. Beside it the page that verifies the "
+    "same event in a browser, without a network."
+)
+AUDITOR = (
+    "A page in a browser: all 5 events are proved, 1 of them without content. The erased event "
+    "shows when and why, and what is still proved."
+)
+
+
+class PictureTests(test_story.StoryTests):
+    """
+    Each picture is drawn from what runs.
+    """
+
+    async def opened(self, archive: Path) -> Chromium:
+        """A browser with the page of a bundle, once it has judged."""
+        browser = Chromium()
+        await browser.start(self.root / "profile")
+        self.addCleanup(browser.stop)
+        file = self.root / "verify.html"
+        file.write_bytes(decodeArchive(archive.read_bytes())["verify.html"])
+        await browser.open(file.as_uri())
+        await browser.waitForText("proved, ")
+        return browser
+
+    def same(self, name: str, picture: str) -> None:
+        """The picture has the words of the one that is kept, or is kept from now on."""
+        path = FOLDER / f"{name}.svg"
+        if os.environ.get("SVCBROKER_DRAW"):
+            FOLDER.mkdir(exist_ok=True)
+            path.write_text(picture, "utf-8")
+        self.assertEqual(words(path.read_text("utf-8")), words(picture), name)
+
+    async def test_everyCommandPrintsWhatThePageShows(self) -> None:
+        """The page of the auditor: the erased event, and the one in dispute."""
+        await self.playUntil("svcbroker verify case.zip")
+        browser = await self.opened(self.root / "case.zip")
+        shown = f"{REST}, article:nth-of-type(2n + 1)"
+        for theme in ("light", "dark"):
+            isDark = theme == "dark"
+            pane = await page(browser, 820, 0.88, isDark, shown)
+            self.same(f"auditor-{theme}", beside([pane], AUDITOR))
+
+    async def playUntil(self, command: str) -> None:
+        """Do what the page does, up to a command."""
+        for step in test_story.steps():
+            await self.do(step)
+            if step.command.startswith(command):
+                return
+
+    async def test_firstProof(self) -> None:
+        """The terminal of README's first commands, and the page of the same event."""
+        neededProgram("mosquitto_pub")
+        self.broker = await self.start(f"--mqtt={LOCAL}", ledger="pbft:nodes=4")
+        port = (await self.broker.protocol.waitFor(r"MQTT on 127\.0\.0\.1:(\d+)"))[1]
+        lines = ["$ svcbroker run", "svcbroker 0.1.0 serves 127.0.0.1:8080/svcbroker, …"]
+        for command in (
+            "mosquitto_pub -t weather/zurich -m 21.5 -q 1",
+            f"svcbroker prove {EVENT}",
+            f"svcbroker proof bundle {EVENT} --output case.zip",
+        ):
+            typed = command.replace("mosquitto_pub", f"mosquitto_pub -p {port}")
+            lines += [f"$ {command}", *(await self.type(typed)).splitlines()]
+        lines = [line for line in lines if not line.startswith("no witness is asked for")]
+        browser = await self.opened(self.root / "case.zip")
+        for theme in ("light", "dark"):
+            isDark = theme == "dark"
+            panes: list[Pane] = [
+                terminal(lines, 58, isDark),
+                await page(browser, 660, 0.74, isDark, REST),
+            ]
+            self.same(f"first-proof-{theme}", beside(panes, FIRST))
