@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import struct
 from collections.abc import Callable
 from http.client import HTTPConnection
@@ -160,9 +161,12 @@ class PositionsTests(DaemonTestCase):
         self.assertEqual(await daemon.stop(), 0)
 
     async def test_otherLedgerLosesNothing(self) -> None:
-        """A start with another ledger leaves the positions of the first chain as they were."""
+        """A start with another chain leaves the positions of the first one as they were."""
         await self.leaveUnfinished()
 
+        # A ledger refuses the directory of another one's chain.
+        chain = self.dataDir / "1"
+        aside = chain.rename(self.root / "aside")
         daemon = await self.serve("memory")
         await daemon.protocol.waitFor("group 1 is served from another chain than before")
         await self.publish(daemon, *"abcdefgh")
@@ -174,6 +178,8 @@ class PositionsTests(DaemonTestCase):
             await client.leave()
         self.assertEqual(await daemon.stop(), 0)
 
+        shutil.rmtree(chain, ignore_errors=True)
+        aside.rename(chain)
         daemon = await self.serve(PBFT)
         await daemon.protocol.waitFor("records of subscriptions are back")
         await self.publish(daemon, "four")
