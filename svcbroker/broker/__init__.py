@@ -35,7 +35,7 @@ from ._collaborators import (
 from ._copies import MAX_COPY_WAIT, Copies
 from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue
 from ._metadatastore import GroupOf, MetadataStore, bindToChains
-from ._operator import Operator
+from ._operator import MAX_CONNECTIONS, ClientConnection, ConnectionPage, Operator
 from ._pipeline import (
     REFUSAL_DELAY,
     Outcome,
@@ -53,6 +53,7 @@ __all__ = [
     "DEFAULT_PAGE_SIZE",
     "DEFAULT_READ",
     "MAX_ACCOUNTS",
+    "MAX_CONNECTIONS",
     "MAX_COPY_WAIT",
     "MAX_PAGE_NUMBER",
     "MAX_PAGE_SIZE",
@@ -67,6 +68,8 @@ __all__ = [
     "Broker",
     "Calls",
     "CheckpointAnswer",
+    "ClientConnection",
+    "ConnectionPage",
     "Copies",
     "GroupOf",
     "Groups",

@@ -4,7 +4,7 @@ The calls of the interface: the use cases of clients, those of operators, and wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +17,7 @@ from ._administration import AccountQueries, Administration
 from ._broker import Broker
 from ._collaborators import IWebhooks
 from ._eventerasure import EventErasing
-from ._operator import Operator
+from ._operator import ClientConnection, Operator
 from ._proving import Proving
 from ._topicauthors import TopicAuthors
 from .transparency import Transparency
@@ -60,6 +60,7 @@ class Calls:
         configuration: Callable[[], ConfigurationReport] | None = None,
         metadataLoss: Callable[[], str] = lambda: "",
         measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
+        connections: Callable[[], Iterable[ClientConnection]] = tuple,
     ) -> None:
         """
         @param nodeAddress: what this node is called, C{host:port}.
@@ -73,6 +74,7 @@ class Calls:
             configured by settings.
         @param metadataLoss: tells what the metadata store has lost, in one line.
         @param measureDisk: measures the disk of the data directory.
+        @param connections: all connections of clients.
         """
         groups, timeouts, reserved = broker.groups, broker.timeouts, broker.limits.reservedTopics
         self.broker = broker
@@ -97,6 +99,8 @@ class Calls:
             durable={each: answers[each] for each in InterfaceType if each in answers},
             reload=reload,
             configuration=configuration,
+            connections=connections,
+            work=broker.budgets.work,
         )
         self.erasing = EventErasing(groups, timeouts, broker.clock, broker.subscriptions, reserved)
         self.proving = Proving(groups, timeouts)

@@ -4,9 +4,11 @@ The changes that an operator may make.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import permutations, product
+from typing import Final
 
+from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from ..access import Principal
@@ -14,10 +16,56 @@ from ..chain import ValidatorChange, ValidatorSet
 from ..errors import NoSuchCall, NotAuthorized, ParameterInvalid
 from ..interfaces import Action, IFaultyLedger, ILedger, IValidatorSetLedger
 from ..model import ConfigurationReport, DurablePage, FaultReport, InterfaceType, Offset, Owner
-from ..net.addresses import ownerOf
+from ..net.addresses import accountOf, ownerOf
+from ..net.budgets import Unsent, WorkBudget
 from ..net.deferreds import asDeferred
 from ._collaborators import IDurableSubscriptions
 from ._groups import Groups, TimeoutQueue
+
+MAX_CONNECTIONS: Final = 1000
+"""The most connections that are listed."""
+
+_LOOKED_AT_ONCE: Final = 500
+"""The number of connections that are looked at in one turn of the reactor."""
+
+
+@frozen(kw_only=True)
+class ClientConnection:
+    """
+    A connection of a client, as a carrier has it.
+
+    @ivar protocol: C{http}, C{mqtt} or C{stomp}.
+    @ivar remote: the client's address.
+    @ivar unsent: counts its bytes, and knows whose they are and since when it is there.
+    @ivar close: closes it at once.
+    """
+
+    protocol: str
+    remote: str
+    unsent: Unsent
+    close: Callable[[], object]
+
+    @property
+    def account(self) -> str:
+        """The name of the account that it acts for; empty for none."""
+        return accountOf(self.unsent.owner)
+
+    def matches(self, search: str) -> bool:
+        """Whether a text is a part of its account, address or protocol."""
+        return any(search in each for each in (self.account, self.remote, self.protocol))
+
+
+@frozen(kw_only=True)
+class ConnectionPage:
+    """
+    Some of the connections.
+
+    @ivar items: them.
+    @ivar total: how many match in all.
+    """
+
+    items: Sequence[ClientConnection]
+    total: int
 
 
 class Operator:
@@ -39,12 +87,16 @@ class Operator:
         durable: Mapping[InterfaceType, IDurableSubscriptions],
         reload: Callable[[], Deferred[Sequence[str]]],
         configuration: Callable[[], ConfigurationReport] | None,
+        connections: Callable[[], Iterable[ClientConnection]],
+        work: WorkBudget,
     ) -> None:
         """
         @param hasFaults: whether faults may be made.
         @param durable: the durable subscriptions of each protocol.
         @param reload: reads accounts, secrets and certificates again.
         @param configuration: tells all settings that are in force.
+        @param connections: all connections of clients.
+        @param work: says when there is time for more.
         """
         self._groups = groups
         self._timeouts = timeouts
@@ -52,6 +104,8 @@ class Operator:
         self._durable = durable
         self._reload = reload
         self._describeConfiguration = configuration
+        self._connections = connections
+        self._work = work
 
     @asDeferred
     async def reload(self, principal: Principal) -> Sequence[str]:
@@ -74,6 +128,45 @@ class Operator:
         if self._describeConfiguration is None:
             raise NoSuchCall("this broker is not configured by settings")
         return self._describeConfiguration()
+
+    @asDeferred
+    async def listConnections(
+        self, principal: Principal, limit: int = 100, search: str = ""
+    ) -> ConnectionPage:
+        """
+        The connections of clients to this broker.
+
+        @param limit: the most to answer.
+        @param search: a part of the account, the address or the protocol.
+        """
+        principal.requireAny(Action.OPERATE, None)
+        found: list[ClientConnection] = []
+        total = 0
+        lane = self._work.lane()
+        for number, each in enumerate(tuple(self._connections()), 1):
+            if each.matches(search):
+                total += 1
+                if len(found) < limit:
+                    each.unsent.measure()
+                    found.append(each)
+            if not number % _LOOKED_AT_ONCE:
+                await lane.turn(isWrite=False)
+        lane.end()
+        return ConnectionPage(items=found, total=total)
+
+    @asDeferred
+    async def closeConnection(self, principal: Principal, protocol: str, remote: str) -> bool:
+        """
+        Close a connection of a client. It may connect again.
+
+        @return: fires with whether there was one.
+        """
+        principal.requireAny(Action.OPERATE, None)
+        for each in tuple(self._connections()):
+            if each.remote == remote and each.protocol == protocol:
+                each.close()
+                return True
+        return False
 
     @asDeferred
     async def listDurable(

@@ -31,6 +31,7 @@ from ..version import VersionRecord
 from ._broker import Broker
 from ._calls import Answers, Calls
 from ._metadatastore import GroupOf, MetadataStore
+from ._operator import ClientConnection
 from .subscriptions import KeptPositions, Subscriptions
 
 S = TypeVar("S")
@@ -122,6 +123,10 @@ class RunningFeature:
         @param routes: the routes of all features.
         """
         return {}
+
+    def connections(self) -> Iterable[ClientConnection]:
+        """The connections of clients that it has."""
+        return ()
 
     def metrics(self) -> Iterable[Metric] | Deferred[Iterable[Metric]]:
         """The metrics that it has counted. See L{Source<svcbroker.net.metrics.Source>}."""

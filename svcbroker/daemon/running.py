@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.logger import Logger
 
 from ..access import Access, AuditTrail
-from ..broker import Answers, Broker, Calls, Limits, MetadataStore, bindToChains
+from ..broker import Answers, Broker, Calls, ClientConnection, Limits, MetadataStore, bindToChains
 from ..broker.features import Feature, RunningFeature, Services
 from ..broker.subscriptions import KeptPositions, Subscriptions
 from ..broker.subscriptions.feature import SubscriptionOptions
@@ -168,7 +168,11 @@ class Start:
             answers.update(made.answers)
             running.append(made)
         services.metrics.add("certificates", partial(_certificateMetrics, self.plan))
-        calls = base.calls(services, answers, reload)
+
+        def connections() -> Iterator[ClientConnection]:
+            return (found for each in running for found in each.connections())
+
+        calls = base.calls(services, answers, reload, connections)
         routes = [route for each in running for route in each.routes(calls)]
         factories: dict[str, Any] = {}
         for each in running:
@@ -311,7 +315,13 @@ class _Base:
             metrics=Metrics(reactor),
         )
 
-    def calls(self, services: Services, answers: Answers, reload: Reload) -> Calls:
+    def calls(
+        self,
+        services: Services,
+        answers: Answers,
+        reload: Reload,
+        connections: Callable[[], Iterator[ClientConnection]],
+    ) -> Calls:
         """All calls of the interface, with what features answer."""
         config = self.start.config
         return Calls(
@@ -326,6 +336,7 @@ class _Base:
             configuration=self.start.inForce.describe,
             metadataLoss=lambda: self.store.loss,
             measureDisk=partial(self.thread.run, measureDisk, config.dataDir),
+            connections=connections,
         )
 
     def release(self) -> None:

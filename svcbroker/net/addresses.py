@@ -58,6 +58,11 @@ def storedKey(account: str, address: str) -> str:
     return f"account {account}" if account else f"address {address}"
 
 
+def accountOf(owner: str) -> str:
+    """The name of the account in what L{ownerKey} gives; empty where there is none."""
+    return owner.removeprefix("account ") if owner.startswith("account ") else ""
+
+
 def networkOf(host: str) -> str:
     """
     The addresses that one client may have: an IPv4 address, or the network of an IPv6 address. What

@@ -544,6 +544,10 @@ class OutputBudget:
         """
         return Unsent(self, owner, transport, pause, resume)
 
+    def now(self) -> float:
+        """The time by the reactor's clock; called by L{Unsent}."""
+        return self._clock.seconds()
+
     def measure(self) -> int:
         """
         Ask all connections.
@@ -608,6 +612,7 @@ class Unsent:
 
     @ivar owner: whose they are.
     @ivar size: how many bytes were counted last.
+    @ivar openedAt: when it was made, by the reactor's clock.
     """
 
     __slots__ = (
@@ -619,6 +624,7 @@ class Unsent:
         "_pause",
         "_resume",
         "_transport",
+        "openedAt",
         "owner",
         "size",
     )
@@ -633,6 +639,7 @@ class Unsent:
     ) -> None:
         self.size = 0
         self._budget = budget
+        self.openedAt = budget.now()
         self.owner = owner
         self._transport = transport
         self._pause = pause

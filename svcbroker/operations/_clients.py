@@ -7,7 +7,7 @@ any.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from attrs import evolve
 from msgspec import Struct
@@ -214,6 +214,85 @@ ACCOUNT_OPERATIONS: Final = (
     ),
 )
 """See L{OPERATIONS<svcbroker.operations.OPERATIONS>}."""
+
+
+class ConnectionResult(Struct, frozen=True):
+    """
+    A connection of a client: its protocol and address, the account that it acts for, which is empty
+    for none, since when it is there, in milliseconds since the epoch, and how many bytes its client
+    has not read yet.
+    """
+
+    protocol: Literal["http", "mqtt", "stomp"]
+    remote: str
+    account: str
+    connectedTimestamp: int
+    unreadBytes: int
+
+
+class ConnectionsResult(Struct, frozen=True):
+    """Some connections of clients, and how many match in all."""
+
+    connections: list[ConnectionResult]
+    total: int
+
+
+def _connectionsOf(page: broker.ConnectionPage) -> ConnectionsResult:
+    """Make the record of a page."""
+    return ConnectionsResult(
+        connections=[
+            ConnectionResult(
+                each.protocol,  # type: ignore[arg-type]
+                each.remote,
+                each.account,
+                int(each.unsent.openedAt * 1000),
+                each.unsent.size,
+            )
+            for each in page.items
+        ],
+        total=page.total,
+    )
+
+
+CONNECTION_CALLS: Final = (
+    Operation(
+        name="connections/list",
+        summary="List the connections of clients to this broker.",
+        parameters=(
+            Parameter(
+                name="limit",
+                type=NumberType(ParameterInvalid, 1, broker.MAX_CONNECTIONS),
+                default=100,
+                description=f"The most to answer, {broker.MAX_CONNECTIONS} at most.",
+            ),
+            Parameter(
+                name="search",
+                type=ParameterType(),
+                default="",
+                description="A part of the account, the address or the protocol.",
+            ),
+        ),
+        result=envelope(ConnectionsResult, _connectionsOf),
+        method=lambda calls: calls.operator.listConnections,
+        changedBy=(),
+    ),
+    Operation(
+        name="connections/close",
+        summary="Close a connection of a client, which may connect again. Tells whether there was "
+        "one.",
+        parameters=(
+            Parameter(
+                name="protocol",
+                type=ParameterType(),
+                description="Its protocol: http, mqtt or stomp.",
+            ),
+            Parameter(name="remote", type=ParameterType(), description="The client's address."),
+        ),
+        result=envelope(bool, same),
+        method=lambda calls: calls.operator.closeConnection,
+    ),
+)
+"""Those of operators; see L{OPERATOR_CALLS<svcbroker.operations.OPERATOR_CALLS>}."""
 
 
 _MAX_DURABLE: Final = 1000

@@ -29,7 +29,7 @@ from ..errors import (
     TransactionFailed,
 )
 from ..model import MAX_REASON
-from ._clients import DURABLE_CALLS
+from ._clients import CONNECTION_CALLS, DURABLE_CALLS
 from ._declarations import GROUP, OMITTED, Operation, Parameter
 from ._results import envelope, same
 from ._types import EventIdType, NumberType, OffsetType, ParameterType, TopicType
@@ -523,6 +523,7 @@ OPERATOR_CALLS: Final = (
         changedBy=(),
     ),
     ERASE,
+    *CONNECTION_CALLS,
     *DURABLE_CALLS,
     *WEBHOOK_CALLS,
 )

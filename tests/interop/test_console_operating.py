@@ -5,20 +5,24 @@ The console's pages for operators in Chromium, against the daemon.
 from __future__ import annotations
 
 import json
+import socket
 from base64 import b64decode, b64encode
 from typing import Any
 
+from twisted.internet.threads import deferToThread
+
 from svcbroker.access import hashPassword
 from svcbroker.proofs.tlog import LogKey, WitnessKey
+from tests.functional.daemon import LOCAL, TIMEOUT
 
 from .test_console import ConsoleTestCase
 
 ROOT: Any = {"Authorization": f"Basic {b64encode(b'root:secret').decode('ascii')}"}
 
 
-class ReplicasTests(ConsoleTestCase):
+class OperatorTestCase(ConsoleTestCase):
     """
-    Replicas, their faults and the configuration, without accounts.
+    An operator of the machine, without accounts.
     """
 
     def token(self) -> str:
@@ -35,6 +39,12 @@ class ReplicasTests(ConsoleTestCase):
         await browser.type(self.token())
         await browser.press("Enter")
         await browser.waitForText("Log out")
+
+
+class ReplicasTests(OperatorTestCase):
+    """
+    Replicas, their faults and the configuration, without accounts.
+    """
 
     async def test_viewChangeIsSeen(self) -> None:
         """An operator logs in by the token, stops the leader, publishes and heals by keyboard."""
@@ -179,6 +189,49 @@ class LookingTests(ConsoleTestCase):
         page = await self.daemon.call("/rest/events", headers=ROOT, topic="$svc/audit")
         # Nothing else is in the blocks.
         return [json.loads(b64decode(each["content"])) for each in page["events"]]
+
+
+class ClientsTests(OperatorTestCase):
+    """
+    The connections of clients.
+    """
+
+    async def test_clientIsDisconnected(self) -> None:
+        """An operator finds a client by its protocol, and closes its connection."""
+        await self.open(f"--mqtt={LOCAL}", page="#configuration")
+        browser = self.browser
+        await self.logIn()
+        port = int((await self.daemon.protocol.waitFor(r"MQTT on 127\.0\.0\.1:(\d+)"))[1])
+        client = await deferToThread(connectMqtt, port)
+        self.addCleanup(client.close)
+        remote = f"127.0.0.1:{client.getsockname()[1]}"
+        await browser.evaluate("location.hash = '#subscriptions'")
+        await browser.waitForText(remote)
+        await browser.tabTo("A part of the account, the address or the protocol")
+        await browser.type("mqtt")
+        await browser.waitForText("Connections: 1")
+        await self.judge("connections")
+        await browser.tabTo(f"Disconnect {remote}")
+        await browser.press("Enter", waits=False)
+        await browser.accept()
+        await browser.waitForText("Connections: 0")
+        self.assertEqual(await deferToThread(readAll, client), b"")
+
+
+def connectMqtt(port: int) -> socket.socket:
+    """A client of MQTT 3.1.1 that has connected."""
+    client = socket.create_connection(("127.0.0.1", port), TIMEOUT)
+    client.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01c")
+    client.recv(4, socket.MSG_WAITALL)
+    return client
+
+
+def readAll(client: socket.socket) -> bytes:
+    """What a client gets until its connection ends, in order or not."""
+    try:
+        return client.recv(1)
+    except ConnectionResetError:
+        return b""
 
 
 class CheckpointsTests(ConsoleTestCase):

@@ -30,6 +30,7 @@ from twisted.web.server import Request, Site
 from zope.interface import implementer
 
 from ...access import ANYBODY, Access, Principal
+from ...broker import ClientConnection
 from ...errors import (
     BrokerError,
     ContentTooLarge,
@@ -477,6 +478,16 @@ class BrokerChannel(http.HTTPChannel):
         if self._isTLS is None:
             self._isTLS = super().isSecure()
         return self._isTLS
+
+    def client(self) -> ClientConnection:
+        """The connection, for operators."""
+        transport: Any = self.transport
+        return ClientConnection(
+            protocol="http",
+            remote=peerText(self.getPeer()),
+            unsent=self.unsent,
+            close=transport.abortConnection,
+        )
 
     def known(self) -> None:
         """A request of the client is let in."""

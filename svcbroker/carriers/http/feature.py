@@ -5,7 +5,7 @@ HTTP as a feature of the daemon: the site on its port, settings and metrics.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -13,7 +13,7 @@ from attrs import frozen
 from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, succeed
 
-from ...broker import Answers, Calls
+from ...broker import Answers, Calls, ClientConnection
 from ...broker.features import (
     Feature,
     RunningFeature,
@@ -155,6 +155,10 @@ class HttpFeature(RunningFeature):
             sessions=self._sessions,
         )
         return {PORT: self._site}
+
+    def connections(self) -> Iterable[ClientConnection]:
+        """See L{RunningFeature}."""
+        return () if self._site is None else (each.client() for each in self._site.channels)
 
     def metrics(self) -> Iterator[Metric]:
         """See L{RunningFeature}."""

@@ -4,7 +4,7 @@ MQTT over TCP and WebSocket: the one module here that touches a transport.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...access import Admission, credentialsOf
+from ...broker import ClientConnection
 from ...net.addresses import networkOf, ownerKey, peerText
 from ...net.budgets import Stranger
 from ...net.deferreds import asDeferred
@@ -94,6 +95,10 @@ class MqttCarrier:
     def connections(self) -> int:
         """The number of connections."""
         return len(self._links)
+
+    def clients(self) -> Iterator[ClientConnection]:
+        """All connections, for operators."""
+        return (each.client() for each in self._links)
 
     @property
     def isDraining(self) -> bool:
@@ -192,6 +197,12 @@ class Link:
             self._transport.loseConnection()
         else:
             self.connection.inputEnded()
+
+    def client(self) -> ClientConnection:
+        """The connection, for operators."""
+        return ClientConnection(
+            protocol="mqtt", remote=self._remote, unsent=self._unsent, close=self.abort
+        )
 
     def abort(self) -> None:
         """Close at once, without sending the rest."""

@@ -12,7 +12,7 @@ from attrs import frozen
 from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 
-from ...broker import Answers, Calls
+from ...broker import Answers, Calls, ClientConnection
 from ...broker.features import (
     Feature,
     Records,
@@ -108,6 +108,10 @@ class MqttFeature(RunningFeature):
     def factories(self, calls: Calls, routes: Sequence[Any]) -> Mapping[str, Any]:
         """See L{RunningFeature}."""
         return {PORT: self._factory}
+
+    def connections(self) -> Iterable[ClientConnection]:
+        """See L{RunningFeature}."""
+        return self._carrier.clients()
 
     def metrics(self) -> Iterator[Metric]:
         """See L{RunningFeature}."""

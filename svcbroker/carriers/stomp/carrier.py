@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...access import Access, Admission, Principal, credentialsOf
-from ...broker import Broker, PublishPolicy, SendResult
+from ...broker import Broker, ClientConnection, PublishPolicy, SendResult
 from ...errors import BrokerError, NotAuthenticated, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import SubscribeRequest
@@ -298,6 +298,16 @@ class StompProtocol(Protocol):
         if self._closing is not None:
             self._closing.cancel()
         self.factory.connectionLost(self)
+
+    def client(self) -> ClientConnection:
+        """The connection, for operators."""
+        transport: Any = self.transport
+        return ClientConnection(
+            protocol="stomp",
+            remote=self._remote,
+            unsent=self._unsent,
+            close=transport.abortConnection,
+        )
 
     def readConnectionLost(self) -> None:
         """The client sends nothing more, and may still read the answers to what it has sent."""

@@ -12,7 +12,7 @@ from attrs import frozen
 from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, gatherResults
 
-from ...broker import Answers, Calls
+from ...broker import Answers, Calls, ClientConnection
 from ...broker.features import Feature, RunningFeature, Services, carrierMetrics
 from ...model import InterfaceType
 from ...net.bounds import (
@@ -77,6 +77,10 @@ class StompFeature(RunningFeature):
     def factories(self, calls: Calls, routes: Sequence[Any]) -> Mapping[str, Any]:
         """See L{RunningFeature}."""
         return {PORT: self._factory}
+
+    def connections(self) -> Iterable[ClientConnection]:
+        """See L{RunningFeature}."""
+        return (protocol.client() for each in self._all for protocol in each.protocols)
 
     def metrics(self) -> Iterator[Metric]:
         """See L{RunningFeature}."""

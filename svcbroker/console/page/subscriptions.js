@@ -1,9 +1,9 @@
 // Those who get events: webhooks, durable subscriptions and where they stand, and live subscriptions.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { act, ask } from "./api.js";
-import { ActionButton, announce, Badge, ErrorText, EventLink, may, Section, Short, Table, Time, useCall } from "./parts.js";
-import { formatNumber, formatSeconds, formatTime, parseUtc, t } from "./texts.js";
+import { act, ask, operate } from "./api.js";
+import { ActionButton, announce, Badge, ErrorText, EventLink, linkTo, may, Section, Short, Table, Time, useCall } from "./parts.js";
+import { formatBytes, formatNumber, formatSeconds, parseUtc, t } from "./texts.js";
 
 const EVERY = 10000;
 const MOST = 1000;
@@ -71,6 +71,8 @@ function Webhooks({ groupId, head }) {
         { title: t("node.state"), cell: (row) => html`<${WebhookState} webhook=${row} />` },
         { title: t("webhook.lastError"), cell: (row) => row.lastError
           ? html`${row.lastError}<br /><span class="quiet"><${Time} at=${row.lastErrorTimestamp} /></span>` : "–" },
+        { title: t("webhook.deadLetters"), cell: (row) => row.deadLetter
+          ? html`<a class="name" href=${linkTo("topic", { name: row.deadLetter })}>${row.deadLetter}</a>` : "–" },
         { title: t("overview.oldest"), cell: (row) => html`<${Waiting} webhook=${row} head=${head} />` },
         { title: t("actions"), cell: (row) => html`<${WebhookActions} webhook=${row} run=${run} />` },
       ]} />`}
@@ -147,7 +149,7 @@ function Durable({ groupId, head }) {
         { title: t("live.protocol"), cell: (row) => row.interfaceType },
         { title: t("durable.owner"), cell: (row) => row.owner },
         { title: t("node.state"), cell: (row) => row.live ? html`<${Badge} kind="good">${t("durable.live")}<//>`
-          : html`<${Badge} kind="warn">${t("durable.away")}<//><br /><span class="quiet">${formatTime(parseUtc(row.usedTimeStamp))}</span>` },
+          : html`<${Badge} kind="warn">${t("durable.away")}<//><br /><span class="quiet"><${Time} at=${parseUtc(row.usedTimeStamp)} /></span>` },
         { title: t("durable.place"), cell: (row) => html`<${Place} height=${row.blockNumber} head=${head} />` },
         { title: t("actions"), cell: (row) => row.live ? html`<span class="quiet">${t("durable.inUse")}</span>`
           : html`<span class="buttons">
@@ -175,12 +177,52 @@ function Live({ groupId }) {
   <//>`;
 }
 
+/** Who is connected to this broker, for operators. */
+function Connections() {
+  const [search, setSearch] = useState("");
+  const given = { search: search.trim(), limit: MOST };
+  const connections = useCall((signal) => operate("connections/list", given, signal), [given.search], EVERY);
+  const [error, setError] = useState(null);
+  const close = async ({ protocol, remote, account }) => {
+    if (!confirm(t("clients.closeConfirm", { remote, account: account || t("accounts.anonymous") }))) return;
+    setError(null);
+    try {
+      await operate("connections/close", { protocol, remote });
+      announce(t("done"));
+    } catch (failure) {
+      setError(failure);
+    }
+    connections.reload();
+  };
+  const { data } = connections;
+  return html`<${Section} title=${t("clients.title")}>
+    <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
+      <label>${t("clients.search")}
+        <input type="search" value=${search} spellcheck=${false} onInput=${(event) => setSearch(event.target.value)} /></label>
+    </form>
+    <${ErrorText} error=${connections.error ?? error} />
+    ${data && html`
+      <p class="quiet" role="status">${t("clients.found", { count: formatNumber(data.total) })}</p>
+      <${Table} label=${t("clients.title")} rows=${data.connections} keyOf=${(row) => `${row.protocol} ${row.remote}`}
+        empty=${t("durable.none")} hasMore=${data.total > data.connections.length} columns=${[
+          { title: t("live.protocol"), cell: (row) => row.protocol.toUpperCase() },
+          { title: t("live.remote"), cell: (row) => html`<code>${row.remote}</code>` },
+          { title: t("login.name"), cell: (row) => row.account || html`<span class="quiet">${t("accounts.anonymous")}</span>` },
+          { title: t("live.since"), cell: (row) => html`<${Time} at=${row.connectedTimestamp} />` },
+          { title: t("clients.unread"), isNumber: true, cell: (row) => formatBytes(row.unreadBytes) },
+          { title: t("actions"), cell: (row) => html`<${ActionButton} label=${`${t("clients.close")} ${row.remote}`}
+            run=${() => close(row)}>${t("clients.close")}<//>` },
+        ]} />`}
+  <//>`;
+}
+
 export default function Subscriptions({ group, user }) {
   const general = useCall(may(user, group, "admin")
     ? (signal) => ask("admin/group/general", { groupId: group }, signal) : null, [group], EVERY);
   // Undefined where the account may not know it.
   const head = general.data && Number(general.data.latestBlock);
   return html`
+    ${may(user, group, "operate") && html`<${Connections} />`}
     <${Webhooks} groupId=${group} head=${head} />
     <${Durable} groupId=${group} head=${head} />
     <${Live} groupId=${group} />`;

@@ -176,7 +176,7 @@ export default {
   "page.blocks": "Blocks",
   "page.block": "Block",
   "page.event": "Events and proofs",
-  "page.subscriptions": "Subscriptions",
+  "page.subscriptions": "Clients",
 
   "blocks.title": "Blocks, newest first",
   "blocks.search": "Height, or hash of a block or a transaction",
@@ -219,6 +219,7 @@ export default {
   "webhook.none": "There are no webhooks.",
   "webhook.receiver": "Receiver",
   "webhook.lastError": "Last error",
+  "webhook.deadLetters": "Dead letters",
   "webhook.paused": "paused",
   "webhook.failing": "{count} failures",
   "webhook.well": "delivers",
@@ -255,6 +256,13 @@ export default {
   "live.delivered": "Delivered",
   "live.pending": "Pending",
   "live.since": "Since",
+
+  "clients.title": "Connections",
+  "clients.search": "A part of the account, the address or the protocol",
+  "clients.found": "Connections: {count}",
+  "clients.unread": "Not read yet",
+  "clients.close": "Disconnect",
+  "clients.closeConfirm": "Close the connection from {remote} ({account})? The client may connect again.",
 
 
   "proof.title": "Find an event",

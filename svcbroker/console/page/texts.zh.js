@@ -176,7 +176,7 @@ export default {
   "page.blocks": "区块",
   "page.block": "区块详情",
   "page.event": "事件与证明",
-  "page.subscriptions": "订阅",
+  "page.subscriptions": "客户端",
 
   "blocks.title": "区块（从新到旧）",
   "blocks.search": "区块高度，或区块、交易的哈希",
@@ -219,6 +219,7 @@ export default {
   "webhook.none": "没有 Webhook。",
   "webhook.receiver": "接收方",
   "webhook.lastError": "最近的错误",
+  "webhook.deadLetters": "死信",
   "webhook.paused": "已暂停",
   "webhook.failing": "失败 {count} 次",
   "webhook.well": "正常投递",
@@ -255,6 +256,13 @@ export default {
   "live.delivered": "已投递",
   "live.pending": "投递中",
   "live.since": "开始时间",
+
+  "clients.title": "连接",
+  "clients.search": "账户、地址或协议的一部分",
+  "clients.found": "连接数：{count}",
+  "clients.unread": "尚未读取",
+  "clients.close": "断开",
+  "clients.closeConfirm": "关闭来自 {remote}（{account}）的连接？客户端可以重新连接。",
 
 
   "proof.title": "查找事件",
