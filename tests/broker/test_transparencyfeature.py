@@ -8,12 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from twisted.internet.defer import maybeDeferred
+from twisted.internet.defer import fail, maybeDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import Broker, Limits, MetadataStore
+from svcbroker.broker.transparency import WitnessFailed, feature
 from svcbroker.broker.transparency.feature import (
     TransparencyFeature,
     TransparencyOptions,
@@ -83,6 +84,12 @@ class GroupTests(SynchronousTestCase):
         ledgers: Any = {"1": rig.ledger, "2": memoryLedger(Clock(), "2")}
         metadata = MetadataStore(MetadataFile(), clock, maybeDeferred)
 
+        # Nothing is asked of the network, nor of the threads of the real reactor for its names.
+        client = SimpleNamespace(
+            addCheckpoint=lambda url, body: fail(WitnessFailed("not reached")),
+            close=lambda: succeed(None),
+        )
+        self.patch(feature, "makeWitnessClient", lambda reactor: client)
         services: Any = SimpleNamespace(
             reactor=clock,
             now=clock.seconds,

@@ -157,7 +157,7 @@ class TransparencyFeature(RunningFeature):
     async def start(self) -> None:
         """Begin to have the logs cosigned. Nothing waits for it."""
         if self._policy is not None and self._policy.warning:
-            self._log.warn("witness-policy: {warning}", warning=self._policy.warning)
+            self._log.warn("witness-policy: {reason}", reason=self._policy.warning)
         for each in self.witnessings.values():
             await each.start()
 
