@@ -5,7 +5,7 @@ The route table of a site: endpoints, other routes, and JSON answers where there
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from functools import lru_cache, wraps
 from math import ceil
 from typing import Any, Final, TypeAlias
 
@@ -404,6 +404,7 @@ class Routes:
     line, and L{resource} serves the same endpoints and everything else.
 
     @ivar endpoints: the endpoints by method and path with a space between.
+    @ivar handlers: what answers requests in twisted.web, by the names of the rules.
     @ivar incidents: logs unexpected failures.
     """
 
@@ -418,6 +419,10 @@ class Routes:
         self.incidents = incidents
         self._others = tuple(others)
         self._areas = tuple(areas)
+        self.handlers: Mapping[str, Callable[..., Any]] = {
+            **{name.decode(): each.handle for name, each in self.endpoints.items()},
+            **{each.path: _lean(each.handler) for each in self._others},
+        }
         self._credentials = {each.path.encode("ascii"): each.credentials for each in self._others}
         self._linked = {each.path.encode("ascii") for each in self._others if each.isLinked}
 
@@ -434,18 +439,11 @@ class Routes:
 
     def resource(self) -> IResource:
         """The whole site as twisted.web serves it: every answer in JSON."""
-        app = Klein()
-        app.url_map.merge_slashes = False
-        for name, endpoint in self.endpoints.items():
-            route = app.route(endpoint.path, methods=[endpoint.method], endpoint=name.decode())
-            route(endpoint.handle)
-        for each in self._others:
-            route = app.route(
-                each.path, methods=list(each.methods), endpoint=each.path, branch=each.isBranch
-            )
-            route(_lean(each.handler))
-        self._installErrorHandlers(app)
-        return _Root(self, app.resource())
+        rules = [
+            *((name.decode(), e.path, (e.method,), False) for name, e in self.endpoints.items()),
+            *((each.path, each.path, each.methods, each.isBranch) for each in self._others),
+        ]
+        return _Root(self, _application(tuple(rules)).__get__(self, Routes).resource())
 
     def encodeError(self, path: bytes, error: BrokerError, code: int) -> tuple[int, bytes]:
         """
@@ -462,25 +460,17 @@ class Routes:
     def _areaOf(self, path: bytes) -> Area | None:
         return next((area for area in self._areas if area.covers(path)), None)
 
-    def _installErrorHandlers(self, app: Klein) -> None:
-        # Klein says IRequest; it is always a Request.
+    def methodNotAllowed(self, request: Request, failure: Failure) -> bytes:
+        """Answer a request whose path is served by other methods."""
+        assert isinstance(failure.value, MethodNotAllowed)
+        return _refuseMethod(request, failure.value.valid_methods or ())
 
-        @app.handle_errors(MethodNotAllowed)
-        def methodNotAllowed(request: Any, failure: Failure) -> bytes:
-            assert isinstance(failure.value, MethodNotAllowed)
-            return _refuseMethod(request, failure.value.valid_methods or ())
-
-        # Not only NotFound: there are no redirects to nicer paths here.
-        @app.handle_errors(HTTPException)
-        def notFound(request: Any, failure: Failure) -> bytes:
-            area = self._areaOf(request.path)
-            if area is not None and request.method.decode("ascii") not in (*area.methods, "HEAD"):
-                return _refuseMethod(request, area.methods)
-            return self._respondError(request, NoSuchCall(), http.NOT_FOUND)
-
-        @app.handle_errors(Exception)
-        def unexpected(request: Any, failure: Failure) -> bytes:
-            return self.fail(request, failure)
+    def notFound(self, request: Request, failure: Failure) -> bytes:
+        """Answer a request whose path is unknown."""
+        area = self._areaOf(request.path)
+        if area is not None and request.method.decode("ascii") not in (*area.methods, "HEAD"):
+            return _refuseMethod(request, area.methods)
+        return self._respondError(request, NoSuchCall(), http.NOT_FOUND)
 
     def fail(self, request: Request, failure: Failure) -> bytes:
         """Answer a request whose handler has failed, after logging what was not expected."""
@@ -490,6 +480,30 @@ class Routes:
     def _respondError(self, request: Request, error: BrokerError, code: int) -> bytes:
         status, body = self.encodeError(request.path, error, code)
         return respond(request, body, status)
+
+
+@lru_cache(maxsize=16)
+def _application(rules: tuple[tuple[str, str, tuple[str, ...], bool], ...]) -> Klein:
+    """
+    The application of rules, each with a name, a path, methods, and whether the paths below belong
+    to it. It calls methods of L{Routes}. Rules take most of the time that a site takes to be made,
+    so sites with the same rules share them.
+    """
+
+    def handler(name: str) -> Callable[..., Any]:
+        return lambda routes, request, **parts: routes.handlers[name](request, **parts)
+
+    app = Klein()
+    app.url_map.merge_slashes = False
+    for name, path, methods, isBranch in rules:
+        app.route(path, methods=list(methods), endpoint=name, branch=isBranch)(handler(name))
+    # Klein says IRequest; it is always a Request.
+    handleErrors: Any = app.handle_errors
+    handleErrors(MethodNotAllowed)(Routes.methodNotAllowed)
+    # Not only NotFound: there are no redirects to nicer paths here.
+    handleErrors(HTTPException)(Routes.notFound)
+    handleErrors(Exception)(Routes.fail)
+    return app
 
 
 def _lean(handler: Callable[..., Any]) -> Callable[..., Any]:
