@@ -5,7 +5,7 @@ Binding: an operation, a broker and a form of input make a function to call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias, TypedDict
 
@@ -214,6 +214,12 @@ def _show(value: Any) -> str:
     return f": {value}" if isShort else ""
 
 
+@cache
+def _membersDecoder(members: tuple[tuple[str, Any], ...]) -> Decoder[Any]:
+    """The decoder of an object with some of these members, each with a type."""
+    return Decoder(TypedDict("Params", dict(members), total=False))  # type: ignore[operator]
+
+
 def _paramsReader(operation: Operation, calls: Calls) -> _Reader:
     """
     Make what reads the arguments of a call from the C{params} of JSON-RPC, as JSON text.
@@ -221,9 +227,8 @@ def _paramsReader(operation: Operation, calls: Calls) -> _Reader:
     They are decoded into the types of the parameters at once. If that fails they are decoded again
     without types, to find which parameter is wrong and how, or that none is.
     """
-    types = {each.name: each.type.jsonType | None for each in operation.parameters}
-    decoder = Decoder(TypedDict("Params", types, total=False))  # type: ignore[operator]
-    names = tuple(types)
+    members = tuple((each.name, each.type.jsonType | None) for each in operation.parameters)
+    decoder, names = _membersDecoder(members), tuple(name for name, _ in members)
     typed = _reader(operation, calls, _TYPED)
     untyped = _reader(operation, calls, _JSON)
 
