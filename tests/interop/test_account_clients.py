@@ -135,6 +135,8 @@ class AccountClientTests(CertificatesTestCase):
             connection.set_ssl([address], ca_certs=self.authority)
             frames = Frames()
             connection.set_listener("", frames)
+            # Else its thread reads the closed socket until the tests end, without a pause.
+            self.addCleanup(connection.transport.disconnect_socket)
             connection.connect("ann", password, wait=not error, with_connect_command=True)
             if error:
                 self.assertEqual(frames.next("ERROR")[0]["message"], error)
