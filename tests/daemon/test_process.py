@@ -97,6 +97,13 @@ class MemoryUpkeepTests(SynchronousTestCase):
         self.wait(COLLECT_AT_LATEST, share=0.5)
         self.assertEqual(self.collected, [COLLECT_AT_LATEST])
 
+    def test_freeMemoryGoesBackWhileThereIsLittleToDo(self) -> None:
+        """A broker that many have asked much, and a few go on to ask a little."""
+        self.wait(60, share=0.9)
+        self.assertEqual(self.trimmed, [])
+        self.wait(10, share=0.05)
+        self.assertEqual(self.trimmed, [60 + LOOK_EVERY, 60 + 3 * LOOK_EVERY])
+
     def test_freeMemoryGoesBackOnceAfterWork(self) -> None:
         self.wait(60, share=0)
         self.assertEqual(self.trimmed, [])
