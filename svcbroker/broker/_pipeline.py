@@ -546,7 +546,7 @@ class Publishing:
                 like = publication
             except BrokerError as error:
                 hasRefused = True
-                outcomes[place] = error
+                outcomes[place] = error.with_traceback(None)
                 if policy.stopsAtRefusal:
                     rest = len(publications) - place
                     outcomes[place : place + rest] = [error] * rest

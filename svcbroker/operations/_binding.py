@@ -369,7 +369,7 @@ def bindTextBatch(operation: Operation, calls: Calls) -> ManyCall | None:
             try:
                 items.append(item(**read(principal, fields)))
             except BrokerError as error:
-                errors[place] = error
+                errors[place] = error.with_traceback(None)
         return perform(principal, items).addCallback(_withErrors, errors)
 
     return call

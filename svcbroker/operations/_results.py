@@ -257,11 +257,11 @@ class Incidents:
         """
         The error that a client is told: the failure itself if it is a L{BrokerError}, otherwise an
         L{UnknownError<svcbroker.errors.UnknownError>} with an incident id, under which the log
-        has the cause.
+        has the cause. It has no traceback: who keeps the error would be in a cycle with its frames.
         """
         error = failure.value
         if isinstance(error, BrokerError):
-            return error
+            return error.with_traceback(None)
         incident = self._makeId()
         self._log.failure("Incident {incident}", failure=failure, incident=incident)
         return UnknownError(f"unknown error, incident {incident}")

@@ -23,14 +23,15 @@ from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import CertificateOptions
 from twisted.internet.task import deferLater
-from twisted.trial.unittest import TestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svcbroker.access import Access
 from svcbroker.broker.subscriptions import Subscriptions
-from svcbroker.carriers.http import Following, HttpSettings
+from svcbroker.carriers.http import Following, HttpSettings, fastpath
 from svcbroker.carriers.mqtt import webSocketRoute as mqttRoute
 from svcbroker.carriers.stomp import webSocketRoute as stompRoute
 from svcbroker.commands.bench.shapes import connectFrame, connectPacket, packet, publishPacket, text
+from svcbroker.errors import Overloaded
 from svcbroker.net.pem import CertificateDirectory
 from svcbroker.net.tls import ServerCertificates, TLSServerEndpoint
 from tests.access.support import FakeAuthenticator, account
@@ -230,6 +231,23 @@ class HTTPFreedTests(FreedTests):
         request = requestBytes("POST", f"{BASE}/jsonrpc", body, {"Host": "127.0.0.1"})
         await self.visit(self.site.site, request, isAborted=True)
 
+    async def test_answerForWhichThereIsNoRoom(self) -> None:
+        # On the fast path alone: elsewhere there is no room for the request either.
+        self.patch(Client, "hasFastPath", True)
+        self.site = Client()
+        budgets = self.site.fixture.broker.budgets
+        times = count(0.0, 1.0)
+        self.patch(budgets.work, "seconds", lambda: next(times))
+        self.patch(budgets.output, "own", 0)
+
+        def refuse(*arguments: object) -> None:
+            raise Overloaded("no room")
+
+        self.patch(fastpath, "checkOutput", refuse)
+        body = json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "rpc.discover"}] * 2).encode()
+        request = requestBytes("POST", f"{BASE}/jsonrpc", body, {"Host": "127.0.0.1"})
+        await self.ask(request, wanted=b"no room")
+
     async def test_closedByTheServer(self) -> None:
         await self.ask(
             get(f"{BASE}/rest/list", Connection="close"),
@@ -255,6 +273,24 @@ class HTTPFreedTests(FreedTests):
         clock = self.site.fixture.clock
         self.site = Client(access=Access([FakeAuthenticator()], clock, clock.seconds))
         await self.ask(get(f"{BASE}/rest/list"), wanted=b"401")
+
+
+class RefusedCallTests(SynchronousTestCase):
+    """
+    Calls that are refused, of which an attacker may make thousands a second.
+    """
+
+    def test_refusedCallsLeaveNothingBehind(self) -> None:
+        site = Client().connect()
+        unknown = {"jsonrpc": "2.0", "id": 1, "method": "publish", "params": ["none", "eA=="]}
+        wrong = {**unknown, "params": {"topic": 5}}
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for calls in ([unknown] * 5, [unknown, wrong], unknown, wrong):
+            site.send(requestBytes("POST", f"{BASE}/jsonrpc", json.dumps(calls).encode()))
+            self.assertIn(b"error", site.answers()[0].body)
+            self.assertEqual(gc.collect(), 0, calls)
 
 
 class KleinFreedTests(HTTPFreedTests):

@@ -234,7 +234,7 @@ class BrokerRequest(Request):
             self.channel.countFor(principal.name)
             self.principal = principal
         except QuotaExceeded as error:
-            self._refusal = error
+            self._refusal = error.with_traceback(None)
 
     def _loggedIn(self, principal: Principal) -> None:
         if self._loggingIn is not None:
@@ -310,7 +310,7 @@ class BrokerRequest(Request):
         try:
             self.channel.unsent.check(isSmall=self.principal is None)
         except Overloaded as error:
-            return error
+            return error.with_traceback(None)
         return None
 
     def answer(self, refusal: HttpRefusal) -> None:

@@ -527,7 +527,8 @@ class FastChannel(BrokerChannel):
         try:
             return checkOutput(outcome, self.unsent, head.endpoint.isWrite)
         except Overloaded as error:
-            return error
+            # Its frames know the outcome, and whoever is called back with it.
+            return error.with_traceback(None)
 
     def failed(self, failure: Failure, head: RequestHead, principal: Principal) -> None:
         """A call has failed, or was cancelled: by the client that left, or by the broker."""

@@ -193,8 +193,9 @@ def respond(request: Request, answer: Answer, code: int = http.OK) -> bytes:
 
 def refused(error: Exception) -> Deferred[Any]:
     """The outcome of a request that has raised an error, as L{HttpEndpoint.make} has it."""
-    # A failure would take longer, and clients may have thousands a second refused.
-    return succeed(error) if isinstance(error, BrokerError) else fail(error)
+    # A failure would take longer, and clients may have thousands a second refused. The frames of an
+    # error would be in a cycle with it.
+    return succeed(error.with_traceback(None)) if isinstance(error, BrokerError) else fail(error)
 
 
 def checkOutput(outcome: Any, unsent: Unsent, isSmall: bool) -> Any:

@@ -193,7 +193,8 @@ class Subscriber:
             asked = _readAsked(packet)
         except BrokerError as error:
             # [MQTT-3.8.4-5] [MQTT5-3.8.4-6]
-            return Granted([_reasonOf(error)] * len(packet.subscriptions), [], error)
+            reasons: list[int] = [_reasonOf(error)] * len(packet.subscriptions)
+            return Granted(reasons, [], error.with_traceback(None))
         for each in packet.subscriptions:
             await self._pace()
             if isinstance(granted.error, NodeBehind):
