@@ -20,7 +20,7 @@ from twisted.trial.unittest import SkipTest
 
 import svcbroker
 
-from .daemon import LOCAL, OFF, Daemon, DaemonTestCase
+from .daemon import LOCAL, OFF, SERVES, Daemon, DaemonTestCase
 
 ROOT = Path(__file__).parents[2]
 OURS = os.pathsep.join(
@@ -163,7 +163,9 @@ class PageTests(DaemonTestCase):
                 daemon = await self.started(step.command).serves()
                 port = (await daemon.protocol.waitFor(r"MQTT on 127\.0\.0\.1:(\d+)"))[1]
                 address = daemon.base.removeprefix("http://").removesuffix("/svcbroker")
-                ready = daemon.protocol.output.splitlines()[-1].replace(address, ADDRESS)
+                lines = daemon.protocol.output.splitlines()
+                ready = next(line for line in lines if SERVES.search(line))
+                ready = ready.replace(address, ADDRESS)
                 if step.output:
                     self.assertEqual(shown(ready), said(step.output))
                 continue
