@@ -5,6 +5,7 @@ store, the observers of blocks, and L{StoredLedger}, which a ledger inherits fro
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from itertools import pairwise
@@ -534,8 +535,10 @@ def refuseOther(directory: Path, kind: str, found: str | None = None) -> None:
 
     @param directory: the group's directory.
     @param found: the kind that decided its blocks, where these were read; else its files tell.
-    @raise LedgerUnavailable: it has.
+    @raise LedgerUnavailable: it has, or is no directory.
     """
+    if os.path.lexists(directory) and not directory.is_dir():
+        raise LedgerUnavailable(f"{directory} is not a directory: move it away")
     found = ledgerOf(directory) or kind if found is None else found
     if found == "copy" != kind:
         raise LedgerUnavailable(

@@ -87,6 +87,12 @@ def stored(change: Callable[[Path], object], *options: str) -> Broken:
     return broken
 
 
+def instead(dataDir: Path) -> None:
+    """A file in the place of the group's directory."""
+    shutil.rmtree(dataDir / "1")
+    (dataDir / "1").touch()
+
+
 def dangling(path: Path) -> None:
     """A link to nothing."""
     path.symlink_to(path.with_name("nothing"))
@@ -333,6 +339,22 @@ def writing(name: str, text: str = "x") -> Broken:
     return stored(lambda path: (path / name).write_text(text))
 
 
+def unfolded(dataDir: Path) -> None:
+    """A write-ahead log whose middle is damaged, as of a daemon that was killed."""
+    path = dataDir / LEDGER
+    kept = {}
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for number in range(20):
+            connection.execute(f"CREATE TABLE t{number} (x)")
+            connection.execute(f"DROP TABLE t{number}")
+        for each in (path, path.with_name(path.name + "-wal")):
+            kept[each] = bytearray(each.read_bytes())
+    for each, data in kept.items():
+        if each != path:
+            data[len(data) // 2] ^= 1
+        each.write_bytes(data)
+
+
 def removing(name: str) -> Broken:
     """A data directory without one of its files."""
     return stored(lambda path: (path / name).unlink())
@@ -391,6 +413,8 @@ CHAINS: Final = (
     chain("the ledger copy", "has keys", given("--ledger=copy:url=http\\://127.0.0.1\\:9")),
     chain("a copy", "is a copy", writing("1/copy-of")),
     chain("a damaged tip", "ledger.sqlite-tip", writing("1/ledger.sqlite-tip")),
+    chain("a damaged write-ahead log", "ledger.sqlite-wal is damaged", stored(unfolded)),
+    chain("a file for a group", "1 is not a directory", stored(instead)),
     chain("damaged metadata", "notes.sqlite is damaged", sql(METADATA, *DAMAGED)),
     chain("newer metadata", METADATA, sql(METADATA, "PRAGMA user_version = 99")),
     chain("foreign metadata", METADATA, sql(METADATA, "PRAGMA application_id = 99")),
