@@ -83,7 +83,8 @@ class StoryTests(DaemonTestCase):
         super().setUp()
         self.broker: Daemon | None = None
         self.words: dict[str, str] = {}
-        neededProgram("bash")
+        for program in ("bash", "python3", "tail"):
+            neededProgram(program)
 
     async def test_everyCommandPrintsWhatThePageShows(self) -> None:
         """From the first start to the contradiction."""

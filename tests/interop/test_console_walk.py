@@ -30,6 +30,9 @@ SLACK: Final = float(os.environ.get("SVCBROKER_CONSOLE_SLACK", "20"))
 TOPIC: Final = "orders/zurich"
 PASSWORD: Final = "secret of root"
 
+NAMED: Final = {"subscriptions": "Clients"}
+"""The links that are not called as their pages."""
+
 SHOWN: Final = {
     "overview": "[...document.querySelectorAll('.value')].filter(({ textContent }) =>"
     " /[0-9]/.test(textContent)).length >= 6",
@@ -153,7 +156,7 @@ class WalkTests(ConsoleTestCase):
             elif link is not None:
                 await browser.tabTo(link)
             else:
-                await browser.tabTo(name.capitalize())
+                await browser.tabTo(NAMED.get(name, name.capitalize()))
             await browser.press("Enter")
             # Both at once: what is shown may be true of the page before, too.
             await browser.waitFor(f"location.hash.split('?')[0] === '#{name}' && Boolean({shown})")
