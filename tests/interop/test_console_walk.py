@@ -41,7 +41,8 @@ SHOWN: Final = {
     "blocks": "document.querySelector('tbody tr')",
     "block?height=2": "document.querySelector('.facts')",
     "replicas": "document.querySelector('tbody tr')",
-    "subscriptions": "document.querySelectorAll('section.panel > .quiet').length === 3",
+    "subscriptions": "document.querySelector('tbody tr')"
+    " && document.body.innerText.includes('There are no live subscriptions.')",
     "accounts": "document.querySelector('tbody tr')",
     "proof": "document.querySelector('input.code')?.value",
     "checkpoints": "document.querySelector('.badge.good')",
