@@ -240,7 +240,9 @@ class GrantTests(AuthenticationTestCase):
             ("publish?topic=secret&content=x", "publish?topic=nosuch&content=x"),
         ):
             one, other = (self.ask(call, basic("ann")) for call in (hidden, missing))
-            self.assertEqual((one.status, one.headers), (other.status, other.headers))
+            # The second may have changed meanwhile.
+            self.assertEqual({**one.headers, "date": ""}, {**other.headers, "date": ""})
+            self.assertEqual(one.status, other.status)
             self.assertEqual(one.body.replace(b"secret", b"nosuch"), other.body)
         [hash, sequence, height] = published.split("-")
         one = self.ask(f"getEvent?eventId={published}", basic("ann"))
