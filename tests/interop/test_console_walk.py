@@ -30,7 +30,7 @@ SLACK: Final = float(os.environ.get("SVCBROKER_CONSOLE_SLACK", "20"))
 TOPIC: Final = "orders/zurich"
 PASSWORD: Final = "secret of root"
 
-NAMED: Final = {"subscriptions": "Clients"}
+NAMED: Final = {"subscriptions": "Clients", "event": "Events and proofs"}
 """The links that are not called as their pages."""
 
 SHOWN: Final = {
@@ -44,7 +44,7 @@ SHOWN: Final = {
     "subscriptions": "document.querySelector('tbody tr')"
     " && document.body.innerText.includes('There are no live subscriptions.')",
     "accounts": "document.querySelector('tbody tr')",
-    "proof": "document.querySelector('input.code')?.value",
+    "event": "document.querySelector('main input')",
     "checkpoints": "document.querySelector('.badge.good')",
     "configuration": "document.querySelector('tbody tr')",
 }
