@@ -77,8 +77,8 @@ class Options(TypedDict, total=False):
     @ivar certificateKey: a PEM file with its key, if it is not in the same file.
     @ivar group: the id of the group; by default the broker's.
     @ivar timeout: how long a call may take with all its attempts, in seconds; by default 60.
-    @ivar waitForBroker: whether calls other than publishes wait, for up to the timeout, for brokers
-        that refuse connections, also as long as none has answered yet; by default they do.
+    @ivar waitForBroker: whether calls wait, for up to the timeout, for brokers that refuse
+        connections, also as long as none has answered yet; by default they do.
     @ivar key: signs every event that is published: an author's key, or its PEM file.
     @ivar genesis: the genesis of the group's chain, or a file with it: then everything is verified.
     @ivar checkpoint: a checkpoint of the chain, C{HEIGHT:HASH}, that is trusted: likewise.
@@ -488,11 +488,12 @@ class Core:
         if not urls:
             raise ValueError("the URL of a broker is needed")
         self._requests = Requests(
-            Brokers([checkUrl(each) for each in urls], now, random),
+            Brokers(
+                [checkUrl(each) for each in urls], now, random, options.get("waitForBroker", True)
+            ),
             authorization(options.get("user"), options.get("password"), options.get("token")),
             options.get("group"),
             options.get("timeout", TIMEOUT),
-            isPatient=options.get("waitForBroker", True),
         )
         self._makeKey = makeKey
         self._wallClock = wallClock

@@ -57,11 +57,14 @@ class Brokers:
     @ivar urls: their base URLs.
     @ivar now: the time in seconds, of a clock that never goes back.
     @ivar random: a number from 0 to 1.
+    @ivar isPatient: whether calls are tried again where all brokers have refused the connection.
+        Once one has answered they are: then that is a restart.
     """
 
     urls: Sequence[str]
     now: Callable[[], float]
     random: Callable[[], float]
+    isPatient: bool = True
     _current: int = 0
 
     @property
@@ -82,13 +85,11 @@ class Attempts:
     @ivar url: the broker of this attempt.
     """
 
-    def __init__(self, brokers: Brokers, timeout: float | None, *, isPatient: bool = True) -> None:
+    def __init__(self, brokers: Brokers, timeout: float | None) -> None:
         """
         @param timeout: how long they may take together, in seconds; C{None} for no limit.
-        @param isPatient: whether to try again where all brokers have refused the connection.
         """
         self._brokers = brokers
-        self._isPatient = isPatient
         self._timeout = timeout
         self.url = brokers.current
         self.succeeded()
@@ -121,7 +122,7 @@ class Attempts:
         brokers = self._brokers
         self._count += 1
         rounds, tried = divmod(self._count, len(brokers.urls))
-        if isinstance(error, Unreachable) and not (error.isSent or tried or self._isPatient):
+        if isinstance(error, Unreachable) and not (error.isSent or tried or brokers.isPatient):
             raise error
         delay = 0.0
         if not tried:
@@ -351,13 +352,9 @@ class Requests:
         credentials: Mapping[str, str],
         group: str | None,
         timeout: float,
-        *,
-        isPatient: bool = True,
     ) -> None:
         """
         @param timeout: how long a call may take with all its attempts, in seconds.
-        @param isPatient: whether calls that may be executed twice wait for brokers that refuse
-            connections as long as none has answered.
         @raise ValueError: the timeout is negative or not a number.
         """
         if not timeout >= 0:
@@ -372,7 +369,6 @@ class Requests:
         self.seen = ""
         self._seenHeight = 0
         self._timeout = timeout
-        self._isPatient = isPatient
         self._known: dict[str, Mapping[str, Set[str]]] = {}
 
     def saw(self, eventId: str) -> None:
@@ -405,12 +401,11 @@ class Requests:
         @param alsoAfter: other errors after which it is repeated.
         @raise BrokerError: that of the last attempt.
         """
-        attempts = Attempts(self.brokers, self._timeout + wait, isPatient=self._isPatient)
+        attempts = Attempts(self.brokers, self._timeout + wait)
         while True:
             try:
                 result = yield from attempt(attempts)
-                # From now on a refused connection is the restart of a broker.
-                self._isPatient = True
+                self.brokers.isPatient = True
                 return result
             except BrokerError as error:
                 if not (isRefused(error) or isUncertain(error) or isinstance(error, alsoAfter)):
@@ -556,4 +551,5 @@ class Requests:
                 method.name: {each.name for each in method.params}
                 for method in readAnswer(response, _openRpcs).methods
             }
+            self.brokers.isPatient = True
         return known.get(name, set())

@@ -464,11 +464,19 @@ class FailOverTests(SynchronousTestCase):
             network.run(core.open("x"))
         self.assertGreater(len(network.delays), 5)
 
-    def test_publishIsRepeatedThoughNoBrokerHasAnswered(self) -> None:
+    def test_publishWaitsForABrokerThatHasAnswered(self) -> None:
+        """Where none has, it fails at once, and nothing is sent."""
         network = Network()
+        core = network.core({"waitForBroker": False})
+        network.broker.isReachable = False
+        with self.assertRaises(Unreachable) as caught:
+            network.run(core.publish(TOPIC, "x"))
+        self.assertEqual((caught.exception.isSent, network.delays), (False, []))
+        network.broker.isReachable = True
+        network.run(core.open(TOPIC))
         network.broker.isReachable = False
         with self.assertRaises(Unreachable):
-            network.run(network.core({"waitForBroker": False}).publish(TOPIC, "x"))
+            network.run(core.publish(TOPIC, "x"))
         self.assertGreater(len(network.delays), 5)
 
     def test_followerMovesToAnotherBroker(self) -> None:
