@@ -28,7 +28,7 @@ OURS = os.pathsep.join(
 )
 RUN = ".venv/bin/svcbroker run"
 START = ".venv/bin/twistd -n svcbroker"
-KILLS = ("kill -9 $(pgrep -f 'svcbroker run')", "kill -9 $(cat twistd.pid)")
+KILL = "kill -9 $(pgrep -f 'svcbroker run')"
 COMMAND = ".venv/bin/svcbroker"
 ADDRESS = "127.0.0.1:8080"
 MQTT_PORT = "-p 1883"
@@ -126,10 +126,15 @@ class PageTests(DaemonTestCase):
         """From an empty directory to a kill, and on."""
         self.require(*PROGRAMS)
         text = (ROOT / "docs" / "tutorial.rst").read_text("utf-8")
-        steps = list(readSteps(text, _RST))
+        # Its environment is activated.
+        ours = re.compile(r"(^|\| )svcbroker(?= [a-z])", re.MULTILINE)
+        steps = [
+            Step(ours.sub(rf"\1{COMMAND}", step.command), step.output)
+            for step in readSteps(text, _RST)
+        ]
         if shutil.which(SUBSCRIBER) is None:
             steps = [step for step in steps if not step.command.startswith(SUBSCRIBER)]
-        await self.follow(steps, atLeast=20)
+        await self.follow(steps, atLeast=15)
 
     async def test_secureExampleNeedsTheAccountAndTheCertificate(self) -> None:
         """It publishes and subscribes by MQTT over TLS, so it needs mosquitto's clients."""
@@ -177,11 +182,11 @@ class PageTests(DaemonTestCase):
             script = script.replace(COMMAND, f"{sys.executable} -m svcbroker.commands")
             script = script.replace(MQTT_PORT, f"-p {port}")
             script = script.replace(f"{PUBLISHER} -t", f"{PUBLISHER} -p {port} -t")
-            if step.command in KILLS and daemon is not None:
+            if step.command == KILL and daemon is not None:
                 # There may be other daemons on this machine.
                 script = f"pgrep() {{ echo {daemon.process.pid}; }}\n{script}"
             output = (await self.bash(script)).replace(address, ADDRESS)
-            if step.command in KILLS:
+            if step.command == KILL:
                 assert daemon is not None
                 self.assertEqual(await daemon.exits(), -signal.SIGKILL)
                 daemon = None
