@@ -45,6 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 CLIENTS = {
     "svcbroker.broker.transparency._client",
     "svcbroker.ledgers.cometbft._rpc",
+    "svcbroker.ledgers.replicated._jsonrpc",
     "svcbroker.ledgers.copy._original",
     "svcbroker.ledgers.evm._evmrpc",
     "svcbroker.net.http",

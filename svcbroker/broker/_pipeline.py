@@ -172,7 +172,7 @@ class SendResult(Struct, frozen=True):
 
 
 Outcome: TypeAlias = SendResult | BrokerError
-"""What became of a publish, as it is told to a client."""
+"""The result of a publish, as a client is told it."""
 
 _SUCCESS: Final = SendStatus.SUCCESS
 _DONE: Final = Execution.DONE
@@ -386,7 +386,7 @@ class LedgerBatch:
 
     @property
     def found(self) -> Sequence[Receipt | BrokerError | None]:
-        """What the ledger has answered to each request; C{None} for what is not known."""
+        """The ledger's answers to the requests; C{None} for each that is not known."""
         count = len(self.requests)
         if self.submission is None:
             return [None] * count

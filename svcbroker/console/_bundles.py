@@ -38,7 +38,7 @@ MAX_EVENTS: Final = 50
 MAX_PROOFS: Final = 8 * 1024 * 1024
 """The most bytes of their proofs."""
 COPIES: Final = 6
-"""How often the proofs are in memory meanwhile: in the page as Base64 of them, and in the file."""
+"""The copies of the proofs in memory meanwhile: in the page as Base64 of them, and in the file."""
 
 _STATUS: Final[dict[type[BrokerError], int]] = {
     ParameterInvalid: http.BAD_REQUEST,

@@ -1,12 +1,13 @@
 """
-Descriptions of ledgers, the factories that are installed for them, and readers of the numbers in
-their settings.
+Descriptions of ledgers, the factories that are installed for them, and readers of the numbers and
+URLs in their settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from attrs import frozen
 from twisted.plugin import getPlugins
@@ -28,6 +29,8 @@ from ..net.descriptions import (
     readDescription,
 )
 from ..net.findings import Finding
+
+_MAX_URL: Final = 2048
 
 __all__ = [
     "Description",
@@ -134,3 +137,28 @@ def integer(text: str, lowest: int, highest: int) -> int:
     if not lowest <= value <= highest:
         raise ValueError
     return value
+
+
+def readUrl(text: str, *, isRoot: bool = False) -> str:
+    """
+    Read the URL of a node, or a port of this machine.
+
+    @param isRoot: whether it may have no path and no query.
+    @return: the URL, without a slash at its end where it may have no path.
+    @raise ValueError: it is neither.
+    """
+    if text.isascii() and text.isdigit():
+        return f"http://127.0.0.1:{integer(text, 1, 65535)}"
+    parts = urlsplit(text)
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.fragment
+        or (isRoot and (parts.query or parts.path not in {"", "/"}))
+        or not text.isascii()
+        or len(text) > _MAX_URL
+        # Reading it raises C{ValueError} where it is no number.
+        or parts.port == 0
+    ):
+        raise ValueError("not the URL of a node")
+    return text.rstrip("/") if isRoot else text

@@ -717,7 +717,7 @@ class StoredLedger:
 
     def _delay(self) -> Deferred[None] | None:
         """
-        What reads wait for.
+        The end of the delay of reads.
 
         @return: C{None} where they can be made at once.
         """

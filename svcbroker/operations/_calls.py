@@ -403,7 +403,7 @@ def _readRequest(
     remote: str,
     hasTombstones: bool = False,
 ) -> tuple[ReadRequest, EventFormat]:
-    """What a call of C{events} asks for, and the format of its events."""
+    """The read that a call of C{events} asks for, and the format of its events."""
     if offset is None:
         offset = Edge.LAST if reverse else Edge.FIRST
     request = ReadRequest(

@@ -7,17 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
 from ...interfaces import InvalidDescription
 from ...net.descriptions import Readers, absolutePath, readValues
-from .._description import integer, number
+from .._description import integer, number, readUrl
 from ._home import MAX_SOCKET_PATH, SOCKET
 from ._outbox import BATCH_BYTES, BATCH_COUNT, WINDOW
-
-_MAX_URL: Final = 2048
 
 DEFAULT_RPC: Final = "http://127.0.0.1:26657"
 
@@ -80,28 +77,6 @@ class CometSettings:
         return self.home.absolute() / SOCKET
 
 
-def checkUrl(text: str) -> str:
-    """
-    Make sure that something can be an engine's URL.
-
-    @raise ValueError: it cannot.
-    """
-    parts = urlsplit(text)
-    if (
-        parts.scheme not in {"http", "https"}
-        or not parts.hostname
-        or parts.query
-        or parts.fragment
-        or parts.path not in {"", "/"}
-        or not text.isascii()
-        or len(text) > _MAX_URL
-        # Reading it raises C{ValueError} where it is no number.
-        or parts.port == 0
-    ):
-        raise ValueError("not an engine's URL")
-    return text
-
-
 def _socket(text: str) -> Path:
     path = absolutePath(text)
     if len(bytes(path)) > MAX_SOCKET_PATH:
@@ -112,9 +87,7 @@ def _socket(text: str) -> Path:
 def _rpc(text: str) -> str | Path:
     if text.startswith("/"):
         return _socket(text)
-    if text.isascii() and text.isdigit():
-        return f"http://127.0.0.1:{integer(text, 1, 65535)}"
-    return checkUrl(text).rstrip("/")
+    return readUrl(text, isRoot=True)
 
 
 _PATH = "a path"

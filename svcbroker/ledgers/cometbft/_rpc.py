@@ -7,19 +7,16 @@ Many names: each answer of the engine that is read has a class.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-import msgspec
-from attrs import frozen
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta
 from twisted.internet.defer import Deferred
-from twisted.web.http_headers import Headers
 
 from ...net.deferreds import asDeferred
-from ...net.http import HttpClient, HttpError, Problem, makeClient, readBody
+from ...net.http import HttpClient, HttpError, Problem, makeClient
 from ...proofs.cometbft import (
     MAX_MEMBERS,
     BadAnswer,
@@ -36,6 +33,14 @@ from ...proofs.cometbft import (
     makeLightBlock,
     membersOf,
     validatorsHash,
+)
+from ..replicated import (
+    NoRpcAnswer,
+    RpcCall,
+    RpcRefusal,
+    decodeAnswers,
+    encodeCalls,
+    postJson,
 )
 from ._engine import shortened
 
@@ -230,29 +235,6 @@ class ConsensusState(Wire, frozen=True, kw_only=True):
     peers: tuple[PeerStateInfo, ...]
 
 
-# Requests and answers of JSON-RPC.
-
-
-class _Error(Struct, frozen=True):
-    """An error of JSON-RPC."""
-
-    code: int
-    message: str = ""
-    data: Any = None
-
-
-class _Answer(Struct, frozen=True):
-    """One answer of JSON-RPC."""
-
-    id: int | str | None = None
-    result: Raw = Raw(b"null")
-    error: _Error | None = None
-
-
-_answer = msgspec.json.Decoder(_Answer)
-_answers = msgspec.json.Decoder(list[_Answer])
-_encoder = msgspec.json.Encoder()
-
 # The engine's error texts; it has one error code for all of them.
 _MEANINGS: Final = (
     ("already exists in cache", Reason.KNOWN),
@@ -264,21 +246,6 @@ _MEANINGS: Final = (
     ("must be less than or equal to the current blockchain height", Reason.NO_SUCH_HEIGHT),
     ("is not available, lowest height is", Reason.NO_SUCH_HEIGHT),
 )
-
-
-@frozen
-class RpcCall(Generic[T]):
-    """
-    A call, and how its answer is read.
-
-    @ivar method: the engine's name of it.
-    @ivar parameters: by name.
-    @ivar read: reads the result; raises L{BadAnswer}.
-    """
-
-    method: str
-    parameters: Mapping[str, object]
-    read: Callable[[bytes], T]
 
 
 def _call(method: str, kind: type[T]) -> Callable[..., RpcCall[T]]:
@@ -297,7 +264,6 @@ netInfoCall = _call("net_info", NetInfo)
 consensusStateCall = _call("dump_consensus_state", ConsensusState)
 _validators = _call("validators", ValidatorsPage)
 _commit = _call("commit", CommitAnswer)
-_broadcast = makeDecoder(Broadcast)
 
 
 def validatorsCall(height: int | None = None, page: int = 1) -> RpcCall[ValidatorsPage]:
@@ -314,11 +280,6 @@ def _number(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def encodeCall(call: RpcCall[Any]) -> bytes:
-    """The body of a request with one call."""
-    return _encoder.encode(_form(0, call))
-
-
 def encodeBatch(calls: Sequence[RpcCall[Any]]) -> bytes:
     """
     The body of a request with several calls.
@@ -327,11 +288,7 @@ def encodeBatch(calls: Sequence[RpcCall[Any]]) -> bytes:
     """
     if not 0 < len(calls) <= MAX_BATCH:
         raise ValueError(f"1 to {MAX_BATCH} calls go into one request")
-    return _encoder.encode([_form(index, call) for index, call in enumerate(calls)])
-
-
-def _form(id: int, call: RpcCall[Any]) -> dict[str, object]:
-    return {"jsonrpc": "2.0", "id": id, "method": call.method, "params": call.parameters}
+    return encodeCalls(calls)
 
 
 def encodeBroadcast(transaction: bytes) -> bytes:
@@ -342,22 +299,7 @@ def encodeBroadcast(transaction: bytes) -> bytes:
     )
 
 
-def decodeBroadcast(body: bytes) -> Broadcast:
-    """
-    Read the answer to what L{encodeBroadcast} makes.
-
-    @raise EngineError: the engine refused it, or this is no answer.
-    """
-    return _take(_one(body), _broadcast)
-
-
-def decodeAnswer(call: RpcCall[T], body: bytes) -> T:
-    """
-    Read the answer to one call.
-
-    @raise EngineError: the engine refused it, or this is no answer.
-    """
-    return _take(_one(body), call.read)
+_broadcast = RpcCall("broadcast_tx_sync", {}, makeDecoder(Broadcast))
 
 
 def decodeBatch(calls: Sequence[RpcCall[Any]], body: bytes) -> list[Any]:
@@ -366,41 +308,30 @@ def decodeBatch(calls: Sequence[RpcCall[Any]], body: bytes) -> list[Any]:
 
     @raise EngineError: the engine refused one, or there is no answer to one.
     """
-    # The answer to a batch of one call is no list, nor is the refusal of a whole batch.
     try:
-        found = [_one(body)] if body.lstrip()[:1] == b"{" else _answers.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise EngineError(Reason.BAD_ANSWER, str(error)) from error
-    byId = {answer.id: answer for answer in found}
-    for answer in found:
-        if answer.error is not None:
-            raise _explain(answer.error)
-    results = []
-    for index, call in enumerate(calls):
-        if index not in byId:
-            raise EngineError(Reason.BAD_ANSWER, f"there is no answer to {call.method}")
-        results.append(_take(byId[index], call.read))
-    return results
-
-
-def _one(body: bytes) -> _Answer:
-    try:
-        return _answer.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        answers = decodeAnswers(calls, body)
+        for answer in answers:
+            if answer.error is not None:
+                raise _explain(answer.error)
+        return [
+            call.read(bytes(answer.result)) for call, answer in zip(calls, answers, strict=True)
+        ]
+    except (NoRpcAnswer, BadAnswer) as error:
         raise EngineError(Reason.BAD_ANSWER, str(error)) from error
 
 
-def _take(answer: _Answer, read: Callable[[bytes], T]) -> T:
-    if answer.error is not None:
-        raise _explain(answer.error)
-    try:
-        return read(bytes(answer.result))
-    except BadAnswer as error:
-        raise EngineError(Reason.BAD_ANSWER, str(error)) from error
+def decodeBroadcast(body: bytes) -> Broadcast:
+    """
+    Read the answer to what L{encodeBroadcast} makes.
+
+    @raise EngineError: the engine refused it, or this is no answer.
+    """
+    answer: Broadcast = decodeBatch([_broadcast], body)[0]
+    return answer
 
 
-def _explain(error: _Error) -> EngineError:
-    words = error.data if isinstance(error.data, str) and error.data else error.message
+def _explain(error: RpcRefusal) -> EngineError:
+    words = error.detail or error.message
     for sign, reason in _MEANINGS:
         if sign in words:
             return EngineError(reason, words)
@@ -424,7 +355,6 @@ MAX_IDLE: Final = 32
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds that connecting may take."""
 
-_HEADERS: Final = Headers({b"Content-Type": [b"application/json"]})
 _REASONS: Final = {Problem.TIMEOUT: Reason.TIMEOUT, Problem.TOO_LARGE: Reason.BAD_ANSWER}
 
 
@@ -465,14 +395,7 @@ class EngineRpc:
         @raise EngineError: there is no answer, or it is too large.
         """
         try:
-            answer = await self._client.request(
-                *("POST", self._url),
-                headers=_HEADERS,
-                data=body,
-                timeout=self._timeout,
-                maxBody=maxAnswer,
-            )
-            return await readBody(answer)
+            return await postJson(self._client, self._url, body, self._timeout, maxAnswer)
         except HttpError as error:
             reason = _REASONS.get(error.problem, Reason.UNREACHABLE)
             raise EngineError(reason, error.detail) from error
@@ -496,8 +419,7 @@ class EngineRpc:
         """
         Make one call of L{svcbroker.ledgers.cometbft._rpc}.
         """
-        posted = self._post(encodeCall(call), self._maxAnswer)
-        return posted.addCallback(lambda body: decodeAnswer(call, body))
+        return self.askAll([call]).addCallback(lambda results: results[0])
 
     def askAll(self, batch: Sequence[RpcCall[Any]]) -> Deferred[list[Any]]:
         """

@@ -16,13 +16,12 @@ from typing import Final
 from attrs import frozen
 
 from ...chain import Malformed
-from ._contract import LogState, stateCall
+from ._contract import LoggedBatch, LogState, stateCall
 from ._evmbatch import BatchBlock
 from ._evmrpc import (
     BlockInfo,
     EvmError,
     EvmRpc,
-    LogInfo,
     Reason,
     blockCall,
     contractCall,
@@ -64,6 +63,15 @@ class SourcePlace:
 
 
 @frozen
+class _Entry:
+    """A batch, with the number and the hash of its block of the chain."""
+
+    height: int
+    blockHash: str
+    batch: LoggedBatch
+
+
+@frozen
 class _Mark:
     """The state of the log after a block, as its batches have it."""
 
@@ -77,7 +85,6 @@ class BatchSource:
 
     @ivar place: where it was read up to.
     @ivar final: the number of the chain's last final block, as last seen.
-    @ivar finalTime: that block's time, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -95,7 +102,6 @@ class BatchSource:
         self._marks: deque[_Mark] = deque()
         self.place = place
         self.final = place.number
-        self.finalTime = 0
 
     @property
     def behind(self) -> int:
@@ -112,11 +118,11 @@ class BatchSource:
         @raise Reorganized: it has another block where one was final.
         """
         head = await self._head()
-        self.final, self.finalTime = head.height, head.milliseconds
+        self.final = head.height
         if head.height < self.place.number or (head.id == self.place.hash and self.place.isWhole):
             # Nothing new, or another node, which is behind.
             return
-        before: BlockInfo = await self._rpc.ask(blockCall(self.place.number))
+        before = await self._rpc.ask(blockCall(self.place.number))
         state = await self._state(head.height)
         if before.id != self.place.hash:
             raise Reorganized(
@@ -133,47 +139,45 @@ class BatchSource:
                 f"{self.place.log.count} before"
             )
         while self.place.log != state:
-            async for block in self._window_(head.height, state):
+            async for block in self._readWindow(head.height, state):
                 yield block
         self.place = SourcePlace(number=head.height, hash=head.id, log=state, isWhole=True)
 
     async def _head(self) -> BlockInfo:
         finality = self._finality
         if isinstance(finality, str):
-            tagged: BlockInfo = await self._rpc.ask(blockCall(finality))
-            return tagged
-        head: BlockInfo = await self._rpc.ask(blockCall("latest"))
+            return await self._rpc.ask(blockCall(finality))
+        head = await self._rpc.ask(blockCall("latest"))
         if finality:
             head = await self._rpc.ask(blockCall(max(0, head.height - finality)))
         return head
 
-    async def _window_(self, final: int, state: LogState) -> AsyncIterator[BatchBlock]:
+    async def _readWindow(self, final: int, state: LogState) -> AsyncIterator[BatchBlock]:
         """Read one window of blocks."""
         first = self.place.number + self.place.isWhole
         last, logs, after = await self._complete(first, final, state)
         for number, found in groupby(logs, key=lambda each: each.height):
             entries = list(found)
-            head: BlockInfo = await self._rpc.ask(blockCall(number))
+            head = await self._rpc.ask(blockCall(number))
             if any(each.blockHash != entries[0].blockHash for each in entries) or (
                 head.hash != entries[0].blockHash
             ):
                 raise LogIncomplete(f"block {number} of the chain is not the one of its logs")
-            batches = [each.batch for each in entries]
-            left = [each for each in batches if each.number > self.place.log.count]
+            left = [each.batch for each in entries if each.batch.number > self.place.log.count]
             while left:
                 yield BatchBlock(number=number, hash=head.id, time=head.milliseconds, batches=left)
                 done = self.place.log.count
                 left = [each for each in left if each.number > done]
         if self.place.log != after:
             raise LogIncomplete("the batches that were read were not executed")
-        ended: BlockInfo = await self._rpc.ask(blockCall(last))
+        ended = await self._rpc.ask(blockCall(last))
         self.place = SourcePlace(number=last, hash=ended.id, log=after, isWhole=True)
         if self._marks:
             self._marks.popleft()
 
     async def _complete(
         self, first: int, final: int, state: LogState
-    ) -> tuple[int, Sequence[LogInfo], LogState]:
+    ) -> tuple[int, Sequence[_Entry], LogState]:
         """
         The logs of a window that are sure to be whole.
 
@@ -199,21 +203,20 @@ class BatchSource:
             self._marks.clear()
             self._window = max(1, (last - first + 1) // 2)
 
-    async def _logs(self, first: int, last: int) -> Sequence[LogInfo]:
-        logs: list[LogInfo] = await self._rpc.ask(logsCall(self._contract, first, last))
+    async def _logs(self, first: int, last: int) -> Sequence[_Entry]:
+        logs = await self._rpc.ask(logsCall(self._contract, first, last))
         places = [(each.height, int(each.logIndex, 16)) for each in logs]
         if places != sorted(set(places)) or any(each.removed for each in logs):
             raise Malformed("they are not in order")
         if places and not (first <= places[0][0] and places[-1][0] <= last):
             raise Malformed("they are of other blocks")
-        return logs
+        return [_Entry(each.height, each.blockHash, each.decode()) for each in logs]
 
-    def _after(self, log: LogState, logs: Sequence[LogInfo]) -> LogState:
+    def _after(self, log: LogState, logs: Sequence[_Entry]) -> LogState:
         """The state of the log after those of some logs that were not read before."""
         for each in logs:
-            batch = each.batch
-            if batch.number > log.count or each.height > self.place.number:
-                log = log.after(batch)
+            if each.batch.number > log.count or each.height > self.place.number:
+                log = log.after(each.batch)
         return log
 
     async def _isWhole(self, last: int, after: LogState, final: int, state: LogState) -> bool:

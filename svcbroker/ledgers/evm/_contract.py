@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from attrs import frozen
+from attrs import field, frozen
 
 from ...chain import Malformed
 from ._ethereum import (
@@ -161,8 +161,8 @@ class LogState:
         count = self.count + 1
         if batch.number != count:
             raise Malformed(f"batch {batch.number} is not the one after {self.count}")
-        digest = keccak256(batch.data)
-        return LogState(count, keccak256(self.head + word(count) + word(batch.sender) + digest))
+        link = self.head + word(count) + word(batch.sender) + batch.digest
+        return LogState(count, keccak256(link))
 
 
 @frozen
@@ -172,11 +172,17 @@ class LoggedBatch:
 
     @ivar number: its number; the first has 1.
     @ivar sender: the address of the account that has submitted it.
+    @ivar digest: the hash of its data.
     """
 
     number: int
     sender: bytes
     data: bytes
+    digest: bytes = field(init=False)
+
+    @digest.default
+    def _digestOfData(self) -> bytes:
+        return keccak256(self.data)
 
     @classmethod
     def decode(cls, topics: Sequence[bytes], data: bytes) -> LoggedBatch:

@@ -29,7 +29,7 @@ ADDRESS_SIZE: Final = 20
 KEY_SIZE: Final = 32
 
 Item: TypeAlias = "bytes | int | Sequence[Item]"
-"""What RLP encodes."""
+"""A value that RLP encodes."""
 
 
 class KeyUnusable(Exception):

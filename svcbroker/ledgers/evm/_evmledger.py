@@ -10,6 +10,7 @@ from typing import Any, Final
 from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -180,14 +181,9 @@ class EvmLedger(StoredLedger):
             except EvmError:
                 if self._context.reactor.seconds() + RETRY > deadline:
                     raise
-            await self._pause(RETRY)
+            await deferLater(self._context.reactor, RETRY)
         path = self._context.directory / STORE_NAME
         self._open(Store.create(path, chainId=genesis.chain, genesis=genesis.encoded))
-
-    def _pause(self, seconds: float) -> Deferred[None]:
-        waiting: Deferred[None] = Deferred()
-        self._context.reactor.callLater(seconds, waiting.callback, None)
-        return waiting
 
     async def _born(self) -> tuple[Genesis, SourcePlace]:
         """The genesis, and the place before the first batch."""
@@ -458,7 +454,7 @@ class EvmLedger(StoredLedger):
 
     async def _close(self) -> None:
         # Whoever stops it may have been called by what is cancelled here.
-        await self._pause(0)
+        await deferLater(self._context.reactor, 0)
         self._stopped = "the ledger is stopped"
         if self._call is not None:
             self._call.cancel()

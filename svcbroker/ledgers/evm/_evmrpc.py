@@ -9,19 +9,26 @@ Many names: each call of a node has a function that makes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from attrs import frozen
-from msgspec import Raw, Struct
+from msgspec import Struct
 from twisted.internet.defer import Deferred
-from twisted.web.http_headers import Headers
 
 from ...chain import Malformed
 from ...net.deferreds import asDeferred
-from ...net.http import HttpClient, HttpError, Problem, makeClient, readBody
+from ...net.http import HttpClient, HttpError, Problem, makeClient
+from ..replicated import (
+    NoRpcAnswer,
+    RpcAnswer,
+    RpcCall,
+    decodeAnswers,
+    encodeCalls,
+    postJson,
+)
 from ._contract import LoggedBatch, batchTopic, contractCode
 from ._ethereum import showAddress
 
@@ -38,7 +45,6 @@ MAX_ANSWER: Final = 32 * 1024 * 1024
 
 _MAX_IDLE: Final = 8
 _MAX_WORDS: Final = 300
-_HEADERS: Final = Headers({b"Content-Type": [b"application/json"]})
 _MILLISECONDS: Final = 10**11
 
 
@@ -174,10 +180,9 @@ class LogInfo(Struct, frozen=True, rename="camel"):
         """The number of its block."""
         return unquantity(self.blockNumber)
 
-    @property
-    def batch(self) -> LoggedBatch:
+    def decode(self) -> LoggedBatch:
         """
-        The batch that it is of.
+        Read the batch that it is of.
 
         @raise Malformed: it is of none.
         """
@@ -242,27 +247,10 @@ def todata(data: bytes) -> str:
     return "0x" + data.hex()
 
 
-@frozen
-class RpcCall:
-    """
-    A call, and how its answer is read.
-
-    @ivar read: reads the JSON of a result; raises C{Malformed} or C{msgspec.MsgspecError}.
-    """
-
-    method: str
-    parameters: Sequence[Any]
-    read: Callable[[bytes], Any]
-
-
-def _reads(kind: Any) -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder(kind).decode
-
-
-_text = _reads(str)
-_block = _reads(BlockInfo | None)
-_logs = _reads(list[LogInfo])
-_receipt = _reads(ReceiptInfo | None)
+_text = msgspec.json.Decoder(str).decode
+_block = msgspec.json.Decoder(BlockInfo | None).decode
+_logs = msgspec.json.Decoder(list[LogInfo]).decode
+_receipt = msgspec.json.Decoder(ReceiptInfo | None).decode
 
 
 def _number(data: bytes) -> int:
@@ -285,34 +273,34 @@ def at(block: int | str) -> str:
     return block if isinstance(block, str) else quantity(block)
 
 
-def chainIdCall() -> RpcCall:
+def chainIdCall() -> RpcCall[int]:
     """The chain's id."""
     return RpcCall("eth_chainId", (), _number)
 
 
-def codeCall(address: bytes) -> RpcCall:
+def codeCall(address: bytes) -> RpcCall[bytes]:
     """The code at an address."""
     return RpcCall("eth_getCode", (todata(address), "latest"), _data)
 
 
-def blockCall(block: int | str) -> RpcCall:
+def blockCall(block: int | str) -> RpcCall[BlockInfo]:
     """A block, without its transactions."""
     return RpcCall("eth_getBlockByNumber", (at(block), False), _existing)
 
 
-def contractCall(contract: bytes, data: bytes, block: int | str = "latest") -> RpcCall:
-    """What the contract answers after a block."""
+def contractCall(contract: bytes, data: bytes, block: int | str = "latest") -> RpcCall[bytes]:
+    """A call of the contract, as its state after a block answers it."""
     call = {"to": todata(contract), "data": todata(data)}
     return RpcCall("eth_call", (call, at(block)), _data)
 
 
-def estimateCall(sender: bytes, contract: bytes, data: bytes) -> RpcCall:
+def estimateCall(sender: bytes, contract: bytes, data: bytes) -> RpcCall[int]:
     """The gas that a call of the contract would take."""
     call = {"from": todata(sender), "to": todata(contract), "data": todata(data)}
     return RpcCall("eth_estimateGas", (call,), _number)
 
 
-def logsCall(contract: bytes, first: int, last: int) -> RpcCall:
+def logsCall(contract: bytes, first: int, last: int) -> RpcCall[list[LogInfo]]:
     """The logs of batches in some blocks. Some nodes want each of these fields."""
     return RpcCall(
         "eth_getLogs",
@@ -328,45 +316,29 @@ def logsCall(contract: bytes, first: int, last: int) -> RpcCall:
     )
 
 
-def nonceCall(address: bytes, block: int | str = "latest") -> RpcCall:
+def nonceCall(address: bytes, block: int | str = "latest") -> RpcCall[int]:
     """The number of an account's transactions in the blocks up to one: its next nonce."""
     return RpcCall("eth_getTransactionCount", (todata(address), at(block)), _number)
 
 
-def balanceCall(address: bytes) -> RpcCall:
+def balanceCall(address: bytes) -> RpcCall[int]:
     """An account's balance."""
     return RpcCall("eth_getBalance", (todata(address), "latest"), _number)
 
 
-def gasPriceCall() -> RpcCall:
+def gasPriceCall() -> RpcCall[int]:
     """The price of gas that the node proposes."""
     return RpcCall("eth_gasPrice", (), _number)
 
 
-def sendCall(raw: bytes) -> RpcCall:
+def sendCall(raw: bytes) -> RpcCall[bytes]:
     """Hand in a transaction; its hash."""
     return RpcCall("eth_sendRawTransaction", (todata(raw),), _data)
 
 
-def receiptCall(hash: bytes) -> RpcCall:
+def receiptCall(hash: bytes) -> RpcCall[ReceiptInfo | None]:
     """A transaction's result; C{None} where it is in no block."""
     return RpcCall("eth_getTransactionReceipt", (todata(hash),), _receipt)
-
-
-class _Error(Struct, frozen=True):
-    code: int = 0
-    message: str = ""
-    data: Any = None
-
-
-class _Answer(Struct, frozen=True):
-    id: int | str | None = None
-    result: Raw = Raw(b"null")
-    error: _Error | None = None
-
-
-_answer = msgspec.json.Decoder(_Answer)
-_answers = msgspec.json.Decoder(list[_Answer])
 
 
 class EvmRpc:
@@ -417,17 +389,17 @@ class EvmRpc:
         self.generation += 1
 
     @asDeferred
-    async def ask(self, call: RpcCall) -> Any:
+    async def ask(self, call: RpcCall[T]) -> T:
         """
         Make one call.
 
         @return: fires with what the call reads.
         """
         [result] = await self.askAll([call])
-        return result
+        return cast("T", result)
 
     @asDeferred
-    async def askAll(self, calls: Sequence[RpcCall]) -> list[Any]:
+    async def askAll(self, calls: Sequence[RpcCall[Any]]) -> list[Any]:
         """
         Make some calls, in as few requests as the dialect allows.
 
@@ -440,7 +412,7 @@ class EvmRpc:
         return results
 
     @asDeferred
-    async def tryAll(self, calls: Sequence[RpcCall]) -> list[Any]:
+    async def tryAll(self, calls: Sequence[RpcCall[Any]]) -> list[Any]:
         """
         Make some calls, each of which may be refused.
 
@@ -454,7 +426,7 @@ class EvmRpc:
         return results
 
     async def _check(self) -> None:
-        calls = [chainIdCall()]
+        calls: list[RpcCall[Any]] = [chainIdCall()]
         if self._contract:
             calls.append(codeCall(self._contract))
         answers = await self._request(calls)
@@ -473,38 +445,22 @@ class EvmRpc:
             raise EvmError(Reason.NO_CONTRACT, f"there is {what} at {showAddress(self._contract)}")
         self._isChecked = True
 
-    async def _request(self, calls: Sequence[RpcCall]) -> list[Any]:
-        forms = [
-            {"jsonrpc": "2.0", "id": index, "method": call.method, "params": call.parameters}
-            for index, call in enumerate(calls)
-        ]
-        body = await self._post(msgspec.json.encode(forms if len(forms) > 1 else forms[0]))
+    async def _request(self, calls: Sequence[RpcCall[Any]]) -> list[Any]:
+        body = await self._post(encodeCalls(calls))
         try:
-            # The refusal of a whole batch is no list.
-            isOne = body.lstrip()[:1] == b"{"
-            found = [_answer.decode(body)] if isOne else _answers.decode(body)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            answers = decodeAnswers(calls, body)
+        except NoRpcAnswer as error:
             raise self._bad(str(error)) from error
-        if isOne and len(calls) > 1 and found[0].error is not None:
-            raise EvmError.ofNode(found[0].error.message)
-        byId = {answer.id: answer for answer in found}
-        results: list[Any] = []
-        for index, call in enumerate(calls):
-            if index not in byId:
-                raise self._bad(f"there is no answer to {call.method}")
-            results.append(self._read(call, byId[index]))
-        return results
+        return [self._read(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
-    def _read(self, call: RpcCall, answer: _Answer) -> Any:
+    def _read(self, call: RpcCall[Any], answer: RpcAnswer) -> Any:
         if answer.error is not None:
-            # Some tell in the data what was wrong.
-            detail = answer.error.data if isinstance(answer.error.data, str) else ""
-            return EvmError.ofNode(f"{answer.error.message} {detail}".strip())
+            return EvmError.ofNode(f"{answer.error.message} {answer.error.detail}".strip())
         try:
             return call.read(bytes(answer.result))
         except EvmError as error:
             return error
-        except (msgspec.MsgspecError, Malformed, ValueError) as error:
+        except (Malformed, ValueError) as error:
             return self._bad(f"{call.method}: {error}")
 
     def _bad(self, words: str) -> EvmError:
@@ -513,14 +469,7 @@ class EvmRpc:
     async def _post(self, body: bytes) -> bytes:
         url = self.url
         try:
-            answer = await self._client.request(
-                *("POST", url),
-                headers=_HEADERS,
-                data=body,
-                timeout=TIMEOUT,
-                maxBody=MAX_ANSWER,
-            )
-            return await readBody(answer)
+            return await postJson(self._client, url, body, TIMEOUT, MAX_ANSWER)
         except HttpError as error:
             if error.problem is Problem.TOO_LARGE:
                 raise EvmError(Reason.TOO_LARGE, str(error)) from error

@@ -7,18 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from attrs import frozen
 
 from ...interfaces import InvalidDescription
 from ...net.descriptions import Readers, absolutePath, readValues
-from .._description import integer, number
+from .._description import integer, number, readUrl
 from ._batchsource import FINALIZED
 from ._ethereum import readAddress
 from ._evmrpc import DIALECTS
 
-_MAX_URL: Final = 2048
 _MAX_URLS: Final = 16
 
 SUMMARY = "An EVM chain that is run already orders the blocks: Besu, GoQuorum, FISCO-BCOS, geth."
@@ -63,28 +61,6 @@ class EvmSettings:
     gasPrice: int | None = None
     interval: float = 0.05
     mempool: int = 64 * 1024 * 1024
-
-
-def readUrl(text: str) -> str:
-    """
-    Read the URL of a node, or a port of this machine.
-
-    @raise ValueError: it is neither.
-    """
-    if text.isascii() and text.isdigit():
-        return f"http://127.0.0.1:{integer(text, 1, 65535)}"
-    parts = urlsplit(text)
-    if (
-        parts.scheme not in {"http", "https"}
-        or not parts.hostname
-        or parts.fragment
-        or not text.isascii()
-        or len(text) > _MAX_URL
-        # Reading it raises C{ValueError} where it is no number.
-        or parts.port == 0
-    ):
-        raise ValueError("not the URL of a node")
-    return text
 
 
 def _urls(text: str) -> tuple[str, ...]:

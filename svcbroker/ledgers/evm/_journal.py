@@ -15,7 +15,6 @@ from twisted.internet.defer import Deferred
 
 from ...archive import JOURNAL_NAME
 from ...files import readFile
-from ...net.deferreds import asDeferred
 from ...storage import StorageDamaged, syncFile, writeFile
 from ._ethereum import SignedTransaction, keccak256
 
@@ -54,22 +53,20 @@ class Journal:
             found.append(SignedTransaction(nonce=nonce, raw=raw, hash=keccak256(raw)))
         return sorted(found, key=lambda each: each.nonce)
 
-    @asDeferred
-    async def write(self, transactions: Sequence[SignedTransaction]) -> None:
+    def write(self, transactions: Sequence[SignedTransaction]) -> Deferred[None]:
         """
         Write transactions, in place of any others with their nonces. Fires when they are on stable
         storage.
         """
-        await self._runInThread(self._write, transactions)
+        return self._runInThread(self._write, transactions)
 
     def _write(self, transactions: Sequence[SignedTransaction]) -> None:
         for each in transactions:
             writeFile(self._path(each.nonce), each.raw, 0o600)
 
-    @asDeferred
-    async def forget(self, nonces: Sequence[int]) -> None:
+    def forget(self, nonces: Sequence[int]) -> Deferred[None]:
         """Remove transactions that are in final blocks. A crash may leave some: harmless."""
-        await self._runInThread(self._forget, nonces)
+        return self._runInThread(self._forget, nonces)
 
     def _forget(self, nonces: Sequence[int]) -> None:
         for nonce in nonces:

@@ -7,8 +7,9 @@ is there is found by L{BatchSource<svcbroker.ledgers.evm._batchsource.BatchSourc
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
@@ -19,7 +20,7 @@ from twisted.python.failure import Failure
 from ...chain import Transaction
 from ...errors import LedgerUnavailable, TransactionTimeout
 from ...net.deferreds import asDeferred
-from ..replicated import OVERTAKEN, PendingTransactions
+from ..replicated import OVERTAKEN, PendingTransactions, RpcCall
 from ._contract import allowedCall, submitCall
 from ._ethereum import WORD, Account, SignedTransaction, showAddress
 from ._evmbatch import MAX_BATCH, MAX_UNPACKED, packBatch
@@ -27,7 +28,6 @@ from ._evmrpc import (
     EvmError,
     EvmRpc,
     Reason,
-    ReceiptInfo,
     balanceCall,
     contractCall,
     estimateCall,
@@ -59,6 +59,7 @@ CHEAP_BYTE: Final = 24
 
 _FIXED_GAS: Final = 150_000
 _PROBE: Final = 4096
+_MAX_OTHERS: Final = 16
 
 
 def gasOf(data: bytes, perByte: int = DEAR_BYTE) -> int:
@@ -73,15 +74,13 @@ class _Sent:
 
     @ivar data: what the contract is called with; empty where it is of before the start.
     @ivar hashes: its transactions of ours that are not final.
-    @ivar due: when it is sent again.
-    @ivar isOut: whether a node has taken it.
+    @ivar due: when it is sent again; 0 where it was not sent.
     """
 
     transaction: SignedTransaction
     data: bytes = b""
     hashes: set[bytes] = field(factory=set)
     due: float = 0.0
-    isOut: bool = False
 
     @property
     def nonce(self) -> int:
@@ -135,7 +134,7 @@ class Sender:
         self.balance: int | None = None
         self._chain = b""
         self._sent: list[_Sent] = []
-        self._others: list[bytes] = []
+        self._others: deque[bytes] = deque(maxlen=_MAX_OTHERS)
         self._next = 0
         self._generation = -1
         self._batchBytes = MAX_BATCH
@@ -176,7 +175,10 @@ class Sender:
         self._wake(self._interval)
 
     def call(self, data: bytes) -> None:
-        """Call the contract with something else than a batch. It is not waited for."""
+        """
+        Call the contract with something else than a batch. It is not waited for; of what cannot be
+        sent for long, the newest calls are kept.
+        """
         self._others.append(data)
         self._wake(0)
 
@@ -242,7 +244,7 @@ class Sender:
 
     async def _look(self) -> None:
         """Look at the account, as another node has it, or after something went wrong."""
-        calls = [
+        calls: list[RpcCall[Any]] = [
             nonceCall(self._account.address),
             balanceCall(self._account.address),
             contractCall(self._contract, allowedCall(self._account.address)),
@@ -287,7 +289,7 @@ class Sender:
     async def _fill(self) -> None:
         """Put the next call into the journal."""
         hashes: set[bytes] = set()
-        other = self._others[0] if self._others else b""
+        other = self._others.popleft() if self._others else b""
         if other:
             data = other
         else:
@@ -302,9 +304,9 @@ class Sender:
             await self._journal.write([sent.transaction])
         except BaseException:
             self._pending.putBack(hashes)
+            if other:
+                self._others.appendleft(other)
             raise
-        if other:
-            self._others.pop(0)
         self._next += 1
         self._sent.append(sent)
 
@@ -350,10 +352,10 @@ class Sender:
         for each, answer in zip(chosen, answers, strict=True):
             each.due = now + RESEND
             if not isinstance(answer, EvmError) or answer.reason is Reason.KNOWN:
-                each.isOut = True
-            elif answer.reason is Reason.NO_FUNDS:
+                continue
+            if answer.reason is Reason.NO_FUNDS:
                 raise EvmError(Reason.NO_FUNDS, self._noFunds())
-            elif answer.reason is Reason.UNDERPRICED and each.data:
+            if answer.reason is Reason.UNDERPRICED and each.data:
                 await self._raise(each)
             elif answer.reason not in (Reason.NONCE_USED, Reason.REPLACED):
                 # What uses its nonce is found when it is final.
@@ -404,7 +406,7 @@ class Sender:
         @return: whether nothing more becomes of it. It is in a later block where a node tells the
             nonce after one that it has decided meanwhile.
         """
-        receipt: ReceiptInfo | None = await self._rpc.ask(receiptCall(sent.transaction.hash))
+        receipt = await self._rpc.ask(receiptCall(sent.transaction.hash))
         if receipt is not None and receipt.height > block:
             return False
         if receipt is None:

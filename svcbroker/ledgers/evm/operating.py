@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from attrs import field, frozen
-from twisted.internet.defer import Deferred
+from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 
 from ...chain import Malformed
 from ...net.deferreds import asDeferred
 from ...net.findings import Finding, good, problem, span, warning
+from .._description import readUrl
 from ._batchsource import FINALIZED
 from ._contract import (
     MAX_ACCOUNTS,
@@ -42,7 +43,6 @@ from ._evmrpc import (
     EvmError,
     EvmRpc,
     Reason,
-    ReceiptInfo,
     balanceCall,
     blockCall,
     chainIdCall,
@@ -54,7 +54,7 @@ from ._evmrpc import (
     receiptCall,
     sendCall,
 )
-from ._evmsettings import EvmSettings, readUrl
+from ._evmsettings import EvmSettings
 from ._sender import gasOf
 
 __all__ = [
@@ -96,7 +96,7 @@ class ContractOwner:
     clock: IReactorTime
     rpc: EvmRpc
     account: Account
-    gasPrice: int | None = field(default=None)
+    gasPrice: int | None = None
 
     @asDeferred
     async def deploy(self, accounts: Sequence[bytes]) -> bytes:
@@ -135,7 +135,7 @@ class ContractOwner:
         await self.rpc.ask(sendCall(signed.raw))
         deadline = self.clock.seconds() + TIMEOUT
         while True:
-            receipt: ReceiptInfo | None = await self.rpc.ask(receiptCall(signed.hash))
+            receipt = await self.rpc.ask(receiptCall(signed.hash))
             if receipt is not None and receipt.isDone:
                 return signed
             if receipt is not None:
@@ -145,9 +145,7 @@ class ContractOwner:
                 )
             if self.clock.seconds() > deadline:
                 raise EvmError(Reason.REFUSED, f"it is in no block after {TIMEOUT:g} seconds")
-            waiting: Deferred[None] = Deferred()
-            self.clock.callLater(LOOK, waiting.callback, None)
-            await waiting
+            await deferLater(self.clock, LOOK)
 
 
 @asDeferred
@@ -159,7 +157,7 @@ async def attestedHash(rpc: EvmRpc, contract: bytes, height: int) -> bytes | Non
     @param rpc: a node of the verifier's own choice.
     @raise EvmError: it does not answer, or the contract is not there.
     """
-    hash: bytes = await rpc.ask(contractCall(contract, attestedCall(height)))
+    hash = await rpc.ask(contractCall(contract, attestedCall(height)))
     return hash if any(hash) else None
 
 
@@ -168,7 +166,7 @@ async def examine(
     reactor: Any, settings: EvmSettings, account: Account, now: float
 ) -> Sequence[Finding]:
     """
-    What is wrong with a chain and a contract for a broker.
+    The findings about a chain and a contract, as a broker needs them.
 
     @param now: the wall clock: seconds since the epoch.
     """
@@ -232,11 +230,11 @@ async def _examineNode(
 
 
 async def _examineFinality(rpc: EvmRpc, settings: EvmSettings, now: float) -> Sequence[Finding]:
-    latest: BlockInfo = await rpc.ask(blockCall("latest"))
+    latest = await rpc.ask(blockCall("latest"))
     findings: list[Finding] = []
     if settings.finality == FINALIZED:
         try:
-            final: BlockInfo = await rpc.ask(blockCall(FINALIZED))
+            final = await rpc.ask(blockCall(FINALIZED))
             behind = latest.height - final.height
             findings.append(good("finality", f"the final block is {behind} behind the last one"))
         except EvmError as error:
@@ -276,12 +274,12 @@ async def _examineLogs(rpc: EvmRpc, settings: EvmSettings, latest: BlockInfo) ->
             ]
         )
     )
-    found = len(await rpc.ask(logsCall(settings.contract, first, latest.height)))
-    if found == after.count - before.count:
+    logs = await rpc.ask(logsCall(settings.contract, first, latest.height))
+    if len(logs) == after.count - before.count:
         return [good("logs", f"windows of {latest.height - first + 1} blocks are whole")]
     return [
         warning(
-            *("logs", f"of {after.count - before.count} batches the node shows {found}"),
+            *("logs", f"of {after.count - before.count} batches the node shows {len(logs)}"),
             "windows are cut: the broker reads in smaller ones, which takes longer",
             "set dialect=fisco for FISCO-BCOS, or raise the node's bound",
         )

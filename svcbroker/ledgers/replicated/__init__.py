@@ -4,6 +4,15 @@ executes what they have ordered.
 """
 
 from ._draft import MAX_AHEAD, NEWEST, Batch, BlockDraft, BlockRefused, Code
+from ._jsonrpc import (
+    NoRpcAnswer,
+    RpcAnswer,
+    RpcCall,
+    RpcRefusal,
+    decodeAnswers,
+    encodeCalls,
+    postJson,
+)
 from ._pending import OVERTAKEN, PendingTransactions
 
 __all__ = [
@@ -14,5 +23,12 @@ __all__ = [
     "BlockDraft",
     "BlockRefused",
     "Code",
+    "NoRpcAnswer",
     "PendingTransactions",
+    "RpcAnswer",
+    "RpcCall",
+    "RpcRefusal",
+    "decodeAnswers",
+    "encodeCalls",
+    "postJson",
 ]

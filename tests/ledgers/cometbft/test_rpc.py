@@ -19,15 +19,16 @@ from twisted.web.client import ResponseNeverReceived
 from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
+from svcbroker.ledgers._description import readUrl
 from svcbroker.ledgers.cometbft import _rpc as calls
-from svcbroker.ledgers.cometbft._cometsettings import checkUrl
 from svcbroker.ledgers.cometbft._rpc import EngineError, EngineRpc, Reason
+from svcbroker.ledgers.replicated import RpcCall
 from svcbroker.net.http import HttpClient
 
 from .fakeengine import FakeEngine
 from .support import recorded, recordedGenesis, recordedLightBlock, trustOf
 
-TWO: list[calls.RpcCall[Any]] = [calls.statusCall(), calls.netInfoCall()]
+TWO: list[RpcCall[Any]] = [calls.statusCall(), calls.netInfoCall()]
 
 
 @implementer(IAgent)
@@ -348,7 +349,7 @@ class BatchTests(RpcCase):
 
     def test_resultsKeepCallOrder(self) -> None:
         """Results come in the order of the calls, whatever the order of the answers."""
-        batch: list[calls.RpcCall[Any]] = [
+        batch: list[RpcCall[Any]] = [
             calls.commitCall(3),
             *TWO,
         ]
@@ -399,17 +400,17 @@ class BatchTests(RpcCase):
 
 class UrlTests(SynchronousTestCase):
     """
-    L{checkUrl}.
+    L{readUrl}, where a URL may have no path.
     """
 
     def test_validUrlsAreAccepted(self) -> None:
         """URLs where engines listen are accepted."""
         for url in ("http://127.0.0.1:26657", "https://a.example/", "http://[::1]:1"):
-            self.assertEqual(checkUrl(url), url)
+            self.assertEqual(readUrl(url, isRoot=True), url.rstrip("/"))
 
     def test_invalidUrlsAreRefused(self) -> None:
         """URLs where they do not are refused."""
         for url in ("", "127.0.0.1:26657", "tcp://127.0.0.1:26657", "http://", "http://a/b",
                     "http://a?b", "http://a#b", "http://a:x", "http://a:0", "http://a:65536",
                     "http://\u00e9", "http://" + "a" * 3000):  # fmt: skip
-            self.assertRaises(ValueError, checkUrl, url)
+            self.assertRaises(ValueError, readUrl, url, isRoot=True)

@@ -122,13 +122,12 @@ class FaultTests(TestCase):
         await self.chain.ask("evm_setAutomine", False)
         submission = ledger.submitMany([PublishEvent(topic="t", content=b"x")])
         sender: Any = ledger._sender
-        await until(lambda: any(each.isOut for each in sender._sent))
+        await until(lambda: any(each.due for each in sender._sent))
         for each in sender._sent:
             await self.chain.ask("anvil_dropTransaction", todata(each.transaction.hash))
             each.due = 0.0
-            each.isOut = False
         sender._wake(0)
-        await until(lambda: any(each.isOut for each in sender._sent))
+        await until(lambda: any(each.due for each in sender._sent))
         await self.chain.ask("evm_mine")
         await submission.done
         self.assertEqual(await self.contents(ledger), [b"x"])
@@ -140,7 +139,7 @@ class FaultTests(TestCase):
         await self.chain.ask("evm_setAutomine", False)
         ledger.submitMany([PublishEvent(topic="t", content=b"x")])
         sender: Any = ledger._sender
-        await until(lambda: any(each.isOut for each in sender._sent))
+        await until(lambda: any(each.due for each in sender._sent))
         [kept] = [each.transaction for each in sender._sent]
         journal = self.directory / "0" / JOURNAL_NAME
         [path] = journal.iterdir()
@@ -150,7 +149,7 @@ class FaultTests(TestCase):
         again = self.makeLedger(0)
         await again.start()
         sender = again._sender
-        await until(lambda: any(each.isOut for each in sender._sent))
+        await until(lambda: any(each.due for each in sender._sent))
         await self.chain.ask("evm_mine")
         await self.chain.ask("evm_setAutomine", True)
         await self.caughtUp(again, [b"x"])
@@ -256,7 +255,7 @@ class FaultTests(TestCase):
         await self.publish(ledger, PublishEvent(topic="t", content=b"a"))
         submission = ledger.submitMany([PublishEvent(topic="t", content=b"b")])
         sender: Any = ledger._sender
-        await until(lambda: any(each.isOut for each in sender._sent))
+        await until(lambda: any(each.due for each in sender._sent))
         await self.chain.ask("anvil_reorg", 2, [])
         for each in sender._sent:
             each.due = 0.0

@@ -94,10 +94,10 @@ class ContractTests(TestCase):
         logs = await self.chain.rpc.ask(logsCall(self.chain.contract, 0, 100))
         state = LogState()
         for log in logs:
-            state = state.after(log.batch)
+            state = state.after(log.decode())
         self.assertEqual(state, LogState.decode(await self.call(stateCall())))
         self.assertEqual(state.count, 3)
-        self.assertEqual(logs[1].batch, LoggedBatch(2, self.second.address, b""))
+        self.assertEqual(logs[1].decode(), LoggedBatch(2, self.second.address, b""))
 
     @asDeferred
     async def test_onlyAllowedAccountsSubmitAndAttest(self) -> None:
