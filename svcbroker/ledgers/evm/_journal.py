@@ -3,6 +3,8 @@ The journal of a broker's transactions on their way to the chain.
 
 Each is on stable storage before it is sent for the first time: after a crash the same bytes are
 sent again, and no nonce is left out.
+
+A module of its own: every later version has to read these files.
 """
 
 from __future__ import annotations
