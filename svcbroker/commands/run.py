@@ -5,8 +5,11 @@ options are those of C{twistd svcbroker}, and reading its files again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -46,6 +49,11 @@ from .terminal import CommandError, Console, Exit, showRecord
         help="Say what would be served, or why the daemon would not start, and end.",
     ),
     click.option(
+        "--demo",
+        is_flag=True,
+        help="Show a day of three companies in the console, in a temporary directory.",
+    ),
+    click.option(
         "--pidfile",
         default="",
         metavar="FILE",
@@ -59,7 +67,9 @@ from .terminal import CommandError, Console, Exit, showRecord
         help="Where the log goes. [default: standard output]",
     ),
 )
-def runCommand(console: Console, settings: Any, check: bool, pidfile: str, logfile: str) -> int:
+def runCommand(
+    console: Console, settings: Any, check: bool, demo: bool, pidfile: str, logfile: str
+) -> int:
     """
     Run the daemon until a signal stops it.
 
@@ -67,16 +77,43 @@ def runCommand(console: Console, settings: Any, check: bool, pidfile: str, logfi
     """
     if check:
         return checkStart(console, settings["config"], settings["plan"])
-    # What twistd makes of its own command line; the service's options are parsed already.
-    twistd: Any = ServerOptions()
-    twistd.parseOptions(["--nodaemon", "--no_save", f"--pidfile={pidfile}", f"--logfile={logfile}"])
-    twistd.subCommand, twistd.subOptions, settings.parent = PROGRAM, settings, twistd
-    twistd.loadedPlugins = {PROGRAM: ServiceMaker(PROGRAM, tap.__name__, "", PROGRAM)}
-    try:
-        runApp(twistd)
-    except StartError as error:
-        raise CommandError(str(error), Exit.BAD) from None
+    with ExitStack() as stack:
+        if demo:
+            useDemo(stack.enter_context(TemporaryDirectory(prefix="demo-")), console, settings)
+        # What twistd makes of its own command line; the service's options are parsed already.
+        twistd: Any = ServerOptions()
+        twistd.parseOptions(
+            ["--nodaemon", "--no_save", f"--pidfile={pidfile}", f"--logfile={logfile}"]
+        )
+        twistd.subCommand, twistd.subOptions, settings.parent = PROGRAM, settings, twistd
+        twistd.loadedPlugins = {PROGRAM: ServiceMaker(PROGRAM, tap.__name__, "", PROGRAM)}
+        try:
+            runApp(twistd)
+        except StartError as error:
+            raise CommandError(str(error), Exit.BAD) from None
     return Exit.GOOD
+
+
+def useDemo(directory: str, console: Console, settings: Any) -> None:
+    """
+    Have the daemon show the demo.
+
+    @raise CommandError: a setting is given that the demo has itself.
+    """
+    # It imports the clients, which no daemon needs.
+    from .demo import Demo
+
+    demo = Demo(Path(directory), console)
+    file, own = Path(directory, "svcbroker.toml"), demo.settings()
+    given = {*settings.sources(), *(["config"] if settings.file else [])}
+    for name in sorted(given & {*own, "config"}):
+        raise CommandError(f"--demo has its own {name}")
+    file.write_text("".join(f"{name} = {json.dumps(each)}\n" for name, each in own.items()))
+    settings.opt_config(str(file))
+    settings.postOptions()
+    console.say("Writing the events of a day; this takes some seconds.")
+    console.output.flush()
+    demo.prepare()
 
 
 def checkStart(console: Console, config: Config, plan: Plan) -> int:

@@ -128,6 +128,14 @@ class EndingTests(RunTestCase):
         line = await self.refusal("--config=x.toml")
         self.assertTrue(line.endswith("no such setting; did you mean max-content?"), line)
 
+    async def test_demoRefusesWhatItHasItself(self) -> None:
+        """A directory of somebody's own is not written into."""
+        (self.root / "x.toml").write_text("")
+        for option, name in (("--data-dir=there", "data-dir"), ("--config=x.toml", "config")):
+            line = await self.refusal("--demo", option)
+            self.assertEqual(line, f"svcbroker run: --demo has its own {name}")
+        self.assertFalse((self.root / "there").exists())
+
     async def test_busyPortIsToldInOneLine(self) -> None:
         """With status 1: the usage is right."""
         daemon = await self.runs()
