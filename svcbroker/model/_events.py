@@ -99,6 +99,13 @@ EXTENSION_PREFIX: Final = "svc-"
 """The beginning of the names of extensions."""
 PRIVATE_PREFIX: Final = "svc-private-"
 """The beginning of the names of extensions that are erased with the content."""
+
+ENCRYPTED: Final = "svc-encrypted"
+"""The extension of an event with a closed content; its value is C{age}."""
+
+PADDING: Final = "svc-padding"
+"""The extension of an event with a closed content that is padded; its value is C{spaces}."""
+
 RESERVED_NAMES: Final = frozenset(
     {
         *("svc-author", "svc-signature", "svc-signed-at"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from struct import error as StructError
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from ..chain import (
     CertificateInvalid,
@@ -23,7 +23,8 @@ from ..chain import (
     rootOfPath,
 )
 from ..errors import BrokerError
-from ..model import AuthorSet, Authorship, Execution
+from ..model import ENCRYPTED, AuthorSet, Authorship, Execution
+from ._age import Identity, NotOpened, openContent
 from ._certificates import kindOf, unhex
 from ._documents import Checkpoint, ProofInvalid, checkChain, checkTrusted, readFields
 from ._eventproofs import checkMembers, checkSignature, transactionOf
@@ -65,6 +66,8 @@ class ProvedEvent:
     @ivar transaction: the hash of the event's transaction.
     @ivar headers: the headers with certificates: those of changes first, that of C{signed} among
         the others.
+    @ivar opened: what an identity has opened of a closed content, or why it has not; C{None} where
+        none has tried. It is proved as the content is.
     """
 
     group: str
@@ -88,6 +91,21 @@ class ProvedEvent:
     checkpoint: Checkpoint | None
     transaction: bytes
     headers: Sequence[SignedHeader] = field(eq=False, repr=False)
+    opened: bytes | NotOpened | None = None
+
+    @property
+    def isClosed(self) -> bool:
+        """Whether the content that is here is closed."""
+        return self.content is not None and ENCRYPTED in self.extensions
+
+    def openedBy(self, identities: Sequence[Identity]) -> ProvedEvent:
+        """The same with its content opened, if it is closed; or with the reason why it is not."""
+        if self.content is None or not self.isClosed:
+            return self
+        try:
+            return evolve(self, opened=openContent(self.content, self.extensions, identities))
+        except NotOpened as error:
+            return evolve(self, opened=error)
 
 
 @frozen(kw_only=True)
