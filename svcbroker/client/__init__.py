@@ -12,14 +12,23 @@ L{TwistedClient<svcbroker.client.twisted.TwistedClient>} for Twisted. They have 
             print(event.eventId, event.content)
 
 All of them need httpx, msgspec and attrs only (the Twisted one treq instead of httpx), and
-cryptography to verify and to sign. C{docs/client.rst} has more.
+cryptography to verify, to sign and to open closed events. C{docs/client.rst} has more.
 """
 
 from ..errors import BrokerError
 from ._core import Options
 from ._errors import AnswerInvalid, NotVerified, Unreachable
 from ._httpx import AsyncClient, Client
-from ._records import CheckpointRecord, Event, Publication, Published, TopicInfo, TopicState
+from ._records import (
+    CheckpointRecord,
+    ClosedEvent,
+    Event,
+    OpenedEvent,
+    Publication,
+    Published,
+    TopicInfo,
+    TopicState,
+)
 from ._signing import AuthorKey, PassphraseMissing
 
 __all__ = [
@@ -29,8 +38,10 @@ __all__ = [
     "BrokerError",
     "CheckpointRecord",
     "Client",
+    "ClosedEvent",
     "Event",
     "NotVerified",
+    "OpenedEvent",
     "Options",
     "PassphraseMissing",
     "Publication",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypedDict, Ty
 from urllib.parse import urlencode
 
 import msgspec
+from attrs import evolve
 
 from ..errors import (
     BrokerError,
@@ -28,14 +29,17 @@ from ..errors import (
     TransactionTimeout,
 )
 from ..files import readFile
-from ..model import checkExtensions
-from ._effects import Deliver, HttpRequest, Procedure, openStream, readStream
+from ..model import ENCRYPTED, checkExtensions
+from ._confidential import EXTENSIONS, checkRecipients, closed, loadIdentities
+from ._effects import Delay, Deliver, HttpRequest, Procedure, openStream, readStream
 from ._errors import AnswerInvalid, Unreachable
 from ._records import (
     CheckpointRecord,
+    ClosedEvent,
     Event,
     EventPage,
     NewKey,
+    OpenedEvent,
     Publication,
     Published,
     SendAnswer,
@@ -62,6 +66,7 @@ from ._signing import AuthorKey
 from ._sse import MessageParser, StreamMessage
 
 if TYPE_CHECKING:
+    from ..proofs import Identity
     from ._trust import AnswerVerifier
 
 
@@ -80,6 +85,11 @@ class Options(TypedDict, total=False):
     @ivar waitForBroker: whether calls wait, for up to the timeout, for brokers that refuse
         connections, also as long as none has answered yet; by default they do.
     @ivar key: signs every event that is published: an author's key, or its PEM file.
+    @ivar recipients: to whom the contents of events are closed that are published: C{age1...}. It
+        needs the extra C{encryption}.
+    @ivar identities: open the contents of events that are read: a file with identities, as
+        C{svcbroker proof keygen --encryption} and C{age-keygen} write it, or what
+        L{readIdentities<svcbroker.proofs.readIdentities>} gave.
     @ivar genesis: the genesis of the group's chain, or a file with it: then everything is verified.
     @ivar checkpoint: a checkpoint of the chain, C{HEIGHT:HASH}, that is trusted: likewise.
     @ivar checkpointFile: keeps the newest verified checkpoint, so that a fork is refused after a
@@ -96,6 +106,8 @@ class Options(TypedDict, total=False):
     timeout: float
     waitForBroker: bool
     key: AuthorKey | str | Path | None
+    recipients: Sequence[str] | None
+    identities: str | Path | Sequence[Identity] | None
     genesis: bytes | str | Path | None
     checkpoint: str | None
     checkpointFile: str | Path | None
@@ -330,6 +342,44 @@ def _parameters(
     return parameters
 
 
+_PAUSE: Final = 16
+_LARGE: Final = 4096
+"""
+After so many closed events, or one with so many bytes, others get their turn: to open the dearest
+one takes some 10 ms for each identity.
+"""
+
+
+def opened(event: Event, identities: Sequence[Identity]) -> Event:
+    """
+    An event with its content opened, or with the reason why it is not. One that is open, or
+    erased, is left as it is.
+    """
+    if event.erased or ENCRYPTED not in event.extensions:
+        return event
+    fields = msgspec.structs.asdict(event)
+    if not identities:
+        return ClosedEvent(**fields, reason="no identity is given")
+    # It needs cryptography, which clients that open nothing do without.
+    from ..proofs import NotOpened, openContent
+
+    try:
+        content = openContent(event.content, event.extensions, identities)
+    except NotOpened as error:
+        return ClosedEvent(**fields, reason=str(error))
+    return OpenedEvent(**{**fields, "content": content})
+
+
+def openedEvents(events: Sequence[Event], identities: Sequence[Identity]) -> Procedure[list[Event]]:
+    """Open events, with pauses in which others get their turn."""
+    found = []
+    for number, each in enumerate(events, 1):
+        found.append(opened(each, identities))
+        if identities and (number % _PAUSE == 0 or len(each.content) > _LARGE):
+            yield Delay(0.0)
+    return found
+
+
 IDLE: Final = 45.0
 """Seconds that a stream may be silent. A broker sends a comment after 15."""
 _MAX_REFUSAL: Final = 64 * 1024
@@ -345,17 +395,17 @@ class FollowedStream:
         attempts: Attempts,
         fields: Fields,
         requests: Requests,
-        verify: Callable[[list[Event]], Procedure[list[Event]]],
+        receive: Callable[[list[Event]], Procedure[list[Event]]],
     ) -> None:
         """
         @param fields: the parameters of the request.
         @param requests: the client's, with its credentials and what it has seen.
-        @param verify: verifies events before they are delivered.
+        @param receive: verifies and opens events before they are delivered.
         """
         self._attempts = attempts
         self._query = urlencode(fields)
         self._requests = requests
-        self._verify = verify
+        self._receive = receive
         self._lastId: str | None = None
 
     def run(self) -> Procedure[NoReturn]:
@@ -412,7 +462,7 @@ class FollowedStream:
     def _deliver(self, messages: list[StreamMessage]) -> Procedure[None]:
         events = [_event(each) for each in messages if each.type == "event"]
         if events:
-            events = yield from self._verify(events)
+            events = yield from self._receive(events)
         # Nothing may fail between this and the delivery: the stream would resume after the events.
         # A stream that resumes need not say again where.
         if messages[-1].lastId is not None:
@@ -499,6 +549,8 @@ class Core:
         self._wallClock = wallClock
         key = options.get("key")
         self._key = AuthorKey.read(key) if isinstance(key, str | Path) else key
+        self._recipients = checkRecipients(options.get("recipients") or ())
+        self._identities = loadIdentities(options.get("identities"))
         self._statedChain: bytes | None = None
         self._verifier = _verifier(self._requests, options)
 
@@ -513,6 +565,7 @@ class Core:
         idempotencyKey: str | NewKey | None = NewKey.NEW,
         expectedSequence: int | None = None,
         author: AuthorKey | None = None,
+        recipients: Sequence[str] | None = None,
     ) -> Procedure[Published]:
         """
         Publish an event to an open topic, once: the call is repeated with its idempotency key when
@@ -527,6 +580,9 @@ class Core:
             key, for a ledger that refuses keys; the call is not repeated then.
         @param expectedSequence: the sequence number that the topic must have.
         @param author: signs the event; by default the client's key, if it has one.
+        @param recipients: to whom the content is closed; by default to the client's recipients. To
+            none, it is open. An event that is closed anew is another one: repeating the call with
+            your own C{idempotencyKey} is refused if the first one was published.
         @return: the event's id. The event is final and on stable storage.
         @raise TopicNotFound: there is no such open topic.
         @raise TransactionTimeout: it is not known whether it was published.
@@ -538,8 +594,9 @@ class Core:
             idempotencyKey=idempotencyKey,
             expectedSequence=expectedSequence,
             author=author,
+            recipients=recipients,
         )
-        [outcome] = yield from self._publish([publication])
+        [outcome] = yield from self._publish([self._closed(publication)])
         if isinstance(outcome, BrokerError):
             raise outcome
         return outcome
@@ -554,7 +611,7 @@ class Core:
         @return: the outcome of each.
         """
         outcomes: list[Published | BrokerError] = []
-        for batch in batches(publications):
+        for batch in batches(map(self._closed, publications)):
             outcomes += yield from self._publish(batch)
         return outcomes
 
@@ -585,6 +642,15 @@ class Core:
             if events:
                 yield from self._verifier.verify(events)
         return outcomes
+
+    def _closed(self, publication: Publication) -> Publication:
+        own = publication.recipients
+        recipients = self._recipients if own is None else own
+        if not recipients:
+            return publication
+        content = closed(publication.content, recipients)
+        extensions = {**publication.extensions, **EXTENSIONS}
+        return evolve(publication, content=content, extensions=extensions)
 
     def _keyOf(self, publication: Publication) -> AuthorKey | None:
         return publication.author or self._key
@@ -699,9 +765,10 @@ class Core:
         """
         event = yield from self._read("getEvent", _events, eventId=eventId)
         self._requests.saw(event.eventId)
-        if not (yield from self._verify([event])):
+        received = yield from self._receive([event])
+        if not received:
             raise EventErased()
-        return event
+        return received[0]
 
     def events(
         self,
@@ -746,7 +813,7 @@ class Core:
             mayBeBehind = (HeightUnknown,)
             if page.events:
                 self._requests.saw(page.events[0 if reverse else -1].eventId)
-                yield Deliver((yield from self._verify(page.events)))
+                yield Deliver((yield from self._receive(page.events)))
             if page.atEnd and not (wait and page.events):
                 return
             if left is not None:
@@ -775,7 +842,7 @@ class Core:
         """
         fields = {**_eventFields(topic, after, tag, tombstones), **self._requests.group}
         following = FollowedStream(
-            Attempts(self._requests.brokers, timeout), fields, self._requests, self._verify
+            Attempts(self._requests.brokers, timeout), fields, self._requests, self._receive
         )
         return following.run()
 
@@ -821,9 +888,12 @@ class Core:
         """Get a file of the group's transparency log, such as C{checkpoint}. It is not verified."""
         return self._requests.readLog(path)
 
-    def _verify(self, events: list[Event]) -> Procedure[list[Event]]:
+    def _receive(self, events: list[Event]) -> Procedure[list[Event]]:
+        """Verify events, and open those that are closed."""
         if self._verifier is not None:
-            return (yield from self._verifier.verify(events))
+            events = yield from self._verifier.verify(events)
+        if any(ENCRYPTED in each.extensions for each in events):
+            events = yield from openedEvents(events, self._identities)
         return events
 
     def _read(self, name: str, decoder: msgspec.json.Decoder[T], **fields: str) -> Procedure[T]:

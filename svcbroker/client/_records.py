@@ -5,14 +5,16 @@ newer than its clients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Annotated, Final, TypeAlias
 
 from attrs import field, frozen
+from attrs.converters import optional
 from msgspec import Meta, Struct
 
+from ._confidential import checkRecipients
 from ._signing import AuthorKey
 
 _NUMBER = r"[1-9][0-9]{0,18}"
@@ -57,6 +59,22 @@ class Event(Struct, frozen=True, kw_only=True):
     def height(self) -> int:
         """The height of its block."""
         return int(self.eventId.split("-")[2])
+
+
+class ClosedEvent(Event, frozen=True, kw_only=True):
+    """
+    An event whose content is closed. C{content} is as it was published.
+
+    @ivar reason: why it was not opened, in one line.
+    """
+
+    reason: str
+
+
+class OpenedEvent(Event, frozen=True, kw_only=True):
+    """
+    An event whose content was closed, and was opened by an identity. C{content} is in plain.
+    """
 
 
 class EventPage(Struct, frozen=True):
@@ -167,6 +185,8 @@ class Publication:
         refuses keys; then it is not sent again when its outcome is unknown.
     @ivar expectedSequence: the sequence number that the topic must have for it; C{None} for any.
     @ivar author: signs it; C{None} for the client's key, if it has one.
+    @ivar recipients: to whom the content is closed; C{None} for the client's recipients, none for
+        an open content.
     """
 
     topic: str
@@ -175,6 +195,9 @@ class Publication:
     idempotencyKey: str | NewKey | None = field(default=NewKey.NEW, kw_only=True)
     expectedSequence: int | None = field(default=None, kw_only=True)
     author: AuthorKey | None = field(default=None, kw_only=True)
+    recipients: Sequence[str] | None = field(
+        default=None, converter=optional(checkRecipients), kw_only=True
+    )
 
 
 def offsetText(offset: str | int | datetime) -> str:

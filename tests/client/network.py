@@ -86,9 +86,10 @@ class Broker:
         query = parts.query or request.body.decode("ascii")
         if name == "jsonrpc":
             return self._lossy(request, json.loads(request.body))
-        fields = dict(parse_qsl(query, keep_blank_values=True))
+        fields = dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
         if name == "publish":
-            params: dict[str, Any] = {**fields, "content": b64encode(fields["content"].encode())}
+            content = fields["content"].encode("utf-8", "surrogateescape")
+            params: dict[str, Any] = {**fields, "content": b64encode(content)}
             params["extensions"] = {k: v for k, v in fields.items() if k.startswith("svc-")}
             return self._lossy(request, params)
         return json200(getattr(self, f"rest_{name}")(fields))

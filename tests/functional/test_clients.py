@@ -20,8 +20,10 @@ from svcbroker.access import hashPassword
 from svcbroker.client import (
     AnswerInvalid,
     AuthorKey,
+    ClosedEvent,
     Event,
     NotVerified,
+    OpenedEvent,
     Publication,
     Published,
     Unreachable,
@@ -36,6 +38,8 @@ from svcbroker.errors import (
     TopicNotFound,
 )
 from svcbroker.proofs import readGenesis, verifyProof
+from tests.needed import needPackage
+from tests.proofs.test_age import IDENTITY, RECIPIENT
 
 from .clients import Asyncio, Blocking, Face, Twisted
 from .daemon import AGAIN, TIMEOUT, Daemon, reactor
@@ -92,6 +96,28 @@ class ClientTests(CertificatesTestCase):
             await face.call("getEvent", published.eventId)
         self.patch(_errors, "MAX_ANSWER", 10_000)
         self.assertEqual((await face.call("getEvent", published.eventId)).content, b"x" * 5000)
+
+    async def test_confidentialEventsAreOpened(self) -> None:
+        """An event is read in plain with an identity, and is shown as closed without."""
+        needPackage("pyrage", "encryption")
+        daemon = await self.start(ledger=LEDGER)
+        author = self.face(daemon.base, recipients=[RECIPIENT])
+        await author.call("open", TOPIC)
+        published = await author.call("publish", TOPIC, "price 7")
+        await author.call("publish", TOPIC, END, recipients=[])
+        verified = self.face(
+            daemon.base, identities=[IDENTITY], genesis=await author.call("genesis")
+        )
+        for reader, kind, content in (
+            (verified, OpenedEvent, b"price 7"),
+            (self.face(daemon.base), ClosedEvent, None),
+        ):
+            found = [await reader.call("getEvent", published.eventId)]
+            found += (await reader.take("events", isEnd, TOPIC))[:1]
+            found += (await reader.take("follow", isEnd, TOPIC, after="OFFSET_FIRST"))[:1]
+            self.assertEqual([type(each) for each in found], [kind] * 3)
+            if content is not None:
+                self.assertEqual([each.content for each in found], [content] * 3)
 
     async def test_everyCallWorks(self) -> None:
         """Topics are opened and closed, events are published and read."""

@@ -1,0 +1,96 @@
+"""
+Confidential events: contents are closed to recipients before they leave this process, and opened by
+identities after they have come back. The broker has neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..files import readFile
+from ..model import ENCRYPTED, PADDING
+
+if TYPE_CHECKING:
+    from ..proofs import Identity
+
+
+def _pyrage() -> Any:
+    """
+    The library that closes.
+
+    @raise ValueError: it is not installed.
+    """
+    try:
+        import pyrage
+    except ImportError:
+        raise ValueError(
+            "to close events, pyrage is needed: pip install 'svcbroker[encryption]'"
+        ) from None
+    return pyrage
+
+
+def newIdentity() -> tuple[str, str]:
+    """
+    Make an identity.
+
+    @return: it, and the recipient that others close events to.
+    @raise ValueError: pyrage is not installed.
+    """
+    identity = _pyrage().x25519.Identity.generate()
+    return str(identity), str(identity.to_public())
+
+
+def checkRecipients(recipients: Iterable[str]) -> tuple[str, ...]:
+    """
+    Check whom events are to be closed to.
+
+    @raise ValueError: one is no recipient, there are too many, or pyrage is not installed.
+    """
+    if isinstance(recipients, str):
+        raise ValueError("recipients: give a list of recipients, not one text")
+    found = tuple(dict.fromkeys(recipients))
+    if not found:
+        return ()
+    from ..proofs import MAX_RECIPIENTS, isRecipient
+
+    for each in found:
+        if not isRecipient(each):
+            raise ValueError(f"recipients: {each[:80]!r} is no recipient of age: age1...")
+    # age may add one that is nobody's.
+    if len(found) >= MAX_RECIPIENTS:
+        raise ValueError(f"recipients: there are {len(found)}, and at most {MAX_RECIPIENTS - 1}")
+    _pyrage()
+    return found
+
+
+EXTENSIONS: Final = {ENCRYPTED: "age", PADDING: "spaces"}
+"""The extensions of events with contents that L{closed} gave."""
+
+
+def closed(content: bytes, recipients: Sequence[str]) -> bytes:
+    """Pad a content, and close it to recipients."""
+    from ..proofs import padded
+
+    pyrage = _pyrage()
+    parsed = [pyrage.x25519.Recipient.from_str(each) for each in recipients]
+    made: bytes = pyrage.encrypt(padded(content), parsed)
+    return made
+
+
+def loadIdentities(identities: str | Path | Sequence[Identity] | None) -> Sequence[Identity]:
+    """
+    The identities that the option of a client says.
+
+    @raise OSError: their file cannot be read.
+    @raise ValueError: it has a line that is no identity.
+    """
+    if not isinstance(identities, str | Path):
+        return identities or ()
+    from ..proofs import readIdentities
+
+    try:
+        return readIdentities(readFile(identities).decode("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{identities}: {error}") from None
