@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FIELDS: Final = (
     *("url", "user", "password-file", "token-file", "ca", "cert", "cert-key", "group"),
+    *("identity", "recipients"),
 )
 """The fields of a context. Secrets are in files of their own."""
 
@@ -178,11 +179,31 @@ CONNECTION_OPTIONS: Final = (
         help="How long a call may take with all its attempts.",
     ),
 )
+IDENTITY: Final = click.option(
+    "--identity",
+    metavar="FILE",
+    help="Open closed events with the identities in this file. [default: the context's]",
+)
+RECIPIENTS: Final = click.option(
+    "--recipients",
+    metavar="FILE",
+    help="A file with the names of recipients: lines of NAME age1... [default: the context's]",
+)
+TO: Final = click.option(
+    "--to",
+    multiple=True,
+    metavar="RECIPIENT|NAME|FILE",
+    help="Close the content to this recipient (age1...), to this name of --recipients, or to all "
+    "recipients in a file. It may come again. The broker cannot read the content then.",
+)
 NAMES: Final = (
     *("url", "data_dir", "config", "context", "user", "password_file", "token_file"),
     *("ca", "cert", "cert_key", "group", "timeout"),
 )
 """The parameters of L{CONNECTION_OPTIONS}."""
+
+_CLOSING: Final = frozenset({"identity", "recipients", "to"})
+"""The parameters of options of a client that some commands have."""
 
 RETRY_INTERVAL: Final = 2.0
 """Seconds between two lines about calls that are tried again."""
@@ -204,7 +225,8 @@ def connectedCommand(
     def decorate(function: Callable[..., int]) -> click.Command:
         @wraps(function)
         def call(console: Console, /, **given: Any) -> int:
-            with connect({name: given.pop(name) for name in NAMES}) as client:
+            names = [*NAMES, *_CLOSING.intersection(given)]
+            with connect({name: given.pop(name) for name in names}) as client:
                 return function(console, client, **given)
 
         return makeCommand(summary, {CONNECTION: NAMES})(options(*CONNECTION_OPTIONS)(call))
@@ -346,6 +368,16 @@ def chosenBroker(
     return [kept["url"]], kept
 
 
+def identityFile() -> str | None:
+    """The file with identities that the command line or the context names."""
+    given = click.get_current_context().params
+    if given["identity"] is not None:
+        path: str = given["identity"]
+        return path
+    chosen = chosenBroker(given, os.environ)
+    return chosen[1].get("identity") if isinstance(chosen, tuple) else None
+
+
 def _dataDirOf(path: Path) -> Path:
     """The data directory that the configuration of a daemon names."""
     try:
@@ -384,6 +416,13 @@ def settingsOf(
         "group": choose("group"),
         "timeout": given["timeout"],
     }
+    if "identity" in given:
+        options["identities"] = choose("identity")
+    if given.get("to"):
+        # Only for this: it imports cryptography.
+        from .inputs import readRecipients
+
+        options["recipients"] = readRecipients(given["to"], choose("recipients"))
     user, passwordFile, tokenFile = map(choose, ("user", "password-file", "token-file"))
     if user is not None:
         options["user"] = user

@@ -309,7 +309,7 @@ COMMANDS: Final = (
     ),
     Command(
         "keygen",
-        "Make a key with which an author signs events.",
+        "Make a key that signs events, or an identity that opens them.",
         group="proof",
         place="sign:keygenCommand",
         example="svcbroker proof keygen ann.pem",

@@ -12,11 +12,11 @@ from typing import Final
 import click
 
 from .arguments import jsonOption, makeCommand, options
-from .clientcommand import FIELD_OPTIONS, FIELDS, Contexts, contextsPath
+from .clientcommand import FIELD_OPTIONS, FIELDS, IDENTITY, RECIPIENTS, Contexts, contextsPath
 from .commandline import Command
 from .terminal import CommandError, Console, Exit, quoted, showTable
 
-_FILES: Final = ("password-file", "token-file", "ca", "cert", "cert-key")
+_FILES: Final = ("password-file", "token-file", "ca", "cert", "cert-key", "identity", "recipients")
 _NAME: Final = click.argument("name")
 
 
@@ -29,6 +29,8 @@ def _read() -> Contexts:
     _NAME,
     click.option("--url", metavar="URL", required=True, help="The broker's URL."),
     *FIELD_OPTIONS,
+    IDENTITY,
+    RECIPIENTS,
 )
 def _add(console: Console, name: str, **given: str | None) -> int:
     # Not for the other commands: it takes its time to import.

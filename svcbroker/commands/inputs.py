@@ -17,7 +17,14 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from ..chain import Malformed, isUsableKey
 from ..files import openFile, readFile
-from ..proofs import Checkpoint, ProofInvalid, readCheckpoint
+from ..proofs import (
+    Checkpoint,
+    Identity,
+    ProofInvalid,
+    isRecipient,
+    readCheckpoint,
+    readIdentities,
+)
 from ..proofs.tlog import Policy
 from .terminal import CommandError
 
@@ -155,6 +162,59 @@ def readAuthors(path: Path) -> Mapping[bytes, str]:
         if key in names:
             raise CommandError(f"{path}: {names[key]} and {name} have the same key")
         names[key] = name
+    return names
+
+
+def readIdentityFile(path: str) -> Sequence[Identity]:
+    """
+    Read a file with identities that open closed events.
+
+    @raise CommandError: it is no such file.
+    """
+    try:
+        return readIdentities(readBounded(Path(path), _MAX_FILE).decode("utf-8"))
+    except ValueError as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def readRecipients(values: Sequence[str], path: str | None) -> list[str]:
+    """
+    Find the recipients that C{--to} says: each is one, a name, or a file with some.
+
+    @param path: a file with the names of recipients.
+    @raise CommandError: a value is none of these, or a line of a file is malformed.
+    """
+    names = {} if path is None else _readRecipientsFile(Path(path))
+    found: list[str] = []
+    for value in values:
+        if isRecipient(value):
+            found.append(value)
+        elif value in names:
+            found += names[value]
+        elif Path(value).is_file():
+            found += (each for those in _readRecipientsFile(Path(value)).values() for each in those)
+        else:
+            known = "no name, without --recipients" if path is None else f"no name in {path}"
+            raise CommandError(f"--to: {value!r} is no recipient (age1...), {known}, and no file")
+    return found
+
+
+def _readRecipientsFile(path: Path) -> Mapping[str, list[str]]:
+    """The recipients by their names. A line C{age1...} without a name is as age has it."""
+    names: dict[str, list[str]] = {}
+    try:
+        lines = readBounded(path, _MAX_FILE).decode("utf-8").splitlines()
+    except ValueError:
+        raise CommandError(f"{path} is not UTF-8") from None
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or line.startswith("#"):
+            continue
+        if len(words) > 2 or not isRecipient(words[-1]):
+            raise CommandError(f"{path}, line {number}: it is not NAME age1..., and not age1...")
+        names.setdefault(words[0], []).append(words[-1])
+    if not names:
+        raise CommandError(f"{path}: there is no recipient in it")
     return names
 
 

@@ -6,6 +6,7 @@ programs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import to_builtins
@@ -94,6 +95,7 @@ def eventFields(proved: ProvedEvent, names: Names | None = None) -> Mapping[str,
         "eventId": proved.eventId,
         "topic": proved.topic,
         **({} if proved.content is None else contentFields(proved.content)),
+        **_openedFields(proved),
         "extensions": dict(proved.extensions),
         **_authorFields(proved, names),
         "sequence": proved.sequence,
@@ -107,6 +109,14 @@ def eventFields(proved: ProvedEvent, names: Names | None = None) -> Mapping[str,
         **_signedFields(proved),
         "checkpoint": None if proved.checkpoint is None else str(proved.checkpoint),
     }
+
+
+def _openedFields(proved: ProvedEvent) -> Mapping[str, Any]:
+    if not proved.isClosed:
+        return {}
+    if isinstance(proved.opened, bytes):
+        return {"closed": None, "opened": contentFields(proved.opened)}
+    return {"closed": str(proved.opened or "no identity is given")}
 
 
 def _authorFields(proved: ProvedEvent, names: Names | None) -> Mapping[str, Any]:
@@ -149,6 +159,10 @@ def eventLines(
     yield factLine("topic", quoted(proved.topic))
     if erasure is None or proved.content is not None:
         yield factLine("content", _contentOf(proved))
+        if isinstance(proved.opened, bytes):
+            yield factLine("opened", contentText(proved.opened))
+        elif proved.opened is not None:
+            yield factLine("", f"{proved.opened}")
     else:
         yield from _erasureLines(erasure)
     for name, value in sorted(proved.extensions.items()):
@@ -171,6 +185,8 @@ def eventLines(
 def _contentOf(proved: ProvedEvent) -> str:
     if proved.content is None:
         return "erased, or left out of this proof"
+    if proved.isClosed:
+        return f"closed, {len(proved.content)} bytes, SHA-256 {sha256(proved.content).hexdigest()}"
     return contentText(proved.content)
 
 
@@ -281,7 +297,9 @@ def topicLines(
     yield factLine("", f"of {timeText(proved.timestamp)}, a time that its validators accepted")
     yield from _signedLines(proved)
     for event in events or ():
-        yield factLine(f"event {event.sequence}", f"{event.eventId} {_contentOf(event)}")
+        opened = event.opened
+        content = contentText(opened) if isinstance(opened, bytes) else _contentOf(event)
+        yield factLine(f"event {event.sequence}", f"{event.eventId} {content}")
 
 
 def growthFields(proved: ProvedGrowth) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ import click
 from ..files import readFile, writeNew
 from ..model import EventId
 from .arguments import EVENT, jsonOption, options
-from .clientcommand import clientCommand
+from .clientcommand import IDENTITY, clientCommand, identityFile
 from .terminal import CommandError, Console, Exit, quoted
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
     click.option("--checkpoint", metavar="HEIGHT:HASH", help="A block that is trusted."),
     click.option("--output", metavar="FILE", help="Keep the proof in this new file."),
+    IDENTITY,
     jsonOption("Tell what is proved in JSON."),
 )
 def command(
@@ -52,6 +53,7 @@ def command(
 ) -> int:
     """Get it, check it, and tell what it proves."""
     from ..proofs import Checkpoint, ProofInvalid, readGenesis, verifyProof
+    from .inputs import readIdentityFile
     from .prooftext import eventFields, eventLines
 
     try:
@@ -77,6 +79,9 @@ def command(
         proved = verifyProof(proof, chain=chain, checkpoint=known)
         if proved.eventId != event:
             raise ProofInvalid("the proof is of another event")
+        identities = identityFile()
+        if identities is not None:
+            proved = proved.openedBy(readIdentityFile(identities))
     except ProofInvalid as error:
         if asJson:
             console.say(json.dumps({"proved": False, "reason": str(error)}))

@@ -14,7 +14,7 @@ import click
 
 from ..errors import BrokerError, TransactionTimeout
 from .arguments import EXTENSIONS, PATH, Whole, jsonOption, options, readExtensions
-from .clientcommand import clientCommand
+from .clientcommand import RECIPIENTS, TO, clientCommand
 from .terminal import CommandError, Console, Exit, counted, progressBar
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _PIECE: Final = 256 * 1024
     \b
     svcbroker pub weather/zurich 21.5 --ext unit=C
     tail -f readings.log | svcbroker pub weather/zurich --lines
+    svcbroker pub orders/new 12.50 --to bank --to auditor --recipients partners.txt
     """
 )
 @options(
@@ -49,6 +50,8 @@ _PIECE: Final = 256 * 1024
         help="Sign with the author's key in this PEM file. The passphrase of an encrypted one is "
         "asked for.",
     ),
+    TO,
+    RECIPIENTS,
     click.option(
         "--idempotency-key",
         "key",

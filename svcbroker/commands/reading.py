@@ -19,7 +19,7 @@ from attrs import frozen
 
 from ..errors import BrokerError, EventErased
 from .arguments import EVENT, Decimal, RenamedOption, Whole, jsonOption, options
-from .clientcommand import clientCommand
+from .clientcommand import IDENTITY, clientCommand
 from .terminal import (
     CommandError,
     Console,
@@ -41,7 +41,7 @@ Format = Callable[["Event"], str]
 
 _FIELDS: Final[dict[str, Format]] = {
     "topic": lambda event: event.topic,
-    "content": lambda event: event.content.decode("utf-8", "replace"),
+    "content": lambda event: closedText(event) or event.content.decode("utf-8", "replace"),
     "base64": lambda event: b64encode(event.content).decode("ascii"),
     "eventId": lambda event: event.eventId,
     "author": lambda event: event.author or "",
@@ -151,6 +151,8 @@ def jsonText(event: Event) -> str:
     }
     # An unsigned event has no author, one that was not erased no C{erased}. Zero stays.
     known = {k: value for k, value in fields.items() if value is not None and value is not False}
+    if "reason" in known:
+        known["closed"] = known.pop("reason")
     return msgspec.json.encode(known).decode("utf-8")
 
 
@@ -161,7 +163,7 @@ def lineText(event: Event, erasure: str) -> str:
     @param erasure: what stands in the place of an erased content; empty where there is a content.
     """
     try:
-        content = erasure or quoted(event.content.decode("utf-8"))
+        content = erasure or closedText(event) or quoted(event.content.decode("utf-8"))
     except UnicodeDecodeError:
         content = f"binary, {len(event.content)} bytes"
     words = [event.eventId, quoted(event.topic), content]
@@ -169,6 +171,12 @@ def lineText(event: Event, erasure: str) -> str:
         words.insert(0, timeText(event.timestamp))
     words += [f"{quoted(name)}={quoted(each)}" for name, each in sorted(event.extensions.items())]
     return "  ".join(words)
+
+
+def closedText(event: Event) -> str:
+    """The line for a content that is closed, and why it was not opened; empty for any other."""
+    reason = getattr(event, "reason", None)
+    return "" if reason is None else f"closed, {len(event.content)} bytes: {reason}"
 
 
 def sinceTime(text: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> datetime:
@@ -292,7 +300,7 @@ def readerCommand(summary: str, *own: Any) -> Callable[[Callable[..., object]], 
             return Exit.GOOD
 
         return clientCommand(summary)(
-            options(click.argument("pattern"), *own, TAG, *FORMAT_OPTIONS)(call)
+            options(click.argument("pattern"), *own, TAG, IDENTITY, *FORMAT_OPTIONS)(call)
         )
 
     return decorate
@@ -420,6 +428,7 @@ def paced(
 @options(
     click.argument("event", type=EVENT),
     click.option("--content", is_flag=True, help="Write its content alone, byte by byte."),
+    IDENTITY,
     *FORMAT_OPTIONS,
 )
 def getCommand(

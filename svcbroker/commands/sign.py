@@ -127,14 +127,38 @@ def signCommand(
     Writes a new Ed25519 private key to FILE, which only its owner can read, and its public key to
     standard output. The file is what openssl genpkey -algorithm ed25519 makes: PEM of PKCS #8. A
     file that exists is not overwritten.
+
+    With --encryption it is an identity of age instead, which opens events that others close to its
+    recipient; the recipient is written to standard output. Events that are closed to an identity
+    that is lost stay closed.
     """
 )
-@options(click.argument("path", metavar="FILE", type=PATH), jsonOption())
-def keygenCommand(console: Console, path: Path, asJson: bool) -> int:
+@options(
+    click.argument("path", metavar="FILE", type=PATH),
+    click.option(
+        "--encryption", "isIdentity", is_flag=True, help="Make an identity that opens events."
+    ),
+    jsonOption(),
+)
+def keygenCommand(console: Console, path: Path, isIdentity: bool, asJson: bool) -> int:
     """Write the key."""
+    if isIdentity:
+        return _writeIdentity(console, path, asJson)
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     writeNew(path, pem)
     public = key.public_key().public_bytes_raw().hex()
     showRecord(console, {"key": public, "file": str(path)}, [public], asJson)
+    return Exit.GOOD
+
+
+def _writeIdentity(console: Console, path: Path, asJson: bool) -> int:
+    from ..client._confidential import newIdentity
+
+    try:
+        identity, recipient = newIdentity()
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    writeNew(path, f"# recipient: {recipient}\n{identity}\n".encode("ascii"))
+    showRecord(console, {"recipient": recipient, "file": str(path)}, [recipient], asJson)
     return Exit.GOOD

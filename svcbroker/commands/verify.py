@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from attrs import evolve
 from msgspec import to_builtins
 
 from ..chain import Malformed
@@ -19,6 +20,7 @@ from ..proofs import (
     MAX_PROOF_SIZE,
     Checkpoint,
     EventProof,
+    Identity,
     ProofInvalid,
     ProvedEvent,
     ProvedTopic,
@@ -37,7 +39,7 @@ from ..proofs import (
 from ..proofs.tlog import Policy
 from .arguments import CHAIN, PATH, UNEXPECTED, jsonOption, makeCommand, options
 from .bundle import TSA_ROOTS, readRoots
-from .inputs import readAuthors, readPolicy
+from .inputs import readAuthors, readIdentityFile, readPolicy
 from .prooftext import (
     Names,
     eventFields,
@@ -135,6 +137,11 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
         help='A file with the names of authors: lines of NAME = "KEY". A KEY is 64 hexadecimal '
         "digits or the name of a PEM file.",
     ),
+    click.option(
+        "--identity",
+        metavar="FILE",
+        help="Show closed contents in plain that the identities in this file open.",
+    ),
     TSA_ROOTS,
     click.option(
         "--complete",
@@ -155,6 +162,7 @@ def command(
     contract: str | None,
     policy: Path | None,
     authors: Path | None,
+    identity: str | None,
     roots: Path | None,
     isComplete: bool,
     asJson: bool,
@@ -165,7 +173,7 @@ def command(
     if isBundle(proof):
         if events or genesis or chain or values or isComplete:
             raise CommandError("a bundle is verified with --policy alone")
-        return _checkBundle(console, Path(proof), policy, authors, roots, asJson)
+        return _checkBundle(console, Path(proof), policy, authors, identity, roots, asJson)
     if roots is not None:
         raise CommandError("--tsa-roots is for bundles, which this is not")
     others = [each for each in (*values, node) if each is not None]
@@ -186,6 +194,7 @@ def command(
         trusted.append(f"chain {chain.hex()}")
     trusted += [f"checkpoint {checkpoint}" for checkpoint in checkpoints]
     names = None if authors is None else readAuthors(authors)
+    identities = None if identity is None else readIdentityFile(identity)
     witnesses = None
     if policy is not None:
         witnesses = readPolicy(policy)
@@ -197,16 +206,16 @@ def command(
     try:
         if witnesses is not None:
             those = events if isComplete else None
-            found, lines = _witnessed(console, data, witnesses, those, names)
+            found, lines = _witnessed(console, data, witnesses, those, names, identities)
         elif (kind := formatOf(data)).startswith("svcbroker/consistency-proof"):
             if beginning is not None:
                 checkpoints.append(Checkpoint.of(beginning.header()))
             found, lines = _growth(data, chain, checkpoints)
         elif isComplete or kind.startswith("svcbroker/topic-proof"):
             those = events if isComplete else None
-            found, lines = _topic(console, data, chain, checkpoints, those, names)
+            found, lines = _topic(console, data, chain, checkpoints, those, names, identities)
         else:
-            found, lines = _event(data, chain, checkpoints, names)
+            found, lines = _event(data, chain, checkpoints, names, identities)
     except ProofInvalid as error:
         return _refuse(console, str(error), asJson)
     # One operator has all keys of such a ledger.
@@ -321,6 +330,7 @@ def _checkBundle(
     path: Path,
     policyPath: Path | None,
     authors: Path | None,
+    identity: str | None,
     roots: Path | None,
     asJson: bool,
 ) -> int:
@@ -330,10 +340,13 @@ def _checkBundle(
     with openFile(path) as file:
         data = file.read(MAX_SIZE + 1)
     names = None if authors is None else readAuthors(authors)
+    identities = None if identity is None else readIdentityFile(identity)
     try:
         bundle = Bundle.decode(data)
         policy = Policy.parse(bundle.policy) if policyPath is None else readPolicy(policyPath)
-        found = bundle.verify(policy)
+        found = [
+            evolve(each, event=_opened(each.event, identities)) for each in bundle.verify(policy)
+        ]
         stamps: dict[str, Stamp | None] = {}
         if roots is not None:
             certificates = readRoots(roots)
@@ -380,6 +393,7 @@ def _witnessed(
     policy: Policy,
     events: Sequence[Path] | None,
     names: Names | None,
+    identities: Sequence[Identity] | None,
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     if data.lstrip()[:1] == b"{":
         raise ProofInvalid(
@@ -388,18 +402,28 @@ def _witnessed(
         )
     if not formatOf(extraOf(data)).startswith("svcbroker/topic-proof") and events is None:
         proved = verifyWitnessed(data, policy)
+        proved = evolve(proved, event=_opened(proved.event, identities))
         found = {**eventFields(proved.event, names), **witnessedFields(proved.witnessed)}
         return found, witnessedEventLines(proved, names)
     seen = verifyWitnessedTopic(data, policy)
-    whole = None if events is None else _complete(console, seen.topic, events)
+    whole = None if events is None else _complete(console, seen.topic, events, identities)
     found = {**topicFields(seen.topic, whole), **witnessedFields(seen.witnessed)}
     return found, witnessedTopicLines(seen, whole, names)
 
 
+def _opened(proved: ProvedEvent, identities: Sequence[Identity] | None) -> ProvedEvent:
+    return proved if identities is None else proved.openedBy(identities)
+
+
 def _event(
-    data: bytes, chain: bytes | None, checkpoints: Sequence[Checkpoint], names: Names | None
+    data: bytes,
+    chain: bytes | None,
+    checkpoints: Sequence[Checkpoint],
+    names: Names | None,
+    identities: Sequence[Identity] | None,
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     proved = verifyProof(data, chain=chain, checkpoint=_only(checkpoints))
+    proved = _opened(proved, identities)
     return eventFields(proved, names), eventLines(proved, names)
 
 
@@ -416,21 +440,26 @@ def _topic(
     checkpoints: Sequence[Checkpoint],
     events: Sequence[Path] | None,
     names: Names | None,
+    identities: Sequence[Identity] | None,
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     proved = verifyTopic(data, chain=chain, checkpoint=_only(checkpoints))
     if events is None:
         return topicFields(proved), topicLines(proved, names=names)
-    found = _complete(console, proved, events)
+    found = _complete(console, proved, events, identities)
     return topicFields(proved, found), topicLines(proved, found, names)
 
 
 def _complete(
-    console: Console, topic: ProvedTopic, events: Sequence[Path]
+    console: Console,
+    topic: ProvedTopic,
+    events: Sequence[Path],
+    identities: Sequence[Identity] | None,
 ) -> Sequence[ProvedEvent]:
     """All events of a topic, proved by files."""
     with progressBar(console, "verifying", "proofs") as report:
         proofs = (proof for path in events for proof in _proofsIn(path))
-        return verifyComplete(topic, reported(proofs, report, topic.count))
+        proved = verifyComplete(topic, reported(proofs, report, topic.count))
+    return [_opened(each, identities) for each in proved]
 
 
 def _proofsIn(path: Path) -> Iterator[bytes]:

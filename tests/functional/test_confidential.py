@@ -1,0 +1,87 @@
+"""
+Confidential events with the commands, on the real daemon.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+
+from tests.needed import needPackage
+
+from .daemon import LOCAL
+from .test_proofs import CommandTestCase
+
+SECRET = "price 12.50"
+
+
+class ConfidentialTests(CommandTestCase):
+    async def test_eventsAreClosedProvedAndOpened(self) -> None:
+        """An author closes an event to a partner, who opens it; all others can prove it."""
+        needPackage("pyrage", "encryption")
+        daemon = await self.run_(
+            [f"--http={LOCAL}", "--ledger=pbft", f"--data-dir={self.dataDir}"]
+        ).serves()
+        self.environment.update(
+            SVCBROKER_URL=daemon.base, XDG_CONFIG_HOME=str(self.root / "config")
+        )
+        mine, others = self.root / "bank.id", self.root / "other.id"
+        recipient = (await self.done("keygen", "--encryption", mine)).strip()
+        self.assertEqual(stat.S_IMODE(mine.stat().st_mode), 0o600)
+        await self.done("keygen", "--encryption", others)
+        partners = self.root / "partners.txt"
+        partners.write_text(f"# ours\nbank  {recipient}\n")
+        await self.done("topic", "open", "a")
+        eventId = await self.done(
+            *("pub", "a", SECRET, "--to", "bank", "--recipients", partners, "--ext", "tag=x")
+        )
+        eventId = eventId.strip()
+        await self.done("pub", "a", "open to all")
+
+        read = ("sub", "a", "--until-end")
+        closed = (await self.done(*read)).splitlines()
+        self.assertIn("closed, ", closed[0])
+        self.assertIn("no identity is given", closed[0])
+        self.assertIn("open to all", closed[1])
+        self.assertIn("no identity here opens it", await self.done(*read, "--identity", others))
+        for command in (read, ("events", "a"), ("get", eventId)):
+            self.assertIn(SECRET, await self.done(*command, "--identity", mine))
+            self.assertNotIn(SECRET, await self.done(*command))
+        [line, _] = (await self.done(*read, "--json")).splitlines()
+        self.assertEqual(json.loads(line)["closed"], "no identity is given")
+        self.assertEqual(await self.done("get", eventId, "--content", "--identity", mine), SECRET)
+        await self.prove(eventId, mine, others)
+        await self.useContext(daemon.base, mine, partners)
+
+    async def prove(self, eventId: str, mine: object, others: object) -> None:
+        """A proof says what the event says to those who open it."""
+        proof, genesis = self.root / "proof.json", self.root / "genesis.json"
+        genesis.write_text(await self.done("genesis", self.dataDir), "utf-8")
+        trusted = ("--genesis", genesis)
+        for identity, shown in ((mine, SECRET), (others, "no identity here opens it")):
+            text = await self.done("prove", eventId, *trusted, "--identity", identity)
+            self.assertIn(shown, text)
+        await self.done("prove", eventId, *trusted, "--output", proof)
+        text = await self.done("verify", proof, *trusted)
+        self.assertIn("content      closed, ", text)
+        self.assertNotIn(SECRET, text)
+        text = await self.done("verify", proof, *trusted, "--identity", mine)
+        self.assertIn(f'opened       "{SECRET}"', text)
+        found = await self.proved(proof, *trusted, "--identity", mine)
+        self.assertEqual((found["opened"], found["closed"]), ({"content": SECRET}, None))
+        found = await self.proved(proof, *trusted, "--identity", others)
+        self.assertEqual(found["closed"], "no identity here opens it")
+
+    async def useContext(self, url: str, identity: object, partners: object) -> None:
+        """A context names both files."""
+        del self.environment["SVCBROKER_URL"]
+        files = ("--identity", identity, "--recipients", partners)
+        code, _, _ = await self.outcomeOf("admin", "context", "add", "x", "--url", url, *files)
+        self.assertEqual(code, 0)
+        eventId = (await self.done("pub", "a", SECRET, "--to", "bank")).strip()
+        self.assertIn(SECRET, await self.done("get", eventId))
+        self.assertIn(SECRET, await self.done("prove", eventId))
+        for wrong in ("nobody", "age1x"):
+            code, _, errors = await self.outcomeOf("pub", "a", SECRET, "--to", wrong)
+            self.assertEqual(code, 2)
+            self.assertIn(f"--to: '{wrong}' is no recipient (age1...), no name in", errors)
