@@ -5,19 +5,41 @@ Copies of a chain by real daemons: a standby takes over, and what must not go on
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import sqlite3
+import textwrap
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from twisted.internet.defer import DeferredList
+from twisted.internet.utils import getProcessOutputAndValue
 
 from svcbroker.proofs import verifyProof
 from tests.archive.erasable import canary, filesWith
+from tests.needed import neededProgram
 
 from .daemon import Daemon
-from .test_archive import ArchiveTestCase
+from .test_archive import COMMAND, ENVIRONMENT, ArchiveTestCase
 from .test_durability import Publishers
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "replication.rst"
+
+MACHINE: Final = {
+    "sleep": ":",
+    "mount": "test -e mountable",
+    "fence": "kill -9 {original} 2>/dev/null; echo fenced >> did",
+    # It returns once the process is gone.
+    "systemctl": """
+        echo "$1" >> did
+        test "$1" != stop ||
+            { kill {copy}; while kill -0 {copy}; do /bin/sleep 0.05; done; } 2>/dev/null""",
+    "runuser": 'shift 3; exec "$@"',
+    "svcbroker": 'exec {command} "$@"',
+}
+"""What the page's watchdog finds on its machine: programs, and what they do here."""
 
 
 class ReplicationTests(ArchiveTestCase):
@@ -99,6 +121,74 @@ class ReplicationTests(ArchiveTestCase):
         text = await self.done("replicate", promoted.base, self.root / "original", "--once")
         self.assertIn(f"copied up to block {await self.height(promoted)}", text)
         await self.done("audit", self.root / "original")
+
+    def machine(self, original: Daemon, copy: Daemon) -> list[str]:
+        """Write the watchdog of the page, and the programs that it runs; the way to start it."""
+        script = PAGE.read_text("utf-8").partition("#!/bin/sh -eu")[2]
+        script = textwrap.dedent(script.partition("\n\nWithout ``")[0])
+        for there, here in (
+            ("https://broker.example:8443", original.base.removesuffix("/svcbroker")),
+            ("/usr/local/sbin/fence", "fence"),
+            ("/mnt/svcbroker", "original"),
+            ("/root/keys", "original/1/keys"),
+            ("/var/lib/svcbroker", "standby"),
+            ("/etc/svcbroker/svcbroker.toml", "config.toml"),
+        ):
+            self.assertIn(there, script)
+            script = script.replace(there, here)
+        (self.root / "watchdog").write_text(script)
+        (self.root / "config.toml").write_text('ledger = "copy:url=x"\n')
+        programs = self.root / "programs"
+        programs.mkdir()
+        values = {
+            "original": original.process.pid,
+            "copy": copy.process.pid,
+            "command": " ".join(COMMAND),
+        }
+        for name, does in MACHINE.items():
+            for key, value in values.items():
+                does = does.replace(f"{{{key}}}", str(value))
+            (programs / name).write_text(f"#!/bin/sh\n{does}\n")
+            (programs / name).chmod(0o755)
+        return ["-eu", "watchdog"]
+
+    async def watch(self, arguments: list[str]) -> tuple[int, str, str]:
+        """Run the watchdog once; its exit code, what it did to the machine, and its errors."""
+        environment = {**ENVIRONMENT, "PATH": f"{self.root / 'programs'}:{os.environ['PATH']}"}
+        result: tuple[bytes, bytes, int] = await getProcessOutputAndValue(
+            "/bin/sh", arguments, env=environment, path=str(self.root)
+        )
+        did = self.root / "did"
+        done = did.read_text().replace("\n", " ") if did.exists() else ""
+        did.unlink(missing_ok=True)
+        return result[2], done, result[1].decode()
+
+    async def test_watchdogOfThePagePromotes(self) -> None:
+        """It does nothing while the original is ready, and nothing that loses events by itself."""
+        neededProgram("curl")
+        neededProgram("jq")
+        original = await self.startOn(self.root / "original", "pbft")
+        await original.call("/rest/open", topic="topic/0")
+        copy = await self.startCopy(self.root / "standby", original)
+        sent = await original.call("/rest/publish", topic="topic/0", content="before")
+        await copy.call("/rest/getEvent", eventId=sent["eventId"])
+        arguments = self.machine(original, copy)
+        self.assertEqual(await self.watch(arguments), (0, "", ""))
+        await original.stop(signal.SIGKILL)
+        code, did, errors = await self.watch(arguments)
+        self.assertEqual((code, did), (1, "fenced disable stop start "), errors)
+        self.assertIn("--accept-loss", errors)
+        config = self.root / "config.toml"
+        self.assertIn("copy:", config.read_text())
+        (self.root / "mountable").touch()
+        code, did, errors = await self.watch(arguments)
+        self.assertEqual((code, did), (0, "fenced disable stop start "), errors)
+        [ledger] = re.findall('^ledger = "(pbft:.*)"$', config.read_text(), re.MULTILINE)
+        promoted = await self.startOn(self.root / "standby", ledger)
+        event = await promoted.call("/rest/getEvent", eventId=sent["eventId"])
+        self.assertEqual(event["eventId"], sent["eventId"])
+        sent = await promoted.call("/rest/publish", topic="topic/0", content="after")
+        self.assertEqual(sent["status"], "SUCCESS")
 
     async def test_copyOfOneRunHasNoErasedContent(self) -> None:
         """A run that ends by itself removes what the original has erased since the last one; where
