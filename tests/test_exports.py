@@ -1,5 +1,5 @@
 """
-The public faces: the packages that C{docs/api.rst} names, and what they show.
+The public faces: the packages that C{docs/client.rst} names, and what they show.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import svcbroker
 from svcbroker import errors
 
-PAGE = Path(__file__).parent.parent / "docs" / "api.rst"
+PAGE = Path(__file__).parent.parent / "docs" / "client.rst"
 PUBLIC = re.findall(r"^``(svcbroker\.\w+)``(?:, ``(svcbroker\.\w+)``)?$", PAGE.read_text(), re.M)
 
 

@@ -41,9 +41,9 @@ class Shown:
 def shownIn(page: str, title: str) -> list[Shown]:
     """The commands of one section of a page."""
     text = (DOCS / page).read_text("utf-8")
-    start = re.search(rf"^{re.escape(title)}\n(=+)\n", text, re.MULTILINE)
+    start = re.search(rf"^{re.escape(title)}\n[=-]+\n", text, re.MULTILINE)
     assert start is not None, f"{page} has no section {title!r}"
-    section = re.split(r"^[^\n]+\n=+\n", text[start.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+    section = re.split(r"^[^\n]+\n[=-]+\n", text[start.end() :], maxsplit=1, flags=re.MULTILINE)[0]
     found: list[list[str]] = []
     isOpen = False
     for block in _BLOCK.findall(section):
@@ -70,7 +70,7 @@ class PageTests(DaemonTestCase):
     async def test_sectionOfEmqxPrintsWhatItShows(self) -> None:
         """Publishing, reading from the first event, retained messages and shared subscriptions."""
         neededProgram("mosquitto_sub")
-        await self.follow("coming-from-emqx.rst", "Try it with the clients that you have", 5)
+        await self.follow("coming-from.rst", "Try it with the clients that you have", 5)
 
     async def test_requestsOfWaysInPrintWhatTheyShow(self) -> None:
         """A record that comes twice is published once, and a refusal has status 200."""
