@@ -288,7 +288,7 @@ _NODE_IP = Parameter(
     name="nodeIp",
     type=ListType(),
     default=(),
-    description="The broker's address as listNodes has it; absent means the same.",
+    description="The broker's address as listNodes has it; by default that one.",
 )
 # Not L{GroupType}: absent means all groups, not group 1.
 _GROUP_FILTER = Parameter(

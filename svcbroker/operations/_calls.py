@@ -333,7 +333,7 @@ _ADMINS = Parameter(
     name="admins",
     type=KeysType(MAX_ADMINS),
     default=OMITTED,
-    description="The public keys that may change the authors; absent means none.",
+    description="The public keys that may change the authors; by default none.",
 )
 _OWN_ID = Parameter(
     name="subscriptionId",
@@ -446,7 +446,7 @@ OPERATIONS: Final = (
                 _AUTHORS,
                 default=OMITTED,
                 description="The public keys of those who may publish to it, 64 hex digits each, "
-                "with commas between them; absent means everybody. An existing topic must have "
+                "with commas between them; by default everybody. An existing topic must have "
                 "the same ones.",
             ),
             _ADMINS,
@@ -628,7 +628,7 @@ OPERATIONS: Final = (
         summary="Tell a block's hash, to be kept where the broker cannot change it.",
         parameters=(
             GROUP,
-            _height("height", "The block's height; absent means the latest one.", default=None),
+            _height("height", "The block's height; by default the latest one.", default=None),
             SEEN,
         ),
         result=_CHECKPOINT,

@@ -199,7 +199,7 @@ ACCOUNT_OPERATIONS: Final = (
                 name="account",
                 type=ParameterType(),
                 default=None,
-                description="The account; absent means the one that asks.",
+                description="The account; by default the one that asks.",
             ),
             Parameter(
                 name="clientId",

@@ -64,7 +64,7 @@ class StompHeaders:
     isText: bool = False
 
 
-_GROUP: Final = StompHeader("groupId", "The group; absent means 1.")
+_GROUP: Final = StompHeader("groupId", "The group; by default 1.")
 _OWN_ID: Final = f"{EXTENSION_PREFIX}subscriptionId"
 _RECEIPT: Final = StompHeader("receipt", "Asks for a RECEIPT.")
 

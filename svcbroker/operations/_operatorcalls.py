@@ -100,7 +100,7 @@ ERASE: Final = Operation(
             name="first",
             type=NumberType(ParameterInvalid, 1),
             default=OMITTED,
-            description="The sequence number of the topic's first event to erase; absent means 1.",
+            description="The sequence number of the topic's first event to erase; by default 1.",
         ),
         Parameter(
             name="last",

@@ -163,7 +163,7 @@ SUBSCRIBE_OPTIONS: Final = (
         name="batchSeconds",
         type=NumberType(ParameterInvalid, 0, _MAX_BATCH_SECONDS),
         default=None,
-        description="How long the first event of a batch waits for others; absent means 1.",
+        description="How long the first event of a batch waits for others; by default 1.",
     ),
     Parameter(
         name="maxAttempts",
@@ -175,7 +175,7 @@ SUBSCRIBE_OPTIONS: Final = (
         name="deadLetter",
         type=TopicType(),
         default=None,
-        description="The topic of dead letters; absent means $svc/dead/ and the subscription's id.",
+        description="The topic of dead letters; by default $svc/dead/ and the subscription's id.",
     ),
     Parameter(
         name="format",
