@@ -320,6 +320,8 @@ class _Serving:
             return
         where = f"{getattr(host, 'host', '')}:{getattr(host, 'port', '')}"
         _log.info("Witness {key} on {where}", key=self._witness.verifier.text, where=where)
+        for key in self._witness.verifiers[1:]:
+            _log.info("It cosigns with {key}, too", key=key.text)
         if executed is None:
             return
         try:
@@ -407,9 +409,16 @@ def _resume(
 
 
 @makeCommand("Show the public key of a witness, as policies have it.")
-@options(_DIRECTORY, jsonOption())
-def _key(console: Console, directory: Path, asJson: bool) -> int:
-    key = _open(directory).verifier.text
+@options(
+    _DIRECTORY,
+    click.option("--ml-dsa", "isMlDsa", is_flag=True, help="Show that of ML-DSA-44."),
+    jsonOption(),
+)
+def _key(console: Console, directory: Path, isMlDsa: bool, asJson: bool) -> int:
+    keys = _open(directory).verifiers
+    if isMlDsa and len(keys) == 1:
+        raise CommandError("--ml-dsa: this needs cryptography 48 or later")
+    key = keys[isMlDsa].text
     showRecord(console, {"key": key}, [key], asJson)
     return Exit.GOOD
 
@@ -544,7 +553,7 @@ def readAccepted(given: Sequence[str]) -> list[Party]:
             key = VerifierKey.parse(vkey)
         except Malformed as error:
             raise CommandError(f"--witness: {error}") from None
-        if key.type is not KeyType.COSIGNATURE:
+        if not key.isWitness:
             raise CommandError(f"--witness: the key of {key.name} is not one of a witness")
         name = key.name.partition(".")[0]
         if name in taken:

@@ -397,7 +397,7 @@ def _signedTree(note: Note, keys: Collection[VerifierKey]) -> SignedTree:
         raise ProofInvalid(str(error)) from None
     for key in signed:
         if key.type is KeyType.ED25519 and key.name == head.origin:
-            witnesses = [each for each in signed if each.type is KeyType.COSIGNATURE]
+            witnesses = [each for each in signed if each.isWitness]
             return SignedTree(head=head, log=key, witnesses=list(dict.fromkeys(witnesses)))
     raise ProofInvalid(f"no known key of the log {head.origin} has signed it: see --policy")
 

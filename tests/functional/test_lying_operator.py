@@ -133,7 +133,7 @@ class LyingTests(DaemonTestCase):
         witness.base = f"http://{found[2]}"
         code, line = await self.post(witness, 0, 4)
         self.assertEqual(code, 200, line)
-        executed = NoteSignature.parse(line.rstrip("\n"))
+        executed = NoteSignature.parse(line.splitlines()[0])
         bob = self.chain.lie("payments", b"pay Bob", 1)
         code, text = await self.post(witness, 4, 5)
         self.assertEqual(code, 422, text)

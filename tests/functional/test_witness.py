@@ -50,7 +50,9 @@ class WitnessTests(DaemonTestCase):
         key = await self.serves(witness)
         self.assertEqual(key.name, "w.example/1")
         code, line = await self.post(witness, LOG.request(0, 9).encode())
-        note = Note(LOG.head(9).text).signedBy(NoteSignature.parse(line.decode().rstrip("\n")))
+        note = Note(LOG.head(9).text).signedBy(
+            *map(NoteSignature.parse, line.decode().splitlines())
+        )
         self.assertEqual((code, [found for found, _ in note.verified([key])]), (200, [key]))
         self.assertEqual((await self.post(witness, OTHER.request(0, 9).encode()))[0], 404)
         with logs.open("a") as file:

@@ -18,7 +18,14 @@ from tests.functional.daemon import DaemonTestCase
 from tests.needed import neededProgram
 from tools.vectors.signedchain import publicKeyOf
 
-from ..proofs.bundle.support import CONTENTS, bundle, bundleOf, executedBundle, signedBundle
+from ..proofs.bundle.support import (
+    CONTENTS,
+    bundle,
+    bundleOf,
+    executedBundle,
+    mlDsaBundle,
+    signedBundle,
+)
 from ..proofs.bundle.test_bundle import MUTATIONS, mutated
 from .chromium import Chromium
 from .node import nodeModules
@@ -64,6 +71,17 @@ class NodeTests(SynchronousTestCase):
         ):
             status, said = self.judge(wrong, policy)
             self.assertEqual((status, said[:12]), (1, "NOT PROVED: "))
+
+    def test_mlDsaIsNotCounted(self) -> None:
+        """Cosignatures of ML-DSA are passed over; a policy that needs them is told so."""
+        made = mlDsaBundle()
+        proof = next(iter(made.proofs.values()))
+        status, said = self.judge(proof, made.policy)
+        self.assertEqual(status, 0, said)
+        self.assertNotIn("seen by q", said)
+        status, said = self.judge(proof, made.policy.replace(b"all 2 a b c", b"all all a b q"))
+        self.assertEqual(status, 1)
+        self.assertIn("(those of ML-DSA cannot be checked here: use svcbroker verify)", said)
 
     def test_largeContentsAreJudged(self) -> None:
         """An event of a megabyte is proved, too."""

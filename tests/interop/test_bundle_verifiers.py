@@ -22,11 +22,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.chain import Malformed
 from svcbroker.proofs import ProofInvalid
 from svcbroker.proofs.bundle import Bundle, _bundle, decodeArchive, encodeArchive
-from svcbroker.proofs.tlog import Policy
+from svcbroker.proofs.tlog import MlDsaWitnessKey, Policy
 from tests.needed import neededProgram
 from tests.proofs.mutations import mutations, randomlyChanged
 
-from ..proofs.bundle.support import bundle, signedBundle
+from ..proofs.bundle.support import bundle, mlDsaBundle, signedBundle
 from ..proofs.bundle.test_bundle import mutated
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +74,8 @@ def changedProof(files: Files, change: Any) -> Files:
 def goodBundles() -> Iterator[tuple[str, bytes]]:
     """Bundles that prove what they say."""
     yield "plain", bundle().encode()
+    if MlDsaWitnessKey.of("w", bytes(32)) is not None:
+        yield "with ML-DSA", mlDsaBundle().encode()
     for isErased in (False, True):
         for isWitnessed in (False, True):
             made = signedBundle(erased=isErased, witnessed=isWitnessed)

@@ -4,15 +4,18 @@ Signed notes: texts with the signatures of named keys (c2sp.org/signed-note).
 
 from __future__ import annotations
 
+import importlib
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final, Self
 
 from attrs import frozen
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -29,7 +32,10 @@ a plus sign, with which the parts of a vkey are joined.
 """
 KEY_ID_SIZE: Final = 4
 KEY_SIZE: Final = 32
+ML_DSA_KEY_SIZE: Final = 1312
 
+_ML_DSA_SEED: Final = b"svcbroker witness ML-DSA-44\x00"
+_STAMP_SIZE: Final = 8
 _SIGNATURE_LINE: Final = re.compile(r"\u2014 ([^\s+]+) ([A-Za-z0-9+/]+=*)")
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f]")
 _NAME: Final = re.compile(r"[^\s+\x00-\x1f]+")
@@ -38,11 +44,13 @@ _KEY_ID: Final = re.compile(r"[0-9a-f]{8}")
 
 class KeyType(IntEnum):
     """
-    The kinds of signatures, by the identifiers of the specification.
+    The kinds of signatures, by the identifiers of the specification. A cosignature is of Ed25519 or
+    of ML-DSA-44.
     """
 
     ED25519 = 1
     COSIGNATURE = 4
+    ML_DSA_COSIGNATURE = 6
 
 
 class SignatureRefused(Exception):
@@ -186,7 +194,7 @@ class VerifierKey:
 
     @ivar name: the name.
     @ivar type: what its signatures are.
-    @ivar key: the Ed25519 public key: 32 bytes.
+    @ivar key: the public key: 32 bytes of Ed25519, or 1,312 of ML-DSA-44.
     """
 
     name: str
@@ -201,7 +209,12 @@ class VerifierKey:
     @property
     def isExecuting(self) -> bool:
         """Whether it is a key of a witness that cosigns only what it has executed, by its name."""
-        return self.type is KeyType.COSIGNATURE and self.name.endswith(EXECUTED)
+        return self.isWitness and self.name.endswith(EXECUTED)
+
+    @property
+    def isWitness(self) -> bool:
+        """Whether its signatures are cosignatures."""
+        return self.type is not KeyType.ED25519
 
     @property
     def text(self) -> str:
@@ -227,9 +240,13 @@ class VerifierKey:
         except ValueError:
             raise Malformed(f"keys of type {data[0]} are not supported: {text[:120]!r}") from None
         key = cls(name, type, data[1:])
-        if len(key.key) != KEY_SIZE:
-            raise Malformed(f"{text[:120]!r} has not {KEY_SIZE} bytes")
-        if not isUsableKey(key.key):
+        isMlDsa = type is KeyType.ML_DSA_COSIGNATURE
+        size = ML_DSA_KEY_SIZE if isMlDsa else KEY_SIZE
+        if len(key.key) != size:
+            raise Malformed(f"{text[:120]!r} has not {size} bytes")
+        if isMlDsa and _mlDsa() is None:
+            raise Malformed(f"the key of {name} is of ML-DSA-44, which {_NEEDED} has")
+        if not isMlDsa and not isUsableKey(key.key):
             raise Malformed(f"{text[:120]!r} is not a usable Ed25519 key")
         if key.id.hex() != id:
             raise Malformed(f"the id in {text[:120]!r} is not that of its name and key")
@@ -239,16 +256,29 @@ class VerifierKey:
         """Whether a signature of a note, without its key's id, is one of this key's."""
         if self.type is KeyType.ED25519:
             return verifySignature(self.key, text.encode(), signature)
-        if len(signature) != 8 + 64:
+        stamp, signed = signature[:_STAMP_SIZE], signature[_STAMP_SIZE:]
+        if self.type is KeyType.ML_DSA_COSIGNATURE:
+            return self._isMlDsaValid(text, stamp, signed)
+        if len(signed) != 64:
             return False
-        return verifySignature(self.key, cosignedText(text, signature[:8]), signature[8:])
+        return verifySignature(self.key, cosignedText(text, stamp), signed)
+
+    def _isMlDsaValid(self, text: str, stamp: bytes, signature: bytes) -> bool:
+        library = _mlDsa()
+        if library is None:
+            return False
+        try:
+            public = library.MLDSA44PublicKey.from_public_bytes(self.key)
+            public.verify(signature, cosignedTree(self.name, text, stamp))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
 
     def timeOf(self, signature: NoteSignature) -> int:
         """
-        The time at which a cosignature was made, in seconds since the epoch. See
-        L{KeyType.COSIGNATURE}.
+        The time at which a cosignature was made, in seconds since the epoch.
         """
-        return int.from_bytes(signature.signature[:8], "big")
+        return int.from_bytes(signature.signature[:_STAMP_SIZE], "big")
 
 
 def cosignedText(text: str, time: bytes) -> bytes:
@@ -259,6 +289,42 @@ def cosignedText(text: str, time: bytes) -> bytes:
     @param time: the time: 8 bytes, big-endian.
     """
     return f"cosignature/v1\ntime {int.from_bytes(time, 'big')}\n{text}".encode()
+
+
+def cosignedTree(name: str, text: str, time: bytes) -> bytes:
+    """
+    The bytes that a cosignature signs (c2sp.org/tlog-cosignature, ML-DSA-44).
+
+    @param name: the witness's name.
+    @param text: the text of the note, of which only the first three lines are signed.
+    @param time: the time: 8 bytes, big-endian.
+    @raise ValueError: it is no checkpoint.
+    """
+    origin, size, root, *_ = text.split("\n")
+    names = [each.encode() for each in (name, origin)]
+    digest = decodeBase64(root)
+    if not all(0 < len(each) < 256 for each in names) or len(digest) != 32:
+        raise ValueError("this is no checkpoint")
+    parts = [b"subtree/v1\n\0", *_prefixed(names[0]), time, *_prefixed(names[1])]
+    return b"".join([*parts, bytes(8), int(size).to_bytes(8, "big"), digest])
+
+
+def _prefixed(data: bytes) -> tuple[bytes, bytes]:
+    return bytes((len(data),)), data
+
+
+_NEEDED: Final = "cryptography 48 or later"
+
+
+@lru_cache(maxsize=1)
+def _mlDsa() -> Any:
+    """The library's module of ML-DSA; C{None} where it is too old, or made without."""
+    try:
+        library = importlib.import_module("cryptography.hazmat.primitives.asymmetric.mldsa")
+        library.MLDSA44PrivateKey.from_seed_bytes(bytes(KEY_SIZE))
+    except (ImportError, AttributeError, UnsupportedAlgorithm):
+        return None
+    return library
 
 
 class _Key:
@@ -308,6 +374,41 @@ class WitnessKey(_Key):
         @param text: the text of its note.
         @param time: the time, in seconds since the epoch.
         """
-        stamp = time.to_bytes(8, "big")
+        stamp = time.to_bytes(_STAMP_SIZE, "big")
         signature = self._private.sign(cosignedText(text, stamp))
+        return NoteSignature(self.verifier.name, self.verifier.id, stamp + signature)
+
+
+class MlDsaWitnessKey:
+    """
+    The private key of ML-DSA-44 of a witness, which follows from its other one: quantum computers
+    cannot forge its cosignatures.
+
+    @ivar verifier: its public half.
+    """
+
+    def __init__(self, library: Any, name: str, seed: bytes) -> None:
+        """
+        Private: call L{of}.
+        """
+        second = sha256(_ML_DSA_SEED + seed).digest()
+        self._private = library.MLDSA44PrivateKey.from_seed_bytes(second)
+        public = self._private.public_key().public_bytes_raw()
+        self.verifier = VerifierKey(checkName(name), KeyType.ML_DSA_COSIGNATURE, public)
+
+    @classmethod
+    def of(cls, name: str, seed: bytes) -> Self | None:
+        """
+        The key of a witness; C{None} where the library has no ML-DSA.
+
+        @param seed: the private key of its L{WitnessKey}.
+        @raise Malformed: the name is none.
+        """
+        library = _mlDsa()
+        return None if library is None else cls(library, name, seed)
+
+    def cosign(self, text: str, time: int) -> NoteSignature:
+        """See L{WitnessKey.cosign}."""
+        stamp = time.to_bytes(_STAMP_SIZE, "big")
+        signature = self._private.sign(cosignedTree(self.verifier.name, text, stamp))
         return NoteSignature(self.verifier.name, self.verifier.id, stamp + signature)

@@ -13,7 +13,7 @@ from typing import Final
 from attrs import field, frozen
 
 from ...chain import Malformed
-from ._note import KeyType, Note, SignatureRefused, VerifierKey
+from ._note import Note, SignatureRefused, VerifierKey
 from ._treehead import TreeHead
 
 MAX_LINES: Final = 1000
@@ -265,11 +265,11 @@ class _Reader:
             return
         keyword, *rest = words
         if keyword == "log" and len(rest) in (1, 2):
-            key = self._key(rest[0], KeyType.ED25519)
+            key = self._key(rest[0], isWitness=False)
             self.logs.append(Party(key.name, key, *rest[1:]))
         elif keyword == "witness" and len(rest) in (2, 3):
             name = self._newName(rest[0])
-            self.witnesses[name] = Party(name, self._key(rest[1], KeyType.COSIGNATURE), *rest[2:])
+            self.witnesses[name] = Party(name, self._key(rest[1], isWitness=True), *rest[2:])
         elif keyword == "group" and len(rest) >= 3:
             name = self._newName(rest[0])
             members = [self._member(each) for each in rest[2:]]
@@ -286,12 +286,12 @@ class _Reader:
                 "NAME..., quorum NAME"
             )
 
-    def _key(self, text: str, type: KeyType) -> VerifierKey:
+    def _key(self, text: str, *, isWitness: bool) -> VerifierKey:
         key = VerifierKey.parse(text)
-        if key.type is not type:
-            wanted = "Ed25519 signatures (01)" if type is KeyType.ED25519 else "cosignatures (04)"
+        if key.isWitness != isWitness:
+            wanted = "cosignatures (04, 06)" if isWitness else "Ed25519 signatures (01)"
             raise Malformed(f"the key of {key.name} is not one of {wanted}")
-        known = (type is KeyType.COSIGNATURE, key.key)
+        known = (isWitness, key.key)
         if known in self._keys:
             raise Malformed(f"the key of {key.name} is there twice")
         self._keys.add(known)

@@ -165,7 +165,7 @@ class WitnessSite:
 
 def describe(witness: Witness) -> list[str]:
     """Describe what a witness has seen, in lines for people."""
-    lines = [f"witness {witness.verifier.text}"]
+    lines = [f"witness {each.text}" for each in witness.verifiers]
     for origin, seen in sorted(witness.seen.items()):
         lines.append(f"log {origin}: size {seen.head.size}, cosigned {_timeText(seen.time)}")
         fork = witness.forks.get(origin)

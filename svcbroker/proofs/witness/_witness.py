@@ -17,6 +17,7 @@ from ...storage import StorageError, writeFile
 from ..tlog import (
     AddCheckpoint,
     CheckpointRefused,
+    MlDsaWitnessKey,
     Note,
     SignatureRefused,
     TreeHead,
@@ -54,6 +55,7 @@ class Witness:
     A witness with its state on disk. Every call may block on the disk; one thread at a time.
 
     @ivar verifier: its public key.
+    @ivar verifiers: all of them: this one, and that of ML-DSA where the library has it.
     @ivar seen: the last cosigned checkpoint of each log, by origin.
     @ivar forks: the last refused fork of each log that tried one, by origin.
     @ivar wrongs: what was found wrong with chains that it has executed, by their ids in digits.
@@ -61,7 +63,7 @@ class Witness:
 
     def __init__(
         self,
-        key: WitnessKey,
+        keys: Sequence[WitnessKey | MlDsaWitnessKey],
         state: WitnessState | None,
         rows: Rows,
         logs: Mapping[str, Sequence[VerifierKey]],
@@ -70,11 +72,12 @@ class Witness:
         """
         Private: call L{open} or L{read}.
         """
-        self.verifier = key.verifier
+        self.verifiers = [each.verifier for each in keys]
+        self.verifier = self.verifiers[0]
         self.seen: dict[str, Seen] = {}
         self.forks: dict[str, Seen] = {}
         self.wrongs: dict[str, Wrong] = {}
-        self._key = key
+        self._keys = keys
         self._state = state
         self._logs = logs
         self._now = now
@@ -103,7 +106,7 @@ class Witness:
         """
         state = WitnessState.open(directory)
         try:
-            return cls(_readKey(directory, state.rows), state, state.rows, logs, now)
+            return cls(_readKeys(directory, state.rows), state, state.rows, logs, now)
         except BaseException as error:
             state.close()
             if isinstance(error, Malformed):
@@ -126,7 +129,7 @@ class Witness:
                 rows = file.load()
             finally:
                 file.close()
-            return cls(_readKey(directory, rows), None, rows, {}, lambda: 0.0)
+            return cls(_readKeys(directory, rows), None, rows, {}, lambda: 0.0)
         except (StorageError, Malformed) as error:
             raise WitnessError(str(error)) from None
 
@@ -171,11 +174,12 @@ class Witness:
         checked = self.checkRequest(data)
         if self.verifier.isExecuting and executed != checked.head:
             raise CheckpointRefused(503, "this witness has not executed the log up to there")
-        cosignature = self._key.cosign(checked.note.text, checked.time)
-        seen = evolve(checked, note=checked.note.signedBy(cosignature))
+        text, time = checked.note.text, checked.time
+        cosignatures = [key.cosign(text, time) for key in self._keys]
+        seen = evolve(checked, note=checked.note.signedBy(*cosignatures))
         self._write({(LOG, seen.head.origin): seen.encode()})
         self._add(seen.head.origin, seen)
-        return cosignature.line
+        return "".join(each.line for each in cosignatures)
 
     def keepWrong(self, chain: str, text: str, note: Note | None = None) -> Wrong:
         """
@@ -275,7 +279,7 @@ def resumeWitness(
             f"{directory} has nothing left of what this witness has cosigned: make a new one, with "
             "a key of its own"
         )
-    key = _readKey(directory, rows).verifier
+    key = _readKeys(directory, rows)[0].verifier
     given = _largest(_checkedOwn(key, note, logs) for note in checkpoints)
     kept = {name: seen for name, seen in seenIn(rows).items() if _isOwn(key, seen.note)}
     origins = {*(last.logs if last else ()), *(name for kind, name in rows if kind == LOG)}
@@ -365,19 +369,23 @@ def _largest(found: Iterable[Seen]) -> dict[str, Seen]:
     return largest
 
 
-def _readKey(directory: Path, rows: Rows) -> WitnessKey:
+def _readKeys(directory: Path, rows: Rows) -> Sequence[WitnessKey | MlDsaWitnessKey]:
     """
+    The keys of a witness, that of Ed25519 first.
+
     @raise WitnessError: the key is missing, or is that of another witness.
     """
     path, keyPath = directory / STATE_NAME, directory / KEY_NAME
     try:
         name = rows[OWN].decode()
-        key = WitnessKey(VerifierKey.parse(name).name, _readSeed(keyPath))
+        seed = _readSeed(keyPath)
+        key = WitnessKey(VerifierKey.parse(name).name, seed)
     except (KeyError, UnicodeDecodeError, Malformed) as error:
         raise WitnessError(f"{path} is not the state of a witness: {error}") from None
     if key.verifier.text != name:
         raise WitnessError(f"{keyPath} is not the key with which {path} was made")
-    return key
+    second = MlDsaWitnessKey.of(key.verifier.name, seed)
+    return [key] if second is None else [key, second]
 
 
 def _readSeed(path: Path) -> bytes:

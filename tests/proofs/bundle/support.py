@@ -17,7 +17,7 @@ from svcbroker.proofs.bundle import Bundle, ErasureNote
 from svcbroker.proofs.tlog import LogKey, LogProof, WitnessKey
 from tools.vectors.signedchain import SignedChain
 
-from ..tlog.support import MemoryLog
+from ..tlog.support import MemoryLog, mlDsaKey
 
 WITNESSES = {name: WitnessKey(f"{name}.example/w", name.encode() * 32) for name in "abc"}
 EXECUTING = WitnessKey("x.example/executed", b"x" * 32)
@@ -66,6 +66,18 @@ def executedBundle() -> Bundle:
         checkpoint = proof.checkpoint.signedBy(cosignature)
         proofs[name] = evolve(proof, checkpoint=checkpoint).encode()
     line = f"witness x {EXECUTING.verifier.text}\n".encode()
+    return evolve(made, proofs=proofs, policy=line + made.policy)
+
+
+def mlDsaBundle() -> Bundle:
+    """The same, and a has cosigned with ML-DSA, too, which the policy knows as q."""
+    made, key = bundle(), mlDsaKey("a.example")
+    proofs = {}
+    for name, data in made.proofs.items():
+        proof = LogProof.decode(data)
+        checkpoint = proof.checkpoint.signedBy(key.cosign(proof.checkpoint.text, TIME))
+        proofs[name] = evolve(proof, checkpoint=checkpoint).encode()
+    line = f"witness q {key.verifier.text}\n".encode()
     return evolve(made, proofs=proofs, policy=line + made.policy)
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
+from twisted.trial.unittest import SkipTest
+
 from svcbroker.chain import History, growthPath, historyPath, leafHash, merkleRoot
 from svcbroker.proofs.tlog import (
     AddCheckpoint,
     LogKey,
     LogProof,
+    MlDsaWitnessKey,
     Note,
     Tile,
     Tiles,
@@ -21,6 +24,14 @@ from svcbroker.proofs.tlog import (
 )
 
 ORIGIN = "broker.example/log"
+
+
+def mlDsaKey(name: str) -> MlDsaWitnessKey:
+    """The key of ML-DSA of a witness. Skips the test where the library has none."""
+    key = MlDsaWitnessKey.of(name, b"w" * 32)
+    if key is None:
+        raise SkipTest("cryptography has no ML-DSA: 48 or later does")
+    return key
 
 
 class MemoryLog:
@@ -71,7 +82,7 @@ class MemoryLog:
         """The tree head of a size."""
         return TreeHead(self.key.verifier.name, size, History.load(size, self.nodes).root)
 
-    def checkpoint(self, size: int, *witnesses: tuple[WitnessKey, int]) -> Note:
+    def checkpoint(self, size: int, *witnesses: tuple[WitnessKey | MlDsaWitnessKey, int]) -> Note:
         """The checkpoint of a size, signed, and cosigned at some times."""
         text = self.head(size).text
         cosigned = [key.cosign(text, time) for key, time in witnesses]

@@ -4,6 +4,10 @@ Tests for signed notes, their keys, and tree heads.
 
 from __future__ import annotations
 
+import importlib
+import struct
+from hashlib import sha256
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -12,14 +16,16 @@ from svcbroker.chain import Malformed
 from svcbroker.proofs.tlog import (
     KeyType,
     LogKey,
+    MlDsaWitnessKey,
     Note,
     SignatureRefused,
     TreeHead,
     VerifierKey,
     WitnessKey,
+    _note,
 )
 
-from .support import MemoryLog
+from .support import MemoryLog, mlDsaKey
 
 # Both are of the specification of signed notes.
 EXAMPLE_KEY = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k"
@@ -122,7 +128,7 @@ class KeyTests(SynchronousTestCase):
     def test_unusableKeysAreRefused(self) -> None:
         """A vkey with a key that anybody could sign with, or nobody, is none."""
         for key in (b"\x01" + bytes(31), b"\xee" + b"\xff" * 30 + b"\x7f", b"\x02" + bytes(31)):
-            for type in KeyType:
+            for type in (KeyType.ED25519, KeyType.COSIGNATURE):
                 text = VerifierKey("example.org/w", type, key).text
                 with self.assertRaisesRegex(Malformed, "not a usable Ed25519 key"):
                     VerifierKey.parse(text)
@@ -140,6 +146,63 @@ class KeyTests(SynchronousTestCase):
         self.assertFalse(public.isValid("text\n", later))
         self.assertFalse(public.isValid("text\n", signature.signature[8:]))
         self.assertNotEqual(LogKey("witness.example/w", b"w" * 32).verifier.id, public.id)
+
+
+class MlDsaTests(SynchronousTestCase):
+    """
+    L{MlDsaWitnessKey}, and the keys that verify it.
+    """
+
+    NAME = "witness.example/w"
+
+    def setUp(self) -> None:
+        self.key = mlDsaKey(self.NAME)
+        self.public = VerifierKey.parse(self.key.verifier.text)
+        self.head = MemoryLog(5).head(5)
+        self.signature = self.key.cosign(self.head.text, 1_700_000_000)
+
+    def test_signedBytesAreThoseOfSpecification(self) -> None:
+        """The library verifies it under the structure as the specification has it."""
+        name, origin = self.NAME.encode(), self.head.origin.encode()
+        message = struct.pack(
+            f">12sB{len(name)}sQB{len(origin)}sQQ32s",
+            *(b"subtree/v1\n\0", len(name), name, 1_700_000_000, len(origin), origin),
+            *(0, 5, self.head.root),
+        )
+        data = self.signature.signature
+        self.assertEqual((data[:8], len(data)), ((1_700_000_000).to_bytes(8, "big"), 8 + 2420))
+        library = importlib.import_module("cryptography.hazmat.primitives.asymmetric.mldsa")
+        library.MLDSA44PublicKey.from_public_bytes(self.public.key).verify(data[8:], message)
+        digest = sha256(name + b"\n\x06" + self.public.key).digest()
+        self.assertEqual((self.public.id, self.public.type), (digest[:4], 6))
+
+    def test_cosignaturesAreOfTheirTree(self) -> None:
+        """One is valid for its tree, time and name only, whatever else is in the note."""
+        text, data = self.head.text, self.signature.signature
+        self.assertTrue(self.public.isValid(text, data))
+        self.assertTrue(self.public.isValid(text + "more\n", data))
+        self.assertEqual(self.public.timeOf(self.signature), 1_700_000_000)
+        self.assertTrue(self.public.isWitness)
+        for other in (MemoryLog(5).head(4).text, text.replace("log", "lag"), "text\n", "\n\n\n"):
+            self.assertFalse(self.public.isValid(other, data))
+        for wrong in (b"", data[:8], data[:-1], data + b"x", bytes(8) + data[8:]):
+            self.assertFalse(self.public.isValid(text, wrong))
+        stranger = VerifierKey("other.example", self.public.type, self.public.key)
+        self.assertFalse(stranger.isValid(text, data))
+
+    def test_keysOfOtherSizesAreRefused(self) -> None:
+        """A vkey has all bytes of its key."""
+        for key in (b"", self.public.key[:-1], self.public.key + b"x", b"x" * 32):
+            with self.assertRaisesRegex(Malformed, "has not 1312 bytes"):
+                VerifierKey.parse(VerifierKey(self.NAME, self.public.type, key).text)
+
+    def test_oldLibraryIsNamed(self) -> None:
+        """Without ML-DSA in the library, a key of it is refused with what is needed."""
+        self.patch(_note, "_mlDsa", lambda: None)
+        with self.assertRaisesRegex(Malformed, "of ML-DSA-44, which cryptography 48 or later has"):
+            VerifierKey.parse(self.public.text)
+        self.assertIsNone(MlDsaWitnessKey.of(self.NAME, b"w" * 32))
+        self.assertFalse(self.public.isValid(self.head.text, self.signature.signature))
 
 
 class TreeHeadTests(SynchronousTestCase):

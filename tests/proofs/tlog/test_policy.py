@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.chain import Malformed
 from svcbroker.proofs.tlog import Policy, SignatureRefused, WitnessKey
 
-from .support import MemoryLog
+from .support import MemoryLog, mlDsaKey
 
 LOG = MemoryLog(10)
 OTHER = MemoryLog(10, "other.example/log", b"o" * 32)
@@ -109,6 +109,17 @@ class PolicyTests(SynchronousTestCase):
         wrong = WITNESSES["X1"].cosign(LOG.head(9).text, 5)
         with self.assertRaises(SignatureRefused):
             policy("quorum none").check(note.signedBy(wrong))
+
+    def test_bothKindsOfCosignaturesAreAskedFor(self) -> None:
+        """A quorum can ask a witness for its cosignatures of both kinds."""
+        key = mlDsaKey(WITNESSES["X1"].verifier.name)
+        trusted = policy(f"witness Q1 {key.verifier.text}", "group both all X1 Q1", "quorum both")
+        signed = LOG.checkpoint(10, (WITNESSES["X1"], 5), (key, 5))
+        found = [each.witness for each in trusted.check(signed).cosignatures]
+        self.assertEqual(sorted(found), ["Q1", "X1"])
+        for one in ((WITNESSES["X1"], 5), (key, 5)):
+            with self.assertRaises(SignatureRefused):
+                trusted.check(LOG.checkpoint(10, one))
 
     def test_commentsAndTabsAreAllowed(self) -> None:
         """Empty lines and comments are ignored, and tabs separate."""

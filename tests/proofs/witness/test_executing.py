@@ -113,7 +113,7 @@ class ExecutingTests(CopyTestCase):
         """Make sure that a checkpoint is cosigned."""
         log = log or self.log
         line = self.successResultOf(self.ask(log, older, newer))
-        note = Note(log.head(newer).text).signedBy(NoteSignature.parse(line.rstrip("\n")))
+        note = Note(log.head(newer).text).signedBy(NoteSignature.parse(line.splitlines()[0]))
         self.assertEqual([key for key, _ in note.verified([self.key])], [self.key])
 
     def refusal(self, older: int, newer: int, log: ChainLog | None = None) -> CheckpointRefused:

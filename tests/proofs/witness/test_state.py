@@ -46,7 +46,7 @@ class StateCase(WitnessCase):
         """A checkpoint as the log serves it then, with the signature of the witness."""
         self.witness.useLogs(LOGS)
         line = self.witness.addCheckpoint(log.request(older, newer).encode())
-        return log.checkpoint(newer).signedBy(NoteSignature.parse(line.rstrip("\n")))
+        return log.checkpoint(newer).signedBy(NoteSignature.parse(line.splitlines()[0]))
 
     def copy(self, name: str) -> Path:
         """The files as they are on disk: those of a witness that is killed now."""

@@ -68,11 +68,13 @@ class CosigningTests(WitnessCase):
     """
 
     def test_cosignatureIsOfTheCheckpointAndTheTime(self) -> None:
-        """The answer is a line with a cosignature of the checkpoint."""
-        line = self.witness.addCheckpoint(LOG.request(0, 9).encode())
-        note = Note(LOG.head(9).text).signedBy(NoteSignature.parse(line.rstrip("\n")))
-        [(key, signature)] = note.verified([self.key])
-        self.assertEqual((key, key.timeOf(signature)), (self.key, 1000))
+        """The answer is a line for each key, with a cosignature of the checkpoint."""
+        lines = self.witness.addCheckpoint(LOG.request(0, 9).encode()).splitlines()
+        note = Note(LOG.head(9).text).signedBy(*map(NoteSignature.parse, lines))
+        found = note.verified(self.witness.verifiers)
+        self.assertEqual([key for key, _ in found], self.witness.verifiers)
+        self.assertEqual([key.timeOf(signature) for key, signature in found], [1000] * len(lines))
+        self.assertEqual(self.witness.verifier, self.key)
 
     def test_growthIsRememberedAfterARestart(self) -> None:
         """After a restart, it goes on from what it cosigned last, and from nothing else."""

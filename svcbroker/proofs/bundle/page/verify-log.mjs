@@ -9,6 +9,9 @@ import { H, headerHash, isSigned, join, need, parse, rootOf, toHex, unhex, verif
 
 const LOG_KEY = 1;
 const WITNESS_KEY = 4;
+// Web Cryptography has no ML-DSA: these cosignatures are not counted.
+const ML_DSA_KEY = 6;
+const ML_DSA_SIZE = 1312;
 const MAX_SIGNATURES = 64;
 const MAX_NOTE = 64 * 1024;
 const MAX_LINES = 1000;
@@ -37,8 +40,8 @@ async function parseKey(value) {
   const [, name, id, encoded] = match;
   const data = unbase64(encoded);
   const key = data.slice(1);
-  need(data[0] === LOG_KEY || data[0] === WITNESS_KEY, "a key of this type is not supported");
-  need(key.length === 32, "a key has another size");
+  need([LOG_KEY, WITNESS_KEY, ML_DSA_KEY].includes(data[0]), "a key of this type is not supported");
+  need(key.length === (data[0] === ML_DSA_KEY ? ML_DSA_SIZE : 32), "a key has another size");
   need(toHex((await H(name, "\n", data)).slice(0, 4)) === id, "the id of a key is another one");
   return { name, id, type: data[0], key, text: value };
 }
@@ -51,7 +54,7 @@ export async function parsePolicy(source) {
   const isDefined = (name) => policy.witnesses.has(name) || policy.groups.has(name);
   const keyOf = async (value, type) => {
     const key = await parseKey(value);
-    need(key.type === type, "a key is of the other type");
+    need((key.type === LOG_KEY) === (type === LOG_KEY), "a key is of the other type");
     const known = `${type} ${toHex(key.key)}`;
     need(!keys.has(known), "a key is there twice");
     keys.add(known);
@@ -130,7 +133,7 @@ async function verifyCheckpoint(note, policy) {
       log = byLog;
     }
     for (const [name, key] of policy.witnesses) {
-      if (!isOf(key)) continue;
+      if (!isOf(key) || key.type === ML_DSA_KEY) continue;
       need(signature.length === 72, `the cosignature of ${name} is not one`);
       const time = new DataView(signature.buffer, signature.byteOffset).getBigUint64(0);
       need(await isSigned(key.key, join(`cosignature/v1\ntime ${time}\n`, text), signature.slice(8)),
@@ -139,7 +142,9 @@ async function verifyCheckpoint(note, policy) {
     }
   }
   need(log, "no log of the policy has signed the checkpoint");
-  need(isQuorum(policy, seen.keys()), "too few witnesses have signed the checkpoint");
+  const isMlDsa = [...policy.witnesses.values()].some((key) => key.type === ML_DSA_KEY);
+  need(isQuorum(policy, seen.keys()), "too few witnesses have signed the checkpoint" +
+    (isMlDsa ? " (those of ML-DSA cannot be checked here: use svcbroker verify)" : ""));
   const witnesses = [...seen].map(([name, time]) => ({ name, time, key: policy.witnesses.get(name).text }));
   witnesses.sort((one, other) => one.time - other.time);
   return { ...head, log: log.text, witnesses };
