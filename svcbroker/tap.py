@@ -18,13 +18,12 @@ from twisted.python import usage
 
 from .daemon.config import Config
 from .daemon.dependencies import Dependencies
-from .daemon.inforce import ConfigurationInForce
 from .daemon.logs import LogFilter, observerMaker
 from .daemon.memory import BudgetSizes, planMemory, usableMemory
 from .daemon.options import ConfigOptions
 from .daemon.plan import makePlan
 from .daemon.process import TwistdProcess, raiseFileLimit
-from .daemon.running import RunningFeatures, Start
+from .daemon.running import ConfigurationInForce, RunningFeatures, Start
 from .daemon.service import BrokerService, Reload
 from .daemon.systemd import findServiceManager
 from .interfaces import ILedger

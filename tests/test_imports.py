@@ -43,9 +43,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 # What makes requests of other programs over HTTP, and answers none.
 CLIENTS = {
-    "svcbroker.broker.transparency._client",
+    "svcbroker.broker.transparency.feature",
     "svcbroker.ledgers.cometbft._rpc",
-    "svcbroker.ledgers.replicated._jsonrpc",
+    "svcbroker.ledgers._jsonrpc",
     "svcbroker.ledgers.copy._original",
     "svcbroker.ledgers.evm._evmrpc",
     "svcbroker.net.http",

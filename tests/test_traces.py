@@ -16,8 +16,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.messages import ENVELOPE, publicationOf
 from svcbroker.carriers.mqtt.packets import Publish
-from svcbroker.carriers.webhook.posting import Payload, Poster, RequestForm, WebhookReceiver
-from svcbroker.carriers.webhook.targets import parseUrl
+from svcbroker.carriers.webhook.posting import (
+    Payload,
+    Poster,
+    RequestForm,
+    WebhookReceiver,
+    parseUrl,
+)
 from svcbroker.interfaces import Batch
 from svcbroker.model import Authorship, Event, EventFormat, EventId, InterfaceType
 from svcbroker.net.http import HttpClient

@@ -7,12 +7,13 @@ from ._accountfile import (
     Account,
     Accounts,
     AccountTable,
+    AccountText,
+    CannotEdit,
     checkName,
     grantsOf,
     parseAccounts,
     readAccounts,
 )
-from ._accounttext import AccountText, CannotEdit
 from ._audittrail import AuditTrail
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants, fitsPlaceholder
 from ._logins import DEFAULT_COST, LOGIN_THREADS, LoginLimits, costOf, hashPassword

@@ -17,11 +17,16 @@ from ._export import MAX_PART, ExportedHeaders, RangeUnknown, exportChain, expor
 from ._findings import Finding, Findings, Report
 from ._importer import (
     BlockVerifier,
+    Copy,
     Imported,
     ImportRefused,
+    PromotionRefused,
     VerifiedBlock,
     importChain,
     isSameBody,
+    promote,
+    readCopy,
+    takeOver,
     transferChain,
 )
 from ._layout import (
@@ -40,7 +45,6 @@ from ._layout import (
     refusedName,
 )
 from ._logfiles import LogRefused, LogSource, LogUnreadable, exportLog, storedLog
-from ._promotion import Copy, PromotionRefused, promote, readCopy, takeOver
 from ._prover import TREE_BYTES, Certificates, NotCertified, Prover, readChain
 from ._replay import (
     ROUNDS_ASIDE,

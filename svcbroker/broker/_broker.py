@@ -37,7 +37,7 @@ from ..model import (
 )
 from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
-from ..net.tracing import Tracer
+from ..net.metrics import Tracer
 from ._brokervalues import (
     NumberedPage,
     ReadPage,

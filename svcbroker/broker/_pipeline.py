@@ -52,7 +52,7 @@ from ..model import (
     eventSize,
 )
 from ..net.budgets import WorkBudget
-from ..net.tracing import Tracer
+from ..net.metrics import Tracer
 from ..net.turns import EndOfTurn
 from ._groups import Groups, Limits, TimeoutQueue
 

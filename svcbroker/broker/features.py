@@ -24,9 +24,8 @@ from ..model import InterfaceType
 from ..net.bounds import Bound, Sizing
 from ..net.budgets import Budgets
 from ..net.findings import Finding
-from ..net.metrics import Metrics, counter, gauge
+from ..net.metrics import Metrics, Tracer, counter, gauge
 from ..net.settings import NoSettings
-from ..net.tracing import Tracer
 from ..version import VersionRecord
 from ._broker import Broker
 from ._calls import Answers, Calls

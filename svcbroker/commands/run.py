@@ -22,8 +22,7 @@ from ..daemon.config import Config
 from ..daemon.dependencies import StartError
 from ..daemon.directory import LOCK_NAME
 from ..daemon.memory import planMemory, usableMemory
-from ..daemon.plan import Plan
-from ..daemon.preparation import findRefusals
+from ..daemon.plan import Plan, findRefusals
 from ..net.bounds import amountText
 from .arguments import jsonOption, options
 from .commandline import PROGRAM

@@ -34,9 +34,8 @@ from .dependencies import Dependencies, StartError
 from .directory import DataDirectoryError, lockDataDirectory
 from .operating import OperatorFileError
 from .operatorfile import consoleUrl
-from .plan import GroupPlan, Plan
+from .plan import GroupPlan, Plan, ledgerRefusal
 from .ports import HTTP, Port, PortPlan, listenRefusal
-from .preparation import ledgerRefusal
 from .threads import LedgerThread
 
 T = TypeVar("T")

@@ -49,7 +49,7 @@ def receiverUrl(text: str) -> str:
 
 class OpenTelemetryTracer:
     """
-    Makes spans. See L{Tracer<svcbroker.net.tracing.Tracer>}.
+    Makes spans. See L{Tracer<svcbroker.net.metrics.Tracer>}.
     """
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -62,12 +62,12 @@ class OpenTelemetryTracer:
         self._tracer = provider.get_tracer("svcbroker", __version__)
 
     def publishing(self, carrier: str, events: Sequence[PublishEvent]) -> OpenSpan | None:
-        """See L{Tracer.publishing<svcbroker.net.tracing.Tracer.publishing>}."""
+        """See L{Tracer.publishing<svcbroker.net.metrics.Tracer.publishing>}."""
         kind = self._api.SpanKind.SERVER
         return self._start("publish", kind, events, {"svcbroker.carrier": carrier})
 
     def delivering(self, target: str, events: Sequence[Event]) -> OpenSpan | None:
-        """See L{Tracer.delivering<svcbroker.net.tracing.Tracer.delivering>}."""
+        """See L{Tracer.delivering<svcbroker.net.metrics.Tracer.delivering>}."""
         attributes = {"server.address": target, "messaging.message.id": str(events[-1].eventId)}
         return self._start("deliver", self._api.SpanKind.CLIENT, events, attributes)
 
@@ -127,7 +127,7 @@ class OpenTelemetryTracer:
 
 class OpenSpan:
     """
-    A span. See L{Span<svcbroker.net.tracing.Span>}.
+    A span. See L{Span<svcbroker.net.metrics.Span>}.
     """
 
     def __init__(self, span: Span, headers: Mapping[str, str]) -> None:
@@ -135,7 +135,7 @@ class OpenSpan:
         self.headers = headers
 
     def end(self, result: T) -> T:
-        """See L{Span.end<svcbroker.net.tracing.Span.end>}."""
+        """See L{Span.end<svcbroker.net.metrics.Span.end>}."""
         from opentelemetry.trace import Status, StatusCode
 
         answers = result if isinstance(result, list) else [result]

@@ -2,13 +2,6 @@
 The interfaces between the parts of the broker, and between the broker and plugins.
 """
 
-from ._factory import (
-    IBoundedLedgerFactory,
-    IFeaturePlugin,
-    ILedgerFactory,
-    InvalidDescription,
-    LedgerContext,
-)
 from ._identity import (
     TOPIC_ACTIONS,
     AccountToken,
@@ -30,14 +23,19 @@ from ._identity import (
 )
 from ._ledger import (
     IBlockObserver,
+    IBoundedLedgerFactory,
     ICheckedLedger,
     IExportableLedger,
     IFaultyLedger,
+    IFeaturePlugin,
     ILedger,
+    ILedgerFactory,
     IMeasuredLedger,
     INetworkLedger,
+    InvalidDescription,
     IProvableLedger,
     IValidatorSetLedger,
+    LedgerContext,
     Submission,
     isDecidedByChain,
     submit,

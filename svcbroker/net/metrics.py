@@ -1,5 +1,6 @@
 """
-Metrics for Prometheus: families of what is counted, collected when they are scraped.
+Metrics for Prometheus: families of what is counted, collected when they are scraped; and spans,
+which publishing and delivery tell a tracer of, where there is one.
 
 What is measured is counted where it happens, in plain numbers; a source makes metric families of
 these numbers when it is asked, which is once for each scrape.
@@ -8,9 +9,9 @@ these numbers when it is asked, which is once for each scrape.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from prometheus_client import generate_latest
 from prometheus_client.core import (
@@ -27,6 +28,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from ..histogram import Histogram
+from ..model import Event, PublishEvent
 from .deferreds import asDeferred
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
@@ -178,3 +180,46 @@ def _joined(one: Metric, other: Metric) -> Metric:
     joined = Metric(one.name, one.documentation, one.type)
     joined.samples = [*one.samples, *other.samples]
     return joined
+
+
+T = TypeVar("T")
+
+
+class Span(Protocol):
+    """
+    Work that is being done.
+
+    @ivar headers: the trace context of those that go on with it: C{traceparent}, C{tracestate}.
+    """
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def end(self, result: T) -> T:
+        """
+        The work is done. Called once.
+
+        @param result: what has come of it, or a C{Failure}; it is returned.
+        """
+
+
+class Tracer(Protocol):
+    """
+    Makes spans of work on events whose publisher has sampled their trace.
+    """
+
+    def publishing(self, carrier: str, events: Sequence[PublishEvent]) -> Span | None:
+        """
+        Events are about to be submitted.
+
+        @param carrier: the name of the carrier.
+        @return: the span, which ends with the answers; C{None} where no trace is sampled.
+        """
+
+    def delivering(self, target: str, events: Sequence[Event]) -> Span | None:
+        """
+        Events are about to be sent to the receiver of a webhook.
+
+        @param target: its host and port.
+        @return: the span, which ends with the receiver's answer; C{None} where no trace is sampled.
+        """

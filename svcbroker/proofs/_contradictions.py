@@ -18,10 +18,11 @@ from ..chain import CertificateInvalid, Header, Malformed
 from ..errors import BrokerError
 from ._documents import Checkpoint, ProofInvalid, formatOf, readCheckpoint, readDocument, readFields
 from ._format import ContradictionFields, EventProof, HeaderProof, TopicProof
-from ._headers import HeaderVerifier, SignedHeader
 from ._verification import (
+    HeaderVerifier,
     ProvedEvent,
     ProvedTopic,
+    SignedHeader,
     checkedEvent,
     checkedTopic,
     checkEntry,

@@ -10,8 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.commands.terminal import CommandError, Exit
-from svcbroker.commands.top import lines, render
-from svcbroker.commands.top.sampling import PAUSE, Sampler, Scrape, quantile
+from svcbroker.commands.top import PAUSE, Sampler, Scrape, lines, quantile, render
 
 METRICS = """\
 # HELP svcbroker_ledger_height The height.

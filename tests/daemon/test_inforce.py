@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.daemon.inforce}.
+Tests of L{svcbroker.daemon.running}.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.daemon.config import SETTINGS
-from svcbroker.daemon.inforce import ConfigurationInForce, maskSecrets
 from svcbroker.daemon.options import ConfigOptions
+from svcbroker.daemon.running import ConfigurationInForce, maskSecrets
 from svcbroker.model import SettingRecord, SettingSource
 
 

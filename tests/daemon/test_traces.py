@@ -29,8 +29,8 @@ from svcbroker.carriers.webhook.posting import (
     Poster,
     RequestForm,
     WebhookReceiver,
+    parseUrl,
 )
-from svcbroker.carriers.webhook.targets import parseUrl
 from svcbroker.daemon.config import makeConfig
 from svcbroker.daemon.dependencies import StartError
 from svcbroker.daemon.traces import OpenTelemetryTracer, _LogHandler, makeTracer

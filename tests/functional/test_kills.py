@@ -14,8 +14,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol
 
-from svcbroker.carriers.mqtt.codec import encode
-from svcbroker.carriers.mqtt.decoder import Decoder
+from svcbroker.carriers.mqtt.codec import Decoder, encode
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,

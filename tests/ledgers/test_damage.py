@@ -21,7 +21,7 @@ from svcbroker.archive import loadChain
 from svcbroker.chain import Kind, Malformed, TransactionReceipt, encodeReceipts
 from svcbroker.errors import EventNotFound, LedgerUnavailable
 from svcbroker.interfaces import LedgerContext
-from svcbroker.ledgers import _eventverifier
+from svcbroker.ledgers import _storedledger
 from svcbroker.ledgers._storedledger import LOG_PERIOD, MAX_REASONS, LedgerReader, StoredLedger
 from svcbroker.model import Block, Event, EventId, Execution, topicPrefix
 from svcbroker.storage import StorageError, Store
@@ -241,8 +241,8 @@ class EventTests(DamageTestCase):
 
     def test_cacheIsBounded(self) -> None:
         """Blocks that were not read for the longest time leave it first."""
-        size = 3 * (9 * 8 + _eventverifier._ENTRY_BYTES)
-        self.patch(_eventverifier, "CACHED_BYTES", size)
+        size = 3 * (9 * 8 + _storedledger._ENTRY_BYTES)
+        self.patch(_storedledger, "CACHED_BYTES", size)
         reader = self.reader()
         for event in self.events:
             reader.getEvent(event.eventId)
@@ -265,11 +265,11 @@ class EventTests(DamageTestCase):
             for event in self.events:
                 reader.getEvent(event.eventId)
                 blocks = reader._verifier._blocks.values()
-                hashed.append(sum(isinstance(block, _eventverifier._Hashed) for block in blocks))
+                hashed.append(sum(isinstance(block, _storedledger._Hashed) for block in blocks))
         # To hash a block takes one step of the clock, and so does each read of another block.
         steps = [hashed.index(number) for number in range(1, 9)]
         self.assertEqual(steps[0], 0)
-        self.assertGreaterEqual(min(b - a for a, b in pairwise(steps)), _eventverifier.REST)
+        self.assertGreaterEqual(min(b - a for a, b in pairwise(steps)), _storedledger.REST)
 
 
 class ListedTests(SynchronousTestCase):
@@ -286,7 +286,7 @@ class ListedTests(SynchronousTestCase):
 
     def indexes(self, sequence: int, hash: bytes, prints: bytes = b"".join(PRINTS)) -> list[int]:
         """The indexes that an event may have in the block."""
-        block = _eventverifier._Listed.of(prints, encodeReceipts(self.RECEIPTS))
+        block = _storedledger._Listed.of(prints, encodeReceipts(self.RECEIPTS))
         return list(block.indexes(EventId("00000000", sequence, HEIGHT), hash + b"rest"))
 
     def test_eventIsFoundByFingerprintAndReceipt(self) -> None:

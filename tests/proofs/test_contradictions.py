@@ -29,7 +29,7 @@ from svcbroker.proofs import (
     verifyContradiction,
     verifyProof,
 )
-from svcbroker.proofs._headers import SignedHeader
+from svcbroker.proofs._verification import SignedHeader
 from tools.vectors.enginechain import EngineChain
 from tools.vectors.signedchain import SignedChain, seedOf
 

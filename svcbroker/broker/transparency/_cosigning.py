@@ -60,7 +60,7 @@ class WitnessFailed(Exception):
 
 
 class IWitnessClient(Protocol):
-    """A client that makes requests to witnesses: L{svcbroker.broker.transparency._client}."""
+    """A client that makes requests to witnesses: L{svcbroker.broker.transparency.feature}."""
 
     def addCheckpoint(self, url: str, body: bytes) -> Deferred[tuple[int, bytes]]:
         """

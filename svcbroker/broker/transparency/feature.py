@@ -1,31 +1,84 @@
 """
 The transparency logs as a feature of the daemon: the logs of the groups, the witnesses that cosign
-them, settings and metrics.
+them (c2sp.org/tlog-witness), settings and metrics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from attrs import frozen
 from prometheus_client.core import Metric
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.web.http_headers import Headers
 
 from ...chain import Malformed
 from ...files import readFile
 from ...interfaces import IProvableLedger
 from ...net.deferreds import asDeferred
 from ...net.findings import Finding, warning
+from ...net.http import HttpClient, HttpError, makeClient, readBody
 from ...net.metrics import counter, gauge
 from ...net.settings import ConfigError, Seconds, Text, anyText, declareSetting
-from ...proofs.tlog import Policy, checkName
+from ...proofs.tlog import MAX_NOTE_SIZE, Policy, checkName
 from .._proving import Proving
 from ..features import Feature, RunningFeature, Services
-from ._client import WitnessClient, makeWitnessClient
-from ._cosigning import Witnessing, WitnessingRule, checkWitnesses
+from ._cosigning import WitnessFailed, Witnessing, WitnessingRule, checkWitnesses
 from ._logservice import Transparency
 from ._transparencylog import LOG, CosignedCheckpoints, TransparencyLog, logGroup
+
+TIMEOUT: Final = 30.0
+"""The time that a witness may take for an answer, in seconds."""
+CONNECT_TIMEOUT: Final = 10.0
+"""The time that connecting to a witness may take, in seconds."""
+
+_HEADERS: Final = Headers(
+    {b"Content-Type": [b"text/plain; charset=utf-8"], b"User-Agent": [b"svcbroker"]}
+)
+
+
+class WitnessClient:
+    """
+    Makes the requests to witnesses. Any address may be asked: the operator names them.
+    """
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+
+    @asDeferred
+    async def addCheckpoint(self, url: str, body: bytes) -> tuple[int, bytes]:
+        """See L{IWitnessClient<svcbroker.broker.transparency.IWitnessClient>}."""
+        try:
+            answer = await self._client.request(
+                *("POST", f"{url.rstrip('/')}/add-checkpoint"),
+                headers=_HEADERS,
+                data=body,
+                timeout=TIMEOUT,
+                maxBody=MAX_NOTE_SIZE,
+            )
+            return answer.code, await readBody(answer)
+        except HttpError as error:
+            raise WitnessFailed(str(error)) from None
+
+    def close(self) -> Deferred[Any]:
+        """Close the connections that are kept."""
+        return self._client.close()
+
+
+def makeWitnessClient(reactor: Any) -> WitnessClient:
+    """A client over the network."""
+    # A checkpoint that a witness has already seen changes nothing.
+    client = makeClient(
+        reactor,
+        maxBody=MAX_NOTE_SIZE,
+        keep=1,
+        isRepeatable=True,
+        connectTimeout=CONNECT_TIMEOUT,
+    )
+    return WitnessClient(client)
+
 
 _LABELS = ["group", "witness"]
 

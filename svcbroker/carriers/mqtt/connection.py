@@ -20,9 +20,8 @@ from ...errors import BrokerError
 from ...net.addresses import ownerKey
 from ...net.budgets import FEW
 from ...net.turns import NEVER, LazyTimer
-from .codec import encode
+from .codec import Decoder, encode
 from .context import Context
-from .decoder import Decoder
 from .delivery import Delivery
 from .fields import Properties
 from .handshake import UNBOUNDED, Handshake, checkGroup, logIn, negotiate, outOfPlace

@@ -140,7 +140,7 @@ def mqttBounds(options: MqttOptions, sizing: Sizing) -> Iterator[Bound]:
     """The memory of MQTT's connections and sessions, in the budgets that all connections share."""
     yield Bound(
         name=INPUT,
-        holders=[f"{_ROOM}.decoder.Decoder._parts", f"{_ROOM}.receiving.Receiving._unsubmitted"],
+        holders=[f"{_ROOM}.codec.Decoder._parts", f"{_ROOM}.receiving.Receiving._unsubmitted"],
     )
     yield Bound(name=WINDOWS, holders=[f"{_ROOM}.delivery.Window._runs"])
     yield Bound(
@@ -160,7 +160,7 @@ def mqttBounds(options: MqttOptions, sizing: Sizing) -> Iterator[Bound]:
     yield Bound(
         name=NAMES,
         holders=(
-            f"{_ROOM}.decoder.Decoder._topics",
+            f"{_ROOM}.codec.Decoder._topics",
             f"{_ROOM}.delivery.Delivery._aliases",
             f"{_ROOM}.messages.TopicAliases._topics",
         ),

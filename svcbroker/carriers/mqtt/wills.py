@@ -22,9 +22,8 @@ from ...model import checkExtensions, checkTopicName
 from ...net.addresses import storedKey
 from ...net.budgets import ENTRY_BYTES, ByteCount
 from ...net.deferreds import asDeferred
-from .codec import encode
+from .codec import Decoder, encode
 from .context import Context, policyOf
-from .decoder import Decoder
 from .messages import publicationOf
 from .mqttsession import Session
 from .packets import MQTT_5, Publish, Will

@@ -97,7 +97,7 @@ def stompBounds(options: StompOptions, sizing: Sizing) -> Iterator[Bound]:
     yield Bound(name=INPUT, holders=[f"{_ROOM}.session.StompTransaction.publications"])
     yield Bound(name=WINDOWS, holders=within(f"{_ROOM}.messages.AckWindow", "_sent", "_waiting"))
     yield Bound(
-        name=SUBSCRIPTIONS, holders=within(f"{_ROOM}.deliveries.Deliveries", "_byKey", "_byNumber")
+        name=SUBSCRIPTIONS, holders=within(f"{_ROOM}.session.Deliveries", "_byKey", "_byNumber")
     )
     yield Bound(name=CONNECTIONS, holders=[f"{_ROOM}.carrier.StompFactory.protocols"])
     yield cacheBound("STOMP", [_shareHeaders])

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from ...model import EventFormat, InterfaceType, Offset, SubscribeRequest
 from ...operations import sourceOf
-from .posting import RequestForm, WebhookReceiver
-from .targets import WebhookTarget
+from .posting import RequestForm, WebhookReceiver, WebhookTarget
 
 KIND: Final = "webhook"
 """The kind of these entries in the metadata store."""

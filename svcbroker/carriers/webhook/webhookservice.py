@@ -63,10 +63,9 @@ from ...model import (
 from ...net.deferreds import asDeferred
 from ...net.endpoints import hasPermittedAddress
 from .delivery import DeliveryContext, WebhookDelivery
-from .posting import checkHeaders
+from .posting import WebhookTarget, checkHeaders, parseUrl
 from .settings import WebhookSettings
 from .signing import Secrets
-from .targets import WebhookTarget, parseUrl
 from .webhookrecords import KIND, WebhookRecord, decodeRecord
 
 TIMEOUT: Final = 30.0

@@ -25,27 +25,24 @@ from ...daemon.directory import LOCK_NAME
 from ...daemon.features import FEATURES
 from ...daemon.memory import boundsOf, machineMemory
 from ...daemon.operating import OperatorFileError, readOperatorFile
-from ...daemon.plan import endpointsOf, planGroup, planPort
+from ...daemon.plan import endpointsOf, findRefusals, planGroup, planPort
 from ...daemon.ports import HTTP, PortPlan, findBindError
-from ...daemon.preparation import findRefusals
 from ...daemon.process import WANTED_FILES
 from ...ledgers import checkLedger
 from ...net.findings import Finding, Level, good, problem, warning
 from ...net.listeners import InheritedEndpoint
 from ...net.pem import CertificateError
 from ...net.settings import ConfigError
-from .accountchecks import (
+from .configurationchecks import (
     AccountFacts,
+    ConfigurationFacts,
     checkAccounts,
     checkAnonymous,
-    checkPasswordFile,
-    readPasswordFile,
-)
-from .configurationchecks import (
-    ConfigurationFacts,
     checkConfiguration,
+    checkPasswordFile,
     checkSoftware,
     kindOf,
+    readPasswordFile,
     readSoftware,
 )
 from .datachecks import (

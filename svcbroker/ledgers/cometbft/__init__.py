@@ -41,7 +41,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     **STORED_HOLDERS,
     PENDING: (
         *STORED_HOLDERS[PENDING],
-        *within("svcbroker.ledgers.replicated._pending.PendingTransactions", "_queue", "_waiting"),
+        *within("svcbroker.ledgers.replicated.PendingTransactions", "_queue", "_waiting"),
         "svcbroker.ledgers.cometbft._outbox.Outbox._sent",
     ),
     "parsed batches": ["svcbroker.ledgers.cometbft._machine.ChainMachine._known"],

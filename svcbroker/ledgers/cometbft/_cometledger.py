@@ -48,8 +48,7 @@ from .._storedledger import StoredLedger, refuseOther
 from .._views import TransactionMaker, blockOf, earlierOf, eventIdsOf, receiptsOf
 from ..replicated import MAX_AHEAD
 from ._abciapplication import ApplicationFailed, ChainApplication, loadEngineChain
-from ._batch import BatchMaker, BrokerIdentity
-from ._brokeridentity import IdentityFiles, IdentityMissing
+from ._batch import BatchMaker, BrokerIdentity, IdentityFiles, IdentityMissing
 from ._certifier import Certifier
 from ._cometsettings import CometSettings
 from ._engine import CONNECTIONS

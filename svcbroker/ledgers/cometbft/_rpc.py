@@ -34,14 +34,7 @@ from ...proofs.cometbft import (
     membersOf,
     validatorsHash,
 )
-from ..replicated import (
-    NoRpcAnswer,
-    RpcCall,
-    RpcRefusal,
-    decodeAnswers,
-    encodeCalls,
-    postJson,
-)
+from .._jsonrpc import NoRpcAnswer, RpcCall, RpcRefusal, decodeAnswers, encodeCalls, postJson
 from ._engine import shortened
 
 T = TypeVar("T")

@@ -13,8 +13,7 @@ from functools import partial
 from ...interfaces import ILedger, LedgerContext
 from .._storedledger import STORED_HOLDERS, storedMemory
 from ._copyledger import CopyLedger, CopyProgress
-from ._copysettings import SETTINGS, SUMMARY, CopySettings, readSettings
-from ._original import MAX_ANSWER
+from ._original import MAX_ANSWER, SETTINGS, SUMMARY, CopySettings, readSettings
 from ._partverifier import CopyRefusal, CopyRefused
 
 __all__ = [

@@ -50,8 +50,7 @@ from ...net.pem import CertificateError
 from ...storage import StorageError, StorageFailed, Store, StoreReader, lookAt, syncFile
 from .._storedledger import StoredLedger, refuseOther
 from .._views import blockOf, eventIdsOf
-from ._copysettings import CopySettings
-from ._original import WAIT, Original, OriginalAnswer, OriginalUnavailable
+from ._original import WAIT, CopySettings, Original, OriginalAnswer, OriginalUnavailable
 from ._partverifier import CopyRefusal, CopyRefused, PartVerifier
 
 TOLD: Final = 10.0

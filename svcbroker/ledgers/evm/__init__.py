@@ -40,7 +40,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     **STORED_HOLDERS,
     PENDING: (
         *STORED_HOLDERS[PENDING],
-        *within("svcbroker.ledgers.replicated._pending.PendingTransactions", "_queue", "_waiting"),
+        *within("svcbroker.ledgers.replicated.PendingTransactions", "_queue", "_waiting"),
     ),
     _UNDER_WAY: (
         *within("svcbroker.ledgers.evm._sender.Sender", "_sent", "_others"),

@@ -21,14 +21,7 @@ from twisted.internet.defer import Deferred
 from ...chain import Malformed
 from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, Problem, makeClient
-from ..replicated import (
-    NoRpcAnswer,
-    RpcAnswer,
-    RpcCall,
-    decodeAnswers,
-    encodeCalls,
-    postJson,
-)
+from .._jsonrpc import NoRpcAnswer, RpcAnswer, RpcCall, decodeAnswers, encodeCalls, postJson
 from ._contract import LoggedBatch, batchTopic, contractCode
 from ._ethereum import showAddress
 

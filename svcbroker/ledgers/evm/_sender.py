@@ -20,7 +20,8 @@ from twisted.python.failure import Failure
 from ...chain import Transaction
 from ...errors import LedgerUnavailable, TransactionTimeout
 from ...net.deferreds import asDeferred
-from ..replicated import OVERTAKEN, PendingTransactions, RpcCall
+from .._jsonrpc import RpcCall
+from ..replicated import OVERTAKEN, PendingTransactions
 from ._contract import allowedCall, submitCall
 from ._ethereum import WORD, Account, SignedTransaction, showAddress
 from ._evmbatch import MAX_BATCH, MAX_UNPACKED, packBatch

@@ -5,13 +5,6 @@ Encodings and verification by the specifications of C2SP: signed notes, checkpoi
 tiles, proofs, policies and the witness protocol. No clock, no input or output, no Twisted.
 """
 
-from ._addcheckpoint import (
-    MAX_REQUEST_SIZE,
-    SIZE_TYPE,
-    AddCheckpoint,
-    CheckpointRefused,
-    checkCheckpoint,
-)
 from ._monitor import FetchFailed, LogContradiction, LogMonitor, LogReport, WitnessReport
 from ._note import (
     EXECUTED,
@@ -42,7 +35,15 @@ from ._tiles import (
     splitTile,
     tilesBetween,
 )
-from ._treehead import LogProof, TreeHead
+from ._treehead import (
+    MAX_REQUEST_SIZE,
+    SIZE_TYPE,
+    AddCheckpoint,
+    CheckpointRefused,
+    LogProof,
+    TreeHead,
+    checkCheckpoint,
+)
 
 __all__ = [
     "ENTRIES",

@@ -19,9 +19,8 @@ from svcbroker.access import Access
 from svcbroker.broker import Broker, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.mqtt.carrier import MqttCarrier, MqttFactory, MqttProtocol
-from svcbroker.carriers.mqtt.codec import encode
+from svcbroker.carriers.mqtt.codec import Decoder, encode
 from svcbroker.carriers.mqtt.context import MqttSettings, makeContext
-from svcbroker.carriers.mqtt.decoder import Decoder
 from svcbroker.carriers.mqtt.fields import NO_PROPERTIES, Properties
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,

@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt.codec import PUBACK, PUBREL, encode, encodeSuccess, encodeSuccesses
+from svcbroker.carriers.mqtt.codec import (
+    PUBACK,
+    PUBREL,
+    Decoder,
+    encode,
+    encodeSuccess,
+    encodeSuccesses,
+)
 from svcbroker.carriers.mqtt.context import MqttSettings
-from svcbroker.carriers.mqtt.decoder import Decoder
 from svcbroker.carriers.mqtt.delivery import DeliveryOptions, templateOf
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (

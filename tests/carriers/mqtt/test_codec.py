@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt.codec import encode, encodeSuccess
-from svcbroker.carriers.mqtt.decoder import Decoder
+from svcbroker.carriers.mqtt.codec import Decoder, encode, encodeSuccess
 from svcbroker.carriers.mqtt.fields import FieldReader, Properties, encodeVariableByteInteger
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt.codec import encodePublish
-from svcbroker.carriers.mqtt.decoder import Decoder
+from svcbroker.carriers.mqtt.codec import Decoder, encodePublish
 from svcbroker.carriers.mqtt.fields import Properties, encodeVariableByteInteger
 from svcbroker.carriers.mqtt.messages import ENVELOPE, RETAIN, messageOf, publicationOf
 from svcbroker.carriers.mqtt.packets import MQTT_5, Publish

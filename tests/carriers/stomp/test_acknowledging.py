@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.stomp import StompSettings
 from svcbroker.carriers.stomp.answers import Write
-from svcbroker.carriers.stomp.deliveries import MESSAGES_AT_ONCE
+from svcbroker.carriers.stomp.session import MESSAGES_AT_ONCE
 from svcbroker.model import Event
 
 from .support import Client, FakeSubscription, Received, Server, event, frame

@@ -22,8 +22,12 @@ from svcbroker.broker import Broker, IWebhooks, Limits, MetadataStore, WebhookRe
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
 from svcbroker.carriers.webhook.delivery import DeliveryContext
-from svcbroker.carriers.webhook.posting import NotAcknowledged, Payload, WebhookReceiver
-from svcbroker.carriers.webhook.targets import WebhookTarget
+from svcbroker.carriers.webhook.posting import (
+    NotAcknowledged,
+    Payload,
+    WebhookReceiver,
+    WebhookTarget,
+)
 from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import (
     Edge,

@@ -36,9 +36,9 @@ from svcbroker.carriers.webhook.posting import (
     checkStatus,
     encodeBody,
     encodeEvents,
+    parseUrl,
 )
 from svcbroker.carriers.webhook.signing import Secrets, WebhookSigner, parseSecrets
-from svcbroker.carriers.webhook.targets import parseUrl
 from svcbroker.interfaces import Batch
 from svcbroker.model import Event, EventFormat, EventId, InterfaceType
 from svcbroker.net.endpoints import AddressRefused

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.carriers.webhook.targets}: URLs, and how others read them.
+Tests for L{svcbroker.carriers.webhook.posting}: URLs, and how others read them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.client import URI
 
-from svcbroker.carriers.webhook.targets import MAX_URL, parseUrl
+from svcbroker.carriers.webhook.posting import MAX_URL, parseUrl
 from svcbroker.errors import UrlInvalid
 
 PIECES = (

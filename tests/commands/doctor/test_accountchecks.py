@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.commands.doctor.accountchecks}.
+Tests for L{svcbroker.commands.doctor.configurationchecks}.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from svcbroker.access import parseAccounts
 from svcbroker.commands.doctor import Finding
-from svcbroker.commands.doctor.accountchecks import (
+from svcbroker.commands.doctor.configurationchecks import (
     AccountFacts,
     PasswordFileFacts,
     checkAccounts,

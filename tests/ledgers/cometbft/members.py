@@ -16,8 +16,7 @@ from svcbroker.chain import (
     changePayload,
 )
 from svcbroker.ledgers._views import TransactionMaker
-from svcbroker.ledgers.cometbft._batch import BatchMaker, BrokerIdentity
-from svcbroker.ledgers.cometbft._brokeridentity import attest
+from svcbroker.ledgers.cometbft._batch import BatchMaker, BrokerIdentity, attest
 from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.model import Request
 

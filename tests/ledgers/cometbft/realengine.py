@@ -26,10 +26,10 @@ from twisted.web.client import URI, Agent, readBody
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
+from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.cometbft._engine import LIMITS, Engine, EngineState
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix, messages
 from svcbroker.ledgers.cometbft.abci.messages import ExecutedTransaction
-from svcbroker.ledgers.replicated import RpcCall
 from tests.directories import shortDirectory
 
 from .applications import BaseApplication

@@ -11,14 +11,16 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import ValidatorSet
-from svcbroker.ledgers.cometbft._batch import BatchMaker, BrokerIdentity, readBatch
-from svcbroker.ledgers.cometbft._brokeridentity import (
+from svcbroker.ledgers.cometbft._batch import (
     ATTESTATION_NAME,
     KEY_NAME,
+    BatchMaker,
+    BrokerIdentity,
     IdentityFiles,
     IdentityMissing,
     attest,
     encodeAttestation,
+    readBatch,
 )
 from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.ledgers.cometbft.provisioning._homelayout import makeKeys

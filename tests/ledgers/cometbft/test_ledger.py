@@ -21,8 +21,12 @@ from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
 from svcbroker.ledgers.cometbft._abciapplication import TIMED_BLOCKS
-from svcbroker.ledgers.cometbft._batch import BatchMaker
-from svcbroker.ledgers.cometbft._brokeridentity import ATTESTATION_NAME, attest, encodeAttestation
+from svcbroker.ledgers.cometbft._batch import (
+    ATTESTATION_NAME,
+    BatchMaker,
+    attest,
+    encodeAttestation,
+)
 from svcbroker.ledgers.cometbft._cometledger import STALL_TIMEOUT, START_TIMEOUT, STOP_TIMEOUT
 from svcbroker.ledgers.cometbft._engineports import EnginePorts
 from svcbroker.ledgers.cometbft._home import publicKey

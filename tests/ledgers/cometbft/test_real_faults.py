@@ -19,8 +19,7 @@ from twisted.trial.unittest import TestCase
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import submit
 from svcbroker.ledgers._views import TransactionMaker
-from svcbroker.ledgers.cometbft._batch import BatchMaker, BrokerIdentity
-from svcbroker.ledgers.cometbft._brokeridentity import attest
+from svcbroker.ledgers.cometbft._batch import BatchMaker, BrokerIdentity, attest
 from svcbroker.ledgers.cometbft._home import publicKey, readValidatorSeed
 from svcbroker.ledgers.cometbft.provisioning._engineconfig import Tuning
 from svcbroker.model import AuthorSet, Authorship, Execution, OpenTopic, PublishEvent

@@ -20,9 +20,9 @@ from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
 from svcbroker.ledgers._description import readUrl
+from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.cometbft import _rpc as calls
 from svcbroker.ledgers.cometbft._rpc import EngineError, EngineRpc, Reason
-from svcbroker.ledgers.replicated import RpcCall
 from svcbroker.net.http import HttpClient
 
 from .fakeengine import FakeEngine

@@ -22,11 +22,11 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SkipTest, TestCase
 
 from svcbroker.interfaces import ILedger, LedgerContext
+from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.evm import EvmLedger, EvmSettings
 from svcbroker.ledgers.evm._ethereum import Account
 from svcbroker.ledgers.evm._evmrpc import DIALECTS, EvmRpc, connectChain
 from svcbroker.ledgers.evm.operating import ContractOwner
-from svcbroker.ledgers.replicated import RpcCall
 from svcbroker.testing import FaultyDisk
 from svcbroker.testing._fixtures import MAX_CONTENT
 

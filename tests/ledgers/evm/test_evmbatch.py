@@ -141,7 +141,7 @@ class BatchTests(SynchronousTestCase):
 
     def test_topicsThatShareIdsAreInBlocksOfTheirOwn(self) -> None:
         """Two topics whose events would have the same ids come into two blocks."""
-        with patch("svcbroker.ledgers.replicated._draft.topicPrefix", lambda topic: "00000000"):
+        with patch("svcbroker.ledgers.replicated.topicPrefix", lambda topic: "00000000"):
             made = self.execute(
                 self.batch(OpenTopic(topic="t"), OpenTopic(topic="u")),
                 self.batch(PublishEvent(topic="t", content=b"x")),

@@ -7,7 +7,7 @@ No broker needs to run for it, and no module beside a running node imports it.
 from __future__ import annotations
 
 from ....proofs.cometbft import Instant, engineOrder
-from .._brokeridentity import (
+from .._batch import (
     ATTESTATION_NAME,
     Attestation,
     IdentityMissing,

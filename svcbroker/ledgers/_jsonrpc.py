@@ -12,8 +12,8 @@ from attrs import frozen
 from msgspec import Raw, Struct
 from twisted.web.http_headers import Headers
 
-from ...net.deferreds import asDeferred
-from ...net.http import HttpClient, readBody
+from ..net.deferreds import asDeferred
+from ..net.http import HttpClient, readBody
 
 T = TypeVar("T")
 
