@@ -85,7 +85,7 @@ def command(
 
     ids = list(dict.fromkeys(events or sys.stdin.read().split()))
     if not ids:
-        raise CommandError("which events? give their ids")
+        raise CommandError("give the ids of events, or write them to standard input")
     if (tsa is None) != (roots is None):
         raise CommandError("give both --tsa and --tsa-roots, or none")
     trusted = None if roots is None else readRoots(roots)

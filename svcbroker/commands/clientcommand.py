@@ -306,8 +306,11 @@ def connected(urls: Sequence[str], options: Mapping[str, Any]) -> Iterator[Clien
 def noBroker(*urls: str) -> str:
     """The error for an answer that is not one of a broker."""
     text = f"there is no svcbroker at {' or '.join(urls)}"
-    bare = [each.rstrip("/") for each in urls if urlsplit(each).path in ("", "/")]
-    return f"{text}; is it {bare[0]}{urlsplit(DEFAULT_URL).path}?" if bare else text
+    usual = urlsplit(DEFAULT_URL).path
+    others = [each for each in map(urlsplit, urls) if each.path.rstrip("/") != usual]
+    if not others:
+        return text
+    return f"{text}; is it {others[0].scheme}://{others[0].netloc}{usual}?"
 
 
 class RetryHandler(Handler):

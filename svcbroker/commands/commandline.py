@@ -178,7 +178,7 @@ class CommandGroup(click.Group):
 def _requireCommand(**options: Any) -> None:
     context = click.get_current_context()
     if context.invoked_subcommand is None:
-        raise CommandError(f"which command? See: {context.command_path} --help")
+        raise CommandError(f"a command is needed; see: {context.command_path} --help")
 
 
 GROUPS: Final[Mapping[str, str]] = {

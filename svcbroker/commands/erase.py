@@ -89,13 +89,13 @@ def command(
 ) -> int:
     """Have the events erased, and say how many they are."""
     if not (reason or "").strip():
-        raise CommandError("why? --reason TEXT")
+        raise CommandError("--reason is needed: the log keeps it, and everybody can read it")
     values = {"topic": topic, "first": first, "last": last, "before": before}
     part: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     if bool(events) == bool(part) or (part and topic is None):
-        raise CommandError("which events? Either EVENT... or --topic")
+        raise CommandError("give either EVENT... or --topic")
     if part and (last is None) == (before is None):
-        raise CommandError("up to which event of the topic? Either --last or --before")
+        raise CommandError("with --topic give either --last or --before")
     if first is not None and last is not None and last < first:
         raise CommandError(f"--last {last} is before --first {first}")
     for event in events:

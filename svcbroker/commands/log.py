@@ -96,7 +96,7 @@ def _prove(
     from urllib.parse import quote
 
     if (event is None) == (topic is None):
-        raise CommandError("what is to be proved? Give an event or --topic-proof FILE")
+        raise CommandError("give an event or --topic-proof FILE")
     if topic is not None:
         proof = _proveTopic(client, topic)
     else:

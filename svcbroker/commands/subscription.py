@@ -91,7 +91,7 @@ def _delete(
     asJson: bool,
 ) -> int:
     if bool(ids) == (owner is not None):
-        raise CommandError("which ones? Either TYPE ID... or --owner OWNER")
+        raise CommandError("give either TYPE ID... or --owner OWNER")
     chosen: dict[str, list[str]] = {} if type is None else {type: list(ids)}
     if owner is not None:
         chosen = {each: [] for each in TYPES}

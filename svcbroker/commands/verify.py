@@ -237,7 +237,7 @@ def _checkTrusted(
         raise CommandError("--policy says all that is trusted: give it alone")
     if policy is None and not (isOther or isComplete):
         raise CommandError(
-            "what do you trust? Give --genesis, --chain, --checkpoint, --evm or --policy"
+            "give what you trust: --genesis, --chain, --checkpoint, --evm or --policy"
         )
     if genesis is not None and chain is not None:
         raise CommandError("--genesis says which chain it is: leave out --chain")

@@ -187,7 +187,7 @@ def _run(
 ) -> int:
     logs = readLogs(keys, path)
     if not logs and copied is None:
-        raise CommandError("which logs? give them with --log VKEY or --logs FILE")
+        raise CommandError("give the logs with --log VKEY or --logs FILE")
     if copied is None and (url is not None or any(given.values())):
         raise CommandError("--from and what belongs to it is for --copy DIR")
     if name is not None and copied is not None:

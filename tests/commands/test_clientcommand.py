@@ -116,7 +116,9 @@ class BrokerTests(SynchronousTestCase):
             noBroker("http://host:1/"),
             "there is no svcbroker at http://host:1/; is it http://host:1/svcbroker?",
         )
-        self.assertEqual(noBroker("http://host/b"), "there is no svcbroker at http://host/b")
+        self.assertIn("; is it http://host/svcbroker?", noBroker("http://host/b"))
+        usual = "http://host/svcbroker/"
+        self.assertEqual(noBroker(usual), f"there is no svcbroker at {usual}")
 
     def failure(self, error: BrokerError, *argv: str) -> str:
         """Why a command fails whose calls fail so."""

@@ -100,7 +100,7 @@ class MainTests(SynchronousTestCase):
     def test_wrongUsageHasCodeTwo(self) -> None:
         """Wrong usage is told in a line, with code 2."""
         for argv, line in [
-            ([], "svcbroker: which command? See: svcbroker --help\n"),
+            ([], "svcbroker: a command is needed; see: svcbroker --help\n"),
             (["nosuch"], "svcbroker: Unknown command: nosuch\n"),
             (["--nosuch"], "svcbroker: option --nosuch not recognized\n"),
             (

@@ -221,7 +221,7 @@ class EngineTests(SynchronousTestCase):
 
     def test_missingCommandPrintsHelp(self) -> None:
         """Without a command there is help."""
-        self.assertIn("which command?", self.run_(code=2))
+        self.assertIn("a command is needed", self.run_(code=2))
         self.assertIn("--output is needed", self.run_("merge", "x", code=2))
         line = self.run_("propose", "--output=x", "home", "data", code=2)
         self.assertIn("--add or --remove is needed", line)

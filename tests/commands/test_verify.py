@@ -169,7 +169,7 @@ class VerifyTests(CommandTestCase):
         """What cannot even be tried is code 2, with a line that says why."""
         proof = self.proof()
         for arguments, words in (
-            ([proof], "what do you trust?"),
+            ([proof], "give what you trust"),
             ([proof, "--chain", "00"], "64 hexadecimal digits"),
             ([proof, "--chain", "00 " * 32], "64 hexadecimal digits"),
             ([proof, "--chain", self.chain, "--genesis", self.genesis], "leave out --chain"),
