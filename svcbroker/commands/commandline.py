@@ -295,6 +295,12 @@ COMMANDS: Final = (
         example="svcbroker proof monitor https://broker.example/svcbroker/log/1 --policy policy",
     ),
     Command(
+        "reveal",
+        "Open one event for somebody else.",
+        group="proof",
+        place="prove:revealCommand",
+    ),
+    Command(
         "contradict",
         "Show that two statements of one chain cannot both be true.",
         group="proof",

@@ -1,13 +1,16 @@
 """
-C{svcbroker prove}: get the proof of an event from a broker, and check it.
+C{svcbroker prove} and C{svcbroker reveal}: get the proof of an event from a broker, check it, and
+open the event for others.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import click
+from attrs import evolve, frozen
 
 from ..files import readFile, writeNew
 from ..model import EventId
@@ -17,6 +20,66 @@ from .terminal import CommandError, Console, Exit, quoted
 
 if TYPE_CHECKING:
     from ..client import Client
+    from ..proofs import Checkpoint, ProvedEvent
+
+_TRUSTED: Final = (
+    click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
+    click.option("--checkpoint", metavar="HEIGHT:HASH", help="A block that is trusted."),
+)
+
+
+@frozen
+class _FetchedProof:
+    """
+    The proof of an event from the broker, and what is trusted to check it.
+
+    @ivar trusted: that, for people.
+    """
+
+    event: str
+    proof: bytes
+    chain: bytes | None
+    checkpoint: Checkpoint | None
+    trusted: Sequence[str]
+
+    @classmethod
+    def fetch(
+        cls, client: Client, event: str, genesis: str | None, checkpoint: str | None
+    ) -> _FetchedProof:
+        """Find out what is trusted, and get the proof."""
+        from ..proofs import Checkpoint, ProofInvalid, readGenesis
+
+        try:
+            known = None if checkpoint is None else Checkpoint.parse(checkpoint)
+        except ValueError:
+            raise CommandError(f"--checkpoint: {checkpoint!r} is not HEIGHT:HASH") from None
+        chain, trusted = None, [] if known is None else [f"checkpoint {known}"]
+        try:
+            if genesis is not None:
+                chain = readGenesis(readFile(genesis)).chain
+                trusted.append(f"the genesis in {genesis}")
+            elif known is None:
+                chain = readGenesis(client.genesis()).chain
+                trusted.append("the genesis that this broker tells")
+        except ProofInvalid as error:
+            raise CommandError(f"{genesis or 'the broker'}: {error}") from None
+        # A checkpoint before the event covers no proof: verifying any proof of the event says so.
+        isCovered = known is not None and known.height >= EventId.parse(event).height
+        height = known.height if known is not None and isCovered else None
+        return cls(event, client.proof(event, trusted=height), chain, known, trusted)
+
+    def verify(self) -> ProvedEvent:
+        """
+        Check the proof.
+
+        @raise ProofInvalid: it does not hold.
+        """
+        from ..proofs import ProofInvalid, verifyProof
+
+        proved = verifyProof(self.proof, chain=self.chain, checkpoint=self.checkpoint)
+        if proved.eventId != self.event:
+            raise ProofInvalid("the proof is of another event")
+        return proved
 
 
 @clientCommand(
@@ -32,13 +95,20 @@ if TYPE_CHECKING:
 
     \b
     svcbroker prove 7ba3f518-1-1 --genesis genesis.json --output proof.json
+    svcbroker prove 7ba3f518-1-1 --without-content --output proof.json
     """
 )
 @options(
     click.argument("event", type=EVENT),
-    click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
-    click.option("--checkpoint", metavar="HEIGHT:HASH", help="A block that is trusted."),
+    *_TRUSTED,
     click.option("--output", metavar="FILE", help="Keep the proof in this new file."),
+    click.option(
+        "--without-content",
+        "isBare",
+        is_flag=True,
+        help="Leave the content out: the proof shows that the event is there, and not what it "
+        "says. svcbroker proof reveal shows that later.",
+    ),
     IDENTITY,
     jsonOption("Tell what is proved in JSON."),
 )
@@ -49,36 +119,21 @@ def command(
     genesis: str | None,
     checkpoint: str | None,
     output: str | None,
+    isBare: bool,
     asJson: bool,
 ) -> int:
     """Get it, check it, and tell what it proves."""
-    from ..proofs import Checkpoint, ProofInvalid, readGenesis, verifyProof
+    from ..proofs import ProofInvalid, withoutContent
     from .inputs import readIdentityFile
     from .prooftext import eventFields, eventLines
 
+    fetched = _FetchedProof.fetch(client, event, genesis, checkpoint)
     try:
-        known = None if checkpoint is None else Checkpoint.parse(checkpoint)
-    except ValueError:
-        raise CommandError(f"--checkpoint: {checkpoint!r} is not HEIGHT:HASH") from None
-    chain, trusted = None, [] if known is None else [f"checkpoint {known}"]
-    try:
-        if genesis is not None:
-            chain = readGenesis(readFile(genesis)).chain
-            trusted.append(f"the genesis in {genesis}")
-        elif known is None:
-            chain = readGenesis(client.genesis()).chain
-            trusted.append("the genesis that this broker tells")
-    except ProofInvalid as error:
-        raise CommandError(f"{genesis or 'the broker'}: {error}") from None
-    # A checkpoint before the event covers no proof: verifying any proof of the event says so.
-    isCovered = known is not None and known.height >= EventId.parse(event).height
-    proof = client.proof(event, trusted=known.height if known is not None and isCovered else None)
-    if output is not None:
-        writeNew(output, proof)
-    try:
-        proved = verifyProof(proof, chain=chain, checkpoint=known)
-        if proved.eventId != event:
-            raise ProofInvalid("the proof is of another event")
+        if isBare:
+            fetched = evolve(fetched, proof=withoutContent(fetched.proof))
+        if output is not None:
+            writeNew(output, fetched.proof)
+        proved = fetched.verify()
         identities = identityFile()
         if identities is not None:
             proved = proved.openedBy(readIdentityFile(identities))
@@ -89,10 +144,57 @@ def command(
             console.say(f"NOT PROVED: {quoted(str(error))}")
         return Exit.BAD
     if asJson:
-        console.say(json.dumps({"proved": True, **eventFields(proved), "trusted": trusted}))
+        told = {"proved": True, **eventFields(proved), "trusted": fetched.trusted}
+        console.say(json.dumps(told))
         return Exit.GOOD
     for line in eventLines(proved):
         console.say(line)
-    for each in trusted:
+    for each in fetched.trusted:
         console.say(f"  {'trusted':12} {quoted(each)}")
+    return Exit.GOOD
+
+
+@clientCommand(
+    """\
+    Open one event for somebody else.
+
+    Writes a document with the event's proof and, of a closed event, the key of its content alone:
+    whoever has the document can check what the event says, and opens no other event by it. The
+    identity stays yours. svcbroker verify checks it, offline.
+
+    \b
+    svcbroker proof reveal 7ba3f518-1-1 --identity bank.id --output reveal.json
+    """
+)
+@options(
+    click.argument("event", type=EVENT),
+    *_TRUSTED,
+    click.option("--output", metavar="FILE", help="Write it to this new file."),
+    IDENTITY,
+)
+def revealCommand(
+    console: Console,
+    client: Client,
+    event: str,
+    genesis: str | None,
+    checkpoint: str | None,
+    output: str | None,
+) -> int:
+    """Get the proof, check it, and write it with the key."""
+    from ..proofs import NotOpened, ProofInvalid, makeReveal
+    from .inputs import readIdentityFile
+
+    identities = identityFile()
+    known = [] if identities is None else readIdentityFile(identities)
+    fetched = _FetchedProof.fetch(client, event, genesis, checkpoint)
+    try:
+        reveal = makeReveal(fetched.proof, fetched.verify(), known)
+    except ProofInvalid as error:
+        raise CommandError(f"NOT PROVED: {quoted(str(error))}", Exit.BAD) from None
+    except NotOpened as error:
+        raise CommandError(f"it is not opened: {error}", Exit.BAD) from None
+    if output is None:
+        console.say(reveal.decode("utf-8"))
+    else:
+        writeNew(output, reveal)
     return Exit.GOOD

@@ -32,6 +32,7 @@ from ..proofs import (
     verifyComplete,
     verifyConsistency,
     verifyProof,
+    verifyReveal,
     verifyTopic,
     verifyWitnessed,
     verifyWitnessedTopic,
@@ -92,6 +93,8 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
     PROOF is a file with the answer of the operation proof, topicProof or consistency; - reads
     standard input. Say what you trust: the genesis, the chain (its hash), or a checkpoint that you
     have kept. For a consistency proof give --checkpoint twice, or once with --genesis.
+
+    PROOF may be a reveal, as svcbroker proof reveal writes it: it shows what a closed event says.
 
     With --complete PROOF is a topic proof, and files with the proofs of all its events follow, one
     proof in each file or on each line, requested with trusted=HEIGHT of the topic proof's block.
@@ -215,7 +218,7 @@ def command(
             those = events if isComplete else None
             found, lines = _topic(console, data, chain, checkpoints, those, names, identities)
         else:
-            found, lines = _event(data, chain, checkpoints, names, identities)
+            found, lines = _event(data, kind, chain, checkpoints, names, identities)
     except ProofInvalid as error:
         return _refuse(console, str(error), asJson)
     # One operator has all keys of such a ledger.
@@ -417,13 +420,16 @@ def _opened(proved: ProvedEvent, identities: Sequence[Identity] | None) -> Prove
 
 def _event(
     data: bytes,
+    kind: str,
     chain: bytes | None,
     checkpoints: Sequence[Checkpoint],
     names: Names | None,
     identities: Sequence[Identity] | None,
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
-    proved = verifyProof(data, chain=chain, checkpoint=_only(checkpoints))
-    proved = _opened(proved, identities)
+    check = verifyReveal if kind.startswith("svcbroker/reveal") else verifyProof
+    proved = check(data, chain=chain, checkpoint=_only(checkpoints))
+    if proved.opened is None:
+        proved = _opened(proved, identities)
     return eventFields(proved, names), eventLines(proved, names)
 
 

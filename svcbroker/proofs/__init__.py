@@ -75,6 +75,7 @@ from ._format import (
     TopicFields,
     TopicProof,
 )
+from ._reveals import RevealFields, makeReveal, verifyReveal, withoutContent
 from ._verification import (
     ProvedEvent,
     ProvedGrowth,
@@ -124,6 +125,7 @@ __all__ = [
     "ProvedEvent",
     "ProvedGrowth",
     "ProvedTopic",
+    "RevealFields",
     "Side",
     "SignedTree",
     "Statement",
@@ -144,6 +146,7 @@ __all__ = [
     "isEvmPlace",
     "isRecipient",
     "ledgerOfCertificate",
+    "makeReveal",
     "openContent",
     "padded",
     "readCheckpoint",
@@ -157,7 +160,9 @@ __all__ = [
     "verifyConsistency",
     "verifyContradiction",
     "verifyProof",
+    "verifyReveal",
     "verifyTopic",
     "verifyWitnessed",
     "verifyWitnessedTopic",
+    "withoutContent",
 ]

@@ -289,7 +289,21 @@ def openContent(
 
     @raise NotOpened: it is not opened; L{NotForIdentities} where it is closed to others.
     """
-    if extensions.get(ENCRYPTED) != "age":
-        raise NotOpened("it is closed by something else than age")
+    _checkKind(extensions)
     file = AgeFile.parse(content)
     return unpadded(file.open(file.fileKey(identities)), extensions)
+
+
+def openWithKey(content: bytes, extensions: Mapping[str, str], fileKey: bytes) -> bytes:
+    """
+    Open the content of an event with the key of its file.
+
+    @raise NotOpened: it is not its key, or the content cannot be opened.
+    """
+    _checkKind(extensions)
+    return unpadded(AgeFile.parse(content).open(fileKey), extensions)
+
+
+def _checkKind(extensions: Mapping[str, str]) -> None:
+    if extensions.get(ENCRYPTED) != "age":
+        raise NotOpened("it is closed by something else than age")

@@ -291,7 +291,15 @@ def verifyProof(
         checkpoint.
     """
     checkTrusted(chain, checkpoint)
-    proof = readFields(EventProof, data, "an event proof")
+    return verifyEvent(readFields(EventProof, data, "an event proof"), chain, checkpoint)
+
+
+def verifyEvent(
+    proof: EventProof, chain: bytes | None, checkpoint: Checkpoint | None
+) -> ProvedEvent:
+    """
+    Check the fields of an event proof, as L{verifyProof} does with what is trusted.
+    """
     try:
         proved = checkedEvent(proof)
     except (Malformed, CertificateInvalid) as error:

@@ -51,6 +51,7 @@ class ConfidentialTests(CommandTestCase):
         self.assertEqual(json.loads(line)["closed"], "no identity is given")
         self.assertEqual(await self.done("get", eventId, "--content", "--identity", mine), SECRET)
         await self.prove(eventId, mine, others)
+        await self.reveal(eventId, mine, others)
         await self.useContext(daemon.base, mine, partners)
 
     async def prove(self, eventId: str, mine: object, others: object) -> None:
@@ -71,6 +72,39 @@ class ConfidentialTests(CommandTestCase):
         self.assertEqual((found["opened"], found["closed"]), ({"content": SECRET}, None))
         found = await self.proved(proof, *trusted, "--identity", others)
         self.assertEqual(found["closed"], "no identity here opens it")
+
+    async def reveal(self, eventId: str, mine: object, others: object) -> None:
+        """Somebody without an identity opens the one event that is revealed to them."""
+        trusted = ("--genesis", self.root / "genesis.json")
+        reveal, changed = self.root / "reveal.json", self.root / "changed.json"
+        for given, why in (
+            (("--identity", others), "no identity here opens it"),
+            ((), "no identity"),
+        ):
+            code, output, errors = await self.outcomeOf("reveal", eventId, *given)
+            self.assertEqual((code, output), (1, ""))
+            self.assertIn(why, errors)
+        await self.done("reveal", eventId, "--identity", mine, "--output", reveal)
+        self.assertIn(f'opened       "{SECRET}"', await self.done("verify", reveal, *trusted))
+        found = await self.proved(reveal, *trusted)
+        self.assertEqual(found["opened"], {"content": SECRET})
+        document = json.loads(reveal.read_text())
+        changed.write_text(json.dumps({**document, "fileKey": "00" * 16}))
+        code, output, _ = await self.outcomeOf("verify", changed, *trusted)
+        self.assertEqual(code, 1)
+        self.assertIn("the key of the reveal does not open the event", output)
+
+        # An open event: shown to be there today, and what it says later.
+        eventId = (await self.done("pub", "a", "said in 2026")).strip()
+        bare = self.root / "bare.json"
+        text = await self.done("prove", eventId, "--without-content", "--output", bare)
+        self.assertIn("left out of this proof", text)
+        self.assertNotIn("said in 2026", text + bare.read_text())
+        await self.proved(bare, *trusted)
+        later = json.loads(await self.done("reveal", eventId))
+        reveal.write_text(json.dumps(later))
+        found = await self.proved(reveal, *trusted)
+        self.assertEqual((found["eventId"], found["content"]), (eventId, "said in 2026"))
 
     async def useContext(self, url: str, identity: object, partners: object) -> None:
         """A context names both files."""

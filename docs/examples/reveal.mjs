@@ -1,0 +1,1 @@
+../../svcbroker/console/page/reveal.mjs
