@@ -455,6 +455,7 @@ OPERATIONS: Final = (
         result=BOOLEAN,
         errors=(*_TOPIC_ERRORS, SignatureInvalid, AuthorRefused, *_WRITE_ERRORS),
         method=lambda calls: calls.broker.open,
+        isTogether=True,
     ),
     Operation(
         name="close",
@@ -463,6 +464,7 @@ OPERATIONS: Final = (
         result=BOOLEAN,
         errors=(*_TOPIC_ERRORS, TopicNotFound, *_WRITE_ERRORS),
         method=lambda calls: calls.broker.close,
+        isTogether=True,
     ),
     Operation(
         name="exist",

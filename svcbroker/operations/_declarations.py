@@ -121,6 +121,8 @@ class Operation:
     @ivar isForMany: whether the method takes the records of many calls, since that is less work:
         its Deferred fires with the outcome of each, the result or a C{BrokerError}. Then the record
         is also made of the parameters in their order, with C{None} for those that are L{OMITTED}.
+    @ivar isTogether: whether calls that follow each other in a batch are with the ledger before the
+        first of them is answered, so that one block has them.
     @ivar isGroupFirst: whether the group is looked up before the other parameters are read.
     @ivar isByAddress: whether there is a further parameter C{remote}, the address of the client.
     @ivar isByInterface: whether the record has a further parameter C{interfaceType}: that of the
@@ -140,6 +142,7 @@ class Operation:
     method: Callable[[Calls], Callable[..., Deferred[Any]]]
     record: Callable[..., Any] | None = None
     isForMany: bool = False
+    isTogether: bool = False
     isGroupFirst: bool = True
     isByAddress: bool = False
     isByInterface: bool = False

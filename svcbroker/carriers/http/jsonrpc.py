@@ -16,7 +16,7 @@ from attrs import frozen
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, defstruct
 from msgspec.json import Decoder
 from msgspec.structs import replace
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, gatherResults, succeed
 from twisted.python.failure import Failure
 
 from ...access import Principal
@@ -356,6 +356,9 @@ class _Params:
 MAX_BATCH_ANSWER: Final = 4 * 1024 * 1024
 """A batch whose answers have grown larger than this, in bytes, is not carried on."""
 
+MAX_TOGETHER: Final = 100
+"""The most calls of a batch that open or close topics in one turn of the reactor."""
+
 MAX_SIGNED: Final = 40
 """The most signed publishes of a batch that are submitted together, in one turn of the reactor: to
 verify each takes 0.1 ms."""
@@ -381,6 +384,7 @@ class _Method:
 
     @ivar call: makes a call of its C{params}.
     @ivar batch: makes many calls; C{None} where the operation takes one call at a time.
+    @ivar isTogether: see L{Operation}.
     @ivar names: the names of the parameters, in their order by position; without any, all calls of
         a batch have the same answer.
     @ivar hasAfter: see L{Operation}.
@@ -390,6 +394,7 @@ class _Method:
     def __init__(self, operation: Operation, calls: Calls) -> None:
         self.call = bindParams(operation, calls)
         self.batch = bindBatch(operation, calls)
+        self.isTogether = operation.isTogether
         self.names = tuple(each.name for each in operation.parameters)
         self.hasAfter = operation.hasAfter
         self.render = _booleanText if operation.result.type is bool else operation.result.render
@@ -537,32 +542,54 @@ class JSONRPC:
         self, principal: Principal, batch: Sequence[RpcCall | RpcMalformed], connection: Connection
     ) -> Raw | None:
         """
-        Publishes that follow each other are submitted in one batch; any other call waits for
-        those before it. Each has a turn of its own.
+        Publishes that follow each other are submitted in one batch, and so are calls that open or
+        close topics; any other call waits for those before it, and has a turn of its own.
         """
         answers: list[bytes] = []
         # Of calls without parameters.
         made: dict[bytes, _Answer] = {}
         lane, unsent = connection.lane, connection.unsent
         try:
-            for method, group in groupby(batch, self._batchMethod):
-                for step in [list(group)] if method is not None else [[entry] for entry in group]:
-                    if not lane.begin(isWrite=method is not None):
-                        await lane.turn(isWrite=method is not None)
-                    done: Sequence[_Answer]
-                    if unsent.held > MAX_BATCH_ANSWER or (unsent.held and unsent.room <= 0):
-                        done = [self._tooLarge(entry) for entry in step]
-                    elif method is None:
-                        done = [await self._performEntry(principal, step[0], connection, made)]
-                    else:
-                        done = await self._performBatch(principal, method, step, lane)
-                    known = [answer for answer in done if answer is not None]
-                    if known:
-                        answers.append(encode(known)[1:-1])
-                        unsent.hold(len(answers[-1]))
+            for method, step in self._steps(batch):
+                if not lane.begin(isWrite=method is not None):
+                    await lane.turn(isWrite=method is not None)
+                done: Sequence[_Answer]
+                if unsent.held > MAX_BATCH_ANSWER or (unsent.held and unsent.room <= 0):
+                    done = [self._tooLarge(entry) for entry in step]
+                elif method is None:
+                    done = [await self._performEntry(principal, step[0], connection, made)]
+                elif method.batch is None:
+                    done = await gatherResults(
+                        [self._perform(principal, call, connection) for call in step]
+                    )
+                else:
+                    done = await self._performBatch(principal, method, step, lane)
+                known = [answer for answer in done if answer is not None]
+                if known:
+                    answers.append(encode(known)[1:-1])
+                    unsent.hold(len(answers[-1]))
         finally:
             unsent.release()
         return Raw(b"[%b]" % b",".join(answers)) if answers else None
+
+    def _steps(
+        self, batch: Sequence[RpcCall | RpcMalformed]
+    ) -> Iterator[tuple[_Method | None, Sequence[Any]]]:
+        """The calls of a batch that are made together, with their method; C{None} for one alone."""
+        for method, group in groupby(batch, self._togetherMethod):
+            entries = list(group)
+            most = 1 if method is None else MAX_TOGETHER if method.batch is None else len(entries)
+            for start in range(0, len(entries), most):
+                yield method, entries[start : start + most]
+
+    def _togetherMethod(self, entry: RpcCall | RpcMalformed) -> _Method | None:
+        """The method of an entry that is made together with others of its kind."""
+        if isinstance(entry, RpcMalformed):
+            return None
+        method = self._byText.get(bytes(entry.method))
+        if method is not None and method.isTogether and _AFTER not in bytes(entry.params):
+            return method
+        return self._batchMethod(entry)
 
     async def _performEntry(
         self,

@@ -151,6 +151,45 @@ class BatchTests(BatchTestCase):
             self.assertEqual(answer["status"], "SUCCESS")
         self.assertEqual(self.submitted, [3, 1, 4])
 
+    def test_topicsOfBatchAreOpenedTogether(self) -> None:
+        """Calls that open topics and follow each other are submitted before one is answered."""
+        held: list[tuple[Sequence[Request], Submission]] = []
+
+        def hold(requests: Sequence[Request]) -> Submission:
+            held.append((requests, Submission(len(requests))))
+            return held[-1][1]
+
+        submitMany = self.ledger.submitMany
+        self.patch(self.ledger, "submitMany", hold)
+        entries = [("open", "a"), ("open", "b"), ("open", "a+"), ("exist", "a"), ("open", "c")]
+        entries += [("publish", "c"), ("close", "a"), ("close", "b")]
+        batch = [
+            {
+                "jsonrpc": "2.0",
+                "id": number,
+                "method": method,
+                "params": {"topic": topic, **({"content": ""} if method == "publish" else {})},
+            }
+            for number, (method, topic) in enumerate(entries)
+        ]
+        body = json.dumps(batch).encode()
+        [connection] = self.send(requestBytes("POST", f"{BASE}/jsonrpc", body))
+        together = []
+        while not (answers := connection.answers()):
+            self.endTurn()
+            waiting, held[:] = list(held), []
+            together.append([getattr(each, "topic", "") for part, _ in waiting for each in part])
+            for requests, submission in waiting:
+                done = self.successResultOf(submitMany(requests).done)
+                submission.settle(0, [each for each in done.outcomes if each is not None])
+        self.assertEqual(together, [["a", "b"], ["c"], ["a", "b"]])
+        found = [
+            each.get("result", each.get("error", {}).get("code")) for each in answers[0].json()
+        ]
+        self.assertEqual(found[:2] + found[3:5], ["true"] * 4)
+        self.assertEqual(found[6:], ["true"] * 2)
+        self.assertEqual([found[2], found[5]], [-32602, -32602])
+
     def test_unknownOutcomesAreTimeouts(self) -> None:
         self.ledger.isHolding = True
         connections = self.send(publish(), publish())
