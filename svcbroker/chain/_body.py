@@ -173,7 +173,7 @@ def bodyCount(body: bytes) -> int:
     return count
 
 
-class TransactionReceipt(Struct, frozen=True):
+class TransactionReceipt(Struct, frozen=True, gc=False):
     """
     The end of a transaction.
 

@@ -42,7 +42,7 @@ def leaderIndex(view: int, height: int, validators: int) -> int:
     return (view + height) % validators
 
 
-class Header(Struct, frozen=True, kw_only=True):
+class Header(Struct, frozen=True, kw_only=True, gc=False):
     """
     Everything that is said of a block, small enough to sign.
 
@@ -173,7 +173,7 @@ def votePayload(phase: Phase, chain: bytes, height: int, round: int, digest: byt
     return _VOTE.pack(_VOTE_TAG, phase, chain, height, round, digest)
 
 
-class Certificate(Struct, frozen=True, kw_only=True):
+class Certificate(Struct, frozen=True, kw_only=True, gc=False):
     """
     A quorum's commit votes for one header in one round.
 

@@ -90,7 +90,7 @@ class Kind(IntEnum):
     ERASE = 6
 
 
-class Head(Struct, frozen=True, kw_only=True):
+class Head(Struct, frozen=True, kw_only=True, gc=False):
     """
     A transaction's head, taken apart.
 
@@ -245,7 +245,7 @@ def endOfClaims(body: bytes, start: int) -> int:
 _PUBLISH = Kind.PUBLISH  # an enumeration's member takes longer to get
 
 
-class Claims(Struct, frozen=True, kw_only=True):
+class Claims(Struct, frozen=True, kw_only=True, gc=False):
     """
     The claims of a publish, which the chain checks. Most publishes have none.
 
@@ -272,10 +272,12 @@ class Claims(Struct, frozen=True, kw_only=True):
         return self.owner
 
 
-class Transaction(Struct, frozen=True, kw_only=True):
+class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     """
     One request, as the chain holds it. Made for every event, so it is a C{msgspec} structure, which
-    is made in a ninth of the time of another frozen value; so are other values here.
+    is made in a ninth of the time of another frozen value; so are other values here. The garbage
+    collector does not look at them (C{gc=False}): thousands would make its passes long, and none is
+    ever in a cycle.
 
     Its I{head} is everything but the content, which it commits to; so a transaction can
     be listed, and its place in a block proved, without its content.

@@ -45,7 +45,7 @@ def isIdempotencyKey(text: str) -> bool:
     return _IDEMPOTENCY_KEY.fullmatch(text) is not None
 
 
-class Authorship(Struct, frozen=True, kw_only=True):
+class Authorship(Struct, frozen=True, kw_only=True, gc=False):
     """
     The author's signature of an event.
 
@@ -125,7 +125,7 @@ _EVENT_ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})", r
 _MAX_NUMBER = 2**63 - 1
 
 
-class EventId(Struct, frozen=True):
+class EventId(Struct, frozen=True, gc=False):
     """
     The id of an event, which says where it stands: C{<8 hex digits>-<sequence>-<height>}.
 
@@ -180,7 +180,7 @@ BEGINNING = Position(0, 0)
 """Before everything."""
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class Event(Struct, frozen=True, kw_only=True, gc=False):
     """
     One published event, as the ledger holds it.
 

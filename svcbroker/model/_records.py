@@ -35,7 +35,7 @@ class Page(Generic[T]):
     items: Sequence[T]
 
 
-class Block(Struct, frozen=True, kw_only=True):
+class Block(Struct, frozen=True, kw_only=True, gc=False):
     """
     A final block as a follower reads it.
 

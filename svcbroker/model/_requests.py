@@ -34,7 +34,7 @@ class CloseTopic:
     topic: str
 
 
-class PublishEvent(Struct, frozen=True, kw_only=True):
+class PublishEvent(Struct, frozen=True, kw_only=True, gc=False):
     """
     Publish an event to an open topic.
 
@@ -146,7 +146,7 @@ class Execution(IntEnum):
     """Refused: no author of the topic has signed it."""
 
 
-class Receipt(Struct, frozen=True, kw_only=True):
+class Receipt(Struct, frozen=True, kw_only=True, gc=False):
     """
     A final transaction: it is in a block that will not change and that is on stable storage.
 

@@ -418,7 +418,7 @@ def bindBatch(operation: Operation, calls: Calls) -> BatchCalls | None:
     read = _paramsReader(operation, calls)
     readColumns = _columnsReader(operation, calls, _TYPED)
     fields = [(each.name, each.type.jsonType | None, None) for each in operation.parameters]
-    plainParams = defstruct("PlainParams", fields)
+    plainParams = defstruct("PlainParams", fields, gc=False)
     decoder: Decoder[Any] = Decoder(list[plainParams])  # type: ignore[valid-type]
 
     def readPlain(principal: Principal, calls: Sequence[Struct]) -> list[Any]:

@@ -437,6 +437,8 @@ class EventReading:
                 self._places.release(place)
             if read.subscription is not None:
                 read.subscription.close()
+                # It has the reader as its subscriber.
+                read.subscription = None
 
     def _subscribe(
         self,

@@ -63,7 +63,7 @@ _NO_IDS = frozenset((b"{", b"[", b"t", b"f"))
 """The first bytes of JSON text that is no id: an object, an array, C{true} or C{false}."""
 
 
-class RpcCall(Struct):
+class RpcCall(Struct, gc=False):
     """A call as it was sent. An absent member is empty; a notification has no id."""
 
     jsonrpc: Raw = Raw()
@@ -175,7 +175,7 @@ class PlainBatches:
             ("params", params),
             ("id", Raw, Raw()),
         ]
-        call: Any = defstruct("PlainCall", members)
+        call: Any = defstruct("PlainCall", members, gc=False)
         self._method = method
         self._decoder: Decoder[list[Any]] = Decoder(list[call])
 

@@ -37,7 +37,7 @@ class ProposedBlock(Struct, frozen=True, kw_only=True):
         return cls(header=candidate.header, transactions=candidate.transactions)
 
 
-class PhaseVote(Struct, frozen=True, kw_only=True, cache_hash=True):
+class PhaseVote(Struct, frozen=True, kw_only=True, cache_hash=True, gc=False):
     """
     A prepare or a commit.
 

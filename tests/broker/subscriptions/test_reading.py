@@ -4,6 +4,7 @@ Tests of reading pages of events: what is read is exactly the matching part of t
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,6 +90,19 @@ class ForwardTests(ReadingTestCase):
             page = self.read(filter)
             self.assertEqual(contents(page), expected)
             self.assertEqual((page.next, page.isAtEnd), (height, True))
+
+    def test_pagesLeaveNothingToTheCollector(self) -> None:
+        """No cycle, and no value of an event that a pass of the collector looks at."""
+        self.publish(3)
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for isReverse in (False, True):
+            page = self.read("#", isReverse=isReverse)
+            tracked = [event for batch in page.batches for event in batch.events]
+            self.assertEqual(list(filter(gc.is_tracked, tracked)), [])
+            del page, tracked
+            self.assertEqual(gc.collect(), 0)
 
     def test_batchesHaveTheTimesOfTheirBlocks(self) -> None:
         for _ in range(3):
