@@ -1,5 +1,6 @@
 """
-C{svcbroker proof bundle}: the proofs of events in one file, for third parties without a broker.
+C{svcbroker proof bundle} and C{proof stamp}: the proofs of events in one file, for third parties
+without a broker, and the time of an outside clock for it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from attrs import evolve
 
 from ..errors import EventErased
 from ..files import readFile, writeNew
-from .arguments import EVENT, options
+from .arguments import EVENT, PATH, makeCommand, options
 from .clientcommand import clientCommand, runReactor
 from .terminal import CommandError, Console, Exit, counted
 
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
     from ..client import Client
-    from ..proofs.bundle import ErasureNote
+    from ..proofs.bundle import Bundle, ErasureNote
 
+_OUTPUT: Final = click.option(
+    "--output", metavar="FILE", help="The new file to write. [default: standard output]"
+)
 TSA_ROOTS: Final = click.option(
     "--tsa-roots",
     "roots",
@@ -64,9 +68,7 @@ _TSA_TIMEOUT: Final = 30.0
         help="An authority that stamps the checkpoint with its time (RFC 3161); needs --tsa-roots.",
     ),
     TSA_ROOTS,
-    click.option(
-        "--output", metavar="FILE", help="The new file to write. [default: standard output]"
-    ),
+    _OUTPUT,
 )
 def command(
     console: Console,
@@ -89,8 +91,7 @@ def command(
     if (tsa is None) != (roots is None):
         raise CommandError("give both --tsa and --tsa-roots, or none")
     trusted = None if roots is None else readRoots(roots)
-    if output is None and console.output.isatty():
-        raise CommandError("give --output, or send standard output to a file")
+    _checkOutput(console, output)
     if policyPath is None:
         key = json.loads(client.readLog("keys"))["key"]
         policyText = f"log {key}\nquorum none\n".encode()
@@ -108,6 +109,61 @@ def command(
     bundle = evolve(bundle, erasures=_erasuresOf(client, gone))
     if tsa is not None and trusted is not None:
         bundle = evolve(bundle, timestamps=_stamped(proofs.values(), tsa, trusted))
+    _write(console, bundle, output)
+    return Exit.GOOD
+
+
+@makeCommand(
+    """\
+    Add the time stamps of an authority to a bundle.
+
+    No broker is asked: anybody who has the bundle can have it stamped (RFC 3161), and so show by a
+    clock that is not the operator's when it was there at the latest. The proofs are verified first,
+    by the policy in the bundle.
+
+    \b
+    svcbroker proof stamp case.zip --tsa https://tsa.example/ --tsa-roots roots.pem > stamped.zip
+    svcbroker verify stamped.zip --policy policy --tsa-roots roots.pem
+    """
+)
+@options(
+    click.argument("path", metavar="BUNDLE", type=PATH),
+    click.option("--tsa", metavar="URL", required=True, help="The authority."),
+    TSA_ROOTS,
+    _OUTPUT,
+)
+def stampCommand(
+    console: Console, path: Path, tsa: str, roots: Path | None, output: str | None
+) -> int:
+    """Write a bundle with the time stamps."""
+    from ..chain import Malformed
+    from ..proofs import ProofInvalid
+    from ..proofs.bundle import Bundle
+    from ..proofs.tlog import Policy
+
+    if roots is None:
+        raise CommandError("--tsa-roots is needed: a stamp that nobody trusts is worth nothing")
+    trusted = readRoots(roots)
+    _checkOutput(console, output)
+    try:
+        bundle = Bundle.decode(readFile(path))
+        bundle.verify(Policy.parse(bundle.policy))
+    except (Malformed, ProofInvalid) as error:
+        raise CommandError(f"{path}: {error}", Exit.BAD) from None
+    if bundle.timestamps:
+        raise CommandError(f"{path} has time stamps, which would be lost: stamp the file itself")
+    _write(
+        console, evolve(bundle, timestamps=_stamped(bundle.proofs.values(), tsa, trusted)), output
+    )
+    return Exit.GOOD
+
+
+def _checkOutput(console: Console, output: str | None) -> None:
+    if output is None and console.output.isatty():
+        raise CommandError("give --output, or send standard output to a file")
+
+
+def _write(console: Console, bundle: Bundle, output: str | None) -> None:
     try:
         data = bundle.encode()
     except ValueError as error:
@@ -116,8 +172,7 @@ def command(
         console.output.buffer.write(data)
     else:
         writeNew(output, data)
-    console.warn(f"{counted(len(ids), 'event')}, {counted(len(data), 'byte')}")
-    return Exit.GOOD
+    console.warn(f"{counted(len(bundle.proofs), 'event')}, {counted(len(data), 'byte')}")
 
 
 def _erasuresOf(client: Client, ids: Iterable[str]) -> Mapping[str, ErasureNote]:

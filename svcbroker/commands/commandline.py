@@ -289,6 +289,12 @@ COMMANDS: Final = (
         group="proof",
     ),
     Command(
+        "stamp",
+        "Add the time stamps of an authority to a bundle.",
+        group="proof",
+        place="bundle:stampCommand",
+    ),
+    Command(
         "monitor",
         "Follow a log from outside, and say so when it does not only grow.",
         group="proof",

@@ -297,7 +297,7 @@ class TableTests(SynchronousTestCase):
         )
         isADocument = (
             *("admin completion", "admin log prove", "chain genesis", "net engine attest"),
-            *("proof bundle", "proof contradict", "proof reveal", "proof sign"),
+            *("proof bundle", "proof contradict", "proof reveal", "proof sign", "proof stamp"),
         )
         self.assertEqual(without, {*hasNone, *isADocument})
 

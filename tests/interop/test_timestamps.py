@@ -140,7 +140,7 @@ class _Page(Resource):
 
 class CommandTests(DaemonTestCase):
     """
-    C{svcbroker proof bundle --tsa} and C{verify --tsa-roots}.
+    C{svcbroker proof bundle --tsa}, C{proof stamp} and C{verify --tsa-roots}.
     """
 
     async def test_bundleIsStamped(self) -> None:
@@ -172,3 +172,31 @@ class CommandTests(DaemonTestCase):
         )
         told = json.loads(output)
         self.assertEqual((code, told["proved"]), (1, False))
+
+    async def test_bundleIsStampedLater(self) -> None:
+        """Whoever has it can have it stamped, without the broker, and once."""
+        needPackage("rfc3161_client", "timestamps")
+        authority = Authority(self.root / "tsa")
+        port = reactor.listenTCP(0, Site(_Page(authority)), interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        (self.root / "case.zip").write_bytes(bundle().encode())
+        (self.root / "wrong.zip").write_bytes(b"x")
+        tsa = f"--tsa=http://127.0.0.1:{port.getHost().port}"
+        words = (tsa, "--tsa-roots=tsa/ca.pem", "--output=stamped.zip")
+        for name, code in (("wrong.zip", 1), ("none.zip", 2)):
+            found, _, errors = await self.outcomeOf("proof", "stamp", name, *words)
+            self.assertEqual((found, errors.count("\n")), (code, 1), errors)
+        code, _, errors = await self.outcomeOf("proof", "stamp", "case.zip", tsa)
+        self.assertEqual((code, errors.count("\n")), (2, 1), errors)
+        code, _, errors = await self.outcomeOf("proof", "stamp", "case.zip", *words)
+        self.assertEqual(code, 0, errors)
+        code, output, errors = await self.outcomeOf(
+            "verify", "stamped.zip", "--tsa-roots=tsa/ca.pem"
+        )
+        self.assertEqual(code, 0, output + errors)
+        self.assertRegex(output, "stamped by +'?CN=Our authority'? at 20")
+        stamped = Bundle.decode((self.root / "stamped.zip").read_bytes())
+        self.assertEqual(evolve(stamped, timestamps={}), bundle())
+        code, _, errors = await self.outcomeOf("proof", "stamp", "stamped.zip", *words)
+        self.assertEqual(code, 2, errors)
+        self.assertIn("has time stamps, which would be lost", errors)
