@@ -363,6 +363,7 @@ class DeclarationTests(SynchronousTestCase):
                 "resumeWebhook": ["subscriptionId"],
                 "retryWebhook": ["subscriptionId"],
                 "skipEvent": ["subscriptionId", "eventId"],
+                "replayDeadLetter": ["subscriptionId", "eventId"],
                 "listDurableSubscriptions": ["groupId", "interfaceType", "after", "limit"],
                 "resetDurableSubscription": ["groupId", "interfaceType", "id", "offset"],
                 "deleteDurableSubscription": ["groupId", "interfaceType", "id"],

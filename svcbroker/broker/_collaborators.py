@@ -251,3 +251,18 @@ class IWebhooks(Interface):
         @raise SubscriptionNotFound: there is no such webhook.
         @raise EventNotFound: this is not the oldest event that waits, as far as is known.
         """
+
+    def replayDeadLetter(
+        principal: Principal, subscriptionId: str, eventId: EventId
+    ) -> Deferred[bool]:
+        """
+        Send the event of a dead letter once more.
+
+        @param eventId: the id of the dead letter.
+        @return: whether the receiver has acknowledged it.
+        @raise SubscriptionNotFound: there is no such webhook.
+        @raise EventNotFound: this is no dead letter of the webhook, or the account that made the
+            webhook may not read the event.
+        @raise EventErased: the event was erased.
+        @raise Overloaded: too many requests to webhooks are under way.
+        """

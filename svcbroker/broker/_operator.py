@@ -36,6 +36,7 @@ class ClientConnection:
 
     @ivar protocol: C{http}, C{mqtt} or C{stomp}.
     @ivar remote: the client's address.
+    @ivar client: the name that the client has given itself: its MQTT client id; empty for none.
     @ivar unsent: counts its bytes, and knows whose they are and since when it is there.
     @ivar close: closes it at once.
     """
@@ -44,6 +45,7 @@ class ClientConnection:
     remote: str
     unsent: Unsent
     close: Callable[[], object]
+    client: str = ""
 
     @property
     def account(self) -> str:
@@ -51,8 +53,9 @@ class ClientConnection:
         return accountOf(self.unsent.owner)
 
     def matches(self, search: str) -> bool:
-        """Whether a text is a part of its account, address or protocol."""
-        return any(search in each for each in (self.account, self.remote, self.protocol))
+        """Whether a text is a part of its account, address, protocol or name."""
+        known = (self.account, self.remote, self.protocol, self.client)
+        return any(search in each for each in known)
 
 
 @frozen(kw_only=True)
@@ -137,7 +140,7 @@ class Operator:
         The connections of clients to this broker.
 
         @param limit: the most to answer.
-        @param search: a part of the account, the address or the protocol.
+        @param search: a part of the account, the address, the protocol or the client's name.
         """
         principal.requireAny(Action.OPERATE, None)
         found: list[ClientConnection] = []

@@ -92,6 +92,35 @@ def _skip(console: Console, daemon: Daemon, id: str, event: str, asJson: bool) -
     return _change(console, daemon, "skip", "skipped", (id,), event, asJson)
 
 
+@operatorCommand(
+    """\
+    Send the events of dead letters to their webhook once more.
+
+    An EVENT is the id of a dead letter; the topic of the dead letters has them. The first one that
+    the receiver does not acknowledge ends the command with 1.
+    """
+)
+@options(
+    click.argument("id"), click.argument("events", type=EVENT, nargs=-1, required=True), _AS_JSON
+)
+def _replay(
+    console: Console, daemon: Daemon, id: str, events: tuple[str, ...], asJson: bool
+) -> int:
+    taken = []
+    for event in events:
+        if not daemon.call("webhooks/replay", subscriptionId=id, eventId=event):
+            break
+        taken.append(event)
+    lines = [f"acknowledged: {each}" for each in taken]
+    if len(taken) < len(events):
+        lines.append(
+            f"not acknowledged: {events[len(taken)]}; svcbroker webhook list {id} says why"
+        )
+    for line in [json.dumps(taken)] if asJson else lines:
+        console.say(line)
+    return Exit.GOOD if len(taken) == len(events) else Exit.BAD
+
+
 def describe(record: Mapping[str, Any]) -> str:
     """A record in a line for people."""
     owner = f", of {quoted(record['owner'])}" if record["owner"] else ""
@@ -110,9 +139,11 @@ def describe(record: Mapping[str, Any]) -> str:
 
 
 def _failures(record: Mapping[str, Any]) -> str:
+    again = record["nextAttemptTimestamp"]
     return (
         f"{counted(record['failures'], 'failure')}, the last at "
         f"{timeText(record['lastErrorTimestamp'])}: {quoted(record['lastError'])}"
+        + (f", again at {timeText(again)}" if again is not None else "")
     )
 
 
@@ -147,4 +178,5 @@ COMMANDS: Final = (
         for action, done, help in _ACTIONS
     ),
     Command.of("skip", _skip, "svcbroker webhook skip 9b1f2c 7ba3f518-1-2"),
+    Command.of("replay", _replay, "svcbroker webhook replay 9b1f2c 4f1d6a02-1-9"),
 )

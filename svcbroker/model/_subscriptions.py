@@ -246,6 +246,21 @@ class SubscriptionRecord:
     createdAt: int
 
 
+@frozen
+class WebhookAnswer:
+    """
+    What came of a request to a webhook.
+
+    @ivar at: when that was known, in milliseconds since the epoch.
+    @ivar error: why the events were not acknowledged; empty where they were.
+    @ivar seconds: how long it took.
+    """
+
+    at: int
+    error: str
+    seconds: float
+
+
 @frozen(kw_only=True)
 class WebhookStatus:
     """
@@ -266,6 +281,9 @@ class WebhookStatus:
     @ivar failures: how many requests have failed since the last success.
     @ivar lastError: why the last request failed; empty where none has since the broker started.
     @ivar lastErrorAt: when that was, in milliseconds since the epoch; C{None} without one.
+    @ivar answers: what came of the last requests since the broker started, the newest last.
+    @ivar nextAttemptAt: when a request that has failed is made again, in milliseconds since the
+        epoch; C{None} where none is waited for.
     @ivar oldest: the oldest event that waits, as far as is known.
     @ivar oldestAt: the time of its block, in milliseconds since the epoch.
     @ivar readAt: the time at which this was so.
@@ -290,6 +308,8 @@ class WebhookStatus:
     failures: int
     lastError: str
     lastErrorAt: int | None
+    answers: tuple[WebhookAnswer, ...] = ()
+    nextAttemptAt: int | None = None
     oldest: EventId | None
     oldestAt: int | None
     readAt: int

@@ -218,13 +218,14 @@ ACCOUNT_OPERATIONS: Final = (
 
 class ConnectionResult(Struct, frozen=True):
     """
-    A connection of a client: its protocol and address, the account that it acts for, which is empty
-    for none, since when it is there, in milliseconds since the epoch, and how many bytes its client
-    has not read yet.
+    A connection of a client: its protocol and address, the MQTT client id, which is empty for other
+    protocols, the account that it acts for, which is empty for none, since when it is there, in
+    milliseconds since the epoch, and how many bytes its client has not read yet.
     """
 
     protocol: Literal["http", "mqtt", "stomp"]
     remote: str
+    clientId: str
     account: str
     connectedTimestamp: int
     unreadBytes: int
@@ -244,6 +245,7 @@ def _connectionsOf(page: broker.ConnectionPage) -> ConnectionsResult:
             ConnectionResult(
                 each.protocol,  # type: ignore[arg-type]
                 each.remote,
+                each.client,
                 each.account,
                 int(each.unsent.openedAt * 1000),
                 each.unsent.size,
@@ -269,7 +271,8 @@ CONNECTION_CALLS: Final = (
                 name="search",
                 type=ParameterType(),
                 default="",
-                description="A part of the account, the address or the protocol.",
+                description="A part of the account, the address, the protocol or the MQTT client "
+                "id.",
             ),
         ),
         result=envelope(ConnectionsResult, _connectionsOf),

@@ -9,14 +9,18 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
+from attrs import evolve
 from msgspec import Struct
 
 from .. import model
 from ..errors import (
+    BrokerError,
+    EventErased,
     EventIdBlank,
     EventIdInvalid,
     EventIdTooLong,
     EventNotFound,
+    HeightUnknown,
     ParameterInvalid,
     SubscriptionIdBlank,
     SubscriptionIdInvalid,
@@ -65,11 +69,24 @@ class _HeadersType(TextsType):
         return self.fromJSON(value)
 
 
+class WebhookAnswerResult(Struct, frozen=True):
+    """
+    What came of a request to a webhook: the time, in milliseconds since the epoch; the error, which
+    is empty where the events were acknowledged; and how long it took, in milliseconds.
+    """
+
+    timestamp: int
+    error: str
+    milliseconds: int
+
+
 class WebhookResult(Struct, frozen=True):
     """
     A webhook: what was asked for, but for headers, and how it is. The receiver is the host and port
     of its URL. The topic of dead letters is null where there are none. Failures counts the requests
     since the last success; the last error is empty where there was none since the broker started.
+    Answers are those of the last requests, the newest last. The next attempt is null where none is
+    waited for, since the receiver takes its events, or the webhook is paused.
     The oldest event that waits is null where none was found so far; its age is in seconds, by the
     time of its block.
     """
@@ -93,6 +110,8 @@ class WebhookResult(Struct, frozen=True):
     failures: int
     lastError: str
     lastErrorTimestamp: int | None
+    answers: list[WebhookAnswerResult]
+    nextAttemptTimestamp: int | None
     oldestEventId: str | None
     oldestEventAge: int | None
 
@@ -134,6 +153,11 @@ def _webhook(status: model.WebhookStatus) -> WebhookResult:
         failures=status.failures,
         lastError=status.lastError,
         lastErrorTimestamp=status.lastErrorAt,
+        answers=[
+            WebhookAnswerResult(each.at, each.error, round(each.seconds * 1000))
+            for each in status.answers
+        ],
+        nextAttemptTimestamp=status.nextAttemptAt,
         oldestEventId=None if status.oldest is None else str(status.oldest),
         oldestEventAge=age,
     )
@@ -219,14 +243,20 @@ _EVENT_ID = Parameter(
 )
 _ID_ERRORS = (SubscriptionIdBlank, SubscriptionIdInvalid, SubscriptionNotFound)
 _EVENT_ID_ERRORS = (EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound)
+
 _DONE = envelope(bool, same)
 
 
 def _both(
-    name: str, path: str, summary: str, *more: Parameter, method: Any
+    name: str,
+    path: str,
+    summary: str,
+    *more: Parameter,
+    method: Any,
+    errors: tuple[type[BrokerError], ...] = (),
 ) -> tuple[Operation, Operation]:
     """A call about one webhook for clients, and the same one for operators."""
-    errors = (*_ID_ERRORS, *(_EVENT_ID_ERRORS if more else ()))
+    errors = (*_ID_ERRORS, *(_EVENT_ID_ERRORS if more else ()), *errors)
     return tuple(  # type: ignore[return-value]
         Operation(
             name=each,
@@ -265,6 +295,15 @@ _MANAGING = (
         "Have a webhook go on after the oldest event that waits, as if it were acknowledged.",
         _EVENT_ID,
         method=lambda calls: calls.webhooks.skipEvent,
+    ),
+    _both(
+        "replayDeadLetter",
+        "replay",
+        "Send the event of a dead letter to its webhook once more. Tells whether the receiver has "
+        "acknowledged it; the answers of the webhook say why not.",
+        evolve(_EVENT_ID, description="The id of the dead letter."),
+        method=lambda calls: calls.webhooks.replayDeadLetter,
+        errors=(EventErased, HeightUnknown),
     ),
 )
 

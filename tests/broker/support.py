@@ -88,6 +88,8 @@ class FailingWebhooks:
     ) -> Deferred[bool]:
         return fail(self.error)
 
+    replayDeadLetter = skipEvent
+
 
 @frozen
 class Fixture:

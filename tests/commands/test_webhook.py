@@ -20,6 +20,7 @@ RECORD = {
     "failures": 0,
     "lastError": "",
     "lastErrorTimestamp": None,
+    "nextAttemptTimestamp": None,
     "oldestEventId": None,
     "oldestEventAge": None,
 }
@@ -103,12 +104,13 @@ class WebhookCommandTests(OperatorTestCase):
             "failures": 3,
             "lastError": "HTTP status 500",
             "lastErrorTimestamp": 1700000000000,
+            "nextAttemptTimestamp": 1700000060000,
             "oldestEventId": EVENT,
             "oldestEventAge": 61,
         }
         self.assertEqual(
             describe(failing),
             "id: a,b/# to a.example:443, of ann\\x1b; paused; 3 failures, the last at "
-            "2023-11-14 22:13:20.000 UTC: HTTP status 500; "
+            "2023-11-14 22:13:20.000 UTC: HTTP status 500, again at 2023-11-14 22:14:20.000 UTC; "
             "event 0123abcd-1-7 waits for 61 seconds",
         )

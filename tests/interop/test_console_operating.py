@@ -207,7 +207,9 @@ class ClientsTests(OperatorTestCase):
         remote = f"127.0.0.1:{client.getsockname()[1]}"
         await browser.evaluate("location.hash = '#subscriptions'")
         await browser.waitForText(remote)
-        await browser.tabTo("A part of the account, the address or the protocol")
+        await browser.tabTo(
+            "A part of the account, the address, the protocol or the MQTT client id"
+        )
         await browser.type("mqtt")
         await browser.waitForText("Connections: 1")
         await self.judge("connections")

@@ -152,6 +152,7 @@ class Link:
         self._send = sender(transport, self._unsent.written)
         self._isMessages = isinstance(transport, WebSocketTransport)
         self._remote = remote
+        self._clientId = ""
         self._address: str = getattr(transport.getPeer(), "host", "")
         # Until the client has logged in.
         self._early: ReadsInTurn | None = None
@@ -201,7 +202,11 @@ class Link:
     def client(self) -> ClientConnection:
         """The connection, for operators."""
         return ClientConnection(
-            protocol="mqtt", remote=self._remote, unsent=self._unsent, close=self.abort
+            protocol="mqtt",
+            remote=self._remote,
+            unsent=self._unsent,
+            close=self.abort,
+            client=self._clientId,
         )
 
     def abort(self) -> None:
@@ -235,6 +240,7 @@ class Link:
         self, name: bytes | None, password: bytes | None, clientId: str, ended: Callable[[], object]
     ) -> Deferred[Admission]:
         """Log the client in."""
+        self._clientId = clientId
         credentials = credentialsOf(self._transport, name, password)
         return self._carrier.context.access.admit(
             credentials, self._address, ended, clientId, carrier="mqtt"

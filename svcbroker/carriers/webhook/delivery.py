@@ -5,6 +5,7 @@ acknowledged, skipped or a dead letter.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final, Protocol
@@ -17,9 +18,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...errors import BrokerError, EventNotFound
+from ...errors import BrokerError, EventNotFound, Overloaded
 from ...interfaces import Batch, ISubscriber, ISubscription
-from ...model import Event, EventId, Position, SubscribeRequest
+from ...model import Event, EventId, Position, SubscribeRequest, WebhookAnswer
 from ...net.deferreds import asDeferred
 from ...net.turns import Slots
 from .posting import IPoster, NotAcknowledged, Payload, WebhookReceiver
@@ -28,6 +29,8 @@ from .webhookrecords import WebhookRecord
 
 MAX_BATCH: Final = 1024 * 1024
 """The largest body of a batch, but for its last event, in bytes."""
+MAX_ANSWERS: Final = 5
+"""The number of requests of a webhook whose answers are kept."""
 
 
 class IDeliveryOwner(Protocol):
@@ -124,6 +127,9 @@ class Sender:
     @ivar failures: how many requests have failed since the last success.
     @ivar lastError: why the last request failed; empty where none has since the start.
     @ivar lastErrorAt: when that was, in milliseconds since the epoch.
+    @ivar answers: what came of the last requests.
+    @ivar nextAttemptAt: when a request that has failed is made again, in milliseconds since the
+        epoch; C{None} where none is waited for.
     """
 
     _log = Logger()
@@ -152,6 +158,8 @@ class Sender:
         self.failures = 0
         self.lastError = ""
         self.lastErrorAt = 0
+        self.answers: deque[WebhookAnswer] = deque(maxlen=MAX_ANSWERS)
+        self.nextAttemptAt: int | None = None
 
     @property
     def oldest(self) -> WaitingEvent | None:
@@ -252,10 +260,9 @@ class Sender:
 
         @raise NotAcknowledged: it is to be made again.
         """
-        payload = self._receiver.form.join(payloads)
         self.sending = events
         try:
-            await self._context.poster.post(self._receiver, events, payload)
+            await self._post(events, payloads)
         except NotAcknowledged as error:
             counts = self._context.counts
             if error.isAttempt:
@@ -272,6 +279,44 @@ class Sender:
             self._tellSuccess()
         finally:
             self.sending = ()
+
+    async def sendAgain(self, batch: Batch) -> bool:
+        """
+        Send a dead letter's event once more, whatever is under way.
+
+        @return: whether it was acknowledged.
+        @raise Overloaded: as many requests as may be are under way.
+        """
+        context = self._context
+        if not context.slots.take(self._lane):
+            raise Overloaded("too many requests to webhooks are under way: ask again later")
+        try:
+            await self._post(batch.events, [*self._receiver.form.encode(batch)])
+        except NotAcknowledged:
+            context.counts.failed += 1
+            return False
+        finally:
+            context.slots.release(self._lane)
+        context.counts.acknowledged += 1
+        return True
+
+    async def _post(self, events: Sequence[Event], payloads: Sequence[Payload]) -> None:
+        """
+        Make a request, and remember what came of it.
+
+        @raise NotAcknowledged: the events were not acknowledged.
+        """
+        context, error = self._context, ""
+        begun = context.clock.seconds()
+        try:
+            payload = self._receiver.form.join(payloads)
+            await context.poster.post(self._receiver, events, payload)
+        except NotAcknowledged as refused:
+            error = str(refused)
+            raise
+        finally:
+            seconds = context.clock.seconds() - begun
+            self.answers.append(WebhookAnswer(int(context.now() * 1000), error, seconds))
 
     async def _isDoneWith(
         self, subscription: ISubscription, events: Sequence[Event], error: NotAcknowledged
@@ -665,11 +710,12 @@ class WebhookDelivery:
         self.sender.failures += 1
         settings, clock = self._context.settings, self._context.clock
         delay = settings.delay(self.sender.failures, retryAfter, self._context.random)
+        self.sender.nextAttemptAt = int((self._context.now() + delay) * 1000)
         self._wake = wake = Deferred[None]()
         call = clock.callLater(delay, self.retry)
         try:
             await wake
         finally:
-            self._wake = None
+            self._wake = self.sender.nextAttemptAt = None
             if call.active():
                 call.cancel()

@@ -27,6 +27,8 @@ from ...broker import (
     Outcome,
     Publication,
     PublishPolicy,
+    ReadPage,
+    ReadRequest,
     SendStatus,
     TimeoutQueue,
     WebhookRequest,
@@ -34,6 +36,7 @@ from ...broker import (
 from ...broker.subscriptions import Holder, Subscriptions
 from ...errors import (
     BrokerError,
+    EventNotFound,
     NotAuthenticated,
     NotAuthorized,
     Overloaded,
@@ -109,6 +112,14 @@ class IPublisher(Protocol):
         policy: PublishPolicy,
     ) -> Deferred[Sequence[Outcome]]:
         """Publish dead letters."""
+
+    def getEvent(
+        self, principal: Principal, groupId: str | None, eventId: EventId
+    ) -> Deferred[Event]:
+        """Read a dead letter, or the event that it is of."""
+
+    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[ReadPage]:
+        """Read the time of its block."""
 
     def require(self, principal: Principal, action: Action, group: str, topic: str) -> None:
         """Refuse a topic for dead letters that may not be published to."""
@@ -403,6 +414,13 @@ class Webhooks:
             principal, subscriptionId, lambda webhook: webhook.delivery.skip(eventId)
         )
 
+    @asDeferred
+    async def replayDeadLetter(
+        self, principal: Principal, subscriptionId: str, eventId: EventId
+    ) -> bool:
+        """See L{IWebhooks.replayDeadLetter}."""
+        return await self._find(principal, subscriptionId).replay(eventId)
+
     def _manage(
         self, principal: Principal, subscriptionId: str, change: Callable[[Webhook], None]
     ) -> Deferred[bool]:
@@ -590,6 +608,8 @@ class Webhook:
             failures=sender.failures,
             lastError=sender.lastError,
             lastErrorAt=sender.lastErrorAt or None,
+            answers=tuple(sender.answers),
+            nextAttemptAt=sender.nextAttemptAt,
             oldest=None if oldest is None else oldest.event.eventId,
             oldestAt=None if oldest is None else oldest.timestamp,
             readAt=int(self._context.delivery.now() * 1000),
@@ -603,6 +623,22 @@ class Webhook:
         """Send again."""
         self.keep(replace(self.record, isPaused=False))
         self.delivery.resume()
+
+    async def replay(self, eventId: EventId) -> bool:
+        """See L{IWebhooks.replayDeadLetter<svcbroker.broker.IWebhooks.replayDeadLetter>}."""
+        group, publisher = self.record.group, self._publisher
+        letter = await publisher.getEvent(ANYBODY, group, eventId)
+        told = letter.extensions
+        isOwn = letter.topic == self.record.deadLetterTopic(self.subscriptionId)
+        if not isOwn or told.get("svc-subscription-id") != self.subscriptionId:
+            raise EventNotFound("this is no dead letter of the webhook")
+        # As the account of the webhook may read it now.
+        principal, id = self._principal(), EventId.parse(told["svc-original-id"])
+        event = await publisher.getEvent(principal, group, id)
+        before = Position(id.height, event.index - 1)
+        request = ReadRequest(group=group, filter=event.topic, offset=before, limit=1)
+        [batch] = (await publisher.readEvents(principal, request)).batches
+        return await self.delivery.sender.sendAgain(batch)
 
 
 def _webhooksOf(event: Event) -> list[str]:

@@ -1,10 +1,10 @@
 // An event: its content, its place in the log, and its proof, verified in this page: the broker that it is of is not believed.
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
-import { ask, CallError, urlOf } from "./api.js";
+import { act, ask, CallError, urlOf } from "./api.js";
 import { Basket, BasketButton } from "./basket.js";
 import { bytesOf, Content, Erased, FormatField, typeOf } from "./content.js";
-import { Badge, Command, ErrorText, EventLink, explain, Facts, linkTo, saveFile, Section, Time, useCall } from "./parts.js";
+import { ActionButton, Badge, Command, ErrorText, EventLink, explain, Facts, linkTo, saveFile, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
 
 // In the order in which the verifier takes them.
@@ -209,6 +209,28 @@ function ContentSection({ told, result, groupId }) {
   <//>`;
 }
 
+/** A dead letter: the event that it is of, which can be sent to its webhook once more. */
+function DeadLetter({ eventId, extensions }) {
+  const { "svc-subscription-id": subscriptionId, "svc-original-id": original } = extensions;
+  const [state, setState] = useState(null);
+  const send = async () => {
+    setState(null);
+    try {
+      setState({ isTaken: await act("rest/replayDeadLetter", { subscriptionId, eventId }) });
+    } catch (error) {
+      setState({ error });
+    }
+  };
+  return html`<${Section} title=${t("deadLetter.title")}>
+    <p>${t("deadLetter.of")} <${EventLink} id=${original} /></p>
+    <p role="status">${state?.isTaken !== undefined && html`<${Badge} kind=${state.isTaken ? "good" : "bad"}>
+      ${t(state.isTaken ? "deadLetter.taken" : "deadLetter.refused")}<//>`}</p>
+    <${ErrorText} error=${state?.error} />
+    <${ActionButton} run=${send}>${t("deadLetter.send")}<//>
+    <${Command} words=${["webhook", "replay", subscriptionId, eventId]} />
+  <//>`;
+}
+
 function Shown({ groupId, eventId }) {
   const told = useCall((signal) => askEvent(groupId, eventId, signal), [groupId, eventId]);
   const genesis = useCall((signal) => ask("rest/genesis", { groupId }, signal), [groupId]);
@@ -226,6 +248,8 @@ function Shown({ groupId, eventId }) {
     <div class="columns">
       <div>
         <${ContentSection} told=${told.data} result=${proving.data} groupId=${groupId} />
+        ${told.data.event?.extensions["svc-original-id"] &&
+          html`<${DeadLetter} eventId=${eventId} extensions=${told.data.event.extensions} />`}
         <${Section} title=${t("event.place")}>
           <${EventFacts} told=${told.data} result=${proving.data} groupId=${groupId} />
         <//>

@@ -1,9 +1,9 @@
 // Those who get events: webhooks, durable subscriptions and where they stand, and live subscriptions.
 
-import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { act, ask, operate } from "./api.js";
 import { ActionButton, announce, Badge, ErrorText, EventLink, linkTo, may, Section, Short, Table, Time, useCall } from "./parts.js";
-import { formatBytes, formatNumber, formatSeconds, parseUtc, t } from "./texts.js";
+import { formatBytes, formatMilliseconds, formatNumber, formatSeconds, parseUtc, t } from "./texts.js";
 
 const EVERY = 10000;
 const MOST = 1000;
@@ -48,6 +48,17 @@ function WebhookActions({ webhook, run }) {
   </span>`;
 }
 
+/** What came of the last requests, the newest first, and when the next one is made. */
+function Answers({ webhook }) {
+  const { answers, lastError, lastErrorTimestamp, nextAttemptTimestamp: next } = webhook;
+  const shown = answers.length || !lastError ? answers : [{ timestamp: lastErrorTimestamp, error: lastError, milliseconds: null }];
+  if (!shown.length) return "–";
+  return html`<ol class="plain-list">${shown.toReversed().map(({ timestamp, error, milliseconds }) => html`<li>
+      ${error || t("webhook.acknowledged")}${milliseconds !== null && html` <span class="quiet">${formatMilliseconds(milliseconds / 1000)}</span>`}
+      <br /><span class="quiet"><${Time} at=${timestamp} /></span></li>`)}</ol>
+    ${next !== null && html`<p>${t("webhook.next")} <${Time} at=${next} /></p>`}`;
+}
+
 /** The height before that of the block of an event. */
 const heightBefore = (eventId) => Number(eventId.split("-").at(-1)) - 1;
 
@@ -69,8 +80,7 @@ function Webhooks({ groupId, head }) {
         { title: t("webhook.receiver"), cell: (row) => html`${row.receiver}<br /><${Short} text=${row.subscriptionId} />` },
         { title: t("page.topics"), cell: (row) => row.topics.join(", ") },
         { title: t("node.state"), cell: (row) => html`<${WebhookState} webhook=${row} />` },
-        { title: t("webhook.lastError"), cell: (row) => row.lastError
-          ? html`${row.lastError}<br /><span class="quiet"><${Time} at=${row.lastErrorTimestamp} /></span>` : "–" },
+        { title: t("webhook.answers"), cell: (row) => html`<${Answers} webhook=${row} />` },
         { title: t("webhook.deadLetters"), cell: (row) => row.deadLetter
           ? html`<a class="name" href=${linkTo("topic", { name: row.deadLetter })}>${row.deadLetter}</a>` : "–" },
         { title: t("overview.oldest"), cell: (row) => html`<${Waiting} webhook=${row} head=${head} />` },
@@ -160,9 +170,7 @@ function Durable({ groupId, head }) {
   <//>`;
 }
 
-function Live({ groupId }) {
-  const live = useCall((signal) => ask("admin/listSubscription", { groupId }, signal), [groupId], EVERY);
-  const rows = Object.values(live.data ?? {}).flatMap((each) => Object.values(each));
+function Live({ live, rows }) {
   return html`<${Section} title=${t("overview.live")}>
     <${ErrorText} error=${live.error} />
     ${live.data && html`<${Table} label=${t("overview.live")} rows=${rows.slice(0, MOST)}
@@ -177,8 +185,39 @@ function Live({ groupId }) {
   <//>`;
 }
 
+/**
+ * What each connection has subscribed to, by its address: topics, how many events were delivered, how many of
+ * them a second since the last look, and how many are not acknowledged yet.
+ */
+function useSubscribed(rows) {
+  const before = useRef({ at: 0, delivered: {} });
+  return useMemo(() => {
+    const found = Object.create(null);
+    for (const row of rows) {
+      const each = (found[row.remoteIp] ??= { topics: [], delivered: 0, pending: 0 });
+      each.topics.push(row.topicName);
+      each.delivered += row.notifiedEventCount;
+      each.pending += row.notifyingEventCount;
+    }
+    const { at, delivered } = before.current;
+    const now = Date.now();
+    for (const [remote, each] of Object.entries(found)) {
+      const change = each.delivered - delivered[remote];
+      each.rate = change >= 0 ? (change * 1000) / (now - at) : null;
+    }
+    before.current = { at: now, delivered: Object.fromEntries(Object.entries(found).map(([remote, each]) => [remote, each.delivered])) };
+    return found;
+  }, [rows]);
+}
+
+function Subscribed({ topics, delivered, rate }) {
+  const shown = topics.slice(0, 3).join(", ");
+  return html`<span class="name" title=${topics.slice(0, 100).join("\n")}>${shown}${topics.length > 3 && ` … (${formatNumber(topics.length)})`}</span>
+    <br /><span class="quiet">${t("clients.delivered", { count: formatNumber(delivered), rate: rate === null ? "–" : formatNumber(rate, 1) })}</span>`;
+}
+
 /** Who is connected to this broker, for operators. */
-function Connections() {
+function Connections({ subscribed }) {
   const [search, setSearch] = useState("");
   const given = { search: search.trim(), limit: MOST };
   const connections = useCall((signal) => operate("connections/list", given, signal), [given.search], EVERY);
@@ -206,9 +245,14 @@ function Connections() {
       <${Table} label=${t("clients.title")} rows=${data.connections} keyOf=${(row) => `${row.protocol} ${row.remote}`}
         empty=${t("durable.none")} hasMore=${data.total > data.connections.length} columns=${[
           { title: t("live.protocol"), cell: (row) => row.protocol.toUpperCase() },
-          { title: t("live.remote"), cell: (row) => html`<code>${row.remote}</code>` },
+          { title: t("live.remote"), cell: (row) => html`<code>${row.remote}</code>${row.clientId &&
+            html`<br /><span class="name">${row.clientId}</span>`}` },
           { title: t("login.name"), cell: (row) => row.account || html`<span class="quiet">${t("accounts.anonymous")}</span>` },
           { title: t("live.since"), cell: (row) => html`<${Time} at=${row.connectedTimestamp} />` },
+          { title: t("page.topics"), cell: (row) => Object.hasOwn(subscribed, row.remote)
+            ? html`<${Subscribed} ...${subscribed[row.remote]} />` : "–" },
+          { title: t("live.pending"), isNumber: true, cell: (row) => Object.hasOwn(subscribed, row.remote)
+            ? formatNumber(subscribed[row.remote].pending) : "–" },
           { title: t("clients.unread"), isNumber: true, cell: (row) => formatBytes(row.unreadBytes) },
           { title: t("actions"), cell: (row) => html`<${ActionButton} label=${`${t("clients.close")} ${row.remote}`}
             run=${() => close(row)}>${t("clients.close")}<//>` },
@@ -221,9 +265,12 @@ export default function Subscriptions({ group, user }) {
     ? (signal) => ask("admin/group/general", { groupId: group }, signal) : null, [group], EVERY);
   // Undefined where the account may not know it.
   const head = general.data && Number(general.data.latestBlock);
+  const live = useCall((signal) => ask("admin/listSubscription", { groupId: group }, signal), [group], EVERY);
+  const rows = useMemo(() => Object.values(live.data ?? {}).flatMap((each) => Object.values(each)), [live.data]);
+  const subscribed = useSubscribed(rows);
   return html`
-    ${may(user, group, "operate") && html`<${Connections} />`}
+    ${may(user, group, "operate") && html`<${Connections} subscribed=${subscribed} />`}
     <${Webhooks} groupId=${group} head=${head} />
     <${Durable} groupId=${group} head=${head} />
-    <${Live} groupId=${group} />`;
+    <${Live} live=${live} rows=${rows} />`;
 }

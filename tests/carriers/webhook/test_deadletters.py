@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
@@ -113,6 +113,28 @@ class DeadLetterTests(SynchronousTestCase):
         self.harness.settle(60.0)
         [event] = self.published()
         self.assertEqual(event.extensions["svc-given-up-by"], ",".join([*others[:-1], ID]))
+
+    def test_deadLetterIsSentAgain(self) -> None:
+        """Once for each call, to its own webhook, as the event that it is of."""
+        self.subscribe(maxAttempts=1)
+        self.harness.publish("poison", "1")
+        [letter] = self.published()
+
+        def replay(eventId: EventId) -> Deferred[bool]:
+            answer = self.harness.webhooks.replayDeadLetter(ANYBODY, ID, eventId)
+            self.harness.settle()
+            return answer
+
+        self.assertIs(self.successResultOf(replay(letter.eventId)), False)
+        self.harness.poster.judge = lambda post: True
+        self.assertIs(self.successResultOf(replay(letter.eventId)), True)
+        self.assertEqual(self.harness.poster.contents, ["poison", "1", "poison", "poison"])
+        first, *_, last = self.harness.poster.posts
+        self.assertEqual((last.events, last.payload), (first.events, first.payload))
+        [status] = self.successResultOf(self.harness.webhooks.listWebhooks(ANYBODY, "1")).items
+        self.assertEqual([each.error for each in status.answers], ["no", "", "no", ""])
+        for eventId in (first.events[0].eventId, EventId.parse("01234567-1-1")):
+            self.failureResultOf(replay(eventId), errors.EventNotFound)
 
     def test_withoutMaxAttemptsNothingIsGivenUp(self) -> None:
         self.successResultOf(self.harness.subscribe(subscriptionId=ID))

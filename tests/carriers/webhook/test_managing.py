@@ -88,10 +88,14 @@ class ManagingTests(SynchronousTestCase):
         assert status.oldestAt is not None and status.lastErrorAt is not None
         self.assertGreaterEqual(status.readAt - status.oldestAt, 5000)
         self.assertLess(status.oldestAt, status.lastErrorAt)
+        self.assertEqual({each.error for each in status.answers}, {"no"})
+        assert status.nextAttemptAt is not None
+        self.assertGreater(status.nextAttemptAt, status.readAt)
         self.harness.poster.judge = lambda post: True
         self.harness.clock.pump([1.0] * 60)
         status = self.status()
         self.assertEqual((status.failures, status.lastError, status.oldest), (0, "no", None))
+        self.assertEqual((status.answers[-1].error, status.nextAttemptAt), ("", None))
 
     def test_eventUnderWayIsTheOldest(self) -> None:
         self.subscribe()
