@@ -627,9 +627,9 @@ class Webhook:
     async def replay(self, eventId: EventId) -> bool:
         """See L{IWebhooks.replayDeadLetter<svcbroker.broker.IWebhooks.replayDeadLetter>}."""
         group, publisher = self.record.group, self._publisher
-        letter = await publisher.getEvent(ANYBODY, group, eventId)
-        told = letter.extensions
-        isOwn = letter.topic == self.record.deadLetterTopic(self.subscriptionId)
+        dead = await publisher.getEvent(ANYBODY, group, eventId)
+        told = dead.extensions
+        isOwn = dead.topic == self.record.deadLetterTopic(self.subscriptionId)
         if not isOwn or told.get("svc-subscription-id") != self.subscriptionId:
             raise EventNotFound("this is no dead letter of the webhook")
         # As the account of the webhook may read it now.

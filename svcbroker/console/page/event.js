@@ -1,7 +1,7 @@
 // An event: its content, its place in the log, and its proof, verified in this page: the broker that it is of is not believed.
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
-import { act, ask, CallError, urlOf } from "./api.js";
+import { act, ask, urlOf } from "./api.js";
 import { Basket, BasketButton } from "./basket.js";
 import { bytesOf, Content, Erased, FormatField, typeOf } from "./content.js";
 import { ActionButton, Badge, Command, ErrorText, EventLink, explain, Facts, linkTo, saveFile, Section, Time, useCall } from "./parts.js";
@@ -23,8 +23,7 @@ const keyOf = (group) => `svcbroker-trusted-${group}`;
  *   known what they were; topic, which may be undefined; number and height; time: that of its block, or null.
  */
 async function askEvent(groupId, eventId, signal) {
-  const [, number, height] = EVENT_ID.exec(eventId) ?? [];
-  if (!height) throw new CallError(0, t("event.noId", { given: eventId }));
+  const [, number, height] = EVENT_ID.exec(eventId);
   let event = null, topic;
   try {
     event = await ask("rest/getEvent", { groupId, eventId }, signal);
@@ -265,7 +264,8 @@ export default function EventPage({ group, parameters }) {
     location.hash = linkTo("event", { id: event.target.elements.id.value.trim() });
   };
   return html`
-    ${given && html`<${Shown} key=${`${group} ${given}`} groupId=${group} eventId=${given} />`}
+    ${given && (EVENT_ID.test(given) ? html`<${Shown} key=${`${group} ${given}`} groupId=${group} eventId=${given} />`
+      : html`<p class="error" role="alert">${t("event.noId", { given })}</p>`)}
     <${Section} title=${t("proof.title")}>
       <form class="row" role="search" onSubmit=${submit}>
         <label>${t("block.eventId")}

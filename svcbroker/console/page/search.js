@@ -23,8 +23,8 @@ function testOf({ text, extension, author, since }) {
     if (since && event.timestamp < since) return false;
     if (author && !(event.author ?? "").startsWith(author.toLowerCase())) return false;
     if (wanted.name) {
-      const given = event.extensions[wanted.name];
-      if (given === undefined || !given.toLowerCase().includes(wanted.value)) return false;
+      if (!Object.hasOwn(event.extensions, wanted.name)) return false;
+      if (!event.extensions[wanted.name].toLowerCase().includes(wanted.value)) return false;
     }
     if (!letters) return true;
     if (event.erased) return false;

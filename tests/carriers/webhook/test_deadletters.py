@@ -118,16 +118,16 @@ class DeadLetterTests(SynchronousTestCase):
         """Once for each call, to its own webhook, as the event that it is of."""
         self.subscribe(maxAttempts=1)
         self.harness.publish("poison", "1")
-        [letter] = self.published()
+        [dead] = self.published()
 
         def replay(eventId: EventId) -> Deferred[bool]:
             answer = self.harness.webhooks.replayDeadLetter(ANYBODY, ID, eventId)
             self.harness.settle()
             return answer
 
-        self.assertIs(self.successResultOf(replay(letter.eventId)), False)
+        self.assertIs(self.successResultOf(replay(dead.eventId)), False)
         self.harness.poster.judge = lambda post: True
-        self.assertIs(self.successResultOf(replay(letter.eventId)), True)
+        self.assertIs(self.successResultOf(replay(dead.eventId)), True)
         self.assertEqual(self.harness.poster.contents, ["poison", "1", "poison", "poison"])
         first, *_, last = self.harness.poster.posts
         self.assertEqual((last.events, last.payload), (first.events, first.payload))
