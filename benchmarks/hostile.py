@@ -29,8 +29,9 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import define, evolve, field, frozen
 
-from svcbroker.commands.bench.load import TIMEOUT, Broken
-from svcbroker.commands.bench.shapes import (
+from svcbroker.commands.bench.load import (
+    TIMEOUT,
+    Broken,
     ask,
     connectFrame,
     connectPacket,

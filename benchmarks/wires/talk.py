@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from socket import socket
 
-from svcbroker.commands.bench.load import Broken
-from svcbroker.commands.bench.shapes import ask, read
+from svcbroker.commands.bench.load import Broken, ask, read
 
 __all__ = ["CONTENT", "ask", "read", "readExactly"]
 

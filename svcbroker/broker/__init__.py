@@ -14,25 +14,22 @@ from ._administration import (
     TopicActivity,
 )
 from ._broker import Broker
-from ._brokervalues import (
+from ._calls import Answers, Calls
+from ._collaborators import (
     DEFAULT_PAGE_SIZE,
     DEFAULT_READ,
     MAX_PAGE_NUMBER,
     MAX_PAGE_SIZE,
     MAX_READ,
     MAX_WAIT,
-    NumberedPage,
-    ReadPage,
-    ReadRequest,
-)
-from ._calls import Answers, Calls
-from ._collaborators import (
     IDurableSubscriptions,
     ISubscriptionDirectory,
     IWebhooks,
+    NumberedPage,
+    ReadPage,
+    ReadRequest,
     WebhookRequest,
 )
-from ._copies import MAX_COPY_WAIT, Copies
 from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue
 from ._metadatastore import GroupOf, MetadataStore, bindToChains
 from ._operator import MAX_CONNECTIONS, ClientConnection, ConnectionPage, Operator
@@ -46,7 +43,7 @@ from ._pipeline import (
     authorshipOf,
     makePublication,
 )
-from ._proving import CheckpointAnswer, Proving
+from ._proving import MAX_COPY_WAIT, CheckpointAnswer, Copies, Proving
 
 __all__ = [
     "DEFAULT_GROUP",

@@ -37,8 +37,7 @@ from ..model import (
 )
 from ..net.deferreds import asDeferred
 from ..version import VersionRecord
-from ._brokervalues import NumberedPage, T, appliedSize, pageOffset
-from ._collaborators import ISubscriptionDirectory
+from ._collaborators import ISubscriptionDirectory, NumberedPage, T, appliedSize, pageOffset
 from ._groups import Groups, TimeoutQueue
 
 _FIRST_PAGE = 1

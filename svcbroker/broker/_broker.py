@@ -38,7 +38,8 @@ from ..model import (
 from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
 from ..net.metrics import Tracer
-from ._brokervalues import (
+from ._collaborators import (
+    ISubscriptionDirectory,
     NumberedPage,
     ReadPage,
     ReadRequest,
@@ -46,7 +47,6 @@ from ._brokervalues import (
     pageOffset,
     readable,
 )
-from ._collaborators import ISubscriptionDirectory
 from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue, listVisible
 from ._pipeline import (
     DEFAULT_POLICY,

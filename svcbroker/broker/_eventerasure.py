@@ -26,8 +26,7 @@ from ..model import (
     topicPrefix,
 )
 from ..net.deferreds import asDeferred
-from ._brokervalues import ReadRequest
-from ._collaborators import ISubscriptionDirectory
+from ._collaborators import ISubscriptionDirectory, ReadRequest
 from ._groups import Groups, TimeoutQueue
 
 _AT_ONCE: Final = 16

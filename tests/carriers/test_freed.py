@@ -30,7 +30,7 @@ from svcbroker.broker.subscriptions import Subscriptions
 from svcbroker.carriers.http import Following, HttpSettings, fastpath
 from svcbroker.carriers.mqtt import webSocketRoute as mqttRoute
 from svcbroker.carriers.stomp import webSocketRoute as stompRoute
-from svcbroker.commands.bench.shapes import connectFrame, connectPacket, packet, publishPacket, text
+from svcbroker.commands.bench.load import connectFrame, connectPacket, packet, publishPacket, text
 from svcbroker.errors import Overloaded
 from svcbroker.net.pem import CertificateDirectory
 from svcbroker.net.tls import ServerCertificates, TLSServerEndpoint

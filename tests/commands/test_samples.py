@@ -22,7 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.archive import BackupRefused, _audittables, audit, backUp, readChain
 from svcbroker.commands import main
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.ledgers.pbft._openedchain import openChain
+from svcbroker.ledgers.pbft._pbftledger import openChain
 from svcbroker.model import EventId
 from svcbroker.proofs import verifyProof
 from svcbroker.storage import MetadataFile, StorageError, Store, compatibility, metadataChecksum

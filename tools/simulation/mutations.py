@@ -309,7 +309,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         Components(), isEmbedded=True, constants={f"{_APPLICATION}.ROUNDS_RESERVED": 0}
     ),
     "commit not removed": _embedded("svcbroker.storage._store.Transactions", TraceLeft),
-    "tip before the commit": _embedded("svcbroker.ledgers.pbft._openedchain.Store", EarlyTip),
+    "tip before the commit": _embedded("svcbroker.ledgers.pbft._pbftledger.Store", EarlyTip),
     # What the ledger does with decided blocks.
     "told before the sync": _embedded(_PRODUCER, EarlyProducer),
     "other block after a failure": _embedded(_PRODUCER, ForgetfulProducer),

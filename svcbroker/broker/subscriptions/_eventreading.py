@@ -31,7 +31,7 @@ from ...net.addresses import ownerKey
 from ...net.budgets import OutputBudget, Unsent
 from ...net.deferreds import asDeferred
 from ...net.turns import Slots
-from .._brokervalues import ReadPage, ReadRequest
+from .._collaborators import ReadPage, ReadRequest
 from ._follower import BLOCKS_A_STEP, Follower, HeightsBelow, checkIndex
 from ._logsubscription import LogSubscription
 from ._positions import StoredPosition, locateOffset

@@ -42,8 +42,7 @@ from ...model import (
 from ...net.addresses import ownerKey, ownerOf
 from ...net.budgets import Budgets, ByteCount
 from ...net.deferreds import asDeferred
-from .._brokervalues import ReadPage, ReadRequest
-from .._collaborators import IDurableSubscriptions, ISubscriptionDirectory
+from .._collaborators import IDurableSubscriptions, ISubscriptionDirectory, ReadPage, ReadRequest
 from .._groups import Groups
 from ._backlog import Backlog, Holder
 from ._eventreading import EventReading, HeightWaits, checkLogIn

@@ -123,7 +123,7 @@ class ReplicationFeature(RunningFeature):
 
 def replicationBounds(options: NoSettings, sizing: Sizing) -> Iterator[Bound]:
     """The memory of parts of chains that are being read."""
-    yield Bound(name=CONNECTIONS, holders=["svcbroker.broker._copies.Copies._waiting"])
+    yield Bound(name=CONNECTIONS, holders=["svcbroker.broker._proving.Copies._waiting"])
     yield Bound(
         name="parts of chains for copies",
         bytes=COPY_THREADS * MAX_PART,

@@ -7,7 +7,7 @@ L{svcbroker.net.http}. C{delivery} is the life of one webhook's subscription; C{
 all webhooks, and C{feature} is what the daemon is given.
 """
 
-from .settings import WebhookSettings
+from .posting import WebhookSettings
 from .signing import WebhookSigner
 from .webhookrecords import KIND, WebhookRecord, decodeRecord
 from .webhookservice import Webhooks

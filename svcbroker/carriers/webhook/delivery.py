@@ -23,8 +23,7 @@ from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Event, EventId, Position, SubscribeRequest, WebhookAnswer
 from ...net.deferreds import asDeferred
 from ...net.turns import Slots
-from .posting import IPoster, NotAcknowledged, Payload, WebhookReceiver
-from .settings import WebhookSettings
+from .posting import IPoster, NotAcknowledged, Payload, WebhookReceiver, WebhookSettings
 from .webhookrecords import WebhookRecord
 
 MAX_BATCH: Final = 1024 * 1024

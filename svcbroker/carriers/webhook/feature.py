@@ -40,8 +40,7 @@ from ...net.settings import (
 )
 from ...net.turns import Slots
 from .delivery import MAX_BATCH, DeliveryContext
-from .posting import MAX_ANSWER, Poster
-from .settings import MAX_REQUESTS, WebhookSettings
+from .posting import MAX_ANSWER, MAX_REQUESTS, Poster, WebhookSettings
 from .signing import NO_SECRETS, Secrets, WebhookSigner, parseSecrets
 from .webhookrecords import KIND, decodeRecord, webhookGroup
 from .webhookservice import Webhooks

@@ -66,8 +66,7 @@ from ...model import (
 from ...net.deferreds import asDeferred
 from ...net.endpoints import hasPermittedAddress
 from .delivery import DeliveryContext, WebhookDelivery
-from .posting import WebhookTarget, checkHeaders, parseUrl
-from .settings import WebhookSettings
+from .posting import WebhookSettings, WebhookTarget, checkHeaders, parseUrl
 from .signing import Secrets
 from .webhookrecords import KIND, WebhookRecord, decodeRecord
 

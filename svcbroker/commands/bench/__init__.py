@@ -16,8 +16,7 @@ import click
 from ..arguments import Decimal, Whole, jsonOption, options
 from ..clientcommand import brokerOf, connected, connectedCommand
 from ..terminal import CommandError, Console, Exit, progressBar
-from .load import Broken, Measured, drive, percentile
-from .shapes import LoadTarget, makeShape
+from .load import Broken, LoadTarget, Measured, drive, makeShape, percentile
 
 PORTS: Final = {"mqtt": (1883, 8883), "stomp": (61613, 61614)}
 """The ports of the protocols that have their own: plain, and with TLS."""

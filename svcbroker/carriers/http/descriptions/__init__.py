@@ -35,7 +35,7 @@ _PAGE_HEADERS = (
 _DOCUMENTS: Final[Mapping[str, tuple[Callable[[ServedPath], Mapping[str, Any]], str]]] = {
     "openapi.json": (openapi.document, "OpenAPI: REST, the admin queries and health"),
     "openrpc.json": (openrpc.document, "OpenRPC: the methods of JSON-RPC"),
-    "asyncapi.json": (asyncapi.document, "AsyncAPI: events by MQTT, STOMP, streams and webhooks"),
+    "asyncapi.json": (asyncapi.document, "AsyncAPI: events besides single calls"),
 }
 """The name of each document below a path, with what makes it and its description."""
 
