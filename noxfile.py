@@ -23,23 +23,32 @@ HERE = Path(__file__).parent
 ROOMS = sorted(path.parent.name for path in HERE.glob("tests/*/__init__.py"))
 SLOW = (
     # What starts daemons, engines, browsers and other programs.
-    *("functional.*", "interop.*", "benchmarks.*", "ledgers.cometbft.test_real_*"),
+    *("functional.*", "interop.*", "benchmarks.*", "ledgers.*.test_real_*"),
     *("commands.test_commandline", "ledgers.cometbft.test_packages"),
     # What tries many seeds, changes, crashes, lengths or damaged files.
-    *("simulation.*", "proofs.test_tampering", "proofs.test_examples", "proofs.cometbft.*"),
-    *("access.test_confidentiality", "access.test_existence", "access.test_grants"),
-    *("archive.test_audit", "archive.test_bytes", "archive.test_eraser", "archive.test_stream"),
-    *("archive.test_sweep", "broker.subscriptions.test_expiry", "broker.test_witnessing"),
-    *("carriers.http.test_differences", "carriers.http.test_jsonrpc", "carriers.http.test_site"),
-    *("carriers.http.test_transports", "carriers.http.test_turns", "chain.test_execution3"),
-    *("carriers.mqtt.test_overlapping", "chain.test_encoding", "storage.test_damage"),
-    *("storage.test_failure", "storage.test_property", "test_cloudevents"),
-    # What runs tests a second time, or looks through all code or everything in memory.
-    *("carriers.http.test_klein", "carriers.http.test_descriptions", "carriers.test_freed"),
-    *("daemon.test_memory", "test_words"),
+    *("simulation.*", "proofs.test_contradictions", "proofs.test_examples"),
+    *("proofs.test_reading", "proofs.test_tampering", "proofs.cometbft.*"),
+    *("proofs.witness.test_witness", "proofs.tlog.test_note", "access.authenticators.test_jwt"),
+    *("access.test_accounttext", "access.test_confidentiality", "access.test_existence"),
+    *("access.test_grants", "archive.test_audit", "archive.test_bytes", "archive.test_eraser"),
+    *("archive.test_erased", "archive.test_log", "archive.test_stream", "archive.test_sweep"),
+    *("broker.subscriptions.test_expiry", "broker.subscriptions.test_filters"),
+    *("broker.test_witnessing", "carriers.http.test_differences", "carriers.http.test_jsonrpc"),
+    *("carriers.http.test_site", "carriers.http.test_transports", "carriers.http.test_turns"),
+    *("carriers.mqtt.test_exactly_once", "carriers.mqtt.test_overlapping"),
+    *("carriers.stomp.test_fuzz", "chain.test_encoding", "chain.test_execution3"),
+    *("chain.test_signed_mutations", "chain.test_vectors3", "client.test_core"),
+    *("ledgers.evm.test_batchsource", "ledgers.test_damage", "storage.test_damage"),
+    *("storage.test_failure", "storage.test_history", "storage.test_property"),
+    "test_cloudevents",
+    # What runs tests on several ledgers or a second time, or looks through all code or everything
+    # in memory.
+    *("ledgers.test_contract", "ledgers.copy.test_contract", "carriers.http.test_klein"),
+    *("carriers.http.test_descriptions", "carriers.test_freed", "daemon.test_memory"),
+    *("test_docs", "test_structure", "test_words"),
 )
-"""Patterns of the modules of tests that L{quick} leaves out: a fifth of all tests, and most of
-their time. What takes two seconds and more is one of them."""
+"""Patterns of the modules of tests that L{quick} leaves out: a third of all tests, and most of
+their time. What takes a second of a processor and more is one of them."""
 
 OTHER_PYTHONS = ["3.12", "3.13"]
 """The versions that are supported beside the oldest one, which C{.ci/run} uses."""
@@ -62,7 +71,7 @@ def tests(session: nox.Session, room: str) -> None:
 
 @nox.session
 def quick(session: nox.Session) -> None:
-    """Run what takes a minute on two processors: style, types, and four of five tests."""
+    """Run what takes a minute on two processors: style, types, and two of three tests."""
     python(session, "ruff", "check", "--quiet", ".")
     python(session, "ruff", "format", "--check", "--quiet", ".")
     python(session, "mypy")
