@@ -20,7 +20,7 @@ from tools.vectors.enginechain import EngineChain
 from .authored import Authored, authored
 from .examples import EXAMPLES, accepts
 from .mutations import mutations
-from .support import proofs
+from .support import Proofs, proofs
 from .test_tampering import written
 
 
@@ -29,94 +29,70 @@ class AgreementTests(SynchronousTestCase):
     C{docs/examples/verify.py}.
     """
 
-    def test_goodProofsAreAccepted(self) -> None:
-        """It takes every good proof, of its own chain only."""
-        made = proofs()
-        for name, data in made.events.items():
-            self.assertTrue(accepts(data, made.genesis.chain), name)
-            self.assertFalse(accepts(data, bytes(32)), name)
+    def agree(
+        self,
+        data: bytes,
+        trusted: bytes | Checkpoint,
+        ours: Callable[[bytes], object],
+        seed: random.Random,
+        count: int,
+    ) -> None:
+        """Both take a proof, and say the same of some changes of it."""
+        ours(data)
+        self.assertTrue(accepts(data, trusted))
+        for what, changed in seed.sample(list(mutations(json.loads(data))), count):
+            text = written(changed)
+            try:
+                ours(text)
+                isGood = True
+            except ProofInvalid:
+                isGood = False
+            self.assertEqual(accepts(text, trusted), isGood, what)
 
-    def test_badProofsAreRefused(self) -> None:
-        """It refuses what ours refuses, of a large sample of changes."""
-        made, seed = proofs(), random.Random(4)
-        chain = made.genesis.chain
+    def agreeOnEvents(self, made: Proofs, count: int) -> None:
+        """Both say the same of all event proofs, and none is of another chain."""
+        seed, chain = random.Random(4), made.genesis.chain
         for name, data in made.events.items():
-            changes = list(mutations(json.loads(data)))
-            for what, changed in seed.sample(changes, 300):
-                text = written(changed)
-                try:
-                    verifyProof(text, chain=chain)
-                    isGood = True
-                except ProofInvalid:
-                    isGood = False
-                self.assertEqual(accepts(text, chain), isGood, f"{name}: {what}")
+            self.assertFalse(accepts(data, bytes(32)), name)
+            self.agree(data, chain, partial(verifyProof, chain=chain), seed, count)
+
+    def test_eventProofsAgree(self) -> None:
+        """It refuses what ours refuses, of a large sample of changes."""
+        self.agreeOnEvents(proofs(), 300)
+
+    def test_engineProofsAgree(self) -> None:
+        """Both say the same of proofs of a chain that an engine decided."""
+        self.agreeOnEvents(proofs(EngineChain), 100)
 
     def test_unsignedAndTopicProofsAgree(self) -> None:
         """Both say the same of proofs without signatures, and of topic proofs."""
         made, seed = proofs(), random.Random(5)
         chain, tip = made.genesis.chain, made.checkpoints[max(made.checkpoints)]
-        cases: list[tuple[bytes, bytes | Checkpoint, Callable[[bytes], object]]] = [
-            *((data, tip, partial(verifyProof, checkpoint=tip)) for data in made.unsigned.values()),
-            *((data, chain, partial(verifyTopic, chain=chain)) for data in made.topics.values()),
-        ]
-        for data, trusted, ours in cases:
-            ours(data)
-            self.assertTrue(accepts(data, trusted))
-            for what, changed in seed.sample(list(mutations(json.loads(data))), 500):
-                text = written(changed)
-                try:
-                    ours(text)
-                    isGood = True
-                except ProofInvalid:
-                    isGood = False
-                self.assertEqual(accepts(text, trusted), isGood, what)
+        for data in made.unsigned.values():
+            self.agree(data, tip, partial(verifyProof, checkpoint=tip), seed, 500)
+        for data in made.topics.values():
+            self.agree(data, chain, partial(verifyTopic, chain=chain), seed, 500)
 
     def test_authoredProofsAgree(self) -> None:
         """Both say the same of proofs of events of version 2, with and without content."""
-        self.agree(authored(), 300)
+        self.agreeOnAuthored(authored(), 300)
 
     def test_authoredEngineProofsAgree(self) -> None:
         """The same of a chain that an engine decided."""
-        self.agree(authored(EngineChain), 50)
+        self.agreeOnAuthored(authored(EngineChain), 50)
 
-    def agree(self, made: Authored, count: int) -> None:
+    def agreeOnAuthored(self, made: Authored, count: int) -> None:
         """Both take all proofs of a chain, and say the same of some changes of a few of them."""
         seed, chain = random.Random(6), made.genesis.chain
         for data in (*made.events.values(), *made.erased.values(), *made.topics.values()):
             self.assertTrue(accepts(data, chain))
-        cases: list[tuple[bytes, Callable[..., object]]] = [
-            (made.events["all"], verifyProof),
-            (made.events["key"], verifyProof),
-            (made.erased["all"], verifyProof),
-            (made.erased["of version 1"], verifyProof),
-            (made.topics["signed"], verifyTopic),
-        ]
-        for data, ours in cases:
-            for what, changed in seed.sample(list(mutations(json.loads(data))), count):
-                text = written(changed)
-                try:
-                    ours(text, chain=chain)
-                    isGood = True
-                except ProofInvalid:
-                    isGood = False
-                self.assertEqual(accepts(text, chain), isGood, what)
-
-    def test_engineProofsAgree(self) -> None:
-        """Both say the same of proofs of a chain that an engine decided."""
-        made, seed = proofs(EngineChain), random.Random(4)
-        chain = made.genesis.chain
-        for name, data in made.events.items():
-            self.assertTrue(accepts(data, chain), name)
-            self.assertFalse(accepts(data, bytes(32)), name)
-            changes = list(mutations(json.loads(data)))
-            for what, changed in seed.sample(changes, 100):
-                text = written(changed)
-                try:
-                    verifyProof(text, chain=chain)
-                    isGood = True
-                except ProofInvalid:
-                    isGood = False
-                self.assertEqual(accepts(text, chain), isGood, f"{name}: {what}")
+        for data in (
+            *(made.events[name] for name in ("all", "key")),
+            *(made.erased[name] for name in ("all", "of version 1")),
+        ):
+            self.agree(data, chain, partial(verifyProof, chain=chain), seed, count)
+        verify = partial(verifyTopic, chain=chain)
+        self.agree(made.topics["signed"], chain, verify, seed, count)
 
     def test_exampleRunsAsScript(self) -> None:
         """As a script it says what came of it, and imports nothing of ours."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import random
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 from attrs import evolve
@@ -17,7 +18,7 @@ from svcbroker.proofs import ProofInvalid, verifyConsistency, verifyProof, verif
 
 from .authored import authored
 from .mutations import mutations, randomlyChanged
-from .support import proofs
+from .support import Proofs, proofs
 
 
 def written(document: Any) -> bytes:
@@ -46,6 +47,45 @@ class TamperingTestCase(SynchronousTestCase):
         """Have each signature verified once: most changes leave them as they are."""
         self.patch(_validators, "verifySignature", cache(_validators.verifySignature))
 
+    def changesOf(
+        self, data: bytes, least: int, meaning: Callable[[Any], object] = meant
+    ) -> Iterator[tuple[str, bytes]]:
+        """Every change of a proof that changes its meaning: where and what, and the proof."""
+        document = json.loads(data)
+        count, same = 0, meaning(document)
+        for what, changed in mutations(document):
+            if meaning(changed) != same:
+                count += 1
+                yield what, written(changed)
+        self.assertGreater(count, least)
+
+    def refuseChanges(
+        self,
+        data: bytes,
+        verify: Callable[[bytes], object],
+        least: int = 1000,
+        meaning: Callable[[Any], object] = json.dumps,
+    ) -> None:
+        """A proof holds, and every change of it is refused."""
+        verify(data)
+        for what, changed in self.changesOf(data, least, meaning):
+            with self.assertRaises(ProofInvalid, msg=what):
+                verify(changed)
+
+    def walk(self, made: Proofs, name: str, least: int) -> None:
+        """Every change of an event proof is refused, but for one that leaves its checkpoint out."""
+        chain, data = made.genesis.chain, made.events[name]
+        proved = verifyProof(data, chain=chain)
+        for what, changed in self.changesOf(data, least):
+            try:
+                found = verifyProof(changed, chain=chain)
+            except ProofInvalid:
+                continue
+            # Without its checkpoint a proof is a whole proof, of the same event.
+            self.assertIsNotNone(json.loads(data)["block"].get("certificate"))
+            self.assertIn(what, ("$.checkpoint: dropped", "$.checkpoint: None"), name)
+            self.assertEqual(found, evolve(proved, checkpoint=None))
+
 
 class EventTests(TamperingTestCase):
     """
@@ -55,61 +95,23 @@ class EventTests(TamperingTestCase):
     def test_everyChangeOfProofIsRefused(self) -> None:
         """Every change of every proof is refused."""
         for name in proofs().events:
-            self.walk(name)
-
-    def walk(self, name: str) -> None:
-        """Every change of one proof is refused."""
-        made = proofs()
-        chain, document = made.genesis.chain, json.loads(made.events[name])
-        proved, same = verifyProof(made.events[name], chain=chain), meant(document)
-        count = 0
-        for what, changed in mutations(document):
-            if meant(changed) == same:
-                continue
-            count += 1
-            try:
-                found = verifyProof(written(changed), chain=chain)
-            except ProofInvalid:
-                continue
-            # Without its checkpoint a proof is a whole proof, of the same event.
-            self.assertIsNotNone(document["block"].get("certificate"))
-            self.assertIn(what, ("$.checkpoint: dropped", "$.checkpoint: None"), name)
-            self.assertEqual(found, evolve(proved, checkpoint=None))
-        self.assertGreater(count, 1000)
+            self.walk(proofs(), name, 1000)
 
     def test_everyChangeOfUnsignedProofIsRefused(self) -> None:
         """With a trusted checkpoint, nothing in a proof without signatures can be changed."""
         made = proofs()
         tip = made.checkpoints[max(made.checkpoints)]
-        for name, data in made.unsigned.items():
+        for data in made.unsigned.values():
             with self.assertRaisesRegex(ProofInvalid, "no signatures"):
                 verifyProof(data, chain=made.genesis.chain)
             verifyProof(data, checkpoint=tip, chain=made.genesis.chain)
-            document = json.loads(data)
-            count, same = 0, meant(document)
-            for what, changed in mutations(document):
-                if meant(changed) == same:
-                    continue
-                count += 1
-                with self.assertRaises(ProofInvalid, msg=f"{name}: {what}"):
-                    verifyProof(written(changed), checkpoint=tip)
-            self.assertGreater(count, 1000)
+            self.refuseChanges(data, partial(verifyProof, checkpoint=tip), meaning=meant)
 
     def test_everyChangeOfTopicProofIsRefused(self) -> None:
         """Nothing in a topic proof can be changed."""
         made = proofs()
-        chain = made.genesis.chain
-        for name, data in made.topics.items():
-            verifyTopic(data, chain=chain)
-            document = json.loads(data)
-            count, same = 0, json.dumps(document)
-            for what, changed in mutations(document):
-                if json.dumps(changed) == same:
-                    continue
-                count += 1
-                with self.assertRaises(ProofInvalid, msg=f"{name}: {what}"):
-                    verifyTopic(written(changed), chain=chain)
-            self.assertGreater(count, 1000)
+        for data in made.topics.values():
+            self.refuseChanges(data, partial(verifyTopic, chain=made.genesis.chain))
 
     def test_everyChangedByteIsRefused(self) -> None:
         """No byte of a proof can be another one, whatever it is part of."""
@@ -142,42 +144,29 @@ class AuthoredTests(TamperingTestCase):
         """Nothing in one can be changed."""
         made = authored()
         for name in ("all", "private", "key", "after a change of nodes"):
-            self.walk(made.events[name], chain=made.genesis.chain)
+            self.refuseEvent(made.events[name], chain=made.genesis.chain)
 
     def test_everyChangeOfErasedProofIsRefused(self) -> None:
         """Nothing in a proof without content can be changed, and no content can be added."""
         made = authored()
         for name in ("of version 1", "all", "no author"):
-            self.walk(made.erased[name], chain=made.genesis.chain)
+            self.refuseEvent(made.erased[name], chain=made.genesis.chain)
 
     def test_everyChangeOfUnsignedAuthoredProofIsRefused(self) -> None:
         """The same of a proof without certificates, with a trusted checkpoint."""
         made = authored()
-        self.walk(made.unsigned["all"], checkpoint=made.tip)
+        self.refuseEvent(made.unsigned["all"], checkpoint=made.tip)
 
-    def walk(self, data: bytes, **trusted: Any) -> None:
-        """Every change of a proof is refused."""
-        document = json.loads(data)
-        verifyProof(data, **trusted)
-        count, same = 0, meant(document)
-        for what, changed in mutations(document):
-            if meant(changed) == same:
-                continue
-            count += 1
-            with self.assertRaises(ProofInvalid, msg=what):
-                verifyProof(written(changed), **trusted)
-        self.assertGreater(count, 1000)
+    def refuseEvent(self, data: bytes, **trusted: Any) -> None:
+        """An event proof holds, and every change of its meaning is refused."""
+        self.refuseChanges(data, partial(verifyProof, **trusted), meaning=meant)
 
     def test_everyChangeOfAuthorsIsRefused(self) -> None:
         """Nothing in the proof of a topic with authors can be changed."""
         made = authored()
-        document = json.loads(made.topics["signed"])
-        same = json.dumps(document)
-        for what, changed in mutations(document):
-            if json.dumps(changed) == same:
-                continue
-            with self.assertRaises(ProofInvalid, msg=what):
-                verifyTopic(written(changed), chain=made.genesis.chain)
+        self.refuseChanges(
+            made.topics["signed"], partial(verifyTopic, chain=made.genesis.chain), least=0
+        )
 
     def test_randomMutationsAreRefused(self) -> None:
         """Of 10,000 random changes of proofs of signed events none is accepted."""
@@ -194,21 +183,12 @@ class AuthoredTests(TamperingTestCase):
                 verifyProof(changed, chain=chain)
 
 
-class GrowthTests(SynchronousTestCase):
+class GrowthTests(TamperingTestCase):
     """
     Consistency proofs, with both checkpoints trusted.
     """
 
     def test_everyChangeOfGrowthIsRefused(self) -> None:
         """Nothing in one can be changed."""
-        for name, (data, older, newer) in proofs().growth.items():
-            verifyConsistency(data, older=older, newer=newer)
-            document = json.loads(data)
-            count, same = 0, json.dumps(document)
-            for what, changed in mutations(document):
-                if json.dumps(changed) == same:
-                    continue
-                count += 1
-                with self.assertRaises(ProofInvalid, msg=f"{name}: {what}"):
-                    verifyConsistency(written(changed), older=older, newer=newer)
-            self.assertGreater(count, 700)
+        for data, older, newer in proofs().growth.values():
+            self.refuseChanges(data, partial(verifyConsistency, older=older, newer=newer), 700)

@@ -47,46 +47,26 @@ from svcbroker.proofs.cometbft import EngineHeader as EngineHeader
 from tools.vectors.enginechain import EngineChain
 from tools.vectors.signedchain import seedOf
 
-from ..mutations import mutations
 from ..support import proofs
-from ..test_tampering import meant, written
+from ..test_tampering import TamperingTestCase
 
 
-class WalkTests(SynchronousTestCase):
+class WalkTests(TamperingTestCase):
     """
     Nothing in a proof can be changed.
     """
 
-    def walk(self, name: str) -> None:
-        """Every change of one proof is refused."""
-        made = proofs(EngineChain)
-        chain, document = made.genesis.chain, json.loads(made.events[name])
-        proved = verifyProof(made.events[name], chain=chain)
-        count = 0
-        for what, changed in mutations(document):
-            if meant(changed) == meant(document):
-                continue
-            count += 1
-            try:
-                found = verifyProof(written(changed), chain=chain)
-            except ProofInvalid:
-                continue
-            # Without its checkpoint a proof is a whole proof, of the same event.
-            self.assertIn(what, ("$.checkpoint: dropped", "$.checkpoint: None"), name)
-            self.assertEqual(found, evolve(proved, checkpoint=None))
-        self.assertGreater(count, 3000)
-
     def test_changedFieldIsRefused(self) -> None:
         """No field of a proof of a chain as it began."""
-        self.walk("first block with events")
+        self.walk(proofs(EngineChain), "first block with events", 3000)
 
     def test_changedFieldAfterChangesIsRefused(self) -> None:
         """Nor of one after two changes of the nodes."""
-        self.walk("empty, after two changes")
+        self.walk(proofs(EngineChain), "empty, after two changes", 3000)
 
     def test_changedFieldWithCheckpointIsRefused(self) -> None:
         """Nor of one with a checkpoint that others signed."""
-        self.walk("with a checkpoint that other nodes signed")
+        self.walk(proofs(EngineChain), "with a checkpoint that other nodes signed", 3000)
 
     def test_proofsAreSmall(self) -> None:
         """Proofs have some kilobytes."""
