@@ -183,12 +183,11 @@ class BatchTests(BatchTestCase):
                 done = self.successResultOf(submitMany(requests).done)
                 submission.settle(0, [each for each in done.outcomes if each is not None])
         self.assertEqual(together, [["a", "b"], ["c"], ["a", "b"]])
-        found = [
-            each.get("result", each.get("error", {}).get("code")) for each in answers[0].json()
-        ]
+        told = answers[0].json()
+        found = [each["result"] if "result" in each else each["error"]["code"] for each in told]
         self.assertEqual(found[:2] + found[3:5], ["true"] * 4)
         self.assertEqual(found[6:], ["true"] * 2)
-        self.assertEqual([found[2], found[5]], [-32602, -32602])
+        self.assertEqual([found[2], found[5]], [-32005, -32010])
 
     def test_unknownOutcomesAreTimeouts(self) -> None:
         self.ledger.isHolding = True
