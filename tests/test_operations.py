@@ -380,6 +380,7 @@ class DeclarationTests(SynchronousTestCase):
         self.assertEqual(
             [each.name for each in QUERIES],
             [
+                "listAlarms",
                 "listGroup",
                 "listNodes",
                 "listSubscription",

@@ -35,6 +35,7 @@ from ..model import (
     TransactionRecord,
     checkTopicName,
 )
+from ..net.alarms import Alarm, Alarms
 from ..net.deferreds import asDeferred
 from ..version import VersionRecord
 from ._collaborators import ISubscriptionDirectory, NumberedPage, T, appliedSize, pageOffset
@@ -77,6 +78,7 @@ class Administration:
         listTopics: Callable[..., Deferred[NumberedPage[Topic]]],
         metadataLoss: Callable[[], str] = lambda: "",
         measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
+        alarms: Alarms | None = None,
     ) -> None:
         """
         @param version: what L{getVersion} tells.
@@ -85,6 +87,7 @@ class Administration:
         @param listTopics: lists open topics as L{Broker.list<svcbroker.broker.Broker.list>}.
         @param metadataLoss: tells what the metadata store has lost, in one line.
         @param measureDisk: measures the disk of the data directory.
+        @param alarms: what is wrong; C{None} where nothing looks.
         """
         self._groups = groups
         self._timeouts = timeouts
@@ -93,6 +96,7 @@ class Administration:
         self._subscriptions = subscriptions
         self._listTopics = listTopics
         self._measureDisk = measureDisk
+        self._alarms = alarms
         self._metadataLoss = metadataLoss
 
     @asDeferred
@@ -149,6 +153,25 @@ class Administration:
             ledger=None if measured is None else measured.measure(),
             disk=await self._timeouts.wait(self._measureDisk()),
         )
+
+    @asDeferred
+    async def listAlarms(self, principal: Principal) -> Sequence[Alarm]:
+        """
+        What is wrong with the broker and with the groups that the principal may query, as it is
+        now.
+        """
+        principal.requireAny(Action.ADMIN, None)
+        return await self.alarmsFor(principal)
+
+    @asDeferred
+    async def alarmsFor(self, principal: Principal) -> Sequence[Alarm]:
+        """The same; none for a principal that may query no group."""
+        if self._alarms is None or not principal.mayAny(Action.ADMIN, None):
+            return ()
+        raised = await self._alarms.look()
+        return [
+            each for each in raised if not each.group or principal.may(Action.ADMIN, each.group)
+        ]
 
     def listTransactions(
         self,

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from ..access import Access, AuditTrail
 from ..model import ConfigurationReport, Disk, InterfaceType
+from ..net.alarms import Alarms
 from ..version import VersionRecord
 from ._administration import AccountQueries, Administration
 from ._broker import Broker
@@ -61,6 +62,7 @@ class Calls:
         metadataLoss: Callable[[], str] = lambda: "",
         measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
         connections: Callable[[], Iterable[ClientConnection]] = tuple,
+        alarms: Alarms | None = None,
     ) -> None:
         """
         @param nodeAddress: what this node is called, C{host:port}.
@@ -75,6 +77,7 @@ class Calls:
         @param metadataLoss: tells what the metadata store has lost, in one line.
         @param measureDisk: measures the disk of the data directory.
         @param connections: all connections of clients.
+        @param alarms: what is wrong; C{None} where nothing looks.
         """
         groups, timeouts, reserved = broker.groups, broker.timeouts, broker.limits.reservedTopics
         self.broker = broker
@@ -90,6 +93,7 @@ class Calls:
             listTopics=broker.list,
             metadataLoss=metadataLoss,
             measureDisk=measureDisk,
+            alarms=alarms,
         )
         self.accounts = AccountQueries(groups, access, reserved)
         self.operator = Operator(

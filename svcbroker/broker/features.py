@@ -21,6 +21,7 @@ from zope.interface import implementer
 from ..access import LOGINS, Access
 from ..interfaces import IFeaturePlugin, ILedger
 from ..model import InterfaceType
+from ..net.alarms import Alarm, Alarms, Condition
 from ..net.bounds import Bound, Sizing
 from ..net.budgets import Budgets
 from ..net.findings import Finding
@@ -68,6 +69,7 @@ class Services:
     @ivar metadata: what is kept through restarts.
     @ivar access: who may use the broker.
     @ivar metrics: collects the metrics of all features.
+    @ivar alarms: asks all features for what is wrong.
     """
 
     reactor: Any
@@ -93,6 +95,7 @@ class Services:
     metadata: MetadataStore
     access: Access
     metrics: Metrics
+    alarms: Alarms
 
 
 class RunningFeature:
@@ -129,6 +132,12 @@ class RunningFeature:
 
     def metrics(self) -> Iterable[Metric] | Deferred[Iterable[Metric]]:
         """The metrics that it has counted. See L{Source<svcbroker.net.metrics.Source>}."""
+        return ()
+
+    def alarms(self) -> Iterable[Alarm] | Deferred[Iterable[Alarm]]:
+        """
+        The conditions of its L{Feature} that hold now. See L{Source<svcbroker.net.alarms.Source>}.
+        """
         return ()
 
     def start(self) -> Deferred[Any]:
@@ -233,6 +242,8 @@ class Feature:
     @ivar owners: by the ids of the durable subscriptions that it makes for its own clients, the
         interface and the name by which operators know each, given the metadata store; C{None} for
         one that it checks itself.
+    @ivar conditions: all that can be wrong with it while it runs, as it tells by
+        L{RunningFeature.alarms}.
     @ivar dataChecks: what C{svcbroker doctor} says about its stored data, given its settings.
     @ivar bounds: given its settings, the most memory that it may take, and every attribute and
         variable with a container that grows with what clients send.
@@ -248,6 +259,7 @@ class Feature:
     owners: Callable[[Records], Mapping[str, tuple[InterfaceType, str] | None]] = _noOwners
     dataChecks: Callable[[Any, StoredData], Iterable[Finding]] = _noDataFindings
     bounds: Callable[[Any, Sizing], Iterable[Bound]] = _noBounds
+    conditions: Sequence[Condition] = ()
 
 
 @implementer(IFeaturePlugin)

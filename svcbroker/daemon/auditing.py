@@ -22,7 +22,8 @@ from twisted.logger import Logger
 from ..archive import groupsIn
 from ..broker import MetadataStore
 from ..broker.features import Feature, RunningFeature, Services, StoredData
-from ..net.findings import DAY, Finding, date, good, problem, span, warning
+from ..net.alarms import Alarm, Condition
+from ..net.findings import DAY, Finding, Level, date, good, problem, span, warning
 from ..net.metrics import gauge
 from ..net.processes import IProcessReactor, ProcessEnd, ProcessLimits, Supervisor
 from ..net.settings import Period, Text, declareSetting, period
@@ -32,6 +33,24 @@ AUDIT: Final = "audit"
 
 FIRST: Final = 300.0
 """Seconds after the start before which no audit begins: a start is work enough for a machine."""
+
+AUDIT_FAILED: Final = Condition(
+    name="audit-failed",
+    level=Level.PROBLEM,
+    title="The audit has found damage",
+    meaning="What the chain says there cannot be trusted, and cannot be proved.",
+    remedy="Keep the directory as it is. svcbroker chain audit DATA-DIR names every place; "
+    "docs/recovery says how to go on.",
+    page="blocks",
+)
+AUDIT_OLD: Final = Condition(
+    name="audit-old",
+    level=Level.WARNING,
+    title="No audit for too long",
+    meaning="Audits do not come to their end. Damage of the chain would not be seen.",
+    remedy="Look for 'scheduled audit' in the log; by hand: svcbroker chain audit DATA-DIR.",
+    page="blocks",
+)
 
 _END_TIMEOUT: Final = 5.0
 _SHOWN: Final = 20  # findings of each group
@@ -237,6 +256,7 @@ class AuditFeature(RunningFeature):
     """The scheduled audit as a feature of the daemon."""
 
     def __init__(self, options: AuditOptions, services: Services) -> None:
+        self._every, self._now = options.every.seconds, services.now
         self._schedule = AuditSchedule(
             services.dataDir,
             options.every.seconds,
@@ -248,6 +268,10 @@ class AuditFeature(RunningFeature):
     def metrics(self) -> Iterator[Metric]:
         """See L{RunningFeature}: nothing for a group that was not audited yet."""
         return auditMetrics(self._schedule.lastAudit)
+
+    def alarms(self) -> Iterator[Alarm]:
+        """See L{RunningFeature}."""
+        return auditAlarms(self._schedule.lastAudit, self._every, self._now())
 
     def start(self) -> Deferred[Any]:
         """See L{RunningFeature}."""
@@ -295,6 +319,25 @@ LATE: Final = 3.0
 """Times that the interval between two audits may pass without one."""
 
 
+def auditAlarms(audits: Mapping[str, LastAudit], every: float, now: float) -> Iterator[Alarm]:
+    """
+    The groups whose last audit has found damage, or is too old.
+
+    @param every: seconds between two scheduled audits; 0 where there are none.
+    """
+    for group, audit in audits.items():
+        if not audit.isGood:
+            text = f"{audit.problem} (audit of {date(audit.endedAt)})"
+            yield Alarm(condition=AUDIT_FAILED, text=text, group=group)
+        elif _isOld(audit, every, now):
+            text = f"the last one ended {span(now - audit.endedAt)} ago; one is due every "
+            yield Alarm(condition=AUDIT_OLD, text=text + span(every), group=group)
+
+
+def _isOld(audit: LastAudit, every: float, now: float) -> bool:
+    return every > 0 and now - audit.endedAt > LATE * every + DAY
+
+
 def checkAudits(
     audits: Mapping[str, LastAudit], every: float, dataDir: str, now: float
 ) -> Iterator[Finding]:
@@ -313,7 +356,7 @@ def checkAudits(
                 f"svcbroker chain audit {dataDir} names every place; docs/recovery says how to "
                 "go on",
             )
-        elif every and now - audit.endedAt > LATE * every + DAY:
+        elif _isOld(audit, every, now):
             yield warning(
                 AUDIT,
                 f"{when}, and not since, although it is to be every {span(every)}",
@@ -341,4 +384,5 @@ FEATURE: Final = Feature(
     make=AuditFeature,
     entries={AUDIT: auditGroup},
     dataChecks=checkStoredAudits,
+    conditions=(AUDIT_FAILED, AUDIT_OLD),
 )

@@ -24,8 +24,9 @@ from ..carriers.stomp import feature as stomp
 from ..carriers.webhook import feature as webhooks
 from ..console import FEATURE as CONSOLE
 from ..interfaces import IFeaturePlugin
+from ..net.alarms import Condition
 from ..net.settings import ConfigError, Setting, declaredSettings
-from . import auditing, metrics
+from . import alarms, auditing, metrics
 
 BUILT_IN: Final[Sequence[Feature]] = (
     subscriptions.FEATURE,
@@ -40,6 +41,7 @@ BUILT_IN: Final[Sequence[Feature]] = (
     retention.FEATURE,
     auditing.FEATURE,
     metrics.FEATURE,
+    alarms.FEATURE,
 )
 """Those that come with svcbroker."""
 
@@ -58,6 +60,7 @@ def findFeatures(
     for what, names in (
         ("features are called", [each.name for each in found]),
         ("features have a setting", [s.name for each in found for s in settingsOf(each)]),
+        ("features have a condition", [c.name for each in found for c in each.conditions]),
         ("features keep records of kind", [kind for each in found for kind in each.entries]),
     ):
         for name in names:
@@ -78,3 +81,8 @@ ENTRY_GROUPS: Final[Mapping[str, GroupOf]] = dict(
     chain.from_iterable(each.entries.items() for each in FEATURES)
 )
 """The functions that find the group of each entry of the metadata store."""
+
+CONDITIONS: Final[Sequence[Condition]] = tuple(
+    condition for each in FEATURES for condition in each.conditions
+)
+"""All that can be wrong with a running broker: the one list of alarms."""

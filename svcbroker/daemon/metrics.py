@@ -33,13 +33,30 @@ from ..errors import NotAuthorized
 from ..histogram import Histogram
 from ..interfaces import Action, Quotas
 from ..ledgers.metrics import LedgerMetrics
-from ..net.budgets import Budgets, ByteBudget, OutputBudget
+from ..net.alarms import Alarm, Condition, RecentCount
+from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
+from ..net.findings import Level
 from ..net.metrics import CONTENT_TYPE, counter, gauge, histogram, only
 from ..net.settings import Endpoint, declareSetting
 from ..operations import Incidents
 from ..version import VersionRecord
 from .directory import METADATA
+
+REACTOR_BLOCKED: Final = Condition(
+    name="reactor-blocked",
+    level=Level.WARNING,
+    title="The broker answers late",
+    meaning="Every client waits for what holds the broker's only thread.",
+    remedy="The processor is used up, or a plugin holds the reactor. Give the broker a processor "
+    "of its own, or have clients ask for less.",
+)
+
+MOST_LATE: Final = 12
+"""Timers of the last minute, of 240, that may be later than L{LATE} seconds."""
+
+LATE: Final = 0.25
+"""A bound of L{LAG_BOUNDS}."""
 
 LAG_PERIOD: Final = 0.25
 """The time between two measurements of the reactor's lag, in seconds."""
@@ -61,6 +78,7 @@ class ReactorLag:
 
     def __init__(self, clock: IReactorTime) -> None:
         self.lags = Histogram(LAG_BOUNDS)
+        self._late = RecentCount(clock, 60.0)
         self._clock = clock
         self._due = 0.0
         self._call: IDelayedCall | None = None
@@ -79,6 +97,13 @@ class ReactorLag:
     def _measure(self) -> None:
         self.lags.observe(self._clock.seconds() - self._due)
         self.start()
+
+    def alarms(self) -> Iterator[Alarm]:
+        """Whether it was late more often than once in a while."""
+        late = self._late.grown(sum(self.lags.counts[LAG_BOUNDS.index(LATE) + 1 :]))
+        if late > MOST_LATE:
+            text = f"it was late by more than {LATE:g} seconds {late:.0f} times in the last minute"
+            yield Alarm(condition=REACTOR_BLOCKED, text=text)
 
     def collect(self) -> Iterable[Metric]:
         """The families. See L{Source<svcbroker.net.metrics.Source>}."""
@@ -332,6 +357,10 @@ class MetricsFeature(RunningFeature):
         yield from accessMetrics(self._services.access)
         yield from budgetMetrics(self._services.budgets)
 
+    def alarms(self) -> Iterator[Alarm]:
+        """See L{RunningFeature}."""
+        return self._lag.alarms()
+
     @asDeferred
     async def start(self) -> None:
         """Begin to measure. The ledgers have started."""
@@ -369,14 +398,7 @@ def accessMetrics(access: Access) -> Iterator[Metric]:
 
 def budgetMetrics(budgets: Budgets) -> Iterator[Metric]:
     """The metrics of what all connections share."""
-    strangers = budgets.strangers
-    kinds: Mapping[str, OutputBudget | ByteBudget] = {
-        "output": budgets.output,
-        "input": budgets.input,
-        "windows": budgets.windows,
-        "subscriptions": budgets.subscriptions,
-        "names": budgets.names,
-    }
+    kinds = budgets.ofBytes
     yield gauge(
         "svcbroker_budget_used_bytes",
         "Bytes that all connections and sessions together have of each kind.",
@@ -389,18 +411,19 @@ def budgetMetrics(budgets: Budgets) -> Iterator[Metric]:
         ["budget"],
         [((name,), each.total) for name, each in kinds.items()],
     )
-    refused = [((name,), float(each.refused)) for name, each in kinds.items()]
     yield counter(
         "svcbroker_budget_refused",
         "What was refused because there was no room, and connections before their log-in.",
         ["budget"],
-        [*refused, (("strangers",), strangers.refused)],
+        [((name,), refused) for name, refused in budgets.refusals().items()],
     )
     yield gauge(
         "svcbroker_strangers",
         "Connections whose clients have not shaken hands or logged in.",
-        values=only(len(strangers)),
+        values=only(len(budgets.strangers)),
     )
 
 
-FEATURE: Final = Feature(name="metrics", settings=MetricsOptions, make=MetricsFeature)
+FEATURE: Final = Feature(
+    name="metrics", settings=MetricsOptions, make=MetricsFeature, conditions=(REACTOR_BLOCKED,)
+)

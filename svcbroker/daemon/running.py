@@ -24,11 +24,13 @@ from ..broker.subscriptions.feature import SubscriptionOptions
 from ..broker.transparency import LOG_TOPIC
 from ..interfaces import ILedger
 from ..model import BoundRecord, ConfigurationReport, SettingRecord, SettingSource
+from ..net.alarms import Alarms
 from ..net.deferreds import asDeferred
 from ..net.metrics import Metrics, gauge
 from ..net.settings import Setting
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion
+from .alarms import certificateAlarms, healthAlarms
 from .config import SETTINGS, Config
 from .dependencies import Dependencies, StartError
 from .directory import METADATA, measureDisk
@@ -258,14 +260,19 @@ class Start:
         for feature in self.features:
             made = feature.make(self.plan.read[feature.name], services)
             services.metrics.add(feature.name, made.metrics)
+            services.alarms.add(feature.name, made.alarms)
             answers.update(made.answers)
             running.append(made)
         services.metrics.add("certificates", partial(_certificateMetrics, self.plan))
+        services.alarms.add(
+            "certificates", partial(certificateAlarms, self.plan.ports, dependencies.now)
+        )
 
         def connections() -> Iterator[ClientConnection]:
             return (found for each in running for found in each.connections())
 
         calls = base.calls(services, answers, reload, connections)
+        services.alarms.add("health", lambda: calls.admin.getHealth().addCallback(healthAlarms))
         routes = [route for each in running for route in each.routes(calls)]
         factories: dict[str, Any] = {}
         for each in running:
@@ -371,6 +378,7 @@ class _Base:
             budgets=budgets,
         )
         reserved = frozenset({LOG_TOPIC, *([config.auditTopic] if self.audit else [])})
+        conditions = [each for feature in self.start.features for each in feature.conditions]
         limits = Limits(
             maxContent=config.maxContent,
             chainTimeout=config.chainTimeout,
@@ -406,6 +414,7 @@ class _Base:
             metadata=self.metadata,
             access=self.control.access,
             metrics=Metrics(reactor),
+            alarms=Alarms(conditions, reactor, dependencies.now),
         )
 
     def calls(
@@ -430,6 +439,7 @@ class _Base:
             metadataLoss=lambda: self.store.loss,
             measureDisk=partial(self.thread.run, measureDisk, config.dataDir),
             connections=connections,
+            alarms=services.alarms,
         )
 
     def release(self) -> None:

@@ -184,6 +184,7 @@ class LedgerMeasures:
         stable storage, in seconds.
     @ivar behind: how many blocks a copy is behind what the original had when it last answered.
     @ivar silence: how long ago the original of a copy has last answered, in seconds.
+    @ivar refused: why a copy refuses what its original sends; empty where it does not.
     @ivar height: the height of the last block that this node of a network has executed.
     @ivar age: how long ago the ledger had, for all it knows, what the network has decided, in
         seconds.
@@ -200,6 +201,7 @@ class LedgerMeasures:
     viewChanges: int | None = None
     behind: int | None = None
     silence: float | None = None
+    refused: str = ""
     height: int | None = None
     age: float | None = None
     latency: Histogram | None = None

@@ -7,7 +7,7 @@ known yet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -167,6 +167,22 @@ class Budgets:
             Strangers(clock),
             retained,
         )
+
+    @property
+    def ofBytes(self) -> Mapping[str, OutputBudget | ByteBudget]:
+        """Those of bytes, by the names that operators know."""
+        return {
+            "output": self.output,
+            "input": self.input,
+            "windows": self.windows,
+            "subscriptions": self.subscriptions,
+            "names": self.names,
+        }
+
+    def refusals(self) -> Mapping[str, int]:
+        """How often there was no room, by the name of the budget."""
+        refused = {name: each.refused for name, each in self.ofBytes.items()}
+        return {**refused, "strangers": self.strangers.refused}
 
     def stop(self) -> None:
         """Let go of the clock. Called once, after the connections have closed."""

@@ -7,7 +7,7 @@ operator calls. REST, JSON-RPC, the OpenAPI document and the command line are ma
 Nothing here knows HTTP.
 """
 
-from ._adminqueries import QUERIES
+from ._adminqueries import ALARMS, QUERIES, AlarmResult, alarmResults
 from ._binding import (
     BatchCalls,
     Connection,
@@ -85,6 +85,7 @@ from ._results import (
 from ._types import ContentType, ExtensionsType, NumberType
 
 __all__ = [
+    "ALARMS",
     "BROKER_ATTRIBUTES",
     "CLOUD_EVENTS",
     "CLOUD_EVENTS_TYPE",
@@ -114,6 +115,7 @@ __all__ = [
     "TRACE_NAMES",
     "WEEVENT",
     "WEEVENT_INTERFACE",
+    "AlarmResult",
     "BatchCalls",
     "CloudEvent",
     "Connection",
@@ -137,6 +139,7 @@ __all__ = [
     "StompHeader",
     "StompHeaders",
     "TextCall",
+    "alarmResults",
     "binaryAttributes",
     "bindBatch",
     "bindJSON",

@@ -20,7 +20,9 @@ from ..errors import (
     ParameterInvalid,
 )
 from ..histogram import Histogram
+from ..net.alarms import Alarm
 from ..net.deferreds import asDeferred
+from ..net.findings import Level
 from ..version import VersionRecord
 from ._declarations import GROUP, PAGE_SIZE, Operation, Parameter, Result
 from ._results import envelope, prefixedHex, same, utc
@@ -83,6 +85,25 @@ class GroupMeasuresResult(Struct, frozen=True):
     latency: LatencyCounts | None
     diskFree: int | None
     diskSize: int | None
+
+
+class AlarmResult(Struct, frozen=True):
+    """
+    Something that is wrong: its name; whether it does not work (problem) or may not for long
+    (warning); its group, which is empty where it concerns the whole broker; since when, in
+    milliseconds since the epoch; what exactly was found; what that means, and what to do; and the
+    page of the console that shows more.
+    """
+
+    name: str
+    level: Literal["problem", "warning"]
+    groupId: str
+    since: int
+    title: str
+    text: str
+    meaning: str
+    remedy: str
+    page: str
 
 
 class TransactionResult(Struct, frozen=True):
@@ -238,6 +259,24 @@ def _latency(histogram: Histogram) -> LatencyCounts:
     return LatencyCounts(bounds=list(histogram.bounds), counts=list(histogram.counts))
 
 
+def alarmResults(raised: Sequence[Alarm]) -> list[AlarmResult]:
+    """Make the records of alarms."""
+    return [
+        AlarmResult(
+            name=each.condition.name,
+            level="problem" if each.condition.level is Level.PROBLEM else "warning",
+            groupId=each.group,
+            since=int(each.since * 1000),
+            title=each.condition.title,
+            text=each.text,
+            meaning=each.condition.meaning,
+            remedy=each.condition.remedy,
+            page=each.condition.page,
+        )
+        for each in raised
+    ]
+
+
 def _adminPage(type: Any, render: Callable[[Any], Any]) -> Result:
     def renderPage(answer: broker.NumberedPage[Any]) -> AdminPage[Any]:
         return AdminPage(
@@ -335,7 +374,16 @@ def _listing(calls: Calls) -> Callable[..., Deferred[Raw]]:
     return list
 
 
+ALARMS: Final = Operation(
+    name="listAlarms",
+    summary="List what is wrong with the broker and its groups, since when, and what to do.",
+    result=envelope(list[AlarmResult], alarmResults),
+    method=lambda calls: calls.admin.listAlarms,
+    changedBy=(),
+)
+
 QUERIES: Final = (
+    ALARMS,
     Operation(
         name="listGroup",
         summary="List the groups.",

@@ -29,6 +29,7 @@ from ..errors import (
     TransactionFailed,
 )
 from ..model import MAX_REASON
+from ._adminqueries import ALARMS
 from ._clients import CONNECTION_CALLS, DURABLE_CALLS
 from ._declarations import GROUP, OMITTED, Operation, Parameter
 from ._results import envelope, same
@@ -522,6 +523,7 @@ OPERATOR_CALLS: Final = (
         method=lambda calls: calls.operator.showConfiguration,
         changedBy=(),
     ),
+    ALARMS,
     ERASE,
     *CONNECTION_CALLS,
     *DURABLE_CALLS,

@@ -19,6 +19,7 @@ from ..broker import Broker, Calls, IWebhooks, Limits, MetadataStore
 from ..broker.features import Feature, RunningFeature, Services, StoredData
 from ..broker.subscriptions import KeptPositions, Subscriptions
 from ..interfaces import Identity
+from ..net.alarms import Alarms
 from ..net.bounds import Sizing
 from ..net.budgets import Budgets
 from ..net.metrics import Metrics
@@ -105,6 +106,9 @@ class FeatureTests(SynchronousTestCase):
         anonymous = Identity(name="", grants=grantsOf(grants)) if grants else None
         self.access = Access([], clock, clock.seconds, anonymous=anonymous)
         broker = Broker(ledgers, clock, Limits(), subscriptions, budgets=budgets)
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        conditions = self.fixture.feature.conditions
         self.services = Services(
             reactor=clock,
             now=clock.seconds,
@@ -114,7 +118,7 @@ class FeatureTests(SynchronousTestCase):
             runInThread=_Thread().run,
             budgets=budgets,
             settingsOf=lambda kind: kind(),
-            dataDir=Path(self.mktemp()),
+            dataDir=directory,
             basePath="/svcbroker",
             dialect="",
             address="127.0.0.1:8080",
@@ -129,6 +133,7 @@ class FeatureTests(SynchronousTestCase):
             metadata=metadata,
             access=self.access,
             metrics=Metrics(clock),
+            alarms=Alarms(conditions, clock, clock.seconds),
         )
         feature = self.fixture.feature
         made = feature.make(feature.read(self.options), self.services)
@@ -218,6 +223,17 @@ class FeatureTests(SynchronousTestCase):
         for family in families:
             self.assertTrue(family.name.startswith(("svcbroker_", "process_")), family.name)
             self.assertTrue(family.documentation.endswith("."), family.name)
+
+    def test_alarmsAreDeclared(self) -> None:
+        """Conditions are explained; a feature to which nothing has happened has no alarm."""
+        for each in self.fixture.feature.conditions:
+            self.assertRegex(each.name, r"^[a-z]+(-[a-z]+)*$")
+            self.assertFalse(each.title.endswith("."), each.name)
+            for text in (each.meaning, each.remedy):
+                self.assertTrue(text.endswith("."), text)
+        made = self.serve()
+        self.addCleanup(self.end, made)
+        self.assertEqual([*self.successResultOf(maybeDeferred(made.alarms))], [])
 
     def test_endLeavesNothing(self) -> None:
         """After the drain and the release no timer is left that the feature has started."""

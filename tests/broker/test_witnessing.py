@@ -26,7 +26,7 @@ from svcbroker.broker.transparency import (
     logGroup,
 )
 from svcbroker.broker.transparency._cosigning import MAX_DELAY
-from svcbroker.broker.transparency.feature import WitnessMetrics
+from svcbroker.broker.transparency.feature import WitnessMetrics, witnessAlarms
 from svcbroker.errors import ParameterInvalid
 from svcbroker.proofs import ProofInvalid, verifyWitnessed
 from svcbroker.proofs.tlog import LogKey, Note, Policy, TreeHead, WitnessKey
@@ -98,6 +98,11 @@ class WitnessingTests(SynchronousTestCase):
         """Who has cosigned what is served."""
         found = policyOf().cosignatures(self.served().note)
         return sorted(each.witness for each in found)
+
+    def alarms(self) -> list[str]:
+        """The alarms, and the witnesses that they name."""
+        found = witnessAlarms({"1": self.witnessing}, self.clock.seconds())
+        return [f"{each.condition.name} {each.text.partition(':')[0]}" for each in found]
 
     def metrics(self) -> dict[str, float]:
         """The metrics of each witness."""
@@ -189,12 +194,15 @@ class WitnessingTests(SynchronousTestCase):
         self.assertEqual((status.lastError, status.refusals), ("cannot be reached", 0))
         self.assertEqual(self.metrics()["svcbroker_witness_lag_blocks a"], 1)
         self.assertGreater(self.metrics()["svcbroker_witness_lag_seconds a"], 3000)
+        self.clock.advance(700)
+        self.assertEqual(self.alarms(), ["witness-behind a"])
         witness.answer = None
         for _ in range(700):
             self.clock.advance(1)
         self.assertEqual(witness.asked[-1], (size, self.size))
         self.assertEqual((status.lastError, status.failures, status.size), ("", 0, self.size))
         self.assertEqual(self.metrics()["svcbroker_witness_lag_seconds a"], 0)
+        self.assertEqual(self.alarms(), [])
         self.assertEqual(self.cosigners(), ["a", "b", "c"])
 
     def test_answersThatAreNoCosignatureAreRefused(self) -> None:
@@ -274,6 +282,7 @@ class WitnessingTests(SynchronousTestCase):
         # The others have had their quorum before.
         self.assertEqual(self.metrics()["svcbroker_witness_refusing a"], 1)
         self.assertEqual(self.metrics()["svcbroker_witness_refusing c"], 0)
+        self.assertEqual(self.alarms(), ["witness-refuses a", "witness-refuses b"])
         self.assertGreater(self.metrics()["svcbroker_witness_refusals a"], 2)
         self.assertLess(self.served().head.size, self.size)
         answer = self.successResultOf(self.fixture().calls.transparency.witnesses(ANYBODY, None))

@@ -4,6 +4,7 @@ The files of the console, as they are served.
 
 from __future__ import annotations
 
+import json
 import re
 from gzip import decompress
 from hashlib import sha256
@@ -16,6 +17,7 @@ from twisted.web.test.requesthelper import DummyRequest
 import svcbroker.console
 from svcbroker.console._console import WebConsole
 from svcbroker.console._files import CONTENT_SECURITY_POLICY, readFiles
+from svcbroker.daemon.features import CONDITIONS
 from tests.carriers.http.support import BASE
 
 from .support import CONSOLE, VENDOR, ConsoleTestCase, originOf
@@ -191,6 +193,14 @@ class SourceTests(ConsoleTestCase):
         for key, text in english.items():
             values = [sorted(re.findall(r"\{(\w+)\}", each)) for each in (text, chinese[key])]
             self.assertEqual(values[0], values[1], key)
+
+    def test_alarmsAreToldInChinese(self) -> None:
+        """Each alarm has its title, meaning and remedy; its page is one of the console."""
+        table = self.source("texts.zh.js").partition("export const alarms = ")[2]
+        told = json.loads(re.sub(r",(\s*[}\]])", r"\1", table.rstrip("; \n")))
+        self.assertEqual(sorted(told), sorted(each.name for each in CONDITIONS))
+        self.assertEqual({len(texts) for texts in told.values()}, {3})
+        self.assertLessEqual({each.page for each in CONDITIONS}, set(self.pages()))
 
     def test_textsAreThereAndUsed(self) -> None:
         """Each key in a page is a text, and each text is in a page."""

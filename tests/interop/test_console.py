@@ -133,6 +133,33 @@ class PagesTests(ConsoleTestCase):
         await self.browser.waitForText("median; 99 % within")
         await self.judge("overview")
 
+    async def test_alarmIsSeenUntilItIsOver(self) -> None:
+        """Above the page, with what to do, and as a number beside the page that shows more."""
+        await self.open("--faults", ledger="pbft:nodes=4")
+        browser = self.browser
+        await browser.waitForText("Transactions a second")
+        self.assertEqual(await browser.evaluate("document.querySelectorAll('.alarms').length"), 0)
+        token = json.loads((self.dataDir / "operator.json").read_text("ascii"))["token"]
+        headers: Any = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        for call, body in (("faults/stop", b'{"node": 3}'), ("faults/heal", b"{}")):
+            answer = await self.daemon.call(f"/admin/operator/{call}", "POST", body, headers)
+            self.assertEqual(answer["code"], 0)
+            if call == "faults/heal":
+                break
+            await browser.waitForText("A node does not run · Group 1 · since")
+            await browser.waitFor("document.querySelector('nav .count').textContent[0] === '1'")
+            await browser.evaluate("document.querySelector('.alarms summary').focus()")
+            await browser.press("Enter")
+            await browser.waitForText("3 of 4 run, not: ")
+            await self.judge("alarm")
+            await browser.tabTo("中文")
+            await browser.press("Enter")
+            await browser.waitForText("有节点未运行 · 群组 1 · 始于")
+            await self.judge("alarm-chinese")
+        await browser.waitFor(
+            "!document.querySelector('.alarms') && !document.querySelector('.count')"
+        )
+
     async def test_languageIsKept(self) -> None:
         """The reader chooses it, and finds it again with the page."""
         await self.open(page="#subscriptions")

@@ -12,6 +12,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.daemon.features import CONDITIONS
+from svcbroker.net.findings import Level
+
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/svcbroker.rules.yml"
 DASHBOARD = ROOT / "deploy/grafana/svcbroker.json"
@@ -57,6 +60,28 @@ class DeployTests(SynchronousTestCase):
         self.assertEqual(exported() - self.used(page), set())
         for alert in re.findall(r"alert: (\w+)", RULES.read_text(encoding="utf-8")):
             self.assertIn(f"``{alert}``", page)
+
+    def test_eachAlarmHasItsRule(self) -> None:
+        """The rule asks the metric by the name of the alarm, and has its level and its texts."""
+        rules = RULES.read_text(encoding="utf-8")
+        asked = re.findall(r'svcbroker_alarm{name="([\w-]+)"}', rules)
+        self.assertEqual(sorted(asked), sorted(each.name for each in CONDITIONS))
+        for each in CONDITIONS:
+            words = "".join(word.capitalize() for word in each.name.split("-"))
+            severity = "critical" if each.level is Level.PROBLEM else "warning"
+            self.assertIn(
+                f"""
+      - alert: Svcbroker{words}
+        expr: svcbroker_alarm{{name="{each.name}"}} == 1
+        for: 1m
+        labels:
+          severity: {severity}
+        annotations:
+          summary: "{{{{ $labels.instance }}}}: {each.title}"
+          description: "{each.meaning} {each.remedy}"
+""",
+                rules,
+            )
 
     def test_panelsDoNotOverlap(self) -> None:
         places = [each["gridPos"] for each in panels()]

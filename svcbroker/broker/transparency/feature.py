@@ -17,8 +17,9 @@ from twisted.web.http_headers import Headers
 from ...chain import Malformed
 from ...files import readFile
 from ...interfaces import IProvableLedger
+from ...net.alarms import Alarm, Condition
 from ...net.deferreds import asDeferred
-from ...net.findings import Finding, warning
+from ...net.findings import Finding, Level, span, warning
 from ...net.http import HttpClient, HttpError, makeClient, readBody
 from ...net.metrics import counter, gauge
 from ...net.settings import ConfigError, Seconds, Text, anyText, declareSetting
@@ -79,6 +80,28 @@ def makeWitnessClient(reactor: Any) -> WitnessClient:
     )
     return WitnessClient(client)
 
+
+WITNESS_REFUSES: Final = Condition(
+    name="witness-refuses",
+    level=Level.PROBLEM,
+    title="A witness refuses the log: a fork",
+    meaning="The chain is not the one that the witness has seen. It was restored from an older "
+    "backup, or changed.",
+    remedy="Keep the directory as it is, and compare the checkpoints: see docs/transparency.",
+    page="checkpoints",
+)
+WITNESS_BEHIND: Final = Condition(
+    name="witness-behind",
+    level=Level.WARNING,
+    title="A witness is behind",
+    meaning="It has not cosigned the latest events. Their proofs lack its signature.",
+    remedy="Ask who runs it, or whether it knows the key of the log. The page of checkpoints tells "
+    "its last error.",
+    page="checkpoints",
+)
+
+BEHIND: Final = 3600.0
+"""Seconds without a cosignature of a log that has grown after which a witness is behind."""
 
 _LABELS = ["group", "witness"]
 
@@ -206,6 +229,10 @@ class TransparencyFeature(RunningFeature):
         """See L{RunningFeature}."""
         return WitnessMetrics(self.witnessings, self._now).collect()
 
+    def alarms(self) -> Iterator[Alarm]:
+        """See L{RunningFeature}."""
+        return witnessAlarms(self.witnessings, self._now())
+
     @asDeferred
     async def start(self) -> None:
         """Begin to have the logs cosigned. Nothing waits for it."""
@@ -221,6 +248,25 @@ class TransparencyFeature(RunningFeature):
             await each.stop()
         if self._client is not None:
             await self._client.close()
+
+
+def witnessAlarms(witnessings: Mapping[str, Witnessing], now: float) -> Iterator[Alarm]:
+    """
+    The witnesses that refuse, or are behind.
+
+    @param witnessings: what has the logs cosigned, by the id of the group.
+    """
+    for group, witnessing in witnessings.items():
+        newest = witnessing.newest
+        for each in witnessing.witnesses:
+            lag = 0 if newest is None else newest.head.size - each.size
+            if each.isRefusing:
+                text = f"{each.party.name}: {each.lastError}"
+                yield Alarm(condition=WITNESS_REFUSES, text=text, group=group)
+            elif lag > 0 and each.time and now - each.time > BEHIND:
+                text = f"{each.party.name}: nothing for {span(now - each.time)}"
+                text += f" ({each.lastError})" if each.lastError else ""
+                yield Alarm(condition=WITNESS_BEHIND, text=text, group=group)
 
 
 @frozen
@@ -303,4 +349,5 @@ FEATURE: Final = Feature(
     make=TransparencyFeature,
     entries={LOG: logGroup},
     checks=checkTransparency,
+    conditions=(WITNESS_REFUSES, WITNESS_BEHIND),
 )

@@ -4,7 +4,7 @@ Liveness and readiness: whether the process answers, and whether it can be given
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -15,6 +15,8 @@ from twisted.web.server import Request
 from ...access import Access, Principal
 from ...broker import Calls
 from ...model import Health
+from ...net.alarms import Alarm
+from ...operations import AlarmResult, alarmResults
 from .logins import Credentials
 from .routes import Route, encode, respond
 
@@ -33,18 +35,21 @@ class Alive(Struct, frozen=True):
 
 
 class Readiness(Struct, frozen=True):
-    """Whether the broker can be given work."""
+    """Whether the broker can be given work, and what is wrong with it."""
 
     status: Literal["ready", "unavailable"]
     groups: dict[str, GroupHealth]
+    alarms: list[AlarmResult]
 
 
 _ALIVE = encode(Alive())
 
 
-def readiness(groups: Mapping[str, Health], principal: Principal | None) -> tuple[int, bytes]:
+def readiness(
+    groups: Mapping[str, Health], principal: Principal | None, alarms: Sequence[Alarm] = ()
+) -> tuple[int, bytes]:
     """
-    The HTTP status and the JSON text that tell of the groups' health.
+    The HTTP status and the JSON text that tell of the groups' health, and of alarms.
 
     @param principal: who asks.
     """
@@ -56,6 +61,7 @@ def readiness(groups: Mapping[str, Health], principal: Principal | None) -> tupl
             for group, health in groups.items()
             if principal is not None and principal.seesGroup(group)
         },
+        alarmResults(alarms),
     )
     return http.OK if isReady else http.SERVICE_UNAVAILABLE, encode(record)
 
@@ -71,7 +77,9 @@ def healthRoutes(calls: Calls, access: Access) -> Iterator[Route]:
 
     async def answerReady(request: Any) -> bytes:
         principal = request.principal or access.anonymous
-        code, body = readiness(await calls.admin.getHealth(), principal)
+        groups = await calls.admin.getHealth()
+        alarms = () if principal is None else await calls.admin.alarmsFor(principal)
+        code, body = readiness(groups, principal, alarms)
         return respond(request, body, code)
 
     def readyz(request: Request) -> Deferred[bytes]:

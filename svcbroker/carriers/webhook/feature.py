@@ -24,9 +24,10 @@ from ...broker.features import (
 )
 from ...broker.subscriptions import POSITIONS, decodePosition
 from ...model import Position
+from ...net.alarms import Alarm, Condition, RecentCount
 from ...net.bounds import Bound, Sizing, amountText
 from ...net.endpoints import AddressPolicy, parseAllowed
-from ...net.findings import Finding, good, listed, span, warning
+from ...net.findings import Finding, Level, good, listed, span, warning
 from ...net.http import CertificatePolicy, HttpClient, makeClient
 from ...net.metrics import counter, gauge, only
 from ...net.pem import ClientIdentity
@@ -47,6 +48,28 @@ from .webhookservice import Webhooks
 
 _WEBHOOKS: Final = "webhooks"
 _IDLE_PER_HOST = 2
+
+WEBHOOKS_FAIL: Final = Condition(
+    name="webhooks-fail",
+    level=Level.WARNING,
+    title="The receiver of a webhook fails",
+    meaning="It gets no events until it acknowledges the one that waits, or that is given up. What "
+    "it does not get stays in the log.",
+    remedy="svcbroker webhook list shows the last error. Mend the receiver, then: svcbroker "
+    "webhook retry ID.",
+    page="subscriptions",
+)
+EVENTS_GIVEN_UP: Final = Condition(
+    name="events-given-up",
+    level=Level.WARNING,
+    title="Events became dead letters",
+    meaning="Receivers of webhooks did not take them after the last attempt, and do not get them.",
+    remedy="Read the topics of dead letters, and publish again what is still wanted.",
+    page="subscriptions",
+)
+
+FAILED_OFTEN: Final = 3
+"""Requests that fail one after the other before it is told: one may fail for a moment."""
 
 _COPIES: Final = 3
 """An event that is sent is in memory so many times: as it is, and as JSON in Base64."""
@@ -150,6 +173,7 @@ class WebhookFeature(RunningFeature):
         self._read = read
         self._services = services
         self._webhooks = makeWebhooks(read.settings, services)
+        self._givenUp = RecentCount(services.reactor, 3600.0)
         self.answers = {IWebhooks: self._webhooks}
 
     def metrics(self) -> Iterator[Metric]:
@@ -178,6 +202,10 @@ class WebhookFeature(RunningFeature):
             values=only(counts.givenUp),
         )
 
+    def alarms(self) -> Iterator[Alarm]:
+        """See L{RunningFeature}."""
+        return webhookAlarms(self._webhooks, self._givenUp)
+
     def start(self) -> Deferred[Any]:
         """See L{RunningFeature}."""
         return self._webhooks.start()
@@ -191,6 +219,20 @@ class WebhookFeature(RunningFeature):
         return partial(
             self._read.settings.signer.use, readWebhookSecrets(self._read.options.secretFile)
         )
+
+
+def webhookAlarms(webhooks: Webhooks, givenUp: RecentCount) -> Iterator[Alarm]:
+    """
+    The webhooks whose receivers fail, and the dead letters of the last hour.
+
+    @param givenUp: counts these.
+    """
+    for group, id, error in webhooks.failing(FAILED_OFTEN):
+        yield Alarm(condition=WEBHOOKS_FAIL, text=f"{id}: {error}", group=group)
+    recent = givenUp.grown(webhooks.counts.givenUp)
+    if recent:
+        text = f"{recent:.0f} events in the last hour"
+        yield Alarm(condition=EVENTS_GIVEN_UP, text=text)
 
 
 def makeWebhooks(settings: WebhookSettings, services: Services) -> Webhooks:
@@ -328,4 +370,5 @@ FEATURE: Final = Feature(
     owners=webhookOwners,
     dataChecks=checkStoredWebhooks,
     bounds=webhookBounds,
+    conditions=(WEBHOOKS_FAIL, EVENTS_GIVEN_UP),
 )

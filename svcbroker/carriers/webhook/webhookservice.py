@@ -7,7 +7,7 @@ letters.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -191,6 +191,17 @@ class Webhooks:
         """The numbers of webhooks that are paused, fail, or deliver."""
         states = Counter(webhook.state for webhook in self._webhooks.values())
         return {each: states[each] for each in ("delivering", "failing", "paused")}
+
+    def failing(self, least: int) -> Iterator[tuple[str, str, str]]:
+        """
+        The webhooks whose requests fail: group, id and last error.
+
+        @param least: how often in a row they have failed.
+        """
+        for id, webhook in self._webhooks.items():
+            sender = webhook.delivery.sender
+            if sender.failures >= least and not webhook.record.isPaused:
+                yield webhook.record.group, id, sender.lastError
 
     # Starting and stopping.
 

@@ -62,6 +62,7 @@ from .endpointchecks import (
     CertificateFacts,
     EndpointFacts,
     ServerAnswer,
+    alarmFindings,
     askServer,
     checkCertificates,
     checkEndpoint,
@@ -69,7 +70,6 @@ from .endpointchecks import (
     isAlive,
     isName,
     isRoot,
-    unready,
     withoutWrappers,
 )
 from .machinechecks import (
@@ -299,7 +299,7 @@ class BrokerCheck:
                 hasAccounts=self._access.hasAccounts,
             )
             yield from self._checkCertificates(port)
-        yield from self._checkReadiness()
+        yield from self._askAlarms()
 
     def _askEndpoint(self, port: PortPlan) -> EndpointFacts:
         endpoint, isProxied = withoutWrappers(port.endpoint)
@@ -328,23 +328,17 @@ class BrokerCheck:
         at = f"[{at}]" if ":" in at else at
         return self.ask(f"{'https' if hasTLS else 'http'}://{at}:{port}{path}", None, False)
 
-    def _checkReadiness(self) -> Iterator[Finding]:
+    def _askAlarms(self) -> Iterator[Finding]:
+        """What the running daemon itself finds wrong."""
         if self._daemon is None:
             return
         try:
             operating = readOperatorFile(self._dataDir)
         except OperatorFileError:
             return
-        origin = operating.url.removesuffix(self.config.basePath)
         headers = {"Authorization": f"Bearer {operating.token}"}
-        for text in unready(self.ask(f"{origin}/readyz", headers, False)):
-            yield warning(
-                "daemon",
-                f"it is not ready: {text}",
-                "publishes of that group wait, and end in TIMEOUT",
-                f"svcbroker net nodes --data-dir {self._dataDir} shows its replicas; look at the "
-                "log",
-            )
+        url = f"{operating.url}/admin/operator/listAlarms"
+        yield from alarmFindings(self.ask(url, headers, False, {}))
 
     def _checkCertificates(self, port: PortPlan) -> Iterator[Finding]:
         if port.certificates is None:

@@ -31,7 +31,7 @@ from cryptography.x509 import (
 )
 
 from ...files import openFile
-from ...net.findings import DAY, Finding, date, good, listed, problem, span, warning
+from ...net.findings import DAY, Finding, Level, date, good, listed, problem, span, warning
 from ...net.listeners import ProxiedEndpoint
 from ...net.tls import TLSServerEndpoint
 
@@ -372,15 +372,19 @@ class ServerAnswer:
 
 
 Ask = Callable[..., ServerAnswer | None]
-"""C{ask(url, headers, isVerified)}: L{askServer}, or what a test has in its place."""
+"""C{ask(url, headers, isVerified, call)}: L{askServer}, or what a test has in its place."""
 
 
 def askServer(
-    url: str, headers: Mapping[str, str] | None = None, isVerified: bool = True
+    url: str,
+    headers: Mapping[str, str] | None = None,
+    isVerified: bool = True,
+    call: Mapping[str, Any] | None = None,
 ) -> ServerAnswer | None:
     """
-    GET a URL.
+    GET a URL, or make an operator call there.
 
+    @param call: the parameters of the call; C{None} for none.
     @param isVerified: whether the server's certificate must be trusted. On this machine it is one
         for names by which others reach it.
     @return: C{None} where there is no answer in time, or one that is too long.
@@ -388,7 +392,13 @@ def askServer(
     began, body = time.time(), bytearray()
     try:
         with httpx.stream(
-            "GET", url, headers=headers, timeout=_TIMEOUT, verify=isVerified, trust_env=False
+            "GET" if call is None else "POST",
+            url,
+            headers=headers,
+            json=call,
+            timeout=_TIMEOUT,
+            verify=isVerified,
+            trust_env=False,
         ) as response:
             for piece in response.iter_bytes():
                 body += piece
@@ -407,14 +417,13 @@ def isAlive(answer: ServerAnswer | None) -> bool:
     return answer is not None and answer.value == {"status": "alive"}
 
 
-def unready(answer: ServerAnswer | None) -> Sequence[str]:
-    """Reasons for which groups of a daemon make no progress, as it answers C{/readyz}."""
+def alarmFindings(answer: ServerAnswer | None) -> Iterator[Finding]:
+    """The alarms of a running daemon, as it answers C{listAlarms}."""
     try:
-        groups = answer.value["groups"] if answer is not None else {}
-        return [
-            f"group {name}: {group['reason']}"
-            for name, group in groups.items()
-            if not group["ready"]
-        ]
+        for each in answer.value["data"] if answer is not None else ():
+            make = problem if each["level"] == Level.PROBLEM.value else warning
+            place = f"group {each['groupId']}: " if each["groupId"] else ""
+            text = f"{place}{each['text']}, since {date(each['since'] / 1000)}"
+            yield make(f"alarm {each['name']}", text, each["meaning"], each["remedy"])
     except (TypeError, KeyError, AttributeError):
-        return []
+        return

@@ -1,6 +1,7 @@
 // The frame of the console: log-in, navigation, and the page that the address names.
 
 import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { AlarmCount, AlarmList, useAlarms } from "./alarms.js";
 import { session } from "./api.js";
 import { ErrorText, explain, may } from "./parts.js";
 import { language, setLanguage, t } from "./texts.js";
@@ -163,6 +164,7 @@ function currentOf(name, shown) {
 
 function Frame({ user, onLogIn, onLogOut, onLanguage }) {
   const address = useAddress();
+  const alarms = useAlarms(user);
   const { groups } = user;
   const [chosen, setChosen] = useState(null);
   const group = groups.includes(chosen) ? chosen : groups[0];
@@ -186,9 +188,10 @@ function Frame({ user, onLogIn, onLogOut, onLanguage }) {
       </div>
       <nav aria-label=${t("navigation")}>
         ${Object.keys(PAGES).filter((name) => !(name in BELOW) && hasUse(name, user, group)).map((name) => html`
-          <a href=${`#${name}`} aria-current=${currentOf(name, address.name)}>${t(`page.${name}`)}</a>`)}
+          <a href=${`#${name}`} aria-current=${currentOf(name, address.name)}>${t(`page.${name}`)}<${AlarmCount} alarms=${alarms} page=${name} /></a>`)}
       </nav>
       <${Notices} />
+      <${AlarmList} alarms=${alarms} />
     </header>
     ${group === undefined
       ? html`<main id="main"><h1 tabindex="-1">${t(`page.${address.name}`)}</h1><p>${t("frame.nothing")}</p></main>`

@@ -96,7 +96,7 @@ export default function Overview({ group, user }) {
   const ofAdmin = (call) => (isAdmin ? call : null);
   const general = useCall(ofAdmin((signal) => ask("admin/group/general", { groupId }, signal)), [group], FAST);
   const nodes = useCall(
-    ofAdmin((signal) => ask("admin/node/nodeList", { groupId, pageSize: 99 }, signal)), [group], SLOW);
+    ofAdmin((signal) => ask("admin/node/nodeList", { groupId, pageSize: 99 }, signal)), [group], FAST);
   const topics = useCall((signal) => ask("rest/list", { groupId, pageSize: 1 }, signal), [group], SLOW);
   const live = useCall((signal) => ask("admin/listSubscription", { groupId }, signal), [group], SLOW);
   const webhooks = useCall((signal) => ask("rest/listWebhooks", { groupId, limit: 1000 }, signal), [group], SLOW);

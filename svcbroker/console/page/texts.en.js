@@ -14,6 +14,8 @@ export default {
   "table.more": "There are more than these {count}.",
 
   "frame.nothing": "Nothing is granted to this account.",
+  "alarms.title": "alarms",
+  "alarms.since": "since",
   "frame.away": "The broker does not answer. What is shown is as of then; the page goes on by itself.",
 
   "login.title": "Log in",

@@ -12,9 +12,10 @@ function preferred() {
 
 export let language;
 let table;
+let alarms;
 
 async function use(chosen) {
-  table = (await TABLES[chosen]()).default;
+  ({ default: table, alarms = {} } = await TABLES[chosen]());
   language = chosen;
   document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
 }
@@ -30,6 +31,11 @@ export async function setLanguage(chosen) {
 /** A text, with each {name} in it replaced by the value of that name. */
 export function t(key, values = {}) {
   return table[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+}
+
+/** What an alarm is, means and asks for; in English the broker itself says it. */
+export function alarmTexts({ name, title, meaning, remedy }) {
+  return alarms[name] ?? [title, meaning, remedy];
 }
 
 export function formatNumber(value, digits = 0) {

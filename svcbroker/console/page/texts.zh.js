@@ -14,6 +14,8 @@ export default {
   "table.more": "仅显示 {count} 项，还有更多。",
 
   "frame.nothing": "此账户没有任何权限。",
+  "alarms.title": "告警",
+  "alarms.since": "始于",
   "frame.away": "服务器没有响应。页面显示的是此前的内容，恢复后会自动继续。",
 
   "login.title": "登录",
@@ -479,4 +481,27 @@ export default {
   "configuration.bound": "用途",
   "configuration.atMost": "上限",
   "configuration.each": "每个，不计入合计",
+};
+
+// 告警的名称：它是什么、意味着什么、应当怎么做。
+export const alarms = {
+  "not-ready": ["群组没有进展", "向该群组的发布会等待，并以 TIMEOUT 结束。已发布的内容仍可读取。", "按原因处理：启动节点直到达到法定数量，腾出磁盘空间，或查看引擎及其日志。"],
+  "node-down": ["有节点未运行", "群组由其余节点继续工作。停止的节点多到不足法定数量时，群组就会停止。", "重新启动该节点：svcbroker net nodes 显示每个节点，svcbroker net fault start N 启动人为停止的节点。"],
+  "copy-forked": ["副本拒绝原件发来的内容", "原件的历史与副本不同，或发来的内容不成立。不再复制任何内容。", "两者都保持原样，并比较它们的检查点；docs/replication 说明如何继续。"],
+  "copy-behind": ["副本落后于原件", "副本缺少的内容会随原件一起丢失。", "检查到原件的网络，以及原件的状态。"],
+  "disk-full": ["磁盘已满", "磁盘满时所有发布都被拒绝。已确认的内容不会丢失；有空间后会自动继续。", "在数据目录所在的磁盘上腾出空间，或用 --retain 擦除旧内容：见 docs/sizing。"],
+  "disk-fills-up": ["磁盘即将写满", "可用空间不足十分之一，或按最近一天的速度将在一天内写满。之后所有发布都会被拒绝。", "腾出空间，把数据移到更大的磁盘，或用 --retain 擦除旧内容：见 docs/sizing。"],
+  "certificate-expires": ["证书即将到期", "到期后客户端会拒绝连接该端口。", "更新证书文件。代理会自动重新读取。"],
+  "clock-off": ["时钟不准", "事件、令牌和证书的时间会按错误的时间检查。", "用 NTP 校准机器的时钟：timedatectl 显示其状态。"],
+  "logins-fail": ["大量登录被拒绝", "有人在猜密码，或某个客户端使用旧密码。", "主题 $svc/audit 记有名称和地址。封锁该地址，或为客户端设置新密码。"],
+  "budget-used-up": ["某项内存预算已用完", "客户端不读取所请求的内容，或没有发完，或连接后不登录。它们会被拒绝；其他客户端照常服务。", "在连接中找到该客户端。若都是正常使用，请提高 max-unsent，或给代理更多内存。"],
+  "overloaded": ["发布过多而被拒绝", "客户端的发布超过了机器及其磁盘的能力。", "让客户端减少发布，或一次发布多个事件，或使用更快的磁盘：见 docs/sizing。"],
+  "unclean-stop": ["上一次没有正常停止", "进程被杀死，或机器断电。已确认的内容在日志中；当时未发出的回答已丢失。", "用 journalctl 或 dmesg 查找原因。svcbroker chain audit DATA-DIR 会读取所有链。该告警在一天后结束。"],
+  "webhooks-fail": ["Webhook 的接收方出错", "在它确认或放弃等待中的事件之前，收不到任何事件。没收到的内容保留在日志中。", "svcbroker webhook list 显示最后的错误。修复接收方，然后执行：svcbroker webhook retry ID。"],
+  "events-given-up": ["有事件成为死信", "最后一次尝试后 Webhook 的接收方仍未接收，也不会再收到。", "读取死信主题，并重新发布仍需要的内容。"],
+  "witness-refuses": ["见证人拒绝日志：出现分叉", "链与见证人所见的不同：它从较旧的备份恢复，或被更改。", "目录保持原样，并比较检查点：见 docs/transparency。"],
+  "witness-behind": ["见证人落后", "它还没有联署最新的事件，这些事件的证明缺少它的签名。", "询问其运营者，或确认它知道日志的密钥。检查点页面显示它最后的错误。"],
+  "audit-failed": ["审计发现损坏", "链在该处的内容不可信，也无法证明。", "目录保持原样。svcbroker chain audit DATA-DIR 列出每一处；docs/recovery 说明如何继续。"],
+  "audit-old": ["太久没有审计", "审计没有完成。链的损坏不会被发现。", "在日志中查找 'scheduled audit'；手动执行：svcbroker chain audit DATA-DIR。"],
+  "reactor-blocked": ["代理回答迟缓", "所有客户端都在等待占用代理唯一线程的工作。", "处理器已用尽，或某个插件占用了反应器。给代理单独的处理器，或让客户端少请求。"],
 };

@@ -603,6 +603,7 @@ class CopyLedger(StoredLedger):
             oldest=0.0,
             behind=self.progress.behind,
             silence=silence,
+            refused=str(self._refused or ""),
             height=self._height,
             age=silence,
         )

@@ -58,11 +58,11 @@ class CredentialTests(AuthenticationTestCase):
             (basic("root"), {"1": ready, "2": ready}),
         ):
             answer = self.client.ask("GET", "/readyz", headers=headers)
-            self.assertEqual(answer.json(), {"status": "ready", "groups": groups})
+            self.assertEqual(answer.json(), {"status": "ready", "groups": groups, "alarms": []})
         self.fixture.second.error = LedgerUnavailable("the disk is full")
         answer = self.client.ask("GET", "/readyz")
         self.assertEqual(answer.status, 503)
-        self.assertEqual(answer.json(), {"status": "unavailable", "groups": {}})
+        self.assertEqual(answer.json(), {"status": "unavailable", "groups": {}, "alarms": []})
 
     def test_wrongCredentialsAreRefused(self) -> None:
         for value in (

@@ -23,7 +23,8 @@ class HealthTests(SynchronousTestCase):
         answer = self.client.ask("GET", "/readyz")
         self.assertEqual(answer.status, 200)
         ready = {"ready": True, "reason": ""}
-        self.assertEqual(answer.json(), {"status": "ready", "groups": {"1": ready, "2": ready}})
+        groups = {"1": ready, "2": ready}
+        self.assertEqual(answer.json(), {"status": "ready", "groups": groups, "alarms": []})
 
     def test_oneUnavailableGroupIsNotReady(self) -> None:
         self.client.fixture.second.error = LedgerUnavailable("the disk is full")

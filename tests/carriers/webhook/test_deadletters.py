@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY
+from svcbroker.carriers.webhook.feature import webhookAlarms
 from svcbroker.carriers.webhook.posting import NotAcknowledged
 from svcbroker.carriers.webhook.webhookservice import MAX_REASON, MAX_WEBHOOKS, makeDeadLetter
 from svcbroker.interfaces import Quotas, submit
@@ -22,6 +23,7 @@ from svcbroker.model import (
     EventId,
     checkExtensions,
 )
+from svcbroker.net.alarms import RecentCount
 
 from ...access.support import FakeAuthenticator, account
 from .support import URL, Harness, Post
@@ -87,6 +89,27 @@ class DeadLetterTests(SynchronousTestCase):
         self.assertEqual((webhook.state, webhook.status.failures), ("failing", 2))
         self.harness.publish("1")
         self.assertEqual((webhook.state, webhook.status.failures), ("delivering", 0))
+
+    def test_failingReceiversAndDeadLettersAreAlarms(self) -> None:
+        """One failure is none; a receiver that takes an event ends the first, an hour the other."""
+        recent = RecentCount(self.harness.clock, 3600)
+
+        def alarms() -> list[tuple[str, str, str]]:
+            found = webhookAlarms(self.harness.webhooks, recent)
+            return [(each.condition.name, each.group, each.text) for each in found]
+
+        self.assertEqual(alarms(), [])
+        self.subscribe(maxAttempts=1)
+        self.harness.publish("poison", "poison")
+        self.assertEqual(alarms(), [("events-given-up", "", "2 events in the last hour")])
+        self.harness.publish("poison")
+        failing, _ = alarms()
+        self.assertEqual(failing, ("webhooks-fail", "1", f"{ID}: no"))
+        self.harness.publish("1")
+        self.harness.clock.advance(3600)
+        alarms()
+        self.harness.clock.advance(3600)
+        self.assertEqual(alarms(), [])
 
     def test_webhooksThatFeedEachOtherComeToAnEnd(self) -> None:
         """An event that comes back is skipped: each of them publishes one dead letter."""

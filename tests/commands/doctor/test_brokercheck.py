@@ -5,16 +5,20 @@ Tests for L{svcbroker.commands.doctor.brokercheck}.
 from __future__ import annotations
 
 import errno
-import json
 import os
 from base64 import b64encode
 from pathlib import Path
 
+import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.commands.doctor import BrokerCheck, Finding, Level
-from svcbroker.commands.doctor.endpointchecks import ServerAnswer, unready
+from svcbroker.commands.doctor.endpointchecks import ServerAnswer, alarmFindings
+from svcbroker.daemon.alarms import NOT_READY
 from svcbroker.daemon.config import makeConfig
+from svcbroker.net.alarms import Alarm
+from svcbroker.net.findings import problem
+from svcbroker.operations import alarmResults
 from tests.certificates import makeCertificate
 
 from .test_datachecks import MADE
@@ -111,8 +115,18 @@ class BrokerCheckTests(SynchronousTestCase):
         self.assertIn(os.strerror(errno.ELOOP), error.text)
         self.assertIn("software", found)
 
-    def test_groupsThatAreNotReadyAreNamed(self) -> None:
-        text = '{"groups": {"1": {"ready": false, "reason": "no quorum"}, "2": {"ready": true}}}'
-        self.assertEqual(unready(ServerAnswer(value=json.loads(text))), ["group 1: no quorum"])
-        self.assertEqual(unready(ServerAnswer(value=[1])), [])
-        self.assertEqual(unready(None), [])
+    def test_alarmsOfTheDaemonAreFindings(self) -> None:
+        alarm = Alarm(condition=NOT_READY, text="no quorum", group="1", since=86400.0)
+        value = {"code": 0, "data": msgspec.to_builtins(alarmResults([alarm]))}
+        (found,) = alarmFindings(ServerAnswer(value=value))
+        self.assertEqual(
+            found,
+            problem(
+                "alarm not-ready",
+                "group 1: no quorum, since 1970-01-02 00:00 UTC",
+                NOT_READY.meaning,
+                NOT_READY.remedy,
+            ),
+        )
+        for other in (None, ServerAnswer(value=[1]), ServerAnswer(value={"data": [{}]})):
+            self.assertEqual([*alarmFindings(other)], [])
