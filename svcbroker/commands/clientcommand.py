@@ -193,8 +193,9 @@ TO: Final = click.option(
     "--to",
     multiple=True,
     metavar="RECIPIENT|NAME|FILE",
-    help="Close the content to this recipient (age1...), to this name of --recipients, or to all "
-    "recipients in a file. It may come again. The broker cannot read the content then.",
+    help="Close the content to this recipient (age1...), to this name of --recipients, to all "
+    "recipients in a file, or, as org:NAME, to those that an organisation has published. It may "
+    "come again. The broker cannot read the content then.",
 )
 NAMES: Final = (
     *("url", "data_dir", "config", "context", "user", "password_file", "token_file"),
@@ -202,7 +203,7 @@ NAMES: Final = (
 )
 """The parameters of L{CONNECTION_OPTIONS}."""
 
-_CLOSING: Final = frozenset({"identity", "recipients", "to"})
+_CLOSING: Final = frozenset({"identity"})
 """The parameters of options of a client that some commands have."""
 
 RETRY_INTERVAL: Final = 2.0
@@ -255,14 +256,21 @@ def brokerOf(
     @param given: the options of the command line.
     @raise CommandError: they are wrong.
     """
+    urls, kept = urlsOf(given, environment)
+    return urls, settingsOf(given, kept, environment, askTerminal)
+
+
+def urlsOf(
+    given: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[list[str], Mapping[str, str]]:
+    """The URLs of a broker, and the fields of the context; as L{brokerOf} has them."""
     chosen = chosenBroker(given, environment)
     if isinstance(chosen, Operating):
         chosen = [chosen.url], {}
     elif chosen is None:
         with suppress(OperatorFileError):
             chosen = [readOperatorFile(DATA_DIR).url], {}
-    urls, kept = chosen or ([DEFAULT_URL], {})
-    return urls, settingsOf(given, kept, environment, askTerminal)
+    return chosen or ([DEFAULT_URL], {})
 
 
 @contextmanager
@@ -371,14 +379,17 @@ def chosenBroker(
     return [kept["url"]], kept
 
 
-def identityFile() -> str | None:
-    """The file with identities that the command line or the context names."""
+def namedFile(name: str) -> str | None:
+    """
+    The file that the command line or the context names.
+
+    @param name: C{identity} or C{recipients}.
+    """
     given = click.get_current_context().params
-    if given["identity"] is not None:
-        path: str = given["identity"]
+    if given[name] is not None:
+        path: str = given[name]
         return path
-    chosen = chosenBroker(given, os.environ)
-    return chosen[1].get("identity") if isinstance(chosen, tuple) else None
+    return urlsOf(given, os.environ)[1].get(name)
 
 
 def _dataDirOf(path: Path) -> Path:
@@ -421,11 +432,6 @@ def settingsOf(
     }
     if "identity" in given:
         options["identities"] = choose("identity")
-    if given.get("to"):
-        # Only for this: it imports cryptography.
-        from .inputs import readRecipients
-
-        options["recipients"] = readRecipients(given["to"], choose("recipients"))
     user, passwordFile, tokenFile = map(choose, ("user", "password-file", "token-file"))
     if user is not None:
         options["user"] = user

@@ -177,44 +177,62 @@ def readIdentityFile(path: str) -> Sequence[Identity]:
         raise CommandError(f"{path}: {error}") from None
 
 
-def readRecipients(values: Sequence[str], path: str | None) -> list[str]:
+ORGANISATION: Final = "org:"
+"""The beginning of a name of C{--to} that the directory on the log knows."""
+
+
+def readRecipients(
+    values: Sequence[str], path: str | None, find: Callable[[str], Sequence[str]]
+) -> list[str]:
     """
     Find the recipients that C{--to} says: each is one, a name, or a file with some.
 
     @param path: a file with the names of recipients.
+    @param find: finds those of an organisation.
     @raise CommandError: a value is none of these, or a line of a file is malformed.
     """
-    names = {} if path is None else _readRecipientsFile(Path(path))
+    names = {} if path is None else _recipientsOfFile(Path(path))
     found: list[str] = []
     for value in values:
         if isRecipient(value):
             found.append(value)
+        elif value.startswith(ORGANISATION):
+            found += find(value.removeprefix(ORGANISATION))
         elif value in names:
             found += names[value]
         elif Path(value).is_file():
-            found += (each for those in _readRecipientsFile(Path(value)).values() for each in those)
+            found += (each for those in _recipientsOfFile(Path(value)).values() for each in those)
         else:
             known = "no name, without --recipients" if path is None else f"no name in {path}"
             raise CommandError(f"--to: {value!r} is no recipient (age1...), {known}, and no file")
     return found
 
 
-def _readRecipientsFile(path: Path) -> Mapping[str, list[str]]:
-    """The recipients by their names. A line C{age1...} without a name is as age has it."""
+def _recipientsOfFile(path: Path) -> Mapping[str, list[str]]:
+    return recipientsIn(readBounded(path, _MAX_FILE), str(path))
+
+
+def recipientsIn(data: bytes, source: str) -> Mapping[str, list[str]]:
+    """
+    The recipients in a text, by their names. A line C{age1...} without a name is as age has it.
+
+    @param source: what the text is, for messages.
+    @raise CommandError: a line is malformed, or there is no recipient.
+    """
     names: dict[str, list[str]] = {}
     try:
-        lines = readBounded(path, _MAX_FILE).decode("utf-8").splitlines()
+        lines = data.decode("utf-8").splitlines()
     except ValueError:
-        raise CommandError(f"{path} is not UTF-8") from None
+        raise CommandError(f"{source} is not UTF-8") from None
     for number, line in enumerate(lines, 1):
         words = line.split()
         if not words or line.startswith("#"):
             continue
         if len(words) > 2 or not isRecipient(words[-1]):
-            raise CommandError(f"{path}, line {number}: it is not NAME age1..., and not age1...")
+            raise CommandError(f"{source}, line {number}: it is not NAME age1..., and not age1...")
         names.setdefault(words[0], []).append(words[-1])
     if not names:
-        raise CommandError(f"{path}: there is no recipient in it")
+        raise CommandError(f"{source}: there is no recipient in it")
     return names
 
 

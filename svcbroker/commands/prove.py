@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from ..files import readFile, writeNew
 from ..model import EventId
 from .arguments import EVENT, jsonOption, options
-from .clientcommand import IDENTITY, clientCommand, identityFile
+from .clientcommand import IDENTITY, clientCommand, namedFile
 from .terminal import CommandError, Console, Exit, quoted
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def command(
         if output is not None:
             writeNew(output, fetched.proof)
         proved = fetched.verify()
-        identities = identityFile()
+        identities = namedFile("identity")
         if identities is not None:
             proved = proved.openedBy(readIdentityFile(identities))
     except ProofInvalid as error:
@@ -184,7 +184,7 @@ def revealCommand(
     from ..proofs import NotOpened, ProofInvalid, makeReveal
     from .inputs import readIdentityFile
 
-    identities = identityFile()
+    identities = namedFile("identity")
     known = [] if identities is None else readIdentityFile(identities)
     fetched = _FetchedProof.fetch(client, event, genesis, checkpoint)
     try:

@@ -5,8 +5,9 @@ C{svcbroker pub}: publish events.
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -14,7 +15,7 @@ import click
 
 from ..errors import BrokerError, TransactionTimeout
 from .arguments import EXTENSIONS, PATH, Whole, jsonOption, options, readExtensions
-from .clientcommand import RECIPIENTS, TO, clientCommand
+from .clientcommand import RECIPIENTS, TO, clientCommand, contextsPath, namedFile, urlsOf
 from .terminal import CommandError, Console, Exit, counted, progressBar
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def command(
     content: str | None,
     lines: bool,
     extensions: tuple[str, ...],
+    to: tuple[str, ...],
+    recipients: str | None,
     sign: Path | None,
     key: str | None,
     expect: int | None,
@@ -86,6 +89,8 @@ def command(
         from .inputs import readAuthorKey
 
         given["author"] = readAuthorKey(sign)
+    if to:
+        given["recipients"] = _recipients(console, client, to)
     if key == "":
         raise CommandError("--idempotency-key is empty")
     if lines:
@@ -106,6 +111,25 @@ def command(
         ) from None
     console.say(_describe(published, asJson))
     return Exit.GOOD
+
+
+def _recipients(console: Console, client: Client, to: Sequence[str]) -> Sequence[str]:
+    """
+    The recipients that C{--to} says.
+
+    @raise CommandError: one is none, or pyrage is not installed.
+    """
+    # Only for this: they import cryptography.
+    from ..client._confidential import checkRecipients
+    from .directory import Directory, knownPath
+    from .inputs import readRecipients
+
+    url = urlsOf(click.get_current_context().params, os.environ)[0][0]
+    directory = Directory(console, client, url, knownPath(contextsPath(os.environ)))
+    try:
+        return checkRecipients(readRecipients(to, namedFile("recipients"), directory.find))
+    except ValueError as error:
+        raise CommandError(str(error)) from None
 
 
 def _mayBePublished(error: BrokerError) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import stat
+from pathlib import Path
 
 from tests.needed import needPackage
 
@@ -52,6 +53,7 @@ class ConfidentialTests(CommandTestCase):
         self.assertEqual(await self.done("get", eventId, "--content", "--identity", mine), SECRET)
         await self.prove(eventId, mine, others)
         await self.reveal(eventId, mine, others)
+        await self.useDirectory(mine, recipient)
         await self.useContext(daemon.base, mine, partners)
 
     async def prove(self, eventId: str, mine: object, others: object) -> None:
@@ -105,6 +107,29 @@ class ConfidentialTests(CommandTestCase):
         reveal.write_text(json.dumps(later))
         found = await self.proved(reveal, *trusted)
         self.assertEqual((found["eventId"], found["content"]), (eventId, "said in 2026"))
+
+    async def useDirectory(self, mine: Path, recipient: str) -> None:
+        """An organisation publishes its recipient on the log, and rotates it."""
+        topic = "$svc/recipients/acme"
+        key = self.root / "acme.pem"
+        author = (await self.done("keygen", key)).strip()
+        await self.done("topic", "open", topic, "--author", author)
+        await self.done("pub", topic, recipient, "--sign", key)
+        code, output, errors = await self.outcomeOf("pub", "a", SECRET, "--to", "org:acme")
+        self.assertEqual(code, 0)
+        self.assertIn(author, errors)
+        first = output.strip()
+        new = self.root / "new.id"
+        renewed = (await self.done("keygen", "--encryption", new)).strip()
+        await self.done("pub", topic, f"# since today\n{renewed}", "--sign", key)
+        second = (await self.done("pub", "a", SECRET, "--to", "org:acme")).strip()
+        for eventId, opens, others in ((first, mine, new), (second, new, mine)):
+            self.assertIn(SECRET, await self.done("get", eventId, "--identity", opens))
+            self.assertNotIn(SECRET, await self.done("get", eventId, "--identity", others))
+        both = self.root / "both.id"
+        both.write_bytes(mine.read_bytes() + new.read_bytes())
+        for eventId in (first, second):
+            self.assertIn(SECRET, await self.done("get", eventId, "--identity", both))
 
     async def useContext(self, url: str, identity: object, partners: object) -> None:
         """A context names both files."""
