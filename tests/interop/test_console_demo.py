@@ -23,6 +23,7 @@ SHOWN: Final = {
     "subscriptions": "503",
     "accounts": "corner",
     "checkpoints": "alba",
+    "operations": "svcbroker chain backup",
     "configuration": "frost.example/svcbroker",
 }
 """A text of each page."""

@@ -236,6 +236,42 @@ def readAll(client: socket.socket) -> bytes:
         return b""
 
 
+class ErasingTests(OperatorTestCase):
+    """
+    Events that an operator erases.
+    """
+
+    async def test_eventIsErasedAfterALook(self) -> None:
+        """What goes is shown, and there is no button before there is a reason."""
+        await self.open(ledger="pbft:nodes=4", page="#configuration")
+        browser = self.browser
+        await self.publish("orders/zurich", 2)
+        page = await self.daemon.call("/rest/events", topic="orders/zurich")
+        first, second = (each["eventId"] for each in page["events"])
+        await self.logIn()
+        await browser.evaluate(f"location.hash = '#event?id={second}'")
+        await browser.tabTo("Erase this event …")
+        await browser.press("Enter")
+        await browser.tabTo("Ids of events, with spaces or lines between them")
+        await browser.evaluate("document.activeElement.setSelectionRange(99, 99)")
+        await browser.type(f" {first} 00000000-1-1")
+        await browser.tabTo("Show what would be erased")
+        await browser.press("Enter")
+        await browser.waitForText("Events that would be erased: 2")
+        await browser.waitForText('"number":0')
+        self.assertIsNone(await browser.evaluate("document.querySelector('.danger')"))
+        await browser.tabTo("Reason")
+        await browser.type("request 17")
+        await browser.waitForText(f"svcbroker admin erase --reason 'request 17' {second} {first}")
+        await self.judge("erasing")
+        await browser.tabTo("Erase for good: 2")
+        await browser.press("Enter", waits=False)
+        await browser.accept()
+        await browser.waitForText("Events erased: 2")
+        page = await self.daemon.call("/rest/events", topic="orders/zurich", erased="tombstone")
+        self.assertEqual([each.get("erased") for each in page["events"]], [True, True])
+
+
 class CheckpointsTests(ConsoleTestCase):
     """
     Checkpoints that the browser keeps.

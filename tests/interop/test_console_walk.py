@@ -46,6 +46,7 @@ SHOWN: Final = {
     "accounts": "document.querySelector('tbody tr')",
     "event": "document.querySelector('main input')",
     "checkpoints": "document.querySelector('.badge.good')",
+    "operations": "document.querySelector('.command')",
     "configuration": "document.querySelector('tbody tr')",
 }
 """What is true of each page once it shows its first answers."""

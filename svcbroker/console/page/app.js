@@ -19,12 +19,13 @@ const PAGES = {
   accounts: () => import("./accounts.js"),
   event: () => import("./event.js"),
   checkpoints: () => import("./checkpoints.js"),
+  operations: () => import("./operations.js"),
   configuration: () => import("./configuration.js"),
 };
 // Pages that are reached from another one, and that one.
 const BELOW = { topic: "topics", block: "blocks" };
 // Pages that show nothing without a grant, and that grant.
-const NEEDS = { blocks: "admin", replicas: "admin", configuration: "operate" };
+const NEEDS = { blocks: "admin", replicas: "admin", operations: "operate", configuration: "operate" };
 
 /** The page and the parameters in the address. */
 function readAddress() {

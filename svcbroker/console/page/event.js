@@ -4,7 +4,7 @@ import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { act, ask, urlOf } from "./api.js";
 import { Basket, BasketButton } from "./basket.js";
 import { bytesOf, Content, Erased, FormatField, typeOf } from "./content.js";
-import { ActionButton, Badge, Command, ErrorText, EventLink, explain, Facts, linkTo, saveFile, Section, Time, useCall } from "./parts.js";
+import { ActionButton, Badge, Command, ErrorText, EventLink, explain, Facts, linkTo, may, saveFile, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
 
 // In the order in which the verifier takes them.
@@ -230,7 +230,7 @@ function DeadLetter({ eventId, extensions }) {
   <//>`;
 }
 
-function Shown({ groupId, eventId }) {
+function Shown({ groupId, eventId, user }) {
   const told = useCall((signal) => askEvent(groupId, eventId, signal), [groupId, eventId]);
   const genesis = useCall((signal) => ask("rest/genesis", { groupId }, signal), [groupId]);
   const [kept, setKept] = useState(localStorage.getItem(keyOf(groupId)));
@@ -247,6 +247,8 @@ function Shown({ groupId, eventId }) {
     <div class="columns">
       <div>
         <${ContentSection} told=${told.data} result=${proving.data} groupId=${groupId} />
+        ${told.data.event && !told.data.event.erased && may(user, groupId, "operate") &&
+          html`<p><a href=${linkTo("operations", { events: eventId })}>${t("erase.link")}</a></p>`}
         ${told.data.event?.extensions["svc-original-id"] &&
           html`<${DeadLetter} eventId=${eventId} extensions=${told.data.event.extensions} />`}
         <${Section} title=${t("event.place")}>
@@ -257,14 +259,14 @@ function Shown({ groupId, eventId }) {
     </div>`;
 }
 
-export default function EventPage({ group, parameters }) {
+export default function EventPage({ group, parameters, user }) {
   const given = parameters.get("id") ?? "";
   const submit = (event) => {
     event.preventDefault();
     location.hash = linkTo("event", { id: event.target.elements.id.value.trim() });
   };
   return html`
-    ${given && (EVENT_ID.test(given) ? html`<${Shown} key=${`${group} ${given}`} groupId=${group} eventId=${given} />`
+    ${given && (EVENT_ID.test(given) ? html`<${Shown} key=${`${group} ${given}`} groupId=${group} eventId=${given} user=${user} />`
       : html`<p class="error" role="alert">${t("event.noId", { given })}</p>`)}
     <${Section} title=${t("proof.title")}>
       <form class="row" role="search" onSubmit=${submit}>

@@ -1,0 +1,111 @@
+// What operators do: erase events, after a look at them, and the commands that keep a broker well.
+
+import { html, useState } from "./vendor/preact-htm.js";
+import { ask, operate } from "./api.js";
+import { MOST } from "./basket.js";
+import { Content, typeOf } from "./content.js";
+import { OperatorNotice, useConfiguration } from "./operator.js";
+import { ActionButton, Badge, Command, ErrorText, EventLink, explain, linkTo, may, Section } from "./parts.js";
+import { formatNumber, formatTime, t } from "./texts.js";
+
+/** What there is of an event, before it is erased: the event, its erasure, or the reason why it cannot be shown. */
+async function previewOf(groupId, eventId) {
+  try {
+    return { eventId, event: await ask("rest/getEvent", { groupId, eventId }) };
+  } catch (error) {
+    if (error.code === 0) throw error;
+    return error.erasure ? { eventId, erasure: error.erasure } : { eventId, error };
+  }
+}
+
+function Preview({ eventId, event, erasure, error }) {
+  return html`<li class="event">
+    <div class="event-head"><${EventLink} id=${eventId} />
+      ${event && html`<a class="name" href=${linkTo("topic", { name: event.topic })}>${event.topic}</a>`}</div>
+    ${event && html`<${Content} base64=${event.content} format="auto" type=${typeOf(event)} />`}
+    ${erasure && html`<p><${Badge} kind="warn">${t("event.erased")}<//> ${formatTime(erasure.timestamp)}: ${erasure.reason}</p>`}
+    ${error && html`<p class="error">${explain(error)}</p>`}
+  </li>`;
+}
+
+/** The form that erases events: what goes is shown before. */
+function Erasing({ groupId, given }) {
+  const [ids, setIds] = useState(given);
+  const [found, setFound] = useState(null);
+  const [reason, setReason] = useState("");
+  const [error, setError] = useState(null);
+  const [done, setDone] = useState(null);
+  const read = async (event) => {
+    event.preventDefault();
+    setError(null);
+    setDone(null);
+    const wanted = [...new Set(ids.split(/[\s,]+/).filter(Boolean))];
+    try {
+      if (wanted.length > MOST) throw new RangeError(t("erase.tooMany", { most: formatNumber(MOST) }));
+      setFound(await Promise.all(wanted.map((each) => previewOf(groupId, each))));
+    } catch (failure) {
+      setFound(null);
+      setError(failure);
+    }
+  };
+  const there = (found ?? []).filter((each) => each.event).map((each) => each.eventId);
+  const erase = async () => {
+    if (!confirm(t("erase.confirm", { count: formatNumber(there.length) }))) return;
+    setError(null);
+    try {
+      const count = await operate("erase", { groupId, reason: reason.trim(), events: there });
+      setDone(t("erase.done", { count: formatNumber(count) }));
+      setFound(null);
+      setIds("");
+    } catch (failure) {
+      setError(failure);
+    }
+  };
+  return html`<${Section} title=${t("erase.title")}>
+    <p class="quiet">${t("erase.about")}</p>
+    <form onSubmit=${read}>
+      <label>${t("erase.ids")}
+        <textarea name="events" rows="3" required spellcheck=${false} value=${ids}
+          onInput=${(event) => (setIds(event.target.value), setFound(null))}></textarea></label>
+      <button class=${found ? "" : "main"}>${t("erase.preview")}</button>
+    </form>
+    ${error && (error instanceof RangeError ? html`<p class="error" role="alert">${error.message}</p>`
+      : html`<${ErrorText} error=${error} />`)}
+    <p role="status">${done}</p>
+    ${found && html`
+      <h3>${t("erase.what", { count: formatNumber(there.length) })}</h3>
+      <ol class="events">${found.map((each) => html`<${Preview} key=${each.eventId} ...${each} />`)}</ol>
+      ${there.length > 0 && html`
+        <div class="fields"><label>${t("erase.reason")}
+          <input name="reason" maxlength="1024" value=${reason} onInput=${(event) => setReason(event.target.value)} /></label></div>
+        <p class="hint">${t("erase.reasonHint")}</p>
+        ${reason.trim() && html`<${ActionButton} kind="danger" run=${erase}>${t("erase.now", { count: formatNumber(there.length) })}<//>
+          <${Command} words=${["admin", "erase", ...(groupId === "1" ? [] : ["--group", groupId]), "--reason", reason.trim(), ...there]} />`}`}`}
+  <//>`;
+}
+
+/** The commands of the broker's machine, with its data directory. */
+function Commands({ configuration }) {
+  const dataDir = configuration.settings.find((each) => each.name === "data-dir").values[0];
+  const rows = [
+    ["backup", ["chain", "backup", dataDir, `${dataDir}-backup`]],
+    ["audit", ["chain", "audit", dataDir]],
+    ["doctor", ["doctor", ...(configuration.file ? ["--config", configuration.file] : ["--data-dir", dataDir])]],
+    ["reload", ["admin", "reload", dataDir]],
+  ];
+  return html`<${Section} title=${t("operations.commands")}>
+    <p class="quiet">${t("operations.commandsAbout")}</p>
+    ${rows.map(([name, words]) => html`<h3>${t(`operations.${name}`)}</h3>
+      <p class="quiet">${t(`operations.${name}About`)}</p><${Command} words=${words} />`)}
+  <//>`;
+}
+
+export default function Operations({ group, user, parameters, onLogIn }) {
+  const { data, error } = useConfiguration(user, group);
+  if (!may(user, group, "operate")) return html`<${OperatorNotice} user=${user} onLogIn=${onLogIn} />`;
+  const given = parameters.get("events") ?? "";
+  return html`
+    <${Erasing} key=${given} groupId=${group} given=${given} />
+    <${ErrorText} error=${error} />
+    ${data && html`<${Commands} configuration=${data} />`}`;
+}
