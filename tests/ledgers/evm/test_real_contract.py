@@ -1,5 +1,5 @@
 """
-The ledger contract, on a real node.
+The ledger contract, on real nodes.
 """
 
 from __future__ import annotations
@@ -7,10 +7,14 @@ from __future__ import annotations
 from svcbroker.ledgers.evm import checkInstalled
 from svcbroker.testing import makeLedgerTests
 
-from .anvil import ChainFixture
+from .nodes import ChainFixture, GethFixture
 
 skip = checkInstalled() or None
 
 
 class AnvilTests(makeLedgerTests(ChainFixture)):  # type: ignore[misc]
+    pass
+
+
+class GethTests(makeLedgerTests(GethFixture)):  # type: ignore[misc]
     pass

@@ -21,17 +21,21 @@ from svcbroker.model import EventId, Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.net.deferreds import asDeferred
 from tests.waiting import until
 
-from .anvil import CHAIN_ID, Chain, contextOf, reactor
+from .nodes import Chain, Geth, contextOf, reactor
 
 skip = checkInstalled() or None
 
 
-class FaultTests(TestCase):
-    """One node, and brokers on one contract."""
+class BrokersTestCase(TestCase):
+    """
+    One node, and brokers on one contract.
+    """
+
+    makeChain: type[Chain] = Chain
 
     async def begin(self, brokers: int = 1, *options: str, **settings: Any) -> list[EvmLedger]:
         """Start a node, and ledgers with accounts of their own."""
-        self.chain = Chain(self)
+        self.chain = self.makeChain(self)
         await self.chain.start(*options)
         self.directory = Path(self.mktemp())
         self.directory.mkdir()
@@ -86,6 +90,24 @@ class FaultTests(TestCase):
 
         await until(tells)
 
+    async def untilPublished(self, ledger: EvmLedger, content: bytes) -> EventId:
+        """Publish until it is taken."""
+        taken: list[EventId] = []
+
+        async def isTaken() -> bool:
+            request = PublishEvent(topic="t", content=content)
+            [outcome] = await self.publish(ledger, request)
+            if isinstance(outcome, Receipt) and outcome.eventId is not None:
+                taken.append(outcome.eventId)
+            return bool(taken)
+
+        await until(isTaken)
+        return taken[0]
+
+
+class BrokersTests(BrokersTestCase):
+    """Several brokers, on any node."""
+
     @asDeferred
     async def test_brokersHaveOneLog(self) -> None:
         """What one broker publishes all others have, with the same ids and block hashes."""
@@ -114,6 +136,116 @@ class FaultTests(TestCase):
         executions = {each.outcomes[0].execution for each in (one, two)}  # type: ignore[union-attr]
         self.assertEqual(len(executions), 2)
         self.assertIn(Execution.DONE, executions)
+
+    @asDeferred
+    async def test_startedAgainLedgerHasItsEvents(self) -> None:
+        """A ledger that starts again goes on where it was, also while no node answers."""
+        [ledger] = await self.begin(1)
+        [receipt] = await self.publish(ledger, PublishEvent(topic="t", content=b"x"))
+        await ledger.stop()
+        again = self.makeLedger(0, endpoint=("http://127.0.0.1:9",))
+        await again.start()
+        event = await again.getEvent(receipt.eventId)
+        self.assertEqual(event.content, b"x")
+        await self.reason(again, "cannot be reached")
+
+    @asDeferred
+    async def test_secondEndpointIsUsed(self) -> None:
+        """Where one node does not answer, the next one is asked."""
+        [ledger] = await self.begin(1)
+        await ledger.stop()
+        again = self.makeLedger(0, endpoint=("http://127.0.0.1:9", self.chain.url))
+        await again.start()
+        await self.untilPublished(again, b"x")
+
+    @asDeferred
+    async def test_accountThatIsNotAllowedIsTold(self) -> None:
+        """An account whose allowance is taken away is told so, and goes on when it is back."""
+        [ledger] = await self.begin(1)
+        owner = ContractOwner(clock=reactor, rpc=self.chain.rpc, account=self.chain.owner)
+        address = self.accounts[0].address
+        await owner.allow(self.chain.contract, address, isAllowed=False)
+        [outcome] = await self.publish(ledger, PublishEvent(topic="t", content=b"x"))
+        self.assertIsInstance(outcome, LedgerUnavailable)
+        await self.reason(ledger, "does not allow account")
+        await owner.allow(self.chain.contract, address, isAllowed=True)
+        await self.untilPublished(ledger, b"y")
+        self.assertEqual(await self.contents(ledger), [b"y"])
+
+    @asDeferred
+    async def test_usedNonceIsReplaced(self) -> None:
+        """A transaction whose nonce somebody else has used gets the next one."""
+        [ledger] = await self.begin(1)
+        account = self.accounts[0]
+        sender: Any = ledger._sender
+        foreign = account.sign(
+            chainId=self.chain.id,
+            nonce=sender._next,
+            gasPrice=self.chain.gasPrice,
+            gas=200_000,
+            to=self.chain.contract,
+            data=attestCall(10**6, b"\x01" * 32),
+        )
+        await self.chain.rpc.ask(sendCall(foreign.raw))
+        [receipt] = await self.publish(ledger, PublishEvent(topic="t", content=b"x"))
+        self.assertIs(receipt.execution, Execution.DONE)
+        self.assertEqual(await self.contents(ledger), [b"x"])
+
+    @asDeferred
+    async def test_foreignBatchesAreNotExecuted(self) -> None:
+        """Batches of allowed accounts that are none are passed over by all brokers alike."""
+        first, second = await self.begin(2)
+        nonce: Any = second._sender
+        for number, data in enumerate((b"", b"\x02" + first.chain + b"no deflate", os.urandom(99))):
+            foreign = self.accounts[1].sign(
+                chainId=self.chain.id,
+                nonce=nonce._next + number,
+                gasPrice=self.chain.gasPrice,
+                gas=300_000,
+                to=self.chain.contract,
+                data=submitCall(data),
+            )
+            await self.chain.rpc.ask(sendCall(foreign.raw))
+        await self.untilPublished(first, b"x")
+        for ledger in (first, second):
+            await self.caughtUp(ledger, [b"x"])
+        height = (await first.getStatistics()).height
+        self.assertEqual(await first.getCheckpoint(height), await second.getCheckpoint(height))
+
+    @asDeferred
+    async def test_attestationsAgree(self) -> None:
+        """Brokers attest the same blocks, and proofs lead to what more than two thirds attest."""
+        first, second = await self.begin(2, attest=3)
+        receipts: list[Any] = []
+        for number in range(5):
+            receipts += await self.publish(first, PublishEvent(topic="t", content=b"%d" % number))
+        for ledger in (first, second):
+            await until(lambda ledger=ledger: ledger._attestations.agreed >= 6)  # type: ignore[misc]
+        proof = await second.prove(receipts[0].eventId, None)
+        assert proof.checkpoint is not None
+        self.assertEqual(proof.checkpoint.header.height, 6)
+
+    @asDeferred
+    async def test_otherExecutionIsFound(self) -> None:
+        """A broker whose block has another hash than the others have attested says so."""
+        first, second, third = await self.begin(3, attest=4)
+        second._attestations._waiting[4] = b"\x07" * 32
+        for number in range(4):
+            await self.publish(first, PublishEvent(topic="t", content=b"%d" % number))
+        await until(lambda: third._attestations.agreed == 4)
+        second._attestations._waiting[4] = b"\x07" * 32
+        await self.reason(second, "have attested")
+        self.flushLoggedErrors()
+
+
+class GethTests(BrokersTests):
+    """The same, on geth."""
+
+    makeChain = Geth
+
+
+class FaultTests(BrokersTestCase):
+    """What a node can be made to do wrong."""
 
     @asDeferred
     async def test_droppedTransactionIsSentAgain(self) -> None:
@@ -159,95 +291,6 @@ class FaultTests(TestCase):
         await until(lambda: not list(journal.iterdir()))
 
     @asDeferred
-    async def test_startedAgainLedgerHasItsEvents(self) -> None:
-        """A ledger that starts again goes on where it was, also while no node answers."""
-        [ledger] = await self.begin(1)
-        [receipt] = await self.publish(ledger, PublishEvent(topic="t", content=b"x"))
-        await ledger.stop()
-        again = self.makeLedger(0, endpoint=("http://127.0.0.1:9",))
-        await again.start()
-        event = await again.getEvent(receipt.eventId)
-        self.assertEqual(event.content, b"x")
-        await self.reason(again, "cannot be reached")
-
-    @asDeferred
-    async def test_secondEndpointIsUsed(self) -> None:
-        """Where one node does not answer, the next one is asked."""
-        [ledger] = await self.begin(1)
-        await ledger.stop()
-        again = self.makeLedger(0, endpoint=("http://127.0.0.1:9", self.chain.url))
-        await again.start()
-        await self.untilPublished(again, b"x")
-
-    async def untilPublished(self, ledger: EvmLedger, content: bytes) -> EventId:
-        """Publish until it is taken."""
-        taken: list[EventId] = []
-
-        async def isTaken() -> bool:
-            request = PublishEvent(topic="t", content=content)
-            [outcome] = await self.publish(ledger, request)
-            if isinstance(outcome, Receipt) and outcome.eventId is not None:
-                taken.append(outcome.eventId)
-            return bool(taken)
-
-        await until(isTaken)
-        return taken[0]
-
-    @asDeferred
-    async def test_accountThatIsNotAllowedIsTold(self) -> None:
-        """An account whose allowance is taken away is told so, and goes on when it is back."""
-        [ledger] = await self.begin(1)
-        owner = ContractOwner(clock=reactor, rpc=self.chain.rpc, account=self.chain.owner)
-        address = self.accounts[0].address
-        await owner.allow(self.chain.contract, address, isAllowed=False)
-        [outcome] = await self.publish(ledger, PublishEvent(topic="t", content=b"x"))
-        self.assertIsInstance(outcome, LedgerUnavailable)
-        await self.reason(ledger, "does not allow account")
-        await owner.allow(self.chain.contract, address, isAllowed=True)
-        await self.untilPublished(ledger, b"y")
-        self.assertEqual(await self.contents(ledger), [b"y"])
-
-    @asDeferred
-    async def test_usedNonceIsReplaced(self) -> None:
-        """A transaction whose nonce somebody else has used gets the next one."""
-        [ledger] = await self.begin(1)
-        account = self.accounts[0]
-        sender: Any = ledger._sender
-        foreign = account.sign(
-            chainId=CHAIN_ID,
-            nonce=sender._next,
-            gasPrice=0,
-            gas=200_000,
-            to=self.chain.contract,
-            data=attestCall(10**6, b"\x01" * 32),
-        )
-        await self.chain.rpc.ask(sendCall(foreign.raw))
-        [receipt] = await self.publish(ledger, PublishEvent(topic="t", content=b"x"))
-        self.assertIs(receipt.execution, Execution.DONE)
-        self.assertEqual(await self.contents(ledger), [b"x"])
-
-    @asDeferred
-    async def test_foreignBatchesAreNotExecuted(self) -> None:
-        """Batches of allowed accounts that are none are passed over by all brokers alike."""
-        first, second = await self.begin(2)
-        nonce: Any = second._sender
-        for number, data in enumerate((b"", b"\x02" + first.chain + b"no deflate", os.urandom(99))):
-            foreign = self.accounts[1].sign(
-                chainId=CHAIN_ID,
-                nonce=nonce._next + number,
-                gasPrice=0,
-                gas=300_000,
-                to=self.chain.contract,
-                data=submitCall(data),
-            )
-            await self.chain.rpc.ask(sendCall(foreign.raw))
-        await self.untilPublished(first, b"x")
-        for ledger in (first, second):
-            await self.caughtUp(ledger, [b"x"])
-        height = (await first.getStatistics()).height
-        self.assertEqual(await first.getCheckpoint(height), await second.getCheckpoint(height))
-
-    @asDeferred
     async def test_reorganizationAboveFinalityIsNotSeen(self) -> None:
         """With confirmations, blocks that are replaced before they are final change nothing, and
         what was in them is sent again."""
@@ -271,28 +314,3 @@ class FaultTests(TestCase):
         await self.chain.ask("anvil_reorg", 2, [])
         await self.reason(ledger, "reorganized below the finality")
         self.assertEqual(await self.contents(ledger), [b"a"])
-
-    @asDeferred
-    async def test_attestationsAgree(self) -> None:
-        """Brokers attest the same blocks, and proofs lead to what more than two thirds attest."""
-        first, second = await self.begin(2, attest=3)
-        receipts: list[Any] = []
-        for number in range(5):
-            receipts += await self.publish(first, PublishEvent(topic="t", content=b"%d" % number))
-        for ledger in (first, second):
-            await until(lambda ledger=ledger: ledger._attestations.agreed >= 6)  # type: ignore[misc]
-        proof = await second.prove(receipts[0].eventId, None)
-        assert proof.checkpoint is not None
-        self.assertEqual(proof.checkpoint.header.height, 6)
-
-    @asDeferred
-    async def test_otherExecutionIsFound(self) -> None:
-        """A broker whose block has another hash than the others have attested says so."""
-        first, second, third = await self.begin(3, attest=4)
-        second._attestations._waiting[4] = b"\x07" * 32
-        for number in range(4):
-            await self.publish(first, PublishEvent(topic="t", content=b"%d" % number))
-        await until(lambda: third._attestations.agreed == 4)
-        second._attestations._waiting[4] = b"\x07" * 32
-        await self.reason(second, "have attested")
-        self.flushLoggedErrors()

@@ -32,16 +32,18 @@ from svcbroker.ledgers.evm._ethereum import Account, selector, word
 from svcbroker.ledgers.evm._evmrpc import (
     EvmError,
     ReceiptInfo,
+    blockCall,
     contractCall,
     logsCall,
     nonceCall,
     receiptCall,
     sendCall,
 )
+from svcbroker.ledgers.evm._sender import FIXED_GAS
 from svcbroker.net.deferreds import asDeferred
 from tests.waiting import until
 
-from .anvil import CHAIN_ID, Chain
+from .nodes import Chain, Geth
 
 skip = checkInstalled() or None
 
@@ -51,21 +53,24 @@ COMPILE = Path(__file__).parents[3] / "tools" / "evm" / "compile.js"
 class ContractTests(TestCase):
     """A contract of an owner, with two accounts that it allows, and a stranger."""
 
+    makeChain: type[Chain] = Chain
+
     async def begin(self) -> None:
-        self.chain = Chain(self)
+        self.chain = self.makeChain(self)
         await self.chain.start()
         self.first, self.second, self.stranger = (Account(os.urandom(32)) for _ in range(3))
         await self.chain.deploy([self.first, self.second])
+        await self.chain.fund([self.stranger])
         self.owner = self.chain.owner
 
     async def send(self, account: Account, data: bytes) -> bool:
         """Call the contract; whether it was not reverted."""
         nonce = await self.chain.rpc.ask(nonceCall(account.address))
         signed = account.sign(
-            chainId=CHAIN_ID,
+            chainId=self.chain.id,
             nonce=nonce,
-            gasPrice=0,
-            gas=300_000,
+            gasPrice=self.chain.gasPrice,
+            gas=FIXED_GAS,
             to=self.chain.contract,
             data=data,
         )
@@ -91,7 +96,8 @@ class ContractTests(TestCase):
         await self.begin()
         for account, data in ((self.first, b"a"), (self.second, b""), (self.first, b"x" * 5000)):
             self.assertTrue(await self.send(account, submitCall(data)))
-        logs = await self.chain.rpc.ask(logsCall(self.chain.contract, 0, 100))
+        head = await self.chain.rpc.ask(blockCall("latest"))
+        logs = await self.chain.rpc.ask(logsCall(self.chain.contract, 0, head.height))
         state = LogState()
         for log in logs:
             state = state.after(log.decode())
@@ -148,6 +154,7 @@ class ContractTests(TestCase):
         and is shown."""
         await self.begin()
         third = Account(os.urandom(32))
+        await self.chain.fund([third])
         await self.send(self.owner, allowCall(third.address, isAllowed=True))
         good, bad = b"\x01" * 32, b"\x02" * 32
         self.assertFalse(await self.send(self.first, attestCall(7, bytes(32))))
@@ -170,6 +177,12 @@ class ContractTests(TestCase):
         self.assertFalse(await self.send(self.first, selector("selfdestruct()")))
         with self.assertRaises(EvmError):
             await self.call(selector("upgrade(address)") + word(1))
+
+
+class GethTests(ContractTests):
+    """The same, on geth, with the newest forks."""
+
+    makeChain = Geth
 
 
 class CodeTests(TestCase):

@@ -1,9 +1,10 @@
 """
-A real node of a chain: anvil, with one contract and accounts that may use it.
+Real nodes of a chain, with one contract and accounts that may use it: anvil and geth.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -25,33 +26,45 @@ from svcbroker.interfaces import ILedger, LedgerContext
 from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.evm import EvmLedger, EvmSettings
 from svcbroker.ledgers.evm._ethereum import Account
-from svcbroker.ledgers.evm._evmrpc import DIALECTS, EvmRpc, connectChain
+from svcbroker.ledgers.evm._evmrpc import (
+    DIALECTS,
+    EvmRpc,
+    balanceCall,
+    connectChain,
+    gasPriceCall,
+    todata,
+)
 from svcbroker.ledgers.evm.operating import ContractOwner
 from svcbroker.testing import FaultyDisk
 from svcbroker.testing._fixtures import MAX_CONTENT
+from tests.waiting import until
 
 reactor: Any = _reactor
 
-CHAIN_ID = 31337
 STEP = 0.01
+MONEY = 10**21
+"""The wei of each account, where gas costs something."""
 
 
-def anvil() -> str:
+def programOf(name: str, source: str) -> str:
     """
-    The path of the node.
+    The path of a node.
 
+    @param source: where it is to be had.
     @raise SkipTest: there is none.
     """
-    path = os.environ.get("SVCBROKER_ANVIL") or shutil.which("anvil")
+    variable = f"SVCBROKER_{name.upper()}"
+    path = os.environ.get(variable) or shutil.which(name)
     if not path or not os.access(path, os.X_OK):
-        raise SkipTest("SVCBROKER_ANVIL names no anvil (npm: @foundry-rs/anvil-linux-amd64)")
+        raise SkipTest(f"{variable} names no {name} ({source})")
     return path
 
 
 class _Process(ProcessProtocol):
     """The output of a node, up to the port that it listens on."""
 
-    def __init__(self) -> None:
+    def __init__(self, listening: bytes) -> None:
+        self._pattern = listening
         self.listening: Deferred[int] = Deferred()
         self.ended: Deferred[None] = Deferred()
         self._text = b""
@@ -60,9 +73,11 @@ class _Process(ProcessProtocol):
         if self.listening.called:
             return
         self._text += data
-        found = re.search(rb"Listening on 127\.0\.0\.1:(\d+)", self._text)
+        found = re.search(self._pattern, self._text)
         if found:
             self.listening.callback(int(found[1]))
+
+    errReceived = outReceived
 
     def processEnded(self, reason: Failure) -> None:
         if not self.listening.called:
@@ -73,30 +88,52 @@ class _Process(ProcessProtocol):
 
 class Chain:
     """
-    A running node.
+    A running node: anvil, where gas costs nothing. Each transaction gets a block at once.
 
+    @cvar id: the chain's id.
     @ivar url: its JSON-RPC.
     @ivar rpc: a client of it.
+    @ivar gasPrice: what gas costs.
     """
+
+    id = 31337
+    listening = rb"Listening on 127\.0\.0\.1:(\d+)"
 
     url: str
     rpc: EvmRpc
     contract: bytes
     owner: Account
+    gasPrice = 0
+
+    @classmethod
+    def program(cls) -> str:
+        """
+        The path of its program.
+
+        @raise SkipTest: there is none.
+        """
+        return programOf("anvil", "npm: @foundry-rs/anvil-linux-amd64")
+
+    def arguments(self) -> Sequence[str]:
+        """The words by which it is started."""
+        return (
+            *("anvil", "--host", "127.0.0.1", "--port", "0", "--chain-id", str(self.id)),
+            *("--hardfork", "istanbul", "--gas-price", "0", "--gas-limit", "30000000"),
+            *("--accounts", "1"),
+        )
 
     def __init__(self, test: TestCase) -> None:
         self._test = test
-        self._process = _Process()
-        self._program = anvil()
+        self._process = _Process(self.listening)
+        self._program = self.program()
 
     async def start(self, *options: str) -> None:
-        """Start it; by default each transaction gets a block at once."""
-        arguments = [
-            *("anvil", "--host", "127.0.0.1", "--port", "0", "--chain-id", str(CHAIN_ID)),
-            *("--hardfork", "istanbul", "--gas-price", "0", "--gas-limit", "30000000"),
-            *("--accounts", "1", *options),
-        ]
-        transport = reactor.spawnProcess(self._process, self._program, arguments, env={})
+        """Start it."""
+        arguments = [*self.arguments(), *options]
+        directory = Path(self._test.mktemp())
+        directory.mkdir()
+        environment = {"TMPDIR": str(directory.absolute())}
+        transport = reactor.spawnProcess(self._process, self._program, arguments, env=environment)
         self._test.addCleanup(self._end, transport)
         port = await self._process.listening
         self.url = f"http://127.0.0.1:{port}"
@@ -111,8 +148,12 @@ class Chain:
     async def deploy(self, accounts: Sequence[Account]) -> None:
         """Make a contract that allows some accounts."""
         self.owner = Account(os.urandom(32))
+        await self.fund([self.owner, *accounts])
         owner = ContractOwner(clock=reactor, rpc=self.rpc, account=self.owner)
         self.contract = await owner.deploy([each.address for each in accounts])
+
+    async def fund(self, accounts: Sequence[Account]) -> None:
+        """Give accounts what they pay gas with."""
 
     def ask(self, method: str, *parameters: object) -> Deferred[Any]:
         """Make a call of the node itself; the JSON of its answer."""
@@ -125,12 +166,46 @@ class Chain:
                 "endpoint": (self.url,),
                 "contract": self.contract,
                 "key": key,
-                "chainId": CHAIN_ID,
+                "chainId": self.id,
                 "finality": 0,
                 "interval": 0.005,
                 **changes,
             }
         )
+
+
+class Geth(Chain):
+    """
+    A running node: geth, with the newest forks, where gas costs something.
+    """
+
+    id = 1337
+    listening = rb"HTTP server started +endpoint=127\.0\.0\.1:(\d+)"
+
+    @classmethod
+    def program(cls) -> str:
+        return programOf("geth", "tools/engines/build geth")
+
+    def arguments(self) -> Sequence[str]:
+        # Without a directory all is in memory.
+        return (
+            *("geth", "--dev", "--dev.gaslimit", "30000000"),
+            *("--http", "--http.addr", "127.0.0.1", "--http.port", "0", "--http.api", "eth"),
+            *("--authrpc.port", "0", "--port", "0", "--nodiscover", "--maxpeers", "0"),
+            *("--nat", "none", "--ipcdisable"),
+        )
+
+    async def fund(self, accounts: Sequence[Account]) -> None:
+        [rich] = json.loads(await self.ask("eth_accounts"))
+        for each in accounts:
+            transfer = {"from": rich, "to": todata(each.address), "value": hex(MONEY)}
+            await self.ask("eth_sendTransaction", transfer)
+        for each in accounts:
+            await until(lambda each=each: self._isRich(each))  # type: ignore[misc]
+        self.gasPrice = await self.rpc.ask(gasPriceCall())
+
+    async def _isRich(self, account: Account) -> bool:
+        return await self.rpc.ask(balanceCall(account.address)) > 0
 
 
 def contextOf(directory: Path, group: str = "1") -> LedgerContext:
@@ -157,17 +232,27 @@ class ChainFixture:
     disk: FaultyDisk | None = None
     bound: int | None = None
 
+    chain = Chain
+
     def __init__(self, test: TestCase) -> None:
         self._test = test
-        anvil()
+        self.chain.program()
 
     def makeLedger(self, directory: Path) -> ILedger:
         """A ledger, which waits for the node when it starts."""
-        return _WaitingLedger(self._test, directory)
+        return _WaitingLedger(self._test, directory, self.chain)
 
     def pass_(self) -> Deferred[None]:
         """Let some milliseconds pass."""
         return deferLater(reactor, STEP)
+
+
+class GethFixture(ChainFixture):
+    """
+    Ledgers on geth.
+    """
+
+    chain = Geth
 
 
 _chains: dict[Path, Chain] = {}
@@ -176,9 +261,10 @@ _chains: dict[Path, Chain] = {}
 class _WaitingLedger(EvmLedger):
     """A ledger whose chain starts before it."""
 
-    def __init__(self, test: TestCase, directory: Path) -> None:
+    def __init__(self, test: TestCase, directory: Path, chain: type[Chain]) -> None:
         self._test = test
         self._place = directory
+        self._chain = chain
 
     def start(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._begin())
@@ -187,7 +273,7 @@ class _WaitingLedger(EvmLedger):
         chain = _chains.get(self._place)
         path = self._place.with_name(f"{self._place.name}.key")
         if chain is None:
-            chain = _chains[self._place] = Chain(self._test)
+            chain = _chains[self._place] = self._chain(self._test)
             self._test.addCleanup(_chains.pop, self._place)
             await chain.start()
             path.parent.mkdir(exist_ok=True)
