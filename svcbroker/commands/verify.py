@@ -100,7 +100,8 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
     proof in each file or on each line, requested with trusted=HEIGHT of the topic proof's block.
 
     An event of a log on an EVM chain is proved by a block whose hash the brokers of its contract
-    have attested there: give --evm with a node that you trust, and --contract.
+    have attested there: give --evm with a node, and --contract. Give --block with the hash of a
+    block of that chain, after the attestation, and the node need not be believed.
 
     With --policy PROOF is a tlog-proof of an event or a topic, as svcbroker admin log prove writes
     it. No validator is trusted then, but the log's key and a quorum of witnesses, who tell when
@@ -132,6 +133,12 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
         help="A node of an EVM chain, which is asked for the hash that the brokers have attested.",
     ),
     click.option("--contract", metavar="ADDRESS", help="The contract of the log on that chain."),
+    click.option(
+        "--block",
+        type=CHAIN,
+        metavar="HASH",
+        help="A block of that chain that is trusted: the node has to prove all from its state.",
+    ),
     click.option("--policy", type=PATH, metavar="FILE", help="The logs and witnesses trusted."),
     click.option(
         "--authors",
@@ -163,6 +170,7 @@ def command(
     values: tuple[str, ...],
     node: str | None,
     contract: str | None,
+    block: bytes | None,
     policy: Path | None,
     authors: Path | None,
     identity: str | None,
@@ -183,6 +191,8 @@ def command(
     _checkTrusted(genesis, chain, others, policy, isComplete)
     if (node is None) != (contract is None):
         raise CommandError("--evm and --contract are given together")
+    if block is not None and node is None:
+        raise CommandError("--block is a block of the chain of --evm, which is not given")
     checkpoints = [_trustedCheckpoint(value) for value in values]
     beginning, trusted = None, []
     if genesis is not None:
@@ -204,8 +214,9 @@ def command(
         trusted.append(f"the policy in {policy}")
     data = _read(sys.stdin.buffer) if proof == "-" else _readFile(Path(proof))
     if node is not None and contract is not None:
-        checkpoints.append(_attested(data, node, contract))
-        trusted.append(f"checkpoint {checkpoints[-1]}, attested in contract {contract} at {node}")
+        checkpoint, because = _attested(data, node, contract, block)
+        checkpoints.append(checkpoint)
+        trusted.append(f"checkpoint {checkpoint}, attested in contract {contract}, {because}")
     try:
         if witnesses is not None:
             those = events if isComplete else None
@@ -277,8 +288,11 @@ def _tell(
         console.say(factLine("", "a checkpoint that was kept where the operator cannot change it"))
 
 
-def _attested(data: bytes, node: str, contract: str) -> Checkpoint:
-    """The block that a proof leads to, with the hash that the brokers have attested for it."""
+def _attested(data: bytes, node: str, contract: str, block: bytes | None) -> tuple[Checkpoint, str]:
+    """
+    The block that a proof leads to, with the hash that the brokers have attested for it, and why
+    that is believed.
+    """
     from ..ledgers.evm import checkInstalled, operating
     from .clientcommand import runReactor
 
@@ -292,24 +306,30 @@ def _attested(data: bytes, node: str, contract: str) -> Checkpoint:
         raise CommandError(str(error)) from None
     height = (proof.checkpoint or proof.block).header.height
 
-    async def ask(reactor: Any) -> bytes | None:
+    async def ask(reactor: Any) -> operating.Attested:
         rpc = operating.connectChain(reactor, [url], operating.DIALECTS["auto"], None, address)
         try:
-            return await operating.attestedHash(rpc, address, height)
+            return await operating.attestedHash(rpc, address, height, block)
         finally:
             await rpc.close()
 
     try:
-        hash = runReactor(ask)
+        found = runReactor(ask)
     except operating.EvmError as error:
-        raise CommandError(str(error)) from None
-    if hash is None:
+        raise CommandError(str(error), Exit.BAD) from None
+    if found.hash is None:
         raise CommandError(
             f"the brokers of contract {contract} have not attested block {height}, to which this "
             "proof leads: get it again after the next attestation",
             Exit.BAD,
         )
-    return Checkpoint(height, hash)
+    if not found.isProved:
+        because = f"by the word of {node} alone, which serves no eth_getProof"
+    else:
+        because = f"proved by the state of the chain's block {found.number}, 0x{found.block.hex()}"
+        if block is None:
+            because += f", as {node} has it: compare that hash elsewhere, or give it as --block"
+    return Checkpoint(height, found.hash), because
 
 
 def _refuse(console: Console, reason: str, asJson: bool) -> int:

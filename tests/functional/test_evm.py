@@ -5,10 +5,11 @@ A log on a real chain: from a key and a contract to an event that is proved by t
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 from svcbroker.ledgers.evm import checkInstalled
-from tests.ledgers.evm.anvil import Chain
+from tests.ledgers.evm.nodes import Chain
 
 from .daemon import DaemonTestCase
 
@@ -62,7 +63,12 @@ class EvmTests(DaemonTestCase):
                 break
             self.assertIn("have not attested", errors)
         self.assertIn("PROVED", output)
-        self.assertIn("attested in contract", output)
+        self.assertIn("compare that hash elsewhere", output)
+        trusted = re.findall("0x[0-9a-f]{64}", output)[-1]
+        code, output, errors = await self.outcomeOf(*given, "--block", trusted)
+        self.assertEqual((code, "elsewhere" in output), (0, False), errors)
+        code, _, errors = await self.outcomeOf(*given, "--block", "11" * 32)
+        self.assertEqual((code, "does not have that block" in errors), (1, True), errors)
         answer["event"]["content"] = "other"
         proof.write_text(json.dumps(answer))
         code, output, _ = await self.outcomeOf(*given)

@@ -23,7 +23,6 @@ from ._contract import (
     accountsCall,
     allowCall,
     allowedCall,
-    attestedCall,
     bornCall,
     deployment,
     readPair,
@@ -55,11 +54,13 @@ from ._evmrpc import (
     sendCall,
 )
 from ._evmsettings import EvmSettings
-from ._sender import gasOf
+from ._sender import FIXED_GAS, gasOf
+from ._stateproof import Attested, attestedHash
 
 __all__ = [
     "DIALECTS",
     "Account",
+    "Attested",
     "ContractOwner",
     "EvmError",
     "KeyUnusable",
@@ -82,7 +83,6 @@ MAX_SKEW: Final = 60.0
 """Seconds that the chain's last final block may be from this machine's clock."""
 
 _DEPLOY_GAS: Final = 5_000_000
-_ALLOW_GAS: Final = 150_000
 
 
 @frozen(kw_only=True)
@@ -119,7 +119,7 @@ class ContractOwner:
 
         @raise EvmError: the contract refused it: it has another owner, or too many accounts.
         """
-        await self._send(contract, allowCall(account, isAllowed=isAllowed), _ALLOW_GAS)
+        await self._send(contract, allowCall(account, isAllowed=isAllowed), FIXED_GAS)
 
     async def _send(self, to: bytes, data: bytes, gas: int) -> SignedTransaction:
         calls = [chainIdCall(), nonceCall(self.account.address), gasPriceCall()]
@@ -135,7 +135,12 @@ class ContractOwner:
         await self.rpc.ask(sendCall(signed.raw))
         deadline = self.clock.seconds() + TIMEOUT
         while True:
-            receipt = await self.rpc.ask(receiptCall(signed.hash))
+            [receipt] = await self.rpc.tryAll([receiptCall(signed.hash)])
+            if isinstance(receipt, EvmError):
+                # Some nodes know of no transaction while they begin to index them.
+                if receipt.reason is not Reason.NO_STATE:
+                    raise receipt
+                receipt = None
             if receipt is not None and receipt.isDone:
                 return signed
             if receipt is not None:
@@ -146,19 +151,6 @@ class ContractOwner:
             if self.clock.seconds() > deadline:
                 raise EvmError(Reason.REFUSED, f"it is in no block after {TIMEOUT:g} seconds")
             await deferLater(self.clock, LOOK)
-
-
-@asDeferred
-async def attestedHash(rpc: EvmRpc, contract: bytes, height: int) -> bytes | None:
-    """
-    The hash of a block of a group's chain that more than two thirds of a contract's accounts have
-    attested; C{None} where they have not.
-
-    @param rpc: a node of the verifier's own choice.
-    @raise EvmError: it does not answer, or the contract is not there.
-    """
-    hash = await rpc.ask(contractCall(contract, attestedCall(height)))
-    return hash if any(hash) else None
 
 
 @asDeferred
