@@ -61,6 +61,13 @@ COPY_BEHIND: Final = Condition(
     meaning="What the copy lacks would be lost with the original.",
     remedy="Look at the network to the original, and at its health.",
 )
+GAS_LOW: Final = Condition(
+    name="gas-low",
+    level=Level.WARNING,
+    title="Little money for gas",
+    meaning="Without any, nothing can be published to the group. What was published is still read.",
+    remedy="Send the account money: svcbroker net evm doctor tells its address.",
+)
 DISK_FULL: Final = Condition(
     name="disk-full",
     level=Level.PROBLEM,
@@ -149,6 +156,12 @@ SILENT: Final = 120.0
 BEHIND: Final = 1000
 """Blocks that a copy may lack."""
 
+FEW_BATCHES: Final = 1000
+"""Batches of the largest kind that an account on a chain can at least pay for."""
+
+BATCH_GAS: Final = 5_000_000
+"""The gas of a batch of the largest kind."""
+
 RECENT: Final = 300.0
 """The seconds in which refusals are counted."""
 
@@ -171,7 +184,10 @@ def healthAlarms(groups: Mapping[str, Health]) -> Iterator[Alarm]:
 
 
 async def ledgerAlarms(ledgers: Mapping[str, ILedger]) -> Iterable[Alarm]:
-    """The nodes that do not run, and the copies that are behind or refuse."""
+    """
+    The nodes that do not run, the copies that are behind or refuse, and the accounts on chains of
+    others that have little money.
+    """
     found: list[Alarm] = []
     for group, ledger in ledgers.items():
         measured: IMeasuredLedger | None = IMeasuredLedger(ledger, None)
@@ -187,6 +203,12 @@ async def ledgerAlarms(ledgers: Mapping[str, ILedger]) -> Iterable[Alarm]:
                 )
                 found.append(Alarm(condition=COPY_BEHIND, text=text, group=group))
             continue
+        chain = None if measures is None else measures.chain
+        if chain is not None and chain.balance is not None:
+            batches = chain.balance // (BATCH_GAS * chain.gasPrice) if chain.gasPrice else None
+            if batches is not None and batches < FEW_BATCHES:
+                text = f"{chain.balance} wei are left, for {batches} batches of the largest kind"
+                found.append(Alarm(condition=GAS_LOW, text=text, group=group))
         try:
             page = await ledger.listNodes(0, _MAX_NODES)
         except BrokerError:
@@ -394,7 +416,7 @@ FEATURE: Final = Feature(
     make=AlarmFeature,
     bounds=alarmBounds,
     conditions=(
-        *(NOT_READY, NODE_DOWN, COPY_FORKED, COPY_BEHIND, DISK_FULL, DISK_FILLS_UP),
+        *(NOT_READY, NODE_DOWN, COPY_FORKED, COPY_BEHIND, GAS_LOW, DISK_FULL, DISK_FILLS_UP),
         *(CERTIFICATE_EXPIRES, CLOCK_OFF, LOGINS_FAIL, BUDGET_USED_UP, OVERLOADED, UNCLEAN_STOP),
     ),
 )

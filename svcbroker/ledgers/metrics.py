@@ -88,6 +88,42 @@ _MEASURES: Final[Sequence[tuple[Any, str, str, Callable[[LedgerMeasures], float 
         "How long ago the original of a copy has last answered.",
         lambda each: each.silence,
     ),
+    (
+        gauge,
+        "svcbroker_chain_height",
+        "The last final block of the chain that orders the ledger's batches.",
+        lambda each: each.chain.height if each.chain else None,
+    ),
+    (
+        gauge,
+        "svcbroker_chain_behind_blocks",
+        "How many final blocks of that chain were not read yet.",
+        lambda each: each.chain.behind if each.chain else None,
+    ),
+    (
+        gauge,
+        "svcbroker_chain_transactions",
+        "Transactions of this broker that are in no final block of that chain.",
+        lambda each: each.chain.underWay if each.chain else None,
+    ),
+    (
+        gauge,
+        "svcbroker_chain_balance_wei",
+        "What this broker's account on that chain has for gas.",
+        lambda each: each.chain.balance if each.chain else None,
+    ),
+    (
+        gauge,
+        "svcbroker_chain_gas_price_wei",
+        "What this broker offers for gas.",
+        lambda each: each.chain.gasPrice if each.chain else None,
+    ),
+    (
+        gauge,
+        "svcbroker_chain_attested_height",
+        "The newest block that the brokers have attested on that chain as it is here.",
+        lambda each: each.chain.attested if each.chain else None,
+    ),
 )
 """The measures of ledgers that are one number: what makes the metric, its name and its help."""
 

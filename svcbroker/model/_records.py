@@ -170,6 +170,28 @@ class ChainPart:
 
 
 @frozen(kw_only=True)
+class ChainMeasures:
+    """
+    The measures of a chain of others that orders the batches of a ledger.
+
+    @ivar height: the number of its last final block.
+    @ivar behind: how many of its final blocks were not read yet.
+    @ivar underWay: how many transactions of this broker are in no final block of it.
+    @ivar balance: what the broker's account has, in wei; C{None} before it is known.
+    @ivar gasPrice: what the broker offers for gas, in wei.
+    @ivar attested: the height of the newest block of ours that brokers have attested as it is here;
+        0 where none is known.
+    """
+
+    height: int
+    behind: int
+    underWay: int
+    balance: int | None
+    gasPrice: int
+    attested: int
+
+
+@frozen(kw_only=True)
 class LedgerMeasures:
     """
     The measures of a ledger now. C{None}: it has no such thing.
@@ -189,6 +211,7 @@ class LedgerMeasures:
     @ivar age: how long ago the ledger had, for all it knows, what the network has decided, in
         seconds.
     @ivar sync: how long storing and syncing a block took, in seconds.
+    @ivar chain: the chain of others that orders its batches.
 
     The ledger goes on adding to the histograms.
     """
@@ -206,6 +229,7 @@ class LedgerMeasures:
     age: float | None = None
     latency: Histogram | None = None
     sync: Histogram | None = None
+    chain: ChainMeasures | None = None
 
 
 @frozen(kw_only=True)

@@ -72,11 +72,29 @@ class LatencyCounts(Struct, frozen=True):
     counts: list[int]
 
 
+class ChainMeasuresResult(Struct, frozen=True):
+    """
+    The chain that orders the batches of a ledger on a chain of others: its last final block, how
+    many of its blocks were not read yet, the transactions of this broker that are in no final one,
+    the balance of its account and what it offers for gas, in wei, and the newest block of ours that
+    the brokers have attested. What is not known is null. Wei are text, as they exceed what numbers
+    hold exactly.
+    """
+
+    height: int
+    behind: int
+    underWay: int
+    balance: str | None
+    gasPrice: str
+    attested: int
+
+
 class GroupMeasuresResult(Struct, frozen=True):
     """
     The measures of a group's ledger: how many transactions of this broker wait to become
-    final, their bytes, and how many seconds the oldest one has waited; and how many bytes of the
-    disk of the data directory are free, of how many. What is not known is null.
+    final, their bytes, and how many seconds the oldest one has waited; how many bytes of the
+    disk of the data directory are free, of how many; and the chain of others that the ledger is
+    on. What is not known is null.
     """
 
     waiting: int | None
@@ -85,6 +103,7 @@ class GroupMeasuresResult(Struct, frozen=True):
     latency: LatencyCounts | None
     diskFree: int | None
     diskSize: int | None
+    chain: ChainMeasuresResult | None
 
 
 class AlarmResult(Struct, frozen=True):
@@ -252,6 +271,18 @@ def _measuresOf(measures: model.GroupMeasures) -> GroupMeasuresResult:
         latency=None if ledger is None or ledger.latency is None else _latency(ledger.latency),
         diskFree=None if disk is None else disk.free,
         diskSize=None if disk is None else disk.size,
+        chain=None if ledger is None or ledger.chain is None else _chain(ledger.chain),
+    )
+
+
+def _chain(measures: model.ChainMeasures) -> ChainMeasuresResult:
+    return ChainMeasuresResult(
+        height=measures.height,
+        behind=measures.behind,
+        underWay=measures.underWay,
+        balance=None if measures.balance is None else str(measures.balance),
+        gasPrice=str(measures.gasPrice),
+        attested=measures.attested,
     )
 
 

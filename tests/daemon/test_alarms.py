@@ -29,7 +29,7 @@ from svcbroker.daemon.auditing import LastAudit, auditAlarms
 from svcbroker.daemon.metrics import LAG_PERIOD, ReactorLag
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import IMeasuredLedger
-from svcbroker.model import Disk, Health, LedgerMeasures, Page
+from svcbroker.model import ChainMeasures, Disk, Health, LedgerMeasures, Page
 from svcbroker.net.findings import DAY
 from svcbroker.testing import _featuretests as contract
 from tests.metrics.support import samplesOf
@@ -186,6 +186,18 @@ class SourceTests(SynchronousTestCase):
             # Its nodes are those of the original.
             ledger = FakeLedger(evolve(measures, **each), a=False)
             self.assertEqual(self.ofLedger(ledger), found)
+
+    def test_littleMoneyForGasIsTold(self) -> None:
+        """Where gas costs something, and the account can pay for few batches."""
+        for balance, price, found in (
+            *((None, 7, []), (0, 0, []), (10**10 * 7, 7, [])),
+            *((10**9 * 7, 7, ["gas-low 1"]), (0, 1, ["gas-low 1"])),
+        ):
+            chain = ChainMeasures(
+                height=9, behind=0, underWay=0, balance=balance, gasPrice=price, attested=0
+            )
+            measures = LedgerMeasures(waiting=0, waitingBytes=0, oldest=0, chain=chain)
+            self.assertEqual(self.ofLedger(FakeLedger(measures, a=True)), found)
 
     def test_diskIsToldBeforeItIsFull(self) -> None:
         """By what is left, and by how long that lasts at the rate of the last day."""

@@ -13,7 +13,7 @@ from svcbroker.errors import LedgerUnavailable
 from svcbroker.histogram import Histogram
 from svcbroker.interfaces import ILedger, IMeasuredLedger
 from svcbroker.ledgers.metrics import HEALTH_TIMEOUT, LedgerMetrics
-from svcbroker.model import LedgerMeasures, OpenTopic, PublishEvent
+from svcbroker.model import ChainMeasures, LedgerMeasures, OpenTopic, PublishEvent
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 
 from .support import Samples, samplesOf
@@ -83,6 +83,9 @@ class LedgerMetricsTests(SynchronousTestCase):
             behind=7,
             age=0.5,
             latency=Histogram([1]),
+            chain=ChainMeasures(
+                height=90, behind=3, underWay=2, balance=None, gasPrice=0, attested=8
+            ),
         )
         alsoProvides(self.ledger, IMeasuredLedger)
         samples = self.scrape()
@@ -93,5 +96,11 @@ class LedgerMetricsTests(SynchronousTestCase):
         self.assertEqual(samples["svcbroker_ledger_age_seconds", "1"], 0.5)
         self.assertEqual(samples["svcbroker_copy_behind_blocks", "1"], 7)
         self.assertEqual(samples["svcbroker_ledger_latency_seconds_count", "1"], 0)
+        self.assertEqual(samples["svcbroker_chain_height", "1"], 90)
+        self.assertEqual(samples["svcbroker_chain_behind_blocks", "1"], 3)
+        self.assertEqual(samples["svcbroker_chain_transactions", "1"], 2)
+        self.assertEqual(samples["svcbroker_chain_gas_price_wei", "1"], 0)
+        self.assertEqual(samples["svcbroker_chain_attested_height", "1"], 8)
+        self.assertNotIn(("svcbroker_chain_balance_wei", "1"), samples)
         self.assertNotIn(("svcbroker_ledger_replicas_running", "1"), samples)
         self.assertNotIn(("svcbroker_ledger_sync_seconds_count", "1"), samples)

@@ -77,13 +77,26 @@ function Latency({ measures, before }) {
 function Measures({ measures }) {
   const seenBefore = useRef([undefined, undefined]);
   if (seenBefore.current[1] !== measures) seenBefore.current = [seenBefore.current[1], measures];
-  const { waiting, oldestWaiting, diskFree, diskSize, latency } = measures;
+  const { waiting, oldestWaiting, diskFree, diskSize, latency, chain } = measures;
   return html`
     ${latency && html`<${Latency} measures=${measures} before=${seenBefore.current[0]} />`}
     ${waiting !== null && html`<${Figure} label=${t("overview.waiting")} value=${formatNumber(waiting)}
       note=${waiting ? formatSeconds(oldestWaiting) : ""} />`}
     ${diskFree !== null && html`<${Figure} label=${t("overview.disk")} value=${formatBytes(diskFree)}
-      note=${t("overview.diskNote", { size: formatBytes(diskSize) })} />`}`;
+      note=${t("overview.diskNote", { size: formatBytes(diskSize) })} />`}
+    ${chain && html`<${ChainFigures} chain=${chain} />`}`;
+}
+
+/** The chain of others that a ledger is on. Money is told in the chain's own coin, of 10^18 wei. */
+function ChainFigures({ chain }) {
+  const { height, behind, underWay, balance, gasPrice, attested } = chain;
+  return html`
+    <${Figure} label=${t("overview.chain")} value=${formatNumber(height)}
+      note=${behind ? t("overview.chainNote", { behind: formatNumber(behind) }) : ""} />
+    <${Figure} label=${t("overview.underWay")} value=${formatNumber(underWay)} />
+    ${balance !== null && html`<${Figure} label=${t("overview.balance")} value=${formatNumber(Number(balance) / 1e18, 4)}
+      note=${t("overview.balanceNote", { price: formatNumber(Number(gasPrice) / 1e9, 3) })} />`}
+    <${Figure} label=${t("overview.attested")} value=${attested ? formatNumber(attested) : "–"} />`;
 }
 
 function countLive(nodes) {

@@ -37,6 +37,7 @@ from ...interfaces import (
     Submission,
 )
 from ...model import (
+    ChainMeasures,
     EventId,
     Health,
     LedgerMeasures,
@@ -481,7 +482,20 @@ class EvmLedger(StoredLedger):
             self._pending.measure(self._sync),
             height=0 if self._head is None else self._head.height,
             age=self._context.reactor.seconds() - self._looked,
-            behind=0 if self._source is None else self._source.behind,
+            chain=self._measureChain(),
+        )
+
+    def _measureChain(self) -> ChainMeasures | None:
+        source, sender = self._source, self._sender
+        if source is None or sender is None:
+            return None
+        return ChainMeasures(
+            height=source.final,
+            behind=source.behind,
+            underWay=sender.underWay,
+            balance=sender.balance,
+            gasPrice=sender.gasPrice,
+            attested=self._attestations.agreed,
         )
 
     @asDeferred
@@ -497,7 +511,8 @@ class EvmLedger(StoredLedger):
                 view=0,
                 nodeType=NodeType.SEALER,
                 height=height if url == self._rpc.url else 0,
-                isActive=url == self._rpc.url and not self._fault,
+                # Those that are not asked now are for the case that this one fails.
+                isActive=not (url == self._rpc.url and self._fault),
             )
             for url in self._settings.endpoint
         ]

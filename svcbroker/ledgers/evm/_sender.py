@@ -392,7 +392,9 @@ class Sender:
             each.hashes.intersection_update(self._pending.hashes)
         if not self._sent:
             return
-        nonce = await self._rpc.ask(nonceCall(self._account.address, block))
+        nonce, self.balance = await self._rpc.askAll(
+            [nonceCall(self._account.address, block), balanceCall(self._account.address)]
+        )
         done = []
         for each in [each for each in self._sent if each.nonce < nonce]:
             if each.hashes and not await self._explain(each, block):

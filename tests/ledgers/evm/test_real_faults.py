@@ -221,6 +221,14 @@ class BrokersTests(BrokersTestCase):
             receipts += await self.publish(first, PublishEvent(topic="t", content=b"%d" % number))
         for ledger in (first, second):
             await until(lambda ledger=ledger: ledger._attestations.agreed >= 6)  # type: ignore[misc]
+
+        def isMeasured() -> bool:
+            chain = second.measure().chain
+            assert chain is not None
+            found = (chain.behind, chain.underWay, chain.attested)
+            return found == (0, 0, 6) and chain.height > 6 and chain.balance is not None
+
+        await until(isMeasured)
         proof = await second.prove(receipts[0].eventId, None)
         assert proof.checkpoint is not None
         self.assertEqual(proof.checkpoint.header.height, 6)
