@@ -1,5 +1,6 @@
 """
-Real nodes of a chain, with one contract and accounts that may use it: anvil and geth.
+Real nodes of a chain, with one contract and accounts that may use it: anvil, geth,
+and validators of polygon-edge.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, DeferredLock
@@ -19,6 +20,7 @@ from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
+from twisted.internet.utils import getProcessOutputAndValue
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SkipTest, TestCase
 
@@ -28,8 +30,10 @@ from svcbroker.ledgers.evm import EvmLedger, EvmSettings
 from svcbroker.ledgers.evm._ethereum import Account
 from svcbroker.ledgers.evm._evmrpc import (
     DIALECTS,
+    EvmError,
     EvmRpc,
     balanceCall,
+    blockCall,
     connectChain,
     gasPriceCall,
     todata,
@@ -37,6 +41,7 @@ from svcbroker.ledgers.evm._evmrpc import (
 from svcbroker.ledgers.evm.operating import ContractOwner
 from svcbroker.testing import FaultyDisk
 from svcbroker.testing._fixtures import MAX_CONTENT
+from tests.ledgers.cometbft.network import freeAddresses
 from tests.waiting import until
 
 reactor: Any = _reactor
@@ -53,7 +58,7 @@ def programOf(name: str, source: str) -> str:
     @param source: where it is to be had.
     @raise SkipTest: there is none.
     """
-    variable = f"SVCBROKER_{name.upper()}"
+    variable = f"SVCBROKER_{name.upper().replace('-', '_')}"
     path = os.environ.get(variable) or shutil.which(name)
     if not path or not os.access(path, os.X_OK):
         raise SkipTest(f"{variable} names no {name} ({source})")
@@ -206,6 +211,92 @@ class Geth(Chain):
 
     async def _isRich(self, account: Account) -> bool:
         return await self.rpc.ask(balanceCall(account.address)) > 0
+
+
+class Validators(Chain):
+    """
+    Four validators of polygon-edge with IBFT, whose blocks come each second; gas costs nothing.
+
+    @ivar urls: the JSON-RPC of each.
+    """
+
+    id = 20545
+
+    def __init__(self, test: TestCase) -> None:
+        super().__init__(test)
+        self._running: dict[int, tuple[Any, _Process]] = {}
+
+    @classmethod
+    def program(cls) -> str:
+        return programOf("polygon-edge", "tools/engines/build polygon-edge")
+
+    async def start(self, *options: str) -> None:
+        """Lay them out, start all, and wait until they have a block."""
+        self._directory = Path(self._test.mktemp()).absolute()
+        self._directory.mkdir()
+        self._links, self._ports = freeAddresses(4), freeAddresses(8)
+        made = await self._run("secrets", "init", "--data-dir", "n", *_SECRETS)
+        nodes = re.findall(r'"node_id":"(\w+)"', made)
+        peers = [
+            f"/ip4/{link.host}/tcp/{link.port}/p2p/{node}"
+            for link, node in zip(self._links, nodes, strict=True)
+        ]
+        bootnodes = [word for each in peers for word in ("--bootnode", each)]
+        await self._run("genesis", *_GENESIS, "--chain-id", str(self.id), *bootnodes)
+        self.urls = [f"http://{each}" for each in self._ports[:4]]
+        self.url = self.urls[0]
+        for index in range(4):
+            self.run(index)
+            self._test.addCleanup(self.kill, index)
+        self.rpc = connectChain(reactor, [self.url], DIALECTS["edge"])
+        self._test.addCleanup(self.rpc.close)
+        await until(self._hasBlock)
+
+    async def _run(self, *arguments: str) -> str:
+        output, errors, code = await getProcessOutputAndValue(
+            self._program, arguments, env={}, path=str(self._directory)
+        )
+        self._test.assertEqual(code, 0, errors)
+        return str(output, "utf-8")
+
+    def settings(self, key: Path, **changes: Any) -> EvmSettings:
+        endpoints = (self.urls[0], self.urls[2], self.urls[3])
+        return super().settings(key, **{"endpoint": endpoints, **changes})
+
+    async def _hasBlock(self) -> bool:
+        try:
+            return (await self.rpc.ask(blockCall("latest"))).height > 0
+        except EvmError:
+            return False
+
+    def run(self, index: int) -> None:
+        """Start one."""
+        process = _Process(rb"(?!)")
+        process.listening.addErrback(lambda reason: None)
+        arguments = [
+            *("polygon-edge", "server", "--data-dir", f"n{index + 1}", "--chain", "genesis.json"),
+            *("--libp2p", str(self._links[index]), "--jsonrpc", str(self._ports[index])),
+            *("--grpc-address", str(self._ports[4 + index]), "--seal", "--log-level", "ERROR"),
+        ]
+        transport = reactor.spawnProcess(
+            process, self._program, arguments, env={}, path=str(self._directory)
+        )
+        self._running[index] = transport, process
+
+    async def kill(self, index: int) -> None:
+        """Kill one, if it runs."""
+        transport, process = self._running[index]
+        if transport.pid:
+            transport.signalProcess("KILL")
+        await process.ended
+
+
+_SECRETS: Final = ("--insecure", "--num", "4", "--json")
+_GENESIS: Final = (
+    *("--consensus", "ibft", "--ibft-validator-type", "bls", "--validators-path", "."),
+    *("--validators-prefix", "n", "--block-gas-limit", "20000000", "--block-time", "1s"),
+    *("--base-fee-config", "1"),
+)
 
 
 def contextOf(directory: Path, group: str = "1") -> LedgerContext:

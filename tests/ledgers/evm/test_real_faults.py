@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
 from twisted.trial.unittest import TestCase
 
 from svcbroker.archive import JOURNAL_NAME
@@ -21,9 +22,46 @@ from svcbroker.model import EventId, Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.net.deferreds import asDeferred
 from tests.waiting import until
 
-from .nodes import Chain, Geth, contextOf, reactor
+from .nodes import Chain, Geth, Validators, contextOf, reactor
 
 skip = checkInstalled() or None
+
+
+class _Killed(Exception):
+    """The process has ended."""
+
+
+class _Death:
+    """
+    The end of a process at one of its steps: after it nothing goes to the disk or to the chain.
+
+    @ivar isDead: whether it has come.
+    """
+
+    def __init__(self, step: int) -> None:
+        """
+        @param step: how many steps are made before.
+        """
+        self._left = step
+        self.isDead = False
+
+    def step(self) -> None:
+        """Make a step, or die."""
+        self.isDead = self.isDead or not self._left
+        if self.isDead:
+            raise _Killed
+        self._left -= 1
+
+    def around(self, call: Any) -> Any:
+        """A call with a step before it and one after it."""
+
+        async def made(*args: Any) -> Any:
+            self.step()
+            result = await call(*args)
+            self.step()
+            return result
+
+        return asDeferred(made)
 
 
 class BrokersTestCase(TestCase):
@@ -252,6 +290,36 @@ class GethTests(BrokersTests):
     makeChain = Geth
 
 
+class ValidatorTests(BrokersTestCase):
+    """Brokers on four IBFT validators, of which some are killed."""
+
+    makeChain = Validators
+    # Rounds take longer one after the other while validators are missing.
+    timeout = 600
+
+    @asDeferred
+    async def test_killedValidatorsLoseNothing(self) -> None:
+        """With one validator killed, which a broker has asked, all goes on. With two, nothing is
+        final; when they are back, what waited is, on all brokers alike."""
+        first, second = await self.begin(2)
+        chain = self.chain
+        assert isinstance(chain, Validators)
+        await chain.kill(0)
+        await self.publish(first, PublishEvent(topic="t", content=b"a"))
+        await self.publish(second, PublishEvent(topic="t", content=b"b"))
+        await chain.kill(1)
+        waiting = first.submitMany([PublishEvent(topic="t", content=b"c")])
+        await until(lambda: first._sender is not None and bool(first._sender.underWay))
+        self.assertFalse(waiting.done.called)
+        for index in range(2):
+            chain.run(index)
+        await waiting.done
+        for ledger in (first, second):
+            await self.caughtUp(ledger, [b"a", b"b", b"c"])
+        tips = {str(await ledger.getCheckpoint(4)) for ledger in (first, second)}
+        self.assertEqual(len(tips), 1)
+
+
 class FaultTests(BrokersTestCase):
     """What a node can be made to do wrong."""
 
@@ -297,6 +365,67 @@ class FaultTests(BrokersTestCase):
         self.assertIs(receipt.execution, Execution.DONE)
         self.assertEqual(await self.contents(again), [b"x", b"y"])
         await until(lambda: not list(journal.iterdir()))
+
+    def mortal(self, death: _Death) -> EvmLedger:
+        """The ledger of the first broker, which dies."""
+        fsync, unlink = os.fsync, Path.unlink
+
+        def dyingSync(descriptor: int) -> None:
+            death.step()
+            fsync(descriptor)
+
+        def dyingUnlink(path: Path, **options: Any) -> None:
+            if path.suffix == ".tx":
+                death.step()
+            unlink(path, **options)
+
+        self.patches = [self.patch(os, "fsync", dyingSync), self.patch(Path, "unlink", dyingUnlink)]
+        context = contextOf(self.directory / "0")
+        context = evolve(context, runBriefly=death.around(context.runInThread))
+        ledger = EvmLedger(context, self.chain.settings(self.directory / "0.key"))
+        rpc: Any = ledger._rpc
+        post, dyingPost = rpc._post, death.around(rpc._post)
+        rpc._post = lambda body: (dyingPost if b"sendRawTransaction" in body else post)(body)
+        return ledger
+
+    @asDeferred
+    async def test_killedAtAnyStepLosesNothing(self) -> None:
+        """Whenever a broker is killed, between any two steps on its disk and to the chain, a client
+        that publishes again with its key has one event, and the journal is done in the end."""
+        [ledger] = await self.begin(1)
+        await ledger.stop()
+        journal = self.directory / "0" / JOURNAL_NAME
+        expected: list[bytes] = []
+        isKilled = True
+        while isKilled:
+            death = _Death(len(expected))
+            ledger = self.mortal(death)
+            await ledger.start()
+            expected.append(b"%d" % len(expected))
+            request = PublishEvent(
+                topic="t", content=expected[-1], idempotencyKey=str(expected[-1])
+            )
+            submission = ledger.submitMany([request])
+            await until(
+                lambda death=death, ledger=ledger, submission=submission: (  # type: ignore[misc]
+                    death.isDead or (submission.done.called and not any(journal.iterdir()))
+                )
+            )
+            isKilled = death.isDead
+            death.isDead = True
+            await ledger._close()
+            for patch in self.patches:
+                patch.restore()
+            again = self.makeLedger(0)
+            await again.start()
+            [receipt] = await self.publish(again, request)
+            self.assertIn(receipt.execution, (Execution.DONE, Execution.PUBLISHED_BEFORE))
+            self.assertEqual(await self.contents(again), expected)
+            await until(lambda: not any(journal.glob("*.tx")))
+            await again.stop()
+        self.flushLoggedErrors(_Killed)
+        # File, name and directory of the journal, the request, the block, and the journal's end.
+        self.assertGreater(len(expected), 7)
 
     @asDeferred
     async def test_reorganizationAboveFinalityIsNotSeen(self) -> None:
