@@ -9,11 +9,12 @@ batches and with its hash over them. What is final is never read again, so nothi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import groupby
 from typing import Final
 
 from attrs import frozen
+from twisted.internet.defer import Deferred
 
 from ...chain import Malformed
 from ._contract import LoggedBatch, LogState, stateCall
@@ -30,6 +31,9 @@ from ._evmrpc import (
 
 FINALIZED: Final = "finalized"
 """The finality of chains with proof of stake: the block that they call so."""
+
+TURN: Final = 16
+"""The most logs that are decoded in one turn of the reactor."""
 
 MAX_SURVEY: Final = 10_000
 """The most windows that are looked through before the state of the contract confirms them."""
@@ -88,17 +92,25 @@ class BatchSource:
     """
 
     def __init__(
-        self, rpc: EvmRpc, contract: bytes, finality: str | int, place: SourcePlace, window: int
+        self,
+        rpc: EvmRpc,
+        contract: bytes,
+        finality: str | int,
+        place: SourcePlace,
+        window: int,
+        turn: Callable[[], Deferred[None]],
     ) -> None:
         """
         @param finality: the number of blocks that make one final, or L{FINALIZED}.
         @param place: where to go on.
         @param window: the most blocks whose logs are asked for together.
+        @param turn: fires when reading may go on, where it takes long.
         """
         self._rpc = rpc
         self._contract = contract
         self._finality = finality
         self._window = window
+        self._turn = turn
         self._marks: deque[_Mark] = deque()
         self.place = place
         self.final = place.number
@@ -210,7 +222,13 @@ class BatchSource:
             raise Malformed("they are not in order")
         if places and not (first <= places[0][0] and places[-1][0] <= last):
             raise Malformed("they are of other blocks")
-        return [_Entry(each.height, each.blockHash, each.decode()) for each in logs]
+        entries = []
+        for each in logs:
+            entries.append(_Entry(each.height, each.blockHash, each.decode()))
+            # Large ones take a millisecond each.
+            if not len(entries) % TURN:
+                await self._turn()
+        return entries
 
     def _after(self, log: LogState, logs: Sequence[_Entry]) -> LogState:
         """The state of the log after those of some logs that were not read before."""

@@ -340,6 +340,7 @@ class EvmLedger(StoredLedger):
                 settings.finality,
                 place,
                 DIALECTS[settings.dialect].blocks,
+                self._context.turn,
             )
         return self._source
 

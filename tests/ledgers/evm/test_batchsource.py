@@ -6,32 +6,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.evm import checkInstalled
 from svcbroker.ledgers.evm._batchsource import (
+    TURN,
     BatchSource,
     LogIncomplete,
     Reorganized,
     SourcePlace,
 )
-from svcbroker.ledgers.evm._contract import LogState
+from svcbroker.ledgers.evm._contract import LoggedBatch, LogState
 from svcbroker.ledgers.evm._evmrpc import EvmError, Reason
 
-from .fakenode import CONTRACT, FakeNode, FakeRpc
+from .fakenode import CONTRACT, SENDER, FakeBlock, FakeNode, FakeRpc
 
 skip = checkInstalled() or None
 
 
 class SourceTests(SynchronousTestCase):
+    turns = 0
+
     def makeSource(
         self, *nodes: FakeNode, finality: str | int = 0, window: int = 1000
     ) -> BatchSource:
         """A source that begins where the contract was made."""
         self.rpc = FakeRpc(*nodes)
         place = SourcePlace(number=0, hash=nodes[0].blocks[0].hash, log=LogState())
-        return BatchSource(self.rpc, CONTRACT, finality, place, window)
+        return BatchSource(self.rpc, CONTRACT, finality, place, window, self.turn)
+
+    def turn(self) -> Deferred[None]:
+        """Count the turns that reading takes."""
+        self.turns += 1
+        return succeed(None)
 
     def read(self, source: BatchSource, most: int = 1000) -> Sequence[tuple[int, bytes]]:
         """
@@ -64,6 +72,21 @@ class SourceTests(SynchronousTestCase):
 
         return str(self.failureResultOf(Deferred.fromCoroutine(readAll()), error).value)
 
+    def test_longWayIsReadInWindows(self) -> None:
+        """Of 100,000 blocks the logs are read a thousand blocks at a time, each once, and many of
+        one window in several turns."""
+        node = FakeNode()
+        node.blocks += [FakeBlock(number, "") for number in range(1, 100_001)]
+        places = [*range(500, 100_001, 500), *range(70_001, 70_100)]
+        for count, number in enumerate(sorted(places), 1):
+            node.blocks[number].batches.append(LoggedBatch(count, SENDER, b"%d" % number))
+        source = self.makeSource(node)
+        found = self.read(source)
+        self.assertEqual(found, [(number, b"%d" % number) for number in sorted(places)])
+        self.assertEqual(node.asked.count("eth_getLogs"), 101)
+        self.assertLess(len(node.asked), 101 * 4 + len(places))
+        self.assertEqual(self.turns, 101 // TURN)
+
     def test_allBatchesAreReadOnceInOrder(self) -> None:
         """All batches are read once and in order, also several of a block, and as they come."""
         node = FakeNode()
@@ -84,7 +107,7 @@ class SourceTests(SynchronousTestCase):
         self.rpc = FakeRpc(node)
         log = LogState().after(block.batches[0])
         place = SourcePlace(number=1, hash=block.hash, log=log)
-        source = BatchSource(self.rpc, CONTRACT, 0, place, 10)
+        source = BatchSource(self.rpc, CONTRACT, 0, place, 10, self.turn)
         self.assertEqual(self.read(source), [(1, b"b")])
 
     def test_unchangedContractIsNotSearched(self) -> None:
