@@ -432,10 +432,12 @@ def transactionHash(event, isVersioned, chain):
 
 def begin(genesis, changes):
     """The validators of each height, from the genesis and the changes of a proof."""
-    group, created, nodes, said = fields(genesis, "group created nodes chain")
+    group, created, nodes, said, topics = fields(genesis, "group created nodes chain", "topics")
+    need(topics == "utf8" or "topics" not in genesis, "the genesis has another rule of topics")
     keys = [unhex(key, 32) for key in items(nodes)]
     start = [number(len(text(group)), 16), text(group), number(created), number(len(keys), 16)]
-    chain = H(b"svcbroker/genesis\1", *start, *keys)
+    version, rule = (b"\2", b"\1") if topics else (b"\1", b"")
+    chain = H(b"svcbroker/genesis", version, *start, *keys, rule)
     need(said == chain.hex(), "the genesis names another chain")
     validators(0, keys)
     sets = [(0, 0, keys)]

@@ -161,6 +161,7 @@ def _checkedState(
         (row.topic for row in store.topics()),
         ((row.address, Nonces.decode(row.state)) for row in store.senders()),
         StoredKeys(store, ErasureVerifier(store).check),
+        genesis.topics,
     )
     if state.root != head.stateRoot:
         raise Malformed("the topics are not those of the last block")

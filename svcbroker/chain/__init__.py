@@ -13,6 +13,7 @@ from ._authorship import (
     encodeAuthorChange,
     encodeAuthors,
     isSignedBy,
+    openingContent,
     statement,
 )
 from ._block import (
@@ -146,6 +147,7 @@ __all__ = [
     "leafHash",
     "merklePath",
     "merkleRoot",
+    "openingContent",
     "proposeBlock",
     "quorum",
     "receiptLeaf",

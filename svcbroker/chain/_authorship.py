@@ -21,10 +21,13 @@ from ..model import (
     AuthorSet,
     Authorship,
 )
-from ._encoding import U64, Malformed, Reader, sortedExtensions
+from ._encoding import U64, Malformed, Reader, VersionUnknown, sortedExtensions
 from ._validators import verifySignature
 
 _REMEMBERED: Final = 16_384
+_AUTHORS_ALONE: Final = 1
+_LAST_TERMS: Final = 7
+"""The terms of a topic, from version 3 on: authors and nothing else, and all that there are."""
 _verified: dict[bytes, None] = {}
 
 
@@ -113,6 +116,34 @@ def encodeAuthors(authors: AuthorSet) -> bytes:
             *authors.admins,
         )
     )
+
+
+def openedFor(version: int, content: bytes) -> AuthorSet | None:
+    """
+    The authors that an open of some version from 2 on has in its content; C{None} for everybody.
+
+    @raise Malformed: the content is not one of an open; L{VersionUnknown} where a newer svcbroker
+        executes it.
+    """
+    if not content:
+        return None
+    if version == 3:
+        parts, content = content[0], content[1:]
+        if not 1 <= parts <= _LAST_TERMS:
+            raise Malformed("a topic's terms have other parts")
+        if parts != _AUTHORS_ALONE:
+            raise VersionUnknown("a topic's terms: a newer svcbroker executes them")
+    authors = decodeAuthors(content)
+    if authors.generation:
+        raise Malformed("a topic is opened with authors of generation 0")
+    return authors
+
+
+def openingContent(version: int, authors: AuthorSet | None) -> bytes:
+    """The content of an open, which L{openedFor} reads."""
+    if authors is None:
+        return b""
+    return (bytes([_AUTHORS_ALONE]) if version == 3 else b"") + encodeAuthors(authors)
 
 
 def decodeAuthors(data: bytes) -> AuthorSet:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..model import topicPrefix
 from ._body import TransactionReceipt, encodeBody, encodeReceipts, receiptRoot
+from ._encoding import Malformed
 from ._execution import PrefixConflict, execute
 from ._header import Header, leaderIndex
 from ._history import History
@@ -148,6 +149,7 @@ def checkBlock(
     if header.timestamp < parent.timestamp:
         raise InvalidBlock("its time is before its parent's")
     try:
+        state.check(transactions)
         if recorded is None and any(each.isErased for each in transactions):
             raise InvalidBlock("contents of its transactions are missing")
         candidate = proposeBlock(
@@ -155,6 +157,8 @@ def checkBlock(
         )
     except PrefixConflict:
         raise InvalidBlock("two of its events might have the same id") from None
+    except Malformed as error:
+        raise InvalidBlock(str(error)) from None
     if candidate.header != header:
         wrong = [
             name

@@ -15,7 +15,7 @@ from attrs import evolve
 from msgspec import Struct
 
 from ..model import AuthorSet, Execution, Topic, topicPrefix
-from ._authorship import decodeAuthorChange, decodeAuthors, holds
+from ._authorship import decodeAuthorChange, holds, openedFor
 from ._body import TransactionReceipt
 from ._claims import KEY_WINDOW, ErasedRange, Erasure, KeyUse, OwnedKey
 from ._encoding import Malformed, topicAddress
@@ -325,7 +325,7 @@ class _BlockExecution:
         return _DONE
 
     def _open(self, transaction: Transaction, topic: _TopicDraft | None) -> TransactionReceipt:
-        authors = decodeAuthors(transaction.content) if transaction.content else None
+        authors = openedFor(transaction.version, transaction.content)
         if topic is None:
             topic = self._topics[transaction.topic] = self._create(transaction)
             topic.authors = authors

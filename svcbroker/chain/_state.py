@@ -14,13 +14,15 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from ..model import Topic
+from ..errors import BrokerError
+from ..model import Topic, TopicRule, checkTopicName
 from ._authorship import encodeAuthors
 from ._body import TransactionReceipt
 from ._claims import ErasedRange, KeySource, KeyUse, MemoryKeys
 from ._encoding import U16, U64, Malformed
 from ._history import History
 from ._merkle import EMPTY_ROOT, MerkleTree, Overlay, leafHash, rootOfPath
+from ._transaction import Kind, Transaction
 from ._validators import ValidatorSet
 
 NONCE_WINDOW = 1024
@@ -220,6 +222,7 @@ class ChainState:
     @ivar chain: the chain's id: the hash of its genesis.
     @ivar validators: the validator set that decides the next block.
     @ivar history: the headers up to the latest block's.
+    @ivar topicRule: the rule of topics' names, as genesis says it.
     """
 
     def __init__(
@@ -230,6 +233,7 @@ class ChainState:
         topics: Iterable[Topic] = (),
         senders: Iterable[tuple[bytes, Nonces]] = (),
         keys: KeySource | None = None,
+        topicRule: TopicRule = TopicRule.PUBLISHED,
     ) -> None:
         """
         @param topics: all topics in the order of their creation.
@@ -237,6 +241,7 @@ class ChainState:
         @param keys: the uses of idempotency keys; by default they are kept in memory.
         """
         self.chain = chain
+        self.topicRule = topicRule
         self.keys: KeySource = MemoryKeys() if keys is None else keys
         self.validators = validators
         self.history = history
@@ -276,6 +281,24 @@ class ChainState:
     def topicCount(self) -> int:
         """The number of topics, closed ones included."""
         return len(self._topics)
+
+    def check(self, transactions: Iterable[Transaction]) -> None:
+        """
+        Check that some transactions have nothing that only a chain with names in UTF-8 takes, as
+        far as that does not show in their own bytes.
+
+        @raise Malformed: one has.
+        """
+        if self.topicRule is TopicRule.UTF8:
+            return
+        for each in transactions:
+            if not each.topic.isascii():
+                try:
+                    checkTopicName(each.topic)
+                except BrokerError as error:
+                    raise Malformed(error.message) from None
+            if each.kind is Kind.OPEN and each.version == 3 and each.content:
+                raise Malformed("this chain has no terms of topics")
 
     def topicIndex(self, name: str) -> int | None:
         """A topic's number in the order of creation, from 0; C{None} where it never was."""

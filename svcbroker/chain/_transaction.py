@@ -23,11 +23,12 @@ from ..model import (
     PRIVATE_PREFIX,
     SIGNATURE_SIZE,
     Authorship,
+    TopicRule,
     checkExtensions,
     checkTopicName,
     isIdempotencyKey,
 )
-from ._authorship import decodeAuthorChange, decodeAuthors, isSignedBy, statement
+from ._authorship import decodeAuthorChange, isSignedBy, openedFor, statement
 from ._claims import Erasure
 from ._encoding import (
     ADDRESS_SIZE,
@@ -59,6 +60,7 @@ _REGISTERED: Final = 32
 
 _LAST_KINDS: Final = {1: 4, 2: 6, 3: 9}
 """The highest kind of each version."""
+_RULES: Final = {1: TopicRule.PUBLISHED, 2: TopicRule.PUBLISHED, 3: TopicRule.UTF8}
 _NEWER: Final = "a newer svcbroker executes it"
 
 
@@ -192,12 +194,8 @@ class Head(Struct, frozen=True, kw_only=True, gc=False):
                 raise Malformed("a public extension is in the seal")
             extensions = {**extensions, **private}
         try:
-            checkTopicName(self.topic)
-        except BrokerError as error:
-            if self.version == 3:
-                raise VersionUnknown(f"a topic's name of version 3: {_NEWER}") from None
-            raise Malformed(error.message) from None
-        try:
+            # The state knows whether the chain has such names.
+            checkTopicName(self.topic, _RULES[self.version])
             checkExtensions(extensions)
         except BrokerError as error:
             raise Malformed(error.message) from None
@@ -652,10 +650,7 @@ def _checkContent(head: Head, content: bytes) -> None:
     """
     kind = head.kind
     if kind is Kind.OPEN:
-        if content and head.version == 3:
-            raise VersionUnknown("a topic's terms: a newer svcbroker executes them")
-        if content and decodeAuthors(content).generation:
-            raise Malformed("a topic is opened with authors of generation 0")
+        openedFor(head.version, content)
     elif kind is Kind.AUTHORS:
         decodeAuthorChange(content)
     elif kind is Kind.ERASE:

@@ -88,7 +88,9 @@ from ._subscriptions import (
 )
 from ._topics import (
     Topic,
+    TopicRule,
     checkFilter,
+    checkNormalised,
     checkTopicName,
     filterCovers,
     filterExpression,
@@ -161,6 +163,7 @@ __all__ = [
     "SubscribeRequest",
     "SubscriptionRecord",
     "Topic",
+    "TopicRule",
     "TransactionRecord",
     "WebhookAnswer",
     "WebhookPage",
@@ -168,6 +171,7 @@ __all__ = [
     "checkContent",
     "checkExtensions",
     "checkFilter",
+    "checkNormalised",
     "checkTopicName",
     "eventSize",
     "extendRanges",

@@ -6,8 +6,11 @@ topic filters.
 from __future__ import annotations
 
 import re
+import unicodedata
+from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
+from itertools import takewhile
 
 from msgspec import Struct
 
@@ -15,10 +18,17 @@ from ..errors import PatternInvalid, TopicBlank, TopicInvalid, TopicTooLong
 from ._events import AuthorSet
 
 MAX_TOPIC_LENGTH = 256
-"""The most characters that a topic name may have."""
+"""The most characters that a topic name may have, and the most bytes of one beyond ASCII."""
 
-_ALLOWED = re.compile('[ -"$-*,-\x80]+')
+_PUBLISHED = re.compile('[ -"$-*,-\x80]+')
 
+# Fixed ranges, so that all nodes decide alike whatever version of Unicode their Python has.
+_REFUSED = re.compile(
+    "[+#\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\ufdd0-\ufdef"
+    + "".join(f"{chr(last - 1)}{chr(last)}" for last in range(0xFFFF, 0x110000, 0x10000))
+    + "]"
+)
 
 SEPARATOR = "/"
 
@@ -27,30 +37,72 @@ ONE_LEVEL = "+"
 ALL_BELOW = "#"
 
 
-@lru_cache(maxsize=4096)
-def checkTopicName(name: str) -> None:
+class TopicRule(Enum):
     """
-    Refuse what cannot be a topic's name. Names that are good are remembered: most are used
-    again.
+    The names that topics of a chain may have. The chain's genesis says which rule it has.
+    """
+
+    PUBLISHED = "published"
+    """Those of the published interface."""
+    UTF8 = "utf8"
+    """
+    Those, and names of at most L{MAX_TOPIC_LENGTH} bytes of UTF-8 without control characters,
+    invisible ones and noncharacters.
+    """
+
+
+@lru_cache(maxsize=4096)
+def checkTopicName(name: str, rule: TopicRule = TopicRule.PUBLISHED) -> None:
+    """
+    Refuse what cannot be a topic's name on a chain. Names that are good are remembered: most are
+    used again.
 
     @raise TopicBlank: it is empty or only spaces.
-    @raise TopicTooLong: it has more than L{MAX_TOPIC_LENGTH} characters.
-    @raise TopicInvalid: it has a character outside [32,128], or C{+} or C{#}.
+    @raise TopicTooLong: it has more than L{MAX_TOPIC_LENGTH} characters, or bytes.
+    @raise TopicInvalid: it has a character that the rule does not allow.
     """
     if not name.strip(" "):
         raise TopicBlank()
     if len(name) > MAX_TOPIC_LENGTH:
         raise TopicTooLong()
-    _checkCharacters(name, name)
+    _checkCharacters(name, name, rule)
 
 
-def _checkCharacters(name: str, shown: str) -> None:
-    if _ALLOWED.fullmatch(name) is None:
-        wrong = next(each for each in name if _ALLOWED.fullmatch(each) is None)
+def _checkCharacters(name: str, shown: str, rule: TopicRule) -> None:
+    if _PUBLISHED.fullmatch(name) is not None:
+        return
+    if rule is TopicRule.PUBLISHED:
+        wrong = next(each for each in name if _PUBLISHED.fullmatch(each) is None)
         raise TopicInvalid(
             f"topic {shown!r} has the character {wrong!r}: allowed are the characters 32 to 128 "
             "of Unicode, without + and #"
         )
+    refused = _REFUSED.search(name)
+    if refused is not None:
+        raise TopicInvalid(
+            f"topic {shown!r} has the character {refused[0]!a}: allowed are those of Unicode "
+            "without +, #, control characters, invisible ones and noncharacters"
+        )
+    if len(name.encode("utf-8")) > MAX_TOPIC_LENGTH:
+        raise TopicTooLong(f"topic name is longer than {MAX_TOPIC_LENGTH} bytes in UTF-8")
+
+
+def checkNormalised(name: str) -> None:
+    """
+    Refuse a name, or a pattern of names, that is not in Unicode's normalization form C: another
+    one looks the same. Chains do not check it, because it depends on the version of Unicode.
+
+    @raise TopicInvalid: it is not.
+    """
+    if name.isascii() or unicodedata.is_normalized("NFC", name):
+        return
+    good = unicodedata.normalize("NFC", name)
+    at = next(at for at, pair in enumerate(zip(name, good, strict=False)) if pair[0] != pair[1])
+    wrong = name[at] + "".join(takewhile(unicodedata.combining, name[at + 1 :]))
+    raise TopicInvalid(
+        f"topic {name!r} has {wrong!a}, which is not in normalization form C of Unicode: "
+        f"allowed is {good[at]!a} there"
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -91,18 +143,20 @@ def isPattern(filter: str) -> bool:
     return ONE_LEVEL in filter or ALL_BELOW in filter
 
 
-def checkFilter(filter: str) -> None:
+def checkFilter(filter: str, rule: TopicRule = TopicRule.PUBLISHED) -> None:
     """
     Refuse what cannot be subscribed to: C{+} stands for one whole level, C{#} is the last level
     only.
 
     @raise TopicBlank: it is empty or only spaces.
-    @raise TopicTooLong: it has more than 256 characters.
-    @raise TopicInvalid: it has a character that no topic name may have.
+    @raise TopicTooLong: it has more than 256 characters, or bytes.
+    @raise TopicInvalid: it has a character that no topic name may have by the rule, or is not in
+        normalization form C.
     @raise PatternInvalid: a wildcard stands where MQTT forbids it.
     """
     if not isPattern(filter):
-        checkTopicName(filter)
+        checkTopicName(filter, rule)
+        checkNormalised(filter)
         return
     if not filter.strip(" "):
         raise TopicBlank()
@@ -115,7 +169,8 @@ def checkFilter(filter: str) -> None:
         if ONE_LEVEL in level and level != ONE_LEVEL:
             raise PatternInvalid("+ stands for a whole level only")
     # What is left when the wildcards are taken out has only characters that a name may have.
-    _checkCharacters(filter.replace(ONE_LEVEL, "x").replace(ALL_BELOW, "x"), filter)
+    _checkCharacters(filter.replace(ONE_LEVEL, "x").replace(ALL_BELOW, "x"), filter, rule)
+    checkNormalised(filter)
 
 
 def filterMatches(filter: str, topic: str) -> bool:

@@ -19,6 +19,7 @@ from ..model import (
     SIGNATURE_SIZE,
     Authorship,
     EventId,
+    TopicRule,
     checkExtensions,
     checkTopicName,
     isIdempotencyKey,
@@ -41,7 +42,7 @@ def transactionOf(event: EventFields) -> Transaction:
     sender = unhex(event.sender, 20)
     nonce, timestamp = _number(event.nonce), _number(event.timestamp)
     try:
-        checkTopicName(event.topicName)
+        checkTopicName(event.topicName, TopicRule.UTF8)
         checkExtensions(event.extensions)
     except BrokerError as error:
         raise Malformed(error.message) from None

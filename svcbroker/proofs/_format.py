@@ -20,7 +20,7 @@ from ..chain import (
     decodeAuthors,
     encodeAuthors,
 )
-from ..model import AuthorSet, EventId, Topic, topicPrefix
+from ..model import AuthorSet, EventId, Topic, TopicRule, topicPrefix
 from ._certificates import AnyCertificate, unbase64, unhex
 
 
@@ -32,12 +32,14 @@ class GenesisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @ivar created: when it was made, in milliseconds since the epoch.
     @ivar nodes: the public keys of its first validators.
     @ivar chain: the chain's id, which follows from the rest.
+    @ivar topics: the rule of its topics' names; absent for that of the published interface.
     """
 
     group: str
     created: int
     nodes: Sequence[str]
     chain: str
+    topics: Literal["utf8"] | UnsetType = UNSET
 
     @classmethod
     def of(cls, genesis: Genesis) -> GenesisFields:
@@ -47,6 +49,7 @@ class GenesisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             created=genesis.created,
             nodes=[key.hex() for key in genesis.validators],
             chain=genesis.chain.hex(),
+            topics="utf8" if genesis.topics is TopicRule.UTF8 else UNSET,
         )
 
     def genesis(self) -> Genesis:
@@ -56,8 +59,9 @@ class GenesisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         @raise Malformed: they are not of one.
         """
         keys = tuple(unhex(key, 32) for key in self.nodes)
+        topics = TopicRule.PUBLISHED if self.topics is UNSET else TopicRule.UTF8
         try:
-            made = Genesis(group=self.group, created=self.created, validators=keys)
+            made = Genesis(group=self.group, created=self.created, validators=keys, topics=topics)
         except StructError as error:
             raise Malformed(f"the genesis is not one: {error}") from None
         # Reading checks what making takes for granted.

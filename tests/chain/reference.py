@@ -335,13 +335,14 @@ def following(content: bytes, chain: bytes, current: Nodes) -> Nodes | None:
     return nodes
 
 
-def genesis(group: str, created: int, keys: Sequence[bytes]) -> bytes:
+def genesis(group: str, created: int, keys: Sequence[bytes], isUtf8: bool = False) -> bytes:
     """The encoding of a genesis."""
     name = group.encode()
     return (
-        b"svcbroker/genesis\1"
+        (b"svcbroker/genesis\2" if isUtf8 else b"svcbroker/genesis\1")
         + struct.pack(f">H{len(name)}sQH", len(name), name, created, len(keys))
         + b"".join(keys)
+        + (b"\1" if isUtf8 else b"")
     )
 
 

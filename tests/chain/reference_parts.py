@@ -8,40 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .reference import digest
-from .reference_reading import Authors, Cursor, lines, need
+from .reference_reading import Authors, Cursor, isName, lines, need
 
 Recipients = Sequence[tuple[str, bytes]]
-
-
-def isOld(name: str) -> bool:
-    """Whether version 1 has a name of a topic."""
-    isGood = all(" " <= each <= "\x80" and each not in "+#" for each in name)
-    return 1 <= len(name) <= 256 and isGood and bool(name.strip(" "))
-
-
-def isRefused(each: str) -> bool:
-    """Whether no name of version 3 has a character, if version 1 does not have the name."""
-    code = ord(each)
-    ranges = (
-        (0x00, 0x1F),
-        (0x7F, 0x9F),
-        (0x200B, 0x200F),
-        (0x2028, 0x202E),
-        (0x2060, 0x206F),
-        (0xFEFF, 0xFEFF),
-        (0xFFF9, 0xFFFB),
-        (0xFDD0, 0xFDEF),
-    )
-    return code & 0xFFFE == 0xFFFE or any(first <= code <= last for first, last in ranges)
-
-
-def isName(name: str) -> bool:
-    """Whether version 3 has a name of a topic."""
-    if isOld(name):
-        return True
-    isLong = len(name) > 256 or len(name.encode()) > 1024
-    isGood = not any(isRefused(each) or each in "+#" for each in name)
-    return not isLong and isGood and bool(name.strip(" "))
 
 
 def isPattern(pattern: str) -> bool:

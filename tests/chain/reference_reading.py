@@ -102,8 +102,7 @@ def check(sent: Sent) -> None:
     if sent.kind == "VALIDATORS":
         need(not sent.topic, "name")
     else:
-        isGood = all(" " <= each <= "\x80" and each not in "+#" for each in sent.topic)
-        need(1 <= len(sent.topic) <= 256 and isGood and sent.topic.strip(" "), "name")
+        need(isOld(sent.topic) or (sent.version == 3 and isName(sent.topic)), "name")
     need(isPublish or not (sent.extensions or sent.options), "only a publish has these")
     need(all(key.startswith("svc-") for key in sent.extensions), "extensions")
     size = sum(len((key + value).encode()) for key, value in sent.extensions.items())
@@ -114,12 +113,44 @@ def check(sent: Sent) -> None:
     if sent.kind == "CLOSE" or (sent.kind == "OPEN" and sent.version == 1):
         need(not sent.content, "content")
     elif sent.kind == "OPEN" and sent.content:
-        need(sent.version == 2, "terms")
-        need(Authors.read(sent.content).generation == 0, "authors")
+        terms = sent.content if sent.version == 2 else sent.content.removeprefix(b"\1")
+        need(sent.version == 2 or terms != sent.content, "terms of other parts")
+        need(Authors.read(terms).generation == 0, "authors")
     elif sent.kind == "AUTHORS":
         readAuthorChange(sent.content)
     elif sent.kind == "ERASE":
         readErasure(sent.content)
+
+
+def isOld(name: str) -> bool:
+    """Whether version 1 has a name of a topic."""
+    isGood = all(" " <= each <= "\x80" and each not in "+#" for each in name)
+    return 1 <= len(name) <= 256 and isGood and bool(name.strip(" "))
+
+
+def isRefused(each: str) -> bool:
+    """Whether no name of version 3 has a character, if version 1 does not have the name."""
+    code = ord(each)
+    ranges = (
+        (0x00, 0x1F),
+        (0x7F, 0x9F),
+        (0x200B, 0x200F),
+        (0x2028, 0x202E),
+        (0x2060, 0x206F),
+        (0xFEFF, 0xFEFF),
+        (0xFFF9, 0xFFFB),
+        (0xFDD0, 0xFDEF),
+    )
+    return code & 0xFFFE == 0xFFFE or any(first <= code <= last for first, last in ranges)
+
+
+def isName(name: str) -> bool:
+    """Whether version 3 has a name of a topic."""
+    if isOld(name):
+        return True
+    isLong = len(name.encode()) > 256
+    isGood = not any(isRefused(each) or each in "+#" for each in name)
+    return not isLong and isGood and bool(name.strip(" "))
 
 
 def readBody(body: bytes, isStored: bool = False) -> Sequence[Sent]:

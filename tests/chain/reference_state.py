@@ -152,7 +152,9 @@ class State:
 
     def open(self, sent: Sent, topic: Entry | None, timestamp: int) -> tuple[str, int]:
         """Execute an open."""
-        authors = Authors.read(sent.content) if sent.content else None
+        # Terms have authors alone, behind one byte.
+        encoded = sent.content if sent.version == 2 else sent.content[1:]
+        authors = Authors.read(encoded) if encoded else None
         if topic is None:
             where = address("topic", self.chain, sent.topic)
             topic = Entry(sent.topic, where, sent.sender, timestamp, authors=authors)

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
     Certificate,
+    Genesis,
     Header,
     InvalidBlock,
     Malformed,
@@ -24,6 +25,8 @@ from svcbroker.chain import (
     statement,
     verifySignature,
 )
+from svcbroker.errors import BrokerError
+from svcbroker.model import TopicRule, checkTopicName
 
 from . import reference, reference_parts, reference_reading
 from .reference import VECTORS, Sent, digest
@@ -177,6 +180,38 @@ class ChainTests(SynchronousTestCase):
             stored = asStored(sent, [(end, number) for end, number in block["receipts"]])
             self.assertEqual(reference.body(stored).hex(), block["storedBody"])
 
+    def test_blocksWithNamesInUtf8MatchVectors(self) -> None:
+        """Blocks of a chain whose genesis has names of topics in UTF-8, by both."""
+        made = VECTORS4["utf8"]
+        vector = made["genesis"]
+        keys = [bytes.fromhex(key) for key in vector["validators"]]
+        encoded = reference.genesis(vector["group"], vector["created"], keys, isUtf8=True)
+        self.assertEqual(encoded.hex(), vector["encoded"])
+        genesis = Genesis.decode(encoded)
+        self.assertEqual((genesis.encoded, genesis.topics), (encoded, TopicRule.UTF8))
+        self.assertEqual(genesis.chain.hex(), vector["chain"])
+        self.assertEqual(genesis.header(), headerOf(vector["header"]))
+        state, parent = genesis.state(), genesis.header()
+        model = State(genesis.chain, reference.Nodes(0, genesis.validators))
+        for block in made["blocks"]:
+            header = Header.decode(bytes.fromhex(block["header"]["encoded"]))
+            body, ends = bytes.fromhex(block["body"]), list(map(tuple, block["receipts"]))
+            candidate = checkBlock(state, parent, header, decodeBody(body))
+            self.assertEqual(candidate.outcome.receipts, receiptsOf(block["receipts"]))
+            state.apply(candidate.outcome, candidate.history)
+            found = model.execute(readBody(body), header.height, header.timestamp, None, 4)
+            self.assertEqual(found, ends)
+            for root in (state.root, model.root):
+                self.assertEqual(root.hex(), block["state"]["stateRoot"])
+            parent = header
+        self.assertEqual(len(made["blocks"]), 2)
+
+    def test_malformedGenesisIsRefused(self) -> None:
+        """Bytes that are nearly a genesis with a rule of topics."""
+        for vector in VECTORS4["utf8"]["malformedGenesis"]:
+            with self.assertRaises(Malformed, msg=vector["why"]):
+                Genesis.decode(bytes.fromhex(vector["encoded"]))
+
     def test_nextBlocksFollowOrNot(self) -> None:
         """Of the blocks that might follow a block of the small chain, some may."""
         for vector in VECTORS4["nextBlocks"]:
@@ -212,9 +247,15 @@ class PartTests(SynchronousTestCase):
                 self.assertRaises(VersionUnknown, Transaction.decode, entry, True)
 
     def test_namesMatchReference(self) -> None:
-        """Names of topics."""
+        """Names of topics, by both."""
         for vector in VECTORS4["names"]:
-            isGood = reference_parts.isName(vector["name"])
+            isGood = reference_reading.isName(vector["name"])
+            self.assertEqual(isGood, vector["isGood"], ascii(vector["name"]))
+            isGood = True
+            try:
+                checkTopicName(vector["name"], TopicRule.UTF8)
+            except BrokerError:
+                isGood = False
             self.assertEqual(isGood, vector["isGood"], ascii(vector["name"]))
 
     def test_holdsMatchReference(self) -> None:

@@ -30,7 +30,7 @@ Case = tuple[str, bytes, str]
 
 def cases(*members: str) -> Iterator[Case]:
     """Vectors, the newer ones too, of members that have one or both."""
-    for vectors in (VECTORS, VECTORS["format3"], VECTORS["format4"]):
+    for vectors in (VECTORS, VECTORS["format3"], VECTORS["format4"], VECTORS["utf8"]):
         for member in members:
             for vector in vectors.get(member, ()):
                 trusted = vector.get("checkpoint") or vectors["chain"]
@@ -194,7 +194,7 @@ class NodeTests(JudgeTestCase):
         """It takes every good vector and refuses every bad one."""
         good = [*cases("events", "topics"), *trusting(good=True)]
         bad = [*cases("badEvents", "badTopics"), *trusting(good=False)]
-        self.assertEqual((len(good), len(bad)), (18 + 25 + 10, 79 + 61 + 19))
+        self.assertEqual((len(good), len(bad)), (18 + 25 + 10 + 3, 79 + 61 + 19 + 5))
         self.allAreAccepted(good)
         self.allAreRefused(bad)
 
@@ -257,7 +257,7 @@ class GoTests(JudgeTestCase):
         """It takes every good vector of events and refuses every bad one."""
         good = [*cases("events"), *trusting(good=True)]
         bad = [*cases("badEvents"), *trusting(good=False)]
-        self.assertEqual((len(good), len(bad)), (16 + 23 + 10, 64 + 53 + 19))
+        self.assertEqual((len(good), len(bad)), (16 + 23 + 10 + 2, 64 + 53 + 19 + 5))
         self.allAreAccepted(good)
         self.allAreRefused(bad)
 

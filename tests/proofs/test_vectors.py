@@ -183,6 +183,19 @@ class VectorTests(SynchronousTestCase):
         self.refuse(made["badEvents"], verifyProof, chain)
         self.assertEqual((len(made["events"]), len(made["badEvents"])), (10, 19))
 
+    def test_proofsOfNamesInUtf8MatchVectors(self) -> None:
+        """Proofs of a chain with names of topics in UTF-8 hold, or are refused by both."""
+        made = VECTORS["utf8"]
+        chain = bytes.fromhex(made["chain"])
+        self.assertEqual(readGenesis(written(made["genesis"])).chain, chain)
+        self.prove(made, chain)
+        for vector in made["topics"]:
+            data = written(vector["proof"])
+            verifyTopic(data, chain=chain)
+            self.assertTrue(accepts(data, chain), vector["name"])
+        self.refuse(made["badEvents"], verifyProof, chain)
+        self.assertEqual((len(made["events"]), len(made["badEvents"])), (2, 5))
+
     def test_consistencyProofsMatchVectors(self) -> None:
         """Consistency proofs."""
         for vector in (*VECTORS["growth"], *VECTORS["badGrowth"]):

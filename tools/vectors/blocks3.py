@@ -13,6 +13,7 @@ from svcbroker.chain import (
     Candidate,
     Certificate,
     ChainState,
+    Genesis,
     Header,
     Kind,
     Transaction,
@@ -28,7 +29,7 @@ from tools.vectors.authors import (
     authorChange,
     authorSet,
 )
-from tools.vectors.cases import ALICE, CHAIN, CREATED, GENESIS, KEYS, certify, manage, publish
+from tools.vectors.cases import ALICE, CREATED, GENESIS, KEYS, certify, manage, publish
 from tools.vectors.cases3 import MARY, change, erase, erased, manage2, openFor, send
 from tools.vectors.sets import FOLLOWING_KEYS, GOOD
 
@@ -169,6 +170,7 @@ class Block:
 
 def makeChain(
     blocks: Sequence[tuple[Sequence[int], Sequence[Transaction]]] = BLOCKS,
+    genesis: Genesis = GENESIS,
 ) -> Sequence[Block]:
     """
     The small chain.
@@ -176,7 +178,7 @@ def makeChain(
     @param blocks: the signers and the transactions of each block.
     """
     made = []
-    parent, state = GENESIS.header(), GENESIS.state()
+    parent, state = genesis.header(), genesis.state()
     for signers, transactions in blocks:
         keys = FOLLOWING_KEYS if state.validators.generation else KEYS
         time = CREATED + 10 * parent.height
@@ -189,7 +191,12 @@ def makeChain(
         ]
         certificate = certify(parent, 0, signers, keys)
         after = ChainState(
-            CHAIN, state.validators, state.history, tuple(state._topics), tuple(state._senders)
+            genesis.chain,
+            state.validators,
+            state.history,
+            tuple(state._topics),
+            tuple(state._senders),
+            topicRule=genesis.topics,
         )
         made.append(Block(candidate=candidate, certificate=certificate, stored=stored, state=after))
     return made

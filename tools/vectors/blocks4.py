@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from svcbroker.chain import Header, Kind, Transaction, encodeBody, proposeBlock
+from svcbroker.chain import Header, Kind, Transaction, encodeAuthors, encodeBody, proposeBlock
 from tools.vectors.authors import FIRST_AUTHORS, Statement
 from tools.vectors.blocks3 import Block
 from tools.vectors.cases import ALICE, BOB, CREATED, manage, publish
 from tools.vectors.cases3 import erase, erased, manage2, openFor, send
 from tools.vectors.cases4 import manage4, send4
+
+OPENED_FOR = b"\1" + encodeAuthors(FIRST_AUTHORS)
+"""Terms with authors alone."""
 
 _PRIVATE = {"svc-private-name": "Ada", "svc-tag": "red"}
 
@@ -113,6 +116,32 @@ BLOCKS4: Sequence[tuple[Sequence[int], Sequence[Transaction]]] = [
 ]
 
 
+BLOCKS_UTF8: Sequence[tuple[Sequence[int], Sequence[Transaction]]] = [
+    # A chain with names of topics in UTF-8: the signers and the transactions.
+    (
+        (0, 1, 2),
+        [
+            manage2(Kind.OPEN, 1, "plain"),
+            manage4(Kind.OPEN, 2, "donn\u00e9es/\u00e9t\u00e9"),
+            manage4(Kind.OPEN, 3, "\u7269\u6d41/\u7bb1", OPENED_FOR),
+            manage4(Kind.OPEN, 4, "e\u0301"),
+        ],
+    ),
+    (
+        (1, 2, 3),
+        [
+            send4(1, "donn\u00e9es/\u00e9t\u00e9", b"hello", {"svc-tag": "\u00e9"}),
+            send4(2, "\u7269\u6d41/\u7bb1", b"by nobody"),
+            send4(3, "\u7269\u6d41/\u7bb1", b"nowhere: \xe9"),
+            send4(4, "e\u0301", b"not normalised"),
+            send4(5, "\u00e9", b"another topic"),
+            manage4(Kind.OPEN, 5, "\u7269\u6d41/\u7bb1", OPENED_FOR),
+            manage4(Kind.CLOSE, 6, "e\u0301"),
+        ],
+    ),
+]
+
+
 def nextBlocks4(made: Sequence[Block]) -> Mapping[str, tuple[Header, bytes]]:
     """
     Blocks that may not follow the small chain of format 4, or its first blocks, each for one
@@ -142,4 +171,6 @@ def nextBlocks4(made: Sequence[Block]) -> Mapping[str, tuple[Header, bytes]]:
         "it has version 3 in format 3": (replace(early[0], version=3), early[1]),
         "it has no version 3 in format 4": (replace(late[0], version=4), late[1]),
         "its content is missing": (after(last, new)[0], encodeBody([erased(new)])[0]),
+        "its topic has a name in UTF-8": after(last, manage4(Kind.OPEN, 61, "\u00e9")),
+        "its topic has terms": after(last, manage4(Kind.OPEN, 61, "terms", OPENED_FOR)),
     }

@@ -20,6 +20,7 @@ from svcbroker.chain import (
     encodeBody,
     votePayload,
 )
+from svcbroker.model import TopicRule
 
 CREATED = 1_700_000_000_000
 SEEDS = [bytes([number]) * 32 for number in range(1, 5)]
@@ -27,6 +28,8 @@ KEYS = [Ed25519PrivateKey.from_private_bytes(seed) for seed in SEEDS]
 VALIDATORS = tuple(key.public_key().public_bytes_raw() for key in KEYS)
 GENESIS = Genesis(group="1", created=CREATED, validators=VALIDATORS)
 ALONE = Genesis(group="g\u00e4ste \U0001f600", created=0, validators=VALIDATORS[:1])
+UTF8 = Genesis(group="1", created=CREATED, validators=VALIDATORS, topics=TopicRule.UTF8)
+"""As L{GENESIS}, with names of topics in UTF-8."""
 CHAIN = GENESIS.chain
 ALICE = accountAddress(CHAIN, "alice")
 BOB = accountAddress(CHAIN, "bob")

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from svcbroker.chain import Kind, Transaction
+from svcbroker.chain import Kind, Transaction, encodeAuthors
 from svcbroker.model import Authorship
-from tools.vectors.authors import ERASURES, Statement
+from tools.vectors.authors import ERASURES, FIRST_AUTHORS, Statement
 from tools.vectors.cases import BIGGEST, BOB, CREATED
-from tools.vectors.cases3 import committed, send
+from tools.vectors.cases3 import committed, manage2, send
 
 STATEMENTS2: Mapping[str, Statement] = {
     "no expected number": Statement(topic="com/example/test", version=2),
@@ -85,6 +85,8 @@ TRANSACTIONS4: Mapping[str, Transaction] = {
     "open": manage4(Kind.OPEN, 1, "com/example/test"),
     "close": manage4(Kind.CLOSE, 2, "com/example/test"),
     "erasure": manage4(Kind.ERASE, 3, "plain", ERASURES[0].encode()),
+    "open with a name in UTF-8": manage4(Kind.OPEN, 4, "donn\u00e9es/\u00e9t\u00e9"),
+    "open with terms": manage4(Kind.OPEN, 5, "x", b"\1" + encodeAuthors(FIRST_AUTHORS)),
     "publish": send4(1, "com/example/test", b"hello"),
     "idempotency key": send4(2, "x", b"k", key="order-1"),
     **{f"signed: {name}": _signed(name, 10 + n) for n, name in enumerate(STATEMENTS2)},
@@ -125,6 +127,10 @@ def badTransactions4() -> Mapping[str, bytes]:
         "an unknown option": withOptions(signed, 65),
         "a statement's version on a close": closing[:options] + b"\x10" + closing[options + 1 :],
         "other content": entry[:-1] + b"d",
+        "terms of another part": _entry(manage4(Kind.OPEN, 1, "x", b"\x08")),
+        "authors without terms": _entry(manage4(Kind.OPEN, 1, "x", encodeAuthors(FIRST_AUTHORS))),
+        "a name in UTF-8 in version 2": _entry(manage2(Kind.OPEN, 1, "\u00e9")),
+        "a name of 257 bytes": _entry(manage4(Kind.OPEN, 1, "x" + 128 * "\u00e9")),
         "content on a close": _entry(manage4(Kind.CLOSE, 1, "x", b"c")),
         "a control character in a name": _entry(manage4(Kind.CLOSE, 1, "a\n")),
         "a change of validators with a topic": _entry(manage4(Kind.VALIDATORS, 1, "x", b"c")),

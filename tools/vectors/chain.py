@@ -15,7 +15,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from svcbroker.chain import (
-    Genesis,
     Header,
     Nonces,
     Phase,
@@ -71,6 +70,7 @@ from tools.vectors.shapes import (
     blockVector,
     format3,
     format4,
+    genesisVector,
     headerVector,
     hexes,
     setVector,
@@ -90,19 +90,6 @@ def keyVectors() -> Json:
             for seed, key in zip(seeds, keys, strict=True)
         ]
         for name, seeds, keys in (("nodes", SEEDS, VALIDATORS), ("later", LATER_SEEDS, later))
-    }
-
-
-def genesisVector(genesis: Genesis) -> Json:
-    """A genesis and the header that it gives."""
-    return {
-        "group": genesis.group,
-        "created": genesis.created,
-        "validators": hexes(genesis.validators),
-        "validatorsHash": genesis.validatorSet.hash.hex(),
-        "encoded": genesis.encoded.hex(),
-        "chain": genesis.chain.hex(),
-        "header": headerVector(genesis.header()),
     }
 
 

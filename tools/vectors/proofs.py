@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from svcbroker.chain import ValidatorSet
+from svcbroker.chain import Kind, ValidatorSet
 from svcbroker.ledgers.pbft._keys import publicKey
+from svcbroker.model import EventId, TopicRule, topicPrefix
 from tools.vectors.authorproofs import authorVectors, statementVectors
 from tools.vectors.engineproofs import engineVectors
 from tools.vectors.proofchain import FIRST, THIRD, Example, Json, changed, uncertified
-from tools.vectors.signedchain import seedOf
+from tools.vectors.signedchain import SignedChain, seedOf
 from tools.vectors.trustproofs import (
     badContradictions,
     badTopics,
@@ -308,6 +310,46 @@ def badGrowth(example: Example, fork: Example) -> Iterator[Json]:
     )
 
 
+def utf8Vectors(directory: Path) -> Json:
+    """Proofs of a chain with names of topics in UTF-8."""
+    directory.mkdir()
+    chain = SignedChain(directory, topics=TopicRule.UTF8)
+    try:
+        first, second = "donn\u00e9es/\u00e9t\u00e9", "\u7269\u6d41/\u7bb1"
+        chain.decide([chain.make(Kind.OPEN, name, version=3) for name in (first, second)])
+        said = [chain.say(name, name.encode(), version=3) for name in (first, second)]
+        header, trusted = chain.decide(said), chain.genesis.chain.hex()
+        proofs: dict[str, Json] = {
+            name: to_builtins(
+                chain.prover.event(EventId(topicPrefix(name), 1, header.height), None)
+            )
+            for name in (first, second)
+        }
+        state = to_builtins(chain.prover.certified(chain.prover.topic(first, chain.state)))
+        good = proofs[first]
+        bad = {
+            "no rule of topics": changed(good, "genesis", "topics", to=None),
+            "another rule of topics": changed(good, "genesis", "topics", to="published"),
+            "a rule of topics that is no text": changed(good, "genesis", "topics", to=True),
+            "another form of the name": changed(
+                good, "event", "topicName", to=unicodedata.normalize("NFD", first)
+            ),
+            "another topic": changed(good, "event", "topicName", to=second),
+        }
+        return {
+            "genesis": to_builtins(chain.prover.genesis()),
+            "chain": trusted,
+            "events": [
+                {"name": name, "proof": proof, "verified": verified(proof, trusted)}
+                for name, proof in proofs.items()
+            ],
+            "topics": [{"name": first, "proof": state, "verified": verified(state, trusted)}],
+            "badEvents": [{"why": why, "proof": proof} for why, proof in bad.items()],
+        }
+    finally:
+        chain.close()
+
+
 def vectors() -> Mapping[str, Any]:
     """All of them."""
     with tempfile.TemporaryDirectory() as directory:
@@ -349,6 +391,7 @@ def vectors() -> Mapping[str, Any]:
                 "cometbft": engineVectors(Path(directory) / "engine", changed),
                 "format3": authorVectors(Path(directory) / "authors"),
                 "format4": statementVectors(Path(directory) / "statements"),
+                "utf8": utf8Vectors(Path(directory) / "utf8"),
             }
         finally:
             example.chain.close()

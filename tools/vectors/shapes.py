@@ -16,6 +16,7 @@ from svcbroker.chain import (
     Certificate,
     ChainState,
     Erasure,
+    Genesis,
     Header,
     Kind,
     Nonces,
@@ -34,7 +35,7 @@ from svcbroker.chain import (
 )
 from svcbroker.chain._body import receiptRoot
 from svcbroker.chain._state import senderLeaf, topicLeaf
-from svcbroker.model import AuthorSet, Execution, Topic, topicPrefix
+from svcbroker.model import AuthorSet, Execution, Topic, TopicRule, topicPrefix
 from tools.vectors.authors import (
     AUTHOR_KEYS,
     ERASURES,
@@ -52,8 +53,8 @@ from tools.vectors.authors import (
     badSignatures,
 )
 from tools.vectors.blocks3 import Block, lastBodies, makeChain, nextBlocks
-from tools.vectors.blocks4 import BLOCKS4, nextBlocks4
-from tools.vectors.cases import ALICE, ALONE, BIGGEST, BOB, CHAIN, CREATED, GENESIS, oddHeader
+from tools.vectors.blocks4 import BLOCKS4, BLOCKS_UTF8, nextBlocks4
+from tools.vectors.cases import ALICE, ALONE, BIGGEST, BOB, CHAIN, CREATED, GENESIS, UTF8, oddHeader
 from tools.vectors.cases3 import TRANSACTIONS, badTransactions, erased, erasedEntries, salt
 from tools.vectors.cases4 import STATEMENTS2, TRANSACTIONS4, badTransactions4
 from tools.vectors.sets import FIRST
@@ -173,7 +174,9 @@ NAMES: Mapping[str, bool] = {
     "Zürich/Bestellungen": True,
     "注文/2026": True,
     "e\u0301": True,
-    "\U0001f600" * 256: True,
+    "\U0001f600" * 64: True,
+    "x" + "\u00e9" * 128: False,
+    "x\x80" * 128: True,
     "x" * 256: True,
     " \u3000": True,
     "a\u00a0b": True,
@@ -356,7 +359,6 @@ def partVectors() -> Json:
                 ("release", entry4(8, releaseOf("case-1"))),
                 ("recipients", entry4(9, recipientChange(changes[0]), "signed")),
                 ("terms", entry4(Kind.OPEN, termsOf(None, _SOME), "signed")),
-                ("name", entry4(Kind.CLOSE, b"", "Zürich")),
                 ("registered", whole),
             )
         ],
@@ -703,6 +705,42 @@ def nextVectors(blocks: Mapping[str, tuple[Header, bytes]]) -> list[Json]:
     ]
 
 
+def genesisVector(genesis: Genesis) -> Json:
+    """A genesis and the header that it gives."""
+    return {
+        "group": genesis.group,
+        "created": genesis.created,
+        "validators": hexes(genesis.validators),
+        **({"topics": "utf8"} if genesis.topics is TopicRule.UTF8 else {}),
+        "validatorsHash": genesis.validatorSet.hash.hex(),
+        "encoded": genesis.encoded.hex(),
+        "chain": genesis.chain.hex(),
+        "header": headerVector(genesis.header()),
+    }
+
+
+def utf8Vectors() -> Json:
+    """A chain with names of topics in UTF-8."""
+    made, encoded = makeChain(BLOCKS_UTF8, UTF8), UTF8.encoded
+    return {
+        "genesis": genesisVector(UTF8),
+        "malformedGenesis": [
+            {"why": why, "encoded": bad.hex()}
+            for why, bad in (
+                ("no rule", encoded[:-1]),
+                ("rule 0", encoded[:-1] + b"\0"),
+                ("rule 2", encoded[:-1] + b"\2"),
+                ("more after the end", encoded + b"\0"),
+                ("of version 1", encoded.replace(b"genesis\2", b"genesis\1")),
+                ("of version 3", encoded.replace(b"genesis\2", b"genesis\3")),
+            )
+        ],
+        "blocks": [
+            block3Vector(block, body) for block, body in zip(made, lastBodies(made), strict=True)
+        ],
+    }
+
+
 def format4() -> Json:
     """All of them."""
     made = makeChain(BLOCKS4)
@@ -717,5 +755,6 @@ def format4() -> Json:
             block3Vector(block, body) for block, body in zip(made, lastBodies(made), strict=True)
         ],
         "nextBlocks": nextVectors(nextBlocks4(made)),
+        "utf8": utf8Vectors(),
         **partVectors(),
     }

@@ -32,7 +32,7 @@ from svcbroker.chain import (
     votePayload,
 )
 from svcbroker.ledgers.pbft._keys import publicKey, signChange
-from svcbroker.model import AuthorSet, Authorship, EventId, topicPrefix
+from svcbroker.model import AuthorSet, Authorship, EventId, TopicRule, topicPrefix
 from svcbroker.storage import Store
 
 CREATED = 1_700_000_000_000
@@ -65,7 +65,13 @@ class SignedChain:
     """
 
     def __init__(
-        self, directory: Path, nodes: int = 4, *, group: str = "1", name: str = "node"
+        self,
+        directory: Path,
+        nodes: int = 4,
+        *,
+        group: str = "1",
+        name: str = "node",
+        topics: TopicRule = TopicRule.PUBLISHED,
     ) -> None:
         """
         @param directory: an empty one.
@@ -73,7 +79,10 @@ class SignedChain:
         """
         self._seeds = [seedOf(f"{name} {index}") for index in range(nodes)]
         self.genesis = Genesis(
-            group=group, created=CREATED, validators=tuple(map(publicKey, self._seeds))
+            group=group,
+            created=CREATED,
+            validators=tuple(map(publicKey, self._seeds)),
+            topics=topics,
         )
         self.store = Store.create(
             directory / "ledger.sqlite",
@@ -229,11 +238,11 @@ class SignedChain:
             version,
         )
 
-    def make(self, kind: Kind, topic: str, content: bytes = b"") -> Transaction:
-        """The broker's next transaction of version 2 that is not a publish."""
+    def make(self, kind: Kind, topic: str, content: bytes = b"", version: int = 2) -> Transaction:
+        """The broker's next transaction of version 2, or 3, that is not a publish."""
         self._nonce += 1
         time = self.head.timestamp + STEP // 2
-        return Transaction.make(kind, self._sender, self._nonce, time, topic, content)
+        return Transaction.make(kind, self._sender, self._nonce, time, topic, content, version)
 
     def openFor(self, topic: str, *authors: str, admins: Sequence[str] = ()) -> Header:
         """Open a topic for authors, by the names of their keys."""

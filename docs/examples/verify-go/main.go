@@ -252,12 +252,17 @@ func checkFinal(value, certificate any, chain []byte, sets []nodeSet) []byte {
 
 // The chain, and the nodes of each height.
 func begin(proof object) ([]byte, []nodeSet) {
-	genesis := members(proof["genesis"], "group created nodes chain", "")
+	genesis := members(proof["genesis"], "group created nodes chain", "topics")
+	tag, rule := "svcbroker/genesis\x01", ""
+	if topics, isRuled := genesis["topics"]; isRuled {
+		need(topics == "utf8", "the genesis has another rule of topics")
+		tag, rule = "svcbroker/genesis\x02", "\x01"
+	}
 	first := nodeSet{keys: list(genesis["nodes"], 32)}
 	setHash(first)
 	group := text(genesis["group"])
-	chain := hash([]byte("svcbroker/genesis\x01"), u16(len(group)), []byte(group),
-		u64(number(genesis["created"], 64)), u16(len(first.keys)), bytes.Join(first.keys, nil))
+	chain := hash([]byte(tag), u16(len(group)), []byte(group), u64(number(genesis["created"], 64)),
+		u16(len(first.keys)), bytes.Join(first.keys, nil), []byte(rule))
 	need(genesis["chain"] == hex.EncodeToString(chain), "the genesis names another chain")
 	sets := []nodeSet{first}
 	changes, isThere := proof["changes"]

@@ -254,11 +254,13 @@ async function transactionHash(event, isVersioned, chain) {
 
 // The nodes of each height, from the genesis and the changes of a proof.
 async function begin({ genesis, ...proof }) {
-  members(genesis, ["group", "created", "nodes", "chain"]);
+  members(genesis, ["group", "created", "nodes", "chain"], ["topics"]);
+  const isUtf8 = Object.hasOwn(genesis, "topics");
+  need(!isUtf8 || genesis.topics === "utf8", "the genesis has another rule of topics");
   let keys = items(genesis.nodes).map((key) => unhex(key, 32));
   const group = text(genesis.group);
-  const chain = await H("svcbroker/genesis\x01", number(group.length, 16), group,
-    number(genesis.created), number(keys.length, 16), ...keys);
+  const chain = await H("svcbroker/genesis", isUtf8 ? "\x02" : "\x01", number(group.length, 16),
+    group, number(genesis.created), number(keys.length, 16), ...keys, isUtf8 ? "\x01" : "");
   need(genesis.chain === toHex(chain), "the genesis names another chain");
   await validators(0, keys);
   const sets = [{ since: 0, generation: 0, keys }];
