@@ -48,7 +48,7 @@ class TopicNotFound(BrokerError):
 
 
 class TopicTooLong(BrokerError):
-    """A topic name of more than 256 characters."""
+    """A topic name of more than 256 characters, or more than 256 bytes beyond ASCII."""
 
     code, rpcCode, text = 100102, -32002, "topic name is longer than 256 characters"
 
@@ -66,7 +66,7 @@ class PageIndexInvalid(BrokerError):
 
 
 class TopicInvalid(BrokerError):
-    """A topic name with a character outside [32,128], or with C{+} or C{#}."""
+    """A topic name with a character that its group does not allow, or with C{+} or C{#}."""
 
     code, rpcCode, text = (
         100106,

@@ -15,6 +15,7 @@ from zope.interface import implementer
 from ..errors import BrokerError
 from ..interfaces import TOPIC_ACTIONS, Action, Decision, GrantLine, IGroupGrants
 from ..model import (
+    TopicRule,
     checkFilter,
     filterCovers,
     filterExpression,
@@ -82,7 +83,7 @@ class Grant:
         if not isForTopics and pattern != _ALL_TOPICS:
             raise ValueError(f"{line!r}: {name} is granted for whole groups: leave the topic out")
         try:
-            checkFilter(pattern.replace(_USER, "u").replace(_CLIENT, "c"))
+            checkFilter(pattern.replace(_USER, "u").replace(_CLIENT, "c"), TopicRule.UTF8)
         except BrokerError as error:
             raise ValueError(f"{line!r}: {error.message}") from None
         return cls(line, isDenied, actions, group, pattern, role)

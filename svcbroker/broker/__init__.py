@@ -30,7 +30,7 @@ from ._collaborators import (
     ReadRequest,
     WebhookRequest,
 )
-from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue
+from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue, checkTopic, checkTopicFilter
 from ._metadatastore import GroupOf, MetadataStore, bindToChains
 from ._operator import MAX_CONNECTIONS, ClientConnection, ConnectionPage, Operator
 from ._pipeline import (
@@ -90,5 +90,7 @@ __all__ = [
     "WebhookRequest",
     "authorshipOf",
     "bindToChains",
+    "checkTopic",
+    "checkTopicFilter",
     "makePublication",
 ]

@@ -33,13 +33,12 @@ from ..model import (
     SubscriptionRecord,
     Topic,
     TransactionRecord,
-    checkTopicName,
 )
 from ..net.alarms import Alarm, Alarms
 from ..net.deferreds import asDeferred
 from ..version import VersionRecord
 from ._collaborators import ISubscriptionDirectory, NumberedPage, T, appliedSize, pageOffset
-from ._groups import Groups, TimeoutQueue
+from ._groups import Groups, TimeoutQueue, checkTopic
 
 _FIRST_PAGE = 1
 _MAX_QUOTED: Final = 300
@@ -431,9 +430,9 @@ class AccountQueries:
         @raise NotAuthorized: the account is another one, and the principal may not operate the
             group.
         """
-        group = self._groups.resolve(principal, groupId)
+        group, ledger = self._groups.find(principal, groupId)
         if action in TOPIC_ACTIONS:
-            checkTopicName(topic)
+            checkTopic(ledger, topic)
         else:
             topic = ""
         name = principal.name if account is None else account

@@ -33,7 +33,6 @@ from ..model import (
     Execution,
     OpenTopic,
     Topic,
-    checkTopicName,
 )
 from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
@@ -47,7 +46,7 @@ from ._collaborators import (
     pageOffset,
     readable,
 )
-from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue, listVisible
+from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue, checkTopic, listVisible
 from ._pipeline import (
     DEFAULT_POLICY,
     Outcome,
@@ -156,7 +155,7 @@ class Broker:
         @raise TransactionFailed: the chain refused.
         """
         group, ledger = self.groups.find(principal, groupId)
-        checkTopicName(topic)
+        checkTopic(ledger, topic)
         self.require(principal, Action.OPEN, group, topic)
         # What this node knows of the topic may be old in a network.
         known = None if isDecidedByChain(ledger) else ledger.topicState(topic)
@@ -181,7 +180,7 @@ class Broker:
         @raise TransactionFailed: the chain refused.
         """
         group, ledger = self.groups.find(principal, groupId)
-        checkTopicName(topic)
+        checkTopic(ledger, topic)
         self.require(principal, Action.CLOSE, group, topic)
         if not isDecidedByChain(ledger):
             _openTopic(ledger, topic)
@@ -215,7 +214,7 @@ class Broker:
 
     def _exist(self, principal: Principal, groupId: str | None, topic: str) -> bool:
         group, ledger = self.groups.find(principal, groupId)
-        checkTopicName(topic)
+        checkTopic(ledger, topic)
         known = ledger.topicState(topic)
         return known is not None and known.isOpen and principal.sees(group, topic)
 
@@ -349,7 +348,7 @@ class Broker:
 
     def _state(self, principal: Principal, groupId: str | None, topic: str) -> Topic:
         group, ledger = self.groups.find(principal, groupId)
-        checkTopicName(topic)
+        checkTopic(ledger, topic)
         if not principal.sees(group, topic):
             raise TopicNotFound()
         return _openTopic(ledger, topic)

@@ -21,13 +21,12 @@ from ..model import (
     Execution,
     Moment,
     Position,
-    checkTopicName,
     extendRanges,
     topicPrefix,
 )
 from ..net.deferreds import asDeferred
 from ._collaborators import ISubscriptionDirectory, ReadRequest
-from ._groups import Groups, TimeoutQueue
+from ._groups import Groups, TimeoutQueue, checkTopic
 
 _AT_ONCE: Final = 16
 """The number of erasures that are submitted together."""
@@ -159,7 +158,7 @@ class EventErasing:
         last: int | None,
         before: EventId | Moment | None,
     ) -> dict[str, list[tuple[int, int]]]:
-        checkTopicName(topic)
+        checkTopic(ledger, topic)
         known = ledger.topicState(topic)
         if known is None:
             raise TopicNotFound()

@@ -16,9 +16,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ..access import Principal
-from ..errors import BrokerError, GroupUnknown, TransactionTimeout
-from ..interfaces import ILedger
-from ..model import Page, Topic
+from ..errors import BrokerError, GroupUnknown, TopicInvalid, TransactionTimeout
+from ..interfaces import ILedger, ITopicRuleLedger
+from ..model import (
+    Page,
+    Topic,
+    TopicRule,
+    checkFilter,
+    checkNormalised,
+    checkTopicName,
+    isPattern,
+)
 from ..net.budgets import WorkBudget
 
 DEFAULT_GROUP: Final = "1"
@@ -86,6 +94,44 @@ class Groups:
     def items(self) -> list[tuple[str, ILedger]]:
         """Every group's id and its ledger."""
         return list(self._ledgers.items())
+
+
+def _ruleOf(ledger: ILedger) -> TopicRule:
+    """The rule of topics' names on a ledger's chain."""
+    if not ITopicRuleLedger.providedBy(ledger):
+        return TopicRule.PUBLISHED
+    return ITopicRuleLedger(ledger).topicRule
+
+
+def checkTopic(ledger: ILedger, name: str) -> None:
+    """
+    Refuse what cannot be the name of a topic in a group. A topic that its chain has may have any
+    form of Unicode, since a later version of Unicode may know more of them.
+
+    @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name there.
+    """
+    if name.isascii():
+        checkTopicName(name)
+        return
+    checkTopicName(name, _ruleOf(ledger))
+    try:
+        checkNormalised(name)
+    except TopicInvalid:
+        if ledger.topicState(name) is None:
+            raise
+
+
+def checkTopicFilter(ledger: ILedger, filter: str) -> None:
+    """
+    Refuse what cannot be subscribed to in a group.
+
+    @raise TopicBlank, TopicTooLong, TopicInvalid, PatternInvalid: see
+        L{checkFilter<svcbroker.model.checkFilter>}.
+    """
+    if isPattern(filter):
+        checkFilter(filter, _ruleOf(ledger))
+    else:
+        checkTopic(ledger, filter)
 
 
 T = TypeVar("T")

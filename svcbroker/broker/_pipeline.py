@@ -48,13 +48,12 @@ from ..model import (
     Request,
     checkContent,
     checkExtensions,
-    checkTopicName,
     eventSize,
 )
 from ..net.budgets import WorkBudget
 from ..net.metrics import Tracer
 from ..net.turns import EndOfTurn
-from ._groups import Groups, Limits, TimeoutQueue
+from ._groups import Groups, Limits, TimeoutQueue, checkTopic
 
 
 class Publication(PublishEvent, frozen=True, kw_only=True):
@@ -633,11 +632,11 @@ class Publishing:
             state = ledger.topicState(publication.topic)
         except BrokerError:
             # What is wrong with the event comes first: trying again would not help.
-            checkTopicName(publication.topic)
+            checkTopic(ledger, publication.topic)
             self._checkEvent(publication, policy)
             raise
         if state is None or not state.isOpen:
-            checkTopicName(publication.topic)
+            checkTopic(ledger, publication.topic)
         self._checkEvent(publication, policy)
         if publication.idempotencyKey is not None:
             # If it was published before, the chain answers that, whatever the topic is now.

@@ -23,10 +23,10 @@ from ..interfaces import (
     IProvableLedger,
     topicOfEvent,
 )
-from ..model import Block, ChainPart, EventId, checkTopicName
+from ..model import Block, ChainPart, EventId
 from ..net.deferreds import asDeferred
 from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields, TopicProof
-from ._groups import Groups, TimeoutQueue
+from ._groups import Groups, TimeoutQueue, checkTopic
 
 
 @frozen(kw_only=True)
@@ -95,7 +95,7 @@ class Proving:
         @raise TopicNotFound: the topic was never opened, or the principal may not know of it.
         """
         ledger = self._ledger(principal, groupId)
-        checkTopicName(topic)
+        checkTopic(ledger, topic)
         if not principal.sees(self._groups.resolve(principal, groupId), topic):
             raise TopicNotFound()
         return await self._timeouts.wait(ledger.proveTopic(topic))

@@ -16,9 +16,9 @@ from ..errors import (
     TransactionFailed,
 )
 from ..interfaces import Action, isDecidedByChain, submit
-from ..model import AuthorChange, AuthorSet, ChangeAuthors, Execution, Topic, checkTopicName
+from ..model import AuthorChange, AuthorSet, ChangeAuthors, Execution, Topic
 from ..net.deferreds import asDeferred
-from ._groups import Groups, TimeoutQueue
+from ._groups import Groups, TimeoutQueue, checkTopic
 
 
 def authorSetOf(
@@ -124,7 +124,7 @@ class TopicAuthors:
         @raise TransactionFailed: the chain refused.
         """
         group, ledger = self._groups.find(principal, groupId)
-        checkTopicName(topic)
+        checkTopic(ledger, topic)
         principal.require(Action.OPEN, group, topic)
         following = AuthorSet(generation=generation, authors=tuple(authors), admins=tuple(admins))
         isDecided = isDecidedByChain(ledger)

@@ -21,6 +21,7 @@ from ..model import (
     Block,
     EraseEvents,
     Execution,
+    TopicRule,
     checkFilter,
     extendRanges,
     filterMatches,
@@ -254,7 +255,7 @@ def retentionRule(text: str) -> RetentionRule:
     if seconds > _MAX_AGE:
         raise ValueError(f"has an age of more than 100 years: {text!r}")
     try:
-        checkFilter(pattern)
+        checkFilter(pattern, TopicRule.UTF8)
     except BrokerError as error:
         raise ValueError(f"has a pattern that cannot be used ({error.message}): {text!r}") from None
     return RetentionRule(pattern, seconds)

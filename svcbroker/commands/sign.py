@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from ..errors import BrokerError
 from ..files import writeNew
-from ..model import checkExtensions, checkTopicName, isIdempotencyKey
+from ..model import TopicRule, checkExtensions, checkNormalised, checkTopicName, isIdempotencyKey
 from .arguments import (
     CHAIN,
     EXTENSIONS,
@@ -95,7 +95,8 @@ def signCommand(
         )
     named = readExtensions(extensions)
     try:
-        checkTopicName(topic)
+        checkTopicName(topic, TopicRule.UTF8)
+        checkNormalised(topic)
         checkExtensions(named)
     except BrokerError as error:
         raise CommandError(error.message) from None

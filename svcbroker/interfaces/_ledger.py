@@ -36,6 +36,7 @@ from ..model import (
     Request,
     Statistics,
     Topic,
+    TopicRule,
     TransactionRecord,
 )
 
@@ -394,6 +395,15 @@ class ICheckedLedger(ILedger):
         @raise svcbroker.errors.LedgerUnavailable: it would not start. The text is one line for the
             operator.
         """
+
+
+class ITopicRuleLedger(Interface):
+    """
+    A ledger that says which names the topics of its chain may have. Topics of others have the
+    names of the published interface.
+    """
+
+    topicRule: TopicRule = Attribute("The rule of topics' names, once L{start} has fired.")
 
 
 class INetworkLedger(ILedger):

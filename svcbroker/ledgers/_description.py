@@ -20,6 +20,7 @@ from ..interfaces import (
     InvalidDescription,
     LedgerContext,
 )
+from ..model import TopicRule
 from ..net.descriptions import (
     Description,
     ModuleFactory,
@@ -32,7 +33,18 @@ from ..net.findings import Finding
 
 _MAX_URL: Final = 2048
 
+TOPICS: Final = (
+    "the names that topics of a new chain may have: published, as in the published interface, or "
+    "utf8 (default published; an existing chain keeps its own rule)"
+)
+"""The help of the setting C{topics}."""
+
+TOPICS_READER: Final = (TopicRule, "published or utf8")
+"""Reads it."""
+
 __all__ = [
+    "TOPICS",
+    "TOPICS_READER",
     "Description",
     "checkLedger",
     "describeLedgers",

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from ..archive import (
     ERASURE_BYTES,
@@ -58,7 +59,7 @@ from ..chain import (
     transactionHashes,
 )
 from ..errors import BrokerError, EventNotFound, HeightUnknown, LedgerUnavailable, ParameterInvalid
-from ..interfaces import IBlockObserver, LedgerContext
+from ..interfaces import IBlockObserver, ITopicRuleLedger, LedgerContext
 from ..model import (
     Block,
     BlockRecord,
@@ -70,6 +71,7 @@ from ..model import (
     Position,
     Statistics,
     Topic,
+    TopicRule,
     TransactionRecord,
     filterMatches,
     isPattern,
@@ -783,6 +785,7 @@ def _reading(
     return method
 
 
+@implementer(ITopicRuleLedger)
 class StoredLedger:
     """
     The reading half of a ledger: of L{ILedger<svcbroker.interfaces.ILedger>} what follows from
@@ -791,6 +794,7 @@ class StoredLedger:
 
     @ivar group: the id of the group whose log it is.
     @ivar chain: the id of the chain; empty until there is one.
+    @ivar topicRule: the rule of topics' names on it.
     """
 
     _log = Logger()
@@ -801,6 +805,8 @@ class StoredLedger:
         """
         self.group = context.group
         self.chain = b""
+        # Until there is a chain, no name is refused that a chain may have.
+        self.topicRule = TopicRule.UTF8
         self._reactor = context.reactor
         self._runInThread = context.runInThread
         self._turn = context.turn
@@ -812,7 +818,7 @@ class StoredLedger:
         """There is a chain to read, in place of any former one."""
         if self.chain:
             self._erasing.stop()
-        self.chain = genesis.chain
+        self.chain, self.topicRule = genesis.chain, genesis.topics
         self._state = state
         self._directory = store.path.parent
         self._reader = LedgerReader(state, store, self._reactor.seconds, self._yieldToReactor)

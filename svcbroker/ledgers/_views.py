@@ -22,10 +22,10 @@ from ..chain import (
     ValidatorChange,
     accountAddress,
     encodeAuthorChange,
-    encodeAuthors,
+    openingContent,
     topicAddress,
 )
-from ..errors import EventErased, LedgerUnavailable
+from ..errors import BrokerError, EventErased, LedgerUnavailable
 from ..model import (
     Block,
     BlockRecord,
@@ -35,10 +35,12 @@ from ..model import (
     Event,
     EventId,
     Execution,
+    OpenTopic,
     PublishEvent,
     Receipt,
     Request,
     TransactionRecord,
+    checkTopicName,
     isPlain,
     topicPrefix,
 )
@@ -142,6 +144,7 @@ class TransactionMaker:
                 if done + 1 < count and requests[done + 1].topic == request.topic:
                     alike = _alike(requests, done)
                 contents = [each.content for each in alike]
+                version = least if request.topic.isascii() else self._versionFor(request, least)
                 claims: Sequence[Claims] = ()
                 if _hasClaims(request):
                     claims = [self._claims(each) for each in alike]
@@ -155,13 +158,16 @@ class TransactionMaker:
                     request.extensions,
                     self._salts[at:end],
                     claims,
-                    least,
+                    version,
                 )
                 at = end
             else:
                 kind, content = _encoded(request)
                 # From an erasure on, keys of erased events refuse every content: format 4.
                 isNewest = kind is Kind.ERASE or (self.isNew and not content)
+                version = self._versionFor(request, self.version if isNewest else 2)
+                if isinstance(request, OpenTopic):
+                    content = openingContent(version, request.authors)
                 transactions.append(
                     Transaction.make(
                         kind,
@@ -170,12 +176,28 @@ class TransactionMaker:
                         timestamp,
                         request.topic,
                         content,
-                        self.version if isNewest else 2,
+                        version,
                     )
                 )
         self._unused = at
         self._nonce += count
         return transactions
+
+    def _versionFor(self, request: Request, least: int) -> int:
+        """
+        The version of a request's transaction: 3 where only that has such names of topics.
+
+        @raise LedgerUnavailable: see L{makeMany}.
+        """
+        try:
+            checkTopicName(request.topic)
+        except BrokerError:
+            if self.version < 3:
+                raise LedgerUnavailable(
+                    "topics beyond the published interface wait until this network has format 4"
+                ) from None
+            return 3
+        return least
 
     def makeChange(self, change: ValidatorChange) -> Transaction:
         """The transaction that carries out a change of the set of nodes."""
@@ -270,8 +292,8 @@ def _encoded(request: Request) -> tuple[Kind, bytes]:
     if isinstance(request, EraseEvents):
         erasure = Erasure(account=request.account, reason=request.reason, ranges=request.ranges)
         return Kind.ERASE, erasure.encode()
-    assert not isinstance(request, PublishEvent)
-    return Kind.OPEN, b"" if request.authors is None else encodeAuthors(request.authors)
+    assert isinstance(request, OpenTopic)
+    return Kind.OPEN, openingContent(2, request.authors)
 
 
 def eventIdsOf(

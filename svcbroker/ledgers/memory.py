@@ -8,6 +8,7 @@ tests and for trying things out; every other ledger must be seen to behave like 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from attrs import define
@@ -28,7 +29,7 @@ from ..interfaces import (
     IBlockObserver,
     ICheckedLedger,
     ILedger,
-    InvalidDescription,
+    ITopicRuleLedger,
     LedgerContext,
     Submission,
 )
@@ -46,9 +47,12 @@ from ..model import (
     Request,
     Statistics,
     Topic,
+    TopicRule,
     TransactionRecord,
     filterMatches,
 )
+from ..net.descriptions import readValues
+from ._description import TOPICS, TOPICS_READER
 from ._storedledger import Observers, refuseOther
 from ._views import (
     TransactionMaker,
@@ -64,7 +68,7 @@ from ._views import (
 T = TypeVar("T")
 
 SUMMARY = "A list in memory. Nothing is kept when the broker stops. For tests and trials."
-SETTINGS: Mapping[str, str] = {}
+SETTINGS: Mapping[str, str] = {"topics": TOPICS}
 
 
 def _page(items: Sequence[T], offset: int, limit: int) -> Page[T]:
@@ -75,9 +79,8 @@ def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]
     """
     See L{ILedgerFactory.configure<svcbroker.interfaces.ILedgerFactory.configure>}.
     """
-    for key in settings:
-        raise InvalidDescription(f"{key}: the memory ledger has no such setting")
-    return MemoryLedger
+    values = readValues("the memory ledger", settings, {"topics": TOPICS_READER})
+    return partial(MemoryLedger, **values)
 
 
 def memory(settings: Mapping[str, str]) -> Mapping[str, int]:
@@ -104,17 +107,19 @@ class _StoredBlock:
         return blockOf(self.header, self.transactions, self.ids)
 
 
-@implementer(ICheckedLedger)
+@implementer(ICheckedLedger, ITopicRuleLedger)
 class MemoryLedger:
     """
     A chain with a single node, without consensus.
 
     @ivar chain: empty, because each start begins another chain.
+    @ivar topicRule: see L{ITopicRuleLedger<svcbroker.interfaces.ITopicRuleLedger>}.
     """
 
     chain = b""
 
-    def __init__(self, context: LedgerContext) -> None:
+    def __init__(self, context: LedgerContext, topics: TopicRule = TopicRule.PUBLISHED) -> None:
+        self.topicRule = topics
         self.group = context.group
         self._directory = context.directory
         self._now = context.now
@@ -122,6 +127,7 @@ class MemoryLedger:
             group=context.group,
             created=int(context.now() * 1000),
             validators=(context.entropy(32),),
+            topics=topics,
         )
         self._keys = MemoryKeys()
         self._state = self._genesis.state(self._keys)

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from attrs import define
 
-from ..chain import NONCE_WINDOW, ChainState, Kind, Transaction, selectTransactions
+from ..chain import NONCE_WINDOW, ChainState, Kind, Malformed, Transaction, selectTransactions
 from ..errors import BrokerError, LedgerUnavailable, Overloaded
 from ..histogram import Histogram
 from ..interfaces import Submission
@@ -108,11 +108,16 @@ class BlockDraft:
 
         @raise BlockRefused: all of it was executed before, the ids of its events collide with those
             of another topic in the block, a nonce is too far ahead, the batch before it is
-            missing, or it is of a format that the network does not have yet.
+            missing, it is of a format that the network does not have yet, or it has what this
+            chain does not take.
         """
         newest = max(one.version for one in batch.transactions)
         if newest > self._newest:
             raise BlockRefused(Code.TOO_NEW, f"this network does not have format {newest + 1} yet")
+        try:
+            self._state.check(batch.transactions)
+        except Malformed as error:
+            raise BlockRefused(Code.MALFORMED, str(error)) from None
         nonces = {(one.sender, one.nonce) for one in batch.transactions} - self._nonces
         if not any(self._state.nonces(sender).accepts(nonce) for sender, nonce in nonces):
             raise BlockRefused(Code.REPEATED, "everything in the batch was executed already")

@@ -192,7 +192,8 @@ TOPIC: Final = Parameter(
     name="topic",
     type=TopicType(),
     absent=TopicBlank,
-    description="The topic's name: 1 to 256 characters in [32,128], none of them + or #.",
+    description="The topic's name: 1 to 256 characters in [32,128], none of them + or #. "
+    "In a group with topics=utf8 also up to 256 bytes of UTF-8 in normalization form C.",
 )
 CONTENT: Final = Parameter(
     name="content",

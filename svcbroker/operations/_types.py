@@ -108,16 +108,16 @@ class TopicType(ParameterType):
 
     def fromText(self, raw: bytes) -> str:
         try:
-            name = raw.decode("utf-8")
+            return self.fromJSON(raw.decode("utf-8"))
         except UnicodeDecodeError:
             raise TopicInvalid() from None
-        checkTopicName(name)
-        return name
 
     def fromJSON(self, value: object) -> str:
         if not isinstance(value, str):
             raise ParameterInvalid(_NO_STRING)
-        checkTopicName(value)
+        # Names beyond ASCII are checked by the rule of their group.
+        if value.isascii():
+            checkTopicName(value)
         return value
 
 
@@ -368,7 +368,8 @@ class FiltersType(ParameterType):
             raise ParameterInvalid(f"there are more than {_MAX_FILTERS} topics")
         filters = tuple(dict.fromkeys(text.split(",")))
         for filter in filters:
-            checkFilter(filter)
+            if filter.isascii():
+                checkFilter(filter)
         return filters
 
 
@@ -385,7 +386,8 @@ class FilterType(ParameterType):
 
     def fromJSON(self, value: object) -> str:
         filter: str = super().fromJSON(value)
-        checkFilter(filter)
+        if filter.isascii():
+            checkFilter(filter)
         return filter
 
 

@@ -8,19 +8,80 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Grants, Principal, Usage
-from svcbroker.broker import Broker, Publication, SendStatus
+from svcbroker.broker import Broker, Publication, SendStatus, checkTopic, checkTopicFilter
+from svcbroker.errors import TopicInvalid
 from svcbroker.interfaces import Identity, Quotas
-from svcbroker.model import EventId, Execution, Receipt
+from svcbroker.model import EventId, Execution, OpenTopic, Receipt, TopicRule
+from svcbroker.testing.doubles import memoryLedger
 
 from .support import MAX_CONTENT, TIMEOUT, idOf, makeFixture, publishOne
 
 
 def refused(execution: Execution) -> Receipt:
     return Receipt(execution=execution, transactionHash=bytes(32), height=1)
+
+
+class NameTests(SynchronousTestCase):
+    """
+    Names of topics by the rule of their group.
+    """
+
+    def setUp(self) -> None:
+        self.ledger = memoryLedger(Clock())
+
+    def error(self, name: str, error: type[errors.BrokerError]) -> str:
+        """The text of the error with which a name is refused, as a topic's and as a filter."""
+        text: str = self.assertRaises(error, checkTopic, self.ledger, name).message
+        found = self.assertRaises(error, checkTopicFilter, self.ledger, name)
+        self.assertEqual(found.message, text)
+        return text
+
+    def test_otherGroupsRefuseThem(self) -> None:
+        """By the error that they have always had."""
+        for name in ("donn\u00e9es", "e\u0301", "\u00e9\ud800"):
+            self.assertIn("allowed are the characters 32 to 128", self.error(name, TopicInvalid))
+        self.assertRaises(TopicInvalid, checkTopicFilter, self.ledger, "\u00e9/+")
+        self.error("\u00e9" * 257, errors.TopicTooLong)
+
+    def test_groupWithTheSettingTakesThem(self) -> None:
+        """Up to 256 bytes, and those of the published interface too."""
+        self.ledger.topicRule = TopicRule.UTF8
+        for name in (
+            "donn\u00e9es/\u00e9t\u00e9",
+            "\u7269\u6d41/\u7bb1",
+            "\u00e9" * 128,
+            "a\x80",
+            "x" * 256,
+        ):
+            checkTopic(self.ledger, name)
+            checkTopicFilter(self.ledger, name)
+        for filter in ("\u00e9/+", "\u7269\u6d41/#"):
+            checkTopicFilter(self.ledger, filter)
+        self.error("\u00e9" * 129, errors.TopicTooLong)
+        for bad in ("\x07", "\x85", "\u200b", "\u202e", "\ufeff", "\ufffe", "\U0010ffff", "\ud800"):
+            self.assertIn(ascii(bad), self.error(f"\u00e9{bad}", TopicInvalid))
+
+    def test_otherFormsAreNotOpened(self) -> None:
+        """The error names the characters, and what is allowed. A topic of the chain is known."""
+        self.ledger.topicRule = TopicRule.UTF8
+        for name, wrong, good in (
+            ("une/e\u0301t\u00e9", "e\u0301", "\u00e9"),
+            ("\u212b", "\u212b", "\u00c5"),
+            ("\u1100\u1161", "\u1100", "\uac00"),
+            ("\u0958", "\u0958", "\u0915"),
+        ):
+            text = self.error(name, TopicInvalid)
+            self.assertIn(f"{wrong!a}, which is not in normalization form C", text)
+            self.assertIn(ascii(good), text)
+            self.assertRaises(TopicInvalid, checkTopicFilter, self.ledger, f"{name}/#")
+            submission = self.ledger.submitMany([OpenTopic(topic=name)])
+            self.successResultOf(submission.done)
+            checkTopic(self.ledger, name)
 
 
 class BrokerTests(SynchronousTestCase):

@@ -36,14 +36,13 @@ from ...model import (
     Position,
     SubscribeRequest,
     SubscriptionRecord,
-    checkFilter,
     isPattern,
 )
 from ...net.addresses import ownerKey, ownerOf
 from ...net.budgets import Budgets, ByteCount
 from ...net.deferreds import asDeferred
 from .._collaborators import IDurableSubscriptions, ISubscriptionDirectory, ReadPage, ReadRequest
-from .._groups import Groups
+from .._groups import Groups, checkTopicFilter
 from ._backlog import Backlog, Holder
 from ._eventreading import EventReading, HeightWaits, checkLogIn
 from ._follower import Follower, HistoryTurns
@@ -337,7 +336,7 @@ class Subscriptions:
     def _checkFilter(
         self, principal: Principal, group: str, filter: str, *, isResumed: bool = False
     ) -> None:
-        checkFilter(filter)
+        checkTopicFilter(self._followers[group].ledger, filter)
         if isResumed:
             return
         if filter.count("/") >= MAX_LEVELS and isPattern(filter):

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import SchedulerStopped
 from twisted.python.failure import Failure
 
+from ...broker import checkTopicFilter
 from ...errors import (
     BrokerError,
     EventErased,
@@ -33,7 +34,7 @@ from ...errors import (
     TopicTooLong,
 )
 from ...interfaces import Action
-from ...model import TAG, Event, EventFormat, Offset, checkFilter, parseOffset
+from ...model import TAG, Event, EventFormat, Offset, parseOffset
 from ...operations import ERASED
 from .context import Context
 from .delivery import RETAIN_FLAG, Delivery
@@ -223,7 +224,8 @@ class Subscriber:
         session = self._session
         share = parseShare(asked.topicFilter)
         filter = asked.topicFilter if share is None else share.topicFilter
-        checkFilter(filter)
+        groups = self._context.broker.groups
+        checkTopicFilter(groups.find(session.principal, session.group)[1], filter)
         session.principal.requireAny(Action.SUBSCRIBE, session.group, filter)
         old = session.subscriptions.get(asked.topicFilter)
         isNew = old is None

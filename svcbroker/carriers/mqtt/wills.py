@@ -16,9 +16,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...access import Principal
+from ...broker import checkTopic
 from ...errors import BrokerError, ContentTooLarge
 from ...interfaces import Action
-from ...model import checkExtensions, checkTopicName
+from ...model import checkExtensions
 from ...net.addresses import storedKey
 from ...net.budgets import ENTRY_BYTES, ByteCount
 from ...net.deferreds import asDeferred
@@ -94,7 +95,7 @@ class Wills:
         """
         context = self._context
         try:
-            checkTopicName(will.topic)
+            checkTopic(context.broker.groups.find(principal, group)[1], will.topic)
             context.broker.require(principal, Action.PUBLISH, group, will.topic)
             if len(will.payload) > context.settings.maxContent:
                 raise ContentTooLarge()

@@ -112,7 +112,9 @@ def readPublication(frame: Frame) -> Publication:
     """
     headers = frame.headers
     topic = headers.get("destination", "")
-    checkTopicName(topic)
+    # Names beyond ASCII are checked by the rule of their group, when they are published.
+    if topic.isascii():
+        checkTopicName(topic)
     extensions: dict[str, str] = {}
     user: dict[str, str] = {}
     for name, value in headers.items():

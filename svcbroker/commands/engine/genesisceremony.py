@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from ...chain import isUsableKey
 from ...files import writeNew
@@ -34,6 +34,7 @@ from ...ledgers.cometbft.provisioning import (
     makeKeys,
     ourGenesis,
 )
+from ...model import TopicRule
 from ..arguments import PATH, jsonOption, makeCommand, options
 from ..terminal import CommandError, Console, Exit, showRecord
 from .networkfiles import (
@@ -43,6 +44,7 @@ from .networkfiles import (
     NODE_OPTIONS,
     REQUESTS,
     TIMEOUTS,
+    TOPICS,
     brokerKey,
     chainOf,
     hexKey,
@@ -58,6 +60,7 @@ def writeJoinRequest(
     *,
     chain: str,
     timeouts: str,
+    topics: TopicRule,
     name: str,
     p2p: Address,
     dataDir: Path,
@@ -68,6 +71,7 @@ def writeJoinRequest(
 
     @param chain: the chain's name.
     @param timeouts: the name of the engines' timeouts.
+    @param topics: the rule of topics' names.
     @param p2p: the address at which the other engines reach it.
     @param dataDir: the data directory of the broker beside it.
     @param group: the broker's group.
@@ -87,6 +91,7 @@ def writeJoinRequest(
             p2p=p2p,
             broker=brokerKey(dataDir, group, os.urandom),
             timeouts=timeouts,
+            topics=topics,
             now=time.time(),
         )
     except ConfigInvalid as error:
@@ -113,6 +118,7 @@ def writeJoinRequest(
     ),
     *NODE_OPTIONS,
     TIMEOUTS,
+    TOPICS,
     jsonOption(),
 )
 def initCommand(
@@ -124,30 +130,40 @@ def initCommand(
     data_dir: Path,
     group: str,
     timeouts: str,
+    topics: TopicRule,
     asJson: bool,
 ) -> int:
     """Make the keys and the join request."""
     if (home / GENESIS).exists():
         raise CommandError(f"{home} is the home of an engine of a network already")
     request = writeJoinRequest(
-        home, chain=chain, timeouts=timeouts, name=name, p2p=p2p, dataDir=data_dir, group=group
+        home,
+        chain=chain,
+        timeouts=timeouts,
+        topics=topics,
+        name=name,
+        p2p=p2p,
+        dataDir=data_dir,
+        group=group,
     )
     next = (
         f"Send {home / JOIN_REQUEST_NAME} to the other organisations, and assemble the genesis "
         "from all join requests: svcbroker net engine genesis"
     )
-    showRecord(console, asdict(request), [*describeJoinRequest(request), next], asJson)
+    showRecord(console, to_builtins(request), [*describeJoinRequest(request), next], asJson)
     return Exit.GOOD
 
 
 def describeJoinRequest(request: JoinRequest) -> list[str]:
     """A join request in lines for people."""
+    topics = [f"topics     {request.topics}"] if request.topics else []
     return [
         f"chain      {request.chain}",
         f"node       {request.name}, {request.peer}",
         f"validator  {request.validator}",
         f"broker     {request.broker}",
         f"timeouts   {request.timeouts}",
+        *topics,
     ]
 
 

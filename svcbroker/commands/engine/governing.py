@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from ...chain import ValidatorSet
 from ...files import writeNew
@@ -127,7 +127,7 @@ def showCommand(console: Console, path: Path, asJson: bool) -> int:
     """Show the file."""
     if b'"svcbroker-join-request"' in readBounded(path, MAX_DOCUMENT)[:100]:
         request = loadJoinRequest(path)
-        showRecord(console, asdict(request), describeJoinRequest(request), asJson)
+        showRecord(console, to_builtins(request), describeJoinRequest(request), asJson)
     else:
         showChange(console, loadChange(path), asJson)
     return Exit.GOOD

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec.structs import asdict
+from msgspec import to_builtins
 from twisted.internet.defer import Deferred, TimeoutError
 
 from ...ledgers.cometbft.provisioning import (
@@ -127,6 +127,7 @@ def joinCommand(
         home,
         chain=genesis.chainId,
         timeouts=timeouts.pop(),
+        topics=genesis.topics,
         name=name,
         p2p=p2p,
         dataDir=data_dir,
@@ -140,7 +141,7 @@ def joinCommand(
         lines.append(f"trusts     block {sync.height}, {sync.hash.hex()}")
     lines.append(f"Send {home / JOIN_REQUEST_NAME} to a validator, which attests the broker.")
     trusted = None if sync is None else f"{sync.height}:{sync.hash.hex()}"
-    showRecord(console, {**asdict(own), "trusted": trusted}, lines, asJson)
+    showRecord(console, {**to_builtins(own), "trusted": trusted}, lines, asJson)
     return Exit.GOOD
 
 

@@ -32,6 +32,7 @@ from ...ledgers.cometbft.provisioning import (
     readJoinRequest,
     readValidatorSeed,
 )
+from ...model import TopicRule
 from ..arguments import PATH, ParsedType
 from ..inputs import readBounded
 from ..terminal import CommandError, Console, Exit, showRecord
@@ -222,6 +223,13 @@ def _profile(text: str) -> str:
     return text
 
 
+def _topicRule(text: str) -> TopicRule:
+    try:
+        return TopicRule(text)
+    except ValueError:
+        raise ValueError(f"is not published or utf8: {text!r}") from None
+
+
 def _absolute(text: str) -> Path:
     return Path(text).absolute()
 
@@ -247,6 +255,14 @@ TIMEOUTS: Final = click.option(
     show_default=True,
     metavar="PROFILE",
     help=f"The engines' timeouts, the same for all nodes: {' or '.join(PROFILES)}.",
+)
+TOPICS: Final = click.option(
+    "--topics",
+    type=ParsedType("rule", _topicRule),
+    default=TopicRule.PUBLISHED.value,
+    show_default=True,
+    metavar="RULE",
+    help="The names that topics may have, the same for all nodes: published or utf8.",
 )
 NODE_OPTIONS: Final[tuple[Callable[..., object], ...]] = (
     click.option("--name", required=True, metavar="NAME", help="The node's name. It is needed."),

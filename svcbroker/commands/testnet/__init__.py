@@ -12,8 +12,9 @@ from pathlib import Path
 import click
 
 from ...ledgers.cometbft.enginechecks import ENGINE_VARIABLE, EngineNotFound, findEngine
+from ...model import TopicRule
 from ..arguments import Decimal, Whole, jsonOption, makeCommand, options
-from ..engine.networkfiles import HOME_TYPE, TIMEOUTS
+from ..engine.networkfiles import HOME_TYPE, TIMEOUTS, TOPICS
 from ..terminal import CommandError, Console, Exit, showRecord
 from .blueprint import (
     MAX_NODES,
@@ -61,6 +62,7 @@ DEFAULT_NODES = 4
         "[default: free ports]",
     ),
     TIMEOUTS,
+    TOPICS,
     click.option(
         "--timeout",
         type=Decimal(0, 3600, min_open=True),
@@ -83,6 +85,7 @@ def command(
     program: str | None,
     base_port: int | None,
     timeouts: str,
+    topics: TopicRule,
     timeout: float,
     lay_out_only: bool,
     asJson: bool,
@@ -95,7 +98,7 @@ def command(
     except EngineNotFound as error:
         raise CommandError(str(error)) from None
     with holding(directory):
-        network = _network(directory, nodes, base_port, engine, timeouts)
+        network = _network(directory, nodes, base_port, engine, timeouts, topics)
         if lay_out_only:
             commands = [f"{node.name}: {shlex.join(node.command())}" for node in network.nodes]
             units = f"A systemd unit for each node is in {directory}."
@@ -108,7 +111,12 @@ def command(
 
 
 def _network(
-    directory: Path, nodes: int | None, basePort: int | None, engine: Path, timeouts: str
+    directory: Path,
+    nodes: int | None,
+    basePort: int | None,
+    engine: Path,
+    timeouts: str,
+    topics: TopicRule,
 ) -> TestNetwork:
     known = readNetwork(directory)
     if known is None:
@@ -118,6 +126,7 @@ def _network(
             engine,
             basePort,
             timeouts=timeouts,
+            topics=topics,
             now=time.time,
             entropy=os.urandom,
         )

@@ -32,6 +32,7 @@ from ...ledgers.cometbft.provisioning import (
     layOutNetwork,
     makeJoinRequest,
 )
+from ...model import TopicRule
 from ...storage import writeFile
 from ..engine.networkfiles import JOIN_REQUEST_NAME, brokerKey, seedOf
 from ..terminal import CommandError
@@ -275,6 +276,7 @@ def layOut(
     basePort: int | None,
     *,
     timeouts: str,
+    topics: TopicRule = TopicRule.PUBLISHED,
     now: Callable[[], float],
     entropy: Callable[[int], bytes],
 ) -> TestNetwork:
@@ -284,6 +286,7 @@ def layOut(
     @param directory: its directory, which is empty.
     @param basePort: the first port; C{None}: free ports.
     @param timeouts: the name of the engines' timeouts.
+    @param topics: the rule of topics' names.
     @raise CommandError: it cannot be laid out.
     """
     record = _Record(
@@ -305,10 +308,14 @@ def layOut(
     created = Instant(int(now() * 1000) * 1_000_000)
     try:
         plan = NetworkPlan(
-            chainId=record.chain, created=created, nodes=plans, tuning=PROFILES[timeouts]
+            chainId=record.chain,
+            created=created,
+            nodes=plans,
+            tuning=PROFILES[timeouts],
+            topics=topics,
         )
         for node, keys in zip(network.nodes, layOutNetwork(plan, entropy), strict=True):
-            _writeJoinRequest(network, node, keys, timeouts, entropy, now())
+            _writeJoinRequest(network, node, keys, timeouts, topics, entropy, now())
     except LayoutError as error:
         raise CommandError(str(error)) from None
     for node in network.nodes:
@@ -328,6 +335,7 @@ def _writeJoinRequest(
     node: TestNode,
     keys: EngineKeys,
     timeouts: str,
+    topics: TopicRule,
     entropy: Callable[[int], bytes],
     now: float,
 ) -> None:
@@ -340,6 +348,7 @@ def _writeJoinRequest(
         p2p=Address(host=HOST, port=node.ports["p2p"]),
         broker=brokerKey(node.directory / "broker", GROUP, entropy),
         timeouts=timeouts,
+        topics=topics,
         now=now,
     )
     writeFile(node.home / JOIN_REQUEST_NAME, encodeJoinRequest(request))

@@ -20,12 +20,12 @@ from ...archive import STORE_NAME, StoredChain, appendOf, loadChain
 from ...chain import Candidate, Genesis, Header, ValidatorSet, VersionUnknown, isUsableKey
 from ...histogram import Histogram
 from ...proofs import engineSet, ledgerOfCertificate
-from ...proofs.cometbft import addressOf
+from ...proofs.cometbft import BadAnswer, addressOf
 from ...storage import TIP_SUFFIX, Store, StoreReader
 from ...version import readVersion
 from .._storedledger import SYNC_BOUNDS, refuseOther
 from ..replicated import BlockRefused, Code
-from ._home import POWER, POWERS
+from ._home import POWER, POWERS, decodeAppState
 from ._machine import ChainMachine
 from ._snapshots import SnapshotClient, SnapshotServer, checkHistory, putInPlace
 from .abci import messages
@@ -444,8 +444,15 @@ def _genesisOf(request: messages.InitChainRequest) -> Genesis:
                 "each validator in the engine's genesis must have an Ed25519 key and the same power"
             )
         keys.append(update.publicKey.ed25519)
+    try:
+        topics = decodeAppState(request.appState or b"{}").rule
+    except BadAnswer as error:
+        raise ApplicationFailed(f"the engine's genesis has an unknown app_state: {error}") from None
     genesis = Genesis(
-        group=request.chainId, created=request.time // _NANOSECONDS, validators=tuple(keys)
+        group=request.chainId,
+        created=request.time // _NANOSECONDS,
+        validators=tuple(keys),
+        topics=topics,
     )
     return Genesis.decode(genesis.encoded)
 

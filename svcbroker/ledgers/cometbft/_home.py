@@ -11,12 +11,14 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import UNSET, UnsetType
 
 from ...files import readFile
+from ...model import TopicRule
 from ...proofs.cometbft import (
     BadAnswer,
     Base64,
@@ -79,11 +81,31 @@ class GenesisValidator(Wire, frozen=True, kw_only=True):
     name: str = ""
 
 
+class AppState(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    The part of the engine's genesis that is this application's.
+
+    @ivar topics: the rule of topics' names; absent for that of the published interface.
+    """
+
+    topics: Literal["utf8"] | UnsetType = UNSET
+
+    @property
+    def rule(self) -> TopicRule:
+        """The rule of topics' names."""
+        return TopicRule.PUBLISHED if self.topics is UNSET else TopicRule.UTF8
+
+
+decodeAppState = makeDecoder(AppState)
+"""Read an application's part. Raises L{BadAnswer}."""
+
+
 class EngineGenesis(Wire, frozen=True, kw_only=True):
     """
     The engine's genesis: what all engines of a chain agree on before its first block.
 
     @ivar appHash: the application's hash before the first block.
+    @ivar appState: the part that is this application's.
     """
 
     genesisTime: Instant
@@ -91,6 +113,12 @@ class EngineGenesis(Wire, frozen=True, kw_only=True):
     initialHeight: Natural = 1
     validators: tuple[GenesisValidator, ...]
     appHash: Hex = Hex()
+    appState: AppState | None = None
+
+    @property
+    def topics(self) -> TopicRule:
+        """The rule of topics' names."""
+        return TopicRule.PUBLISHED if self.appState is None else self.appState.rule
 
     @property
     def members(self) -> tuple[Member, ...]:

@@ -27,6 +27,7 @@ from ...chain import (
     encodeBody,
     proposeBlock,
 )
+from ...model import TopicRule
 from ...proofs import EvmPlace
 from ..replicated import BlockDraft, BlockRefused, Code
 from ._contract import LoggedBatch, LogState
@@ -56,16 +57,19 @@ _HEAD = 1 + 32
 _NO_KEY = b"svcbroker/evm\x00"
 
 
-def genesisOf(group: str, chainId: int, contract: bytes, born: int) -> Genesis:
+def genesisOf(
+    group: str, chainId: int, contract: bytes, born: int, topics: TopicRule = TopicRule.PUBLISHED
+) -> Genesis:
     """
     The genesis of a group's chain, which all brokers of a contract find.
 
     Nobody has the private key of its only validator: the chain decides, and not a signature.
 
     @param born: when the contract was made, in milliseconds since the epoch.
+    @param topics: the rule of topics' names, which all brokers of a contract must agree on.
     """
     validator = sha256(_NO_KEY + word(chainId) + contract).digest()
-    return Genesis(group=group, created=born, validators=(validator,))
+    return Genesis(group=group, created=born, validators=(validator,), topics=topics)
 
 
 def senderOf(chain: bytes, account: bytes) -> bytes:

@@ -186,13 +186,17 @@ class EvmLedger(StoredLedger):
         path = self._context.directory / STORE_NAME
         self._open(Store.create(path, chainId=genesis.chain, genesis=genesis.encoded))
 
+    def _genesisAt(self, born: int) -> Genesis:
+        settings = self._settings
+        return genesisOf(self.group, settings.chainId, settings.contract, born, settings.topics)
+
     async def _born(self) -> tuple[Genesis, SourcePlace]:
         """The genesis, and the place before the first batch."""
         settings = self._settings
         answer = await self._rpc.ask(contractCall(settings.contract, bornCall()))
         number, time = readPair(answer)
         block = await self._rpc.ask(blockCall(number))
-        genesis = genesisOf(self.group, settings.chainId, settings.contract, time * 1000)
+        genesis = self._genesisAt(time * 1000)
         return genesis, SourcePlace(number=number, hash=block.id, log=LogState())
 
     def _open(self, store: Store) -> None:
@@ -216,11 +220,12 @@ class EvmLedger(StoredLedger):
         if last is not None:
             refuseOther(directory, "evm", ledgerOfCertificate(last.certificate))
         created = chain.genesis.created
-        wanted = genesisOf(self.group, settings.chainId, settings.contract, created)
+        wanted = self._genesisAt(created)
         if chain.genesis.encoded != wanted.encoded:
             raise LedgerUnavailable(
                 f"{directory} has another chain than that of group {self.group} in contract "
-                f"{showAddress(settings.contract)} on chain {settings.chainId}"
+                f"{showAddress(settings.contract)} on chain {settings.chainId} with "
+                f"topics={settings.topics.value}"
             )
         return chain
 

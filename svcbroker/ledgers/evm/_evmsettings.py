@@ -11,8 +11,9 @@ from typing import Final
 from attrs import frozen
 
 from ...interfaces import InvalidDescription
+from ...model import TopicRule
 from ...net.descriptions import Readers, absolutePath, readValues
-from .._description import integer, number, readUrl
+from .._description import TOPICS_READER, integer, number, readUrl
 from ._batchsource import FINALIZED
 from ._ethereum import readAddress
 from ._evmrpc import DIALECTS
@@ -32,6 +33,8 @@ SETTINGS: Mapping[str, str] = {
     "chain-id": "the id of the chain, which each node has to tell (required)",
     "finality": "instant (QBFT, IBFT, FISCO-BCOS), finalized (proof of stake), or the number of "
     "blocks that make one final (required)",
+    "topics": "the names that topics may have, the same for all brokers of the contract: published "
+    "or utf8 (default published; docs/interface.rst)",
     "dialect": f"the kind of node: {', '.join(DIALECTS)} (default auto)",
     "window": "the most transactions of this broker that wait for their blocks (default 64)",
     "attest": "blocks of the group's chain between two attestations by this broker (default 1000; "
@@ -55,6 +58,7 @@ class EvmSettings:
     key: Path
     chainId: int
     finality: str | int
+    topics: TopicRule = TopicRule.PUBLISHED
     dialect: str = "auto"
     window: int = 64
     attest: int = 1000
@@ -88,6 +92,7 @@ _READERS: Readers = {
     "key": (absolutePath, "a path"),
     "chain-id": (lambda text: integer(text, 1, 2**64 - 1), "a number from 1"),
     "finality": (_finality, "instant, finalized, or a number of blocks from 1 to 100000"),
+    "topics": TOPICS_READER,
     "dialect": (_dialect, " or ".join(DIALECTS)),
     "window": (lambda text: integer(text, 1, 4096), "a number from 1 to 4096"),
     "attest": (lambda text: integer(text, 0, 2**40), "a number of blocks from 0"),

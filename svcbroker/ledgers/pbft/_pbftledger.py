@@ -51,6 +51,7 @@ from ...model import (
     Page,
     Request,
     Statistics,
+    TopicRule,
 )
 from ...net.deferreds import asDeferred
 from ...proofs import ledgerOfCertificate
@@ -107,6 +108,7 @@ def openChain(
     now: Callable[[], float],
     entropy: Callable[[int], bytes],
     acceptLoss: int | None = None,
+    topics: TopicRule = TopicRule.PUBLISHED,
 ) -> OpenedChain:
     """
     Open the chain in a directory, or create one if there is none.
@@ -115,6 +117,8 @@ def openChain(
     @param now: the wall clock: seconds since the epoch.
     @param entropy: C{entropy(n)} returns C{n} random bytes for keys.
     @param acceptLoss: the height of the last block that is left of a chain whose end is lost.
+    @param topics: the rule of topics' names. An existing chain must have it, unless it is that of
+        the published interface, which every chain fulfils.
     @raise LedgerUnavailable: the chain cannot be opened. The message is one line for the operator.
     """
     path = directory / STORE_NAME
@@ -122,11 +126,11 @@ def openChain(
         refuseOther(directory, "pbft")
         if not path.exists():
             _checkNew(directory)
-            _layOut(directory, group, nodes, now, entropy)
+            _layOut(directory, group, nodes, now, entropy, topics)
         _finishLayout(directory)
         store = Store.open(path, mayLose=acceptLoss is not None)
         try:
-            chain = _load(directory, store, group, acceptLoss)
+            chain = _load(directory, store, group, acceptLoss, topics)
         except BaseException:
             store.close()
             raise
@@ -141,11 +145,17 @@ def openChain(
     return chain
 
 
-def checkChain(directory: Path, group: str, acceptLoss: int | None = None) -> None:
+def checkChain(
+    directory: Path,
+    group: str,
+    acceptLoss: int | None = None,
+    topics: TopicRule = TopicRule.PUBLISHED,
+) -> None:
     """
     Check that L{openChain} would open the chain in a directory, or create one. Nothing is changed.
 
     @param acceptLoss: as for L{openChain}.
+    @param topics: as for L{openChain}.
     @raise LedgerUnavailable: it would not.
     """
     path, unused = directory / STORE_NAME, directory / _UNUSED_KEYS
@@ -155,7 +165,7 @@ def checkChain(directory: Path, group: str, acceptLoss: int | None = None) -> No
             _checkNew(directory)
             return
         with lookAt(path, mayLose=acceptLoss is not None) as store:
-            chain = _checked(store, group, acceptLoss)
+            chain = _checked(store, group, acceptLoss, topics)
             keys = unused if unused.exists() else directory / KEYS_NAME
             loadSeeds(keys, chain.state.validators.keys)
 
@@ -211,6 +221,7 @@ def _layOut(
     nodes: int,
     now: Callable[[], float],
     entropy: Callable[[int], bytes],
+    topics: TopicRule,
 ) -> None:
     directory.mkdir(mode=0o700, exist_ok=True)
     # The keys get their name last: keys without a ledger mean that the ledger is lost.
@@ -219,6 +230,7 @@ def _layOut(
         group=group,
         created=int(now() * 1000),
         validators=tuple(publicKey(seed) for seed in seeds),
+        topics=topics,
     )
     store = Store.create(directory / STORE_NAME, chainId=genesis.chain, genesis=genesis.encoded)
     store.close()
@@ -234,7 +246,9 @@ def _finishLayout(directory: Path) -> None:
         syncFile(directory)
 
 
-def _checked(store: StoreReader, group: str, acceptLoss: int | None) -> StoredChain:
+def _checked(
+    store: StoreReader, group: str, acceptLoss: int | None, topics: TopicRule
+) -> StoredChain:
     """Load a chain, and check that it is this group's, and whole where its loss is not accepted."""
     stored = loadChain(store)
     genesis, head = stored.genesis, stored.head
@@ -246,6 +260,11 @@ def _checked(store: StoreReader, group: str, acceptLoss: int | None) -> StoredCh
             f"{store.path} is the chain of group {genesis.group}, not of group {group}: "
             "move it back to where it was"
         )
+    if topics is TopicRule.UTF8 and genesis.topics is not topics:
+        raise LedgerUnavailable(
+            f"{store.path} is a chain that was made without topics=utf8, which a chain keeps: take "
+            "the setting away, or begin another group with it"
+        )
     if row is not None:
         validators = stored.headValidators
         certificate = Certificate.decode(row.certificate)
@@ -255,8 +274,10 @@ def _checked(store: StoreReader, group: str, acceptLoss: int | None) -> StoredCh
     return stored
 
 
-def _load(directory: Path, store: Store, group: str, acceptLoss: int | None) -> OpenedChain:
-    stored = _checked(store, group, acceptLoss)
+def _load(
+    directory: Path, store: Store, group: str, acceptLoss: int | None, topics: TopicRule
+) -> OpenedChain:
+    stored = _checked(store, group, acceptLoss, topics)
     genesis, head = stored.genesis, stored.head
     if store.loss:
         _log.warn(
@@ -337,7 +358,8 @@ class PbftLedger(StoredLedger):
 
     def check(self) -> None:
         """See L{ICheckedLedger<svcbroker.interfaces.ICheckedLedger>}."""
-        checkChain(self._context.directory, self.group, self._settings.acceptLoss)
+        settings = self._settings
+        checkChain(self._context.directory, self.group, settings.acceptLoss, settings.topics)
 
     def start(self) -> Deferred[None]:
         try:
@@ -358,6 +380,7 @@ class PbftLedger(StoredLedger):
             context.now,
             context.entropy,
             settings.acceptLoss,
+            settings.topics,
         )
         genesis, self._store = chain.genesis, chain.store
         self._openReads(genesis, chain.state, chain.store)

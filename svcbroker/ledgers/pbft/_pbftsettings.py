@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from ...interfaces import InvalidDescription
-from ...model import MAX_DELAY
+from ...model import MAX_DELAY, TopicRule
 from ...net.descriptions import Readers, readValues
-from .._description import integer, number
+from .._description import TOPICS, TOPICS_READER, integer, number
 from ._network import Conditions
 
 DEFAULT_NODES = 4
@@ -22,6 +22,7 @@ SUMMARY = "PBFT replicas in this process, blocks in SQLite on this disk. The def
 SETTINGS: Mapping[str, str] = {
     "nodes": f"number of replicas of a new chain, 1 to {MAX_NODES}; 3f+1 tolerate f faults "
     f"(default {DEFAULT_NODES}; an existing chain keeps its own number)",
+    "topics": TOPICS,
     "interval": "minimum seconds from one block to the next (default 0: no waiting)",
     "empty": "seconds after which an empty block is made if nothing waits (default: never)",
     "timeout": "seconds before the replicas replace a leader, in addition to interval (default 1)",
@@ -52,6 +53,7 @@ class PbftSettings:
     """
 
     nodes: int = DEFAULT_NODES
+    topics: TopicRule = TopicRule.PUBLISHED
     interval: float = 0
     empty: float | None = None
     timeout: float = 1.0
@@ -70,6 +72,7 @@ def _delay(text: str) -> tuple[float, float]:
 
 _READERS: Readers = {
     "nodes": (lambda text: integer(text, 1, MAX_NODES), f"a number from 1 to {MAX_NODES}"),
+    "topics": TOPICS_READER,
     "interval": (lambda text: number(text, 0, 3600), "seconds from 0 to 3600"),
     "empty": (lambda text: number(text, 0.01, 86400), "seconds from 0.01 to 86400"),
     "timeout": (lambda text: number(text, 0.01, 60), "seconds from 0.01 to 60"),

@@ -21,7 +21,7 @@ from svcbroker.ledgers.cometbft._home import POWER
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.ledgers.cometbft.abci.messages import ValidatorPublicKey, ValidatorUpdate
 from svcbroker.ledgers.replicated import MAX_AHEAD, Code
-from svcbroker.model import OpenTopic, PublishEvent
+from svcbroker.model import OpenTopic, PublishEvent, TopicRule
 from svcbroker.proofs import engineSet
 from svcbroker.storage import StorageError, StorageFailed
 
@@ -98,6 +98,18 @@ class BeginTests(ApplicationTestCase):
         self.assertEqual(self.engine.start, GENESIS.header().hash)
         info = now(self.application.info(messages.InfoRequest()))
         self.assertEqual((info.lastBlockHeight, info.lastBlockAppHash), (0, b""))
+
+    def test_initChainHasTheRuleOfTopics(self) -> None:
+        """The part of the engine's genesis that is ours says the rule; no other part may."""
+        state = b' { "topics" : "utf8" }\n'
+        now(self.application.initChain(initChain(appState=state)))
+        self.assertEqual(self.application.genesis, evolve(GENESIS, topics=TopicRule.UTF8))
+        for none in (b"", b"{}"):
+            now(self.application.initChain(initChain(appState=none)))
+            self.assertEqual(self.application.genesis, GENESIS)
+        for bad in (b"x", b"[]", b'{"topics": "ascii"}', b'{"topics": null}', b'{"more": 1}'):
+            with self.assertRaisesRegex(ApplicationFailed, "app_state"):
+                now(self.application.initChain(initChain(appState=bad)))
 
     def test_initChainMayBeRepeated(self) -> None:
         """An engine that ended before the first block begins again; so it may differently."""

@@ -31,6 +31,7 @@ from svcbroker.ledgers.cometbft.provisioning._engineconfig import (
     parseAddress,
 )
 from svcbroker.ledgers.cometbft.provisioning._homelayout import makeKeys
+from svcbroker.model import TopicRule
 from svcbroker.proofs.cometbft import addressOf
 
 
@@ -148,6 +149,18 @@ class GenesisCeremonyTests(SynchronousTestCase):
         self.assertEqual((ours.group, ours.created), ("chain", 1_790_000_001_500))
         self.assertEqual(ours.validators, tuple(member.key for member in genesis.members))
 
+    def test_ruleOfTopicsFollowsFromTheRequests(self) -> None:
+        """The genesis has it where all ask for it, and requests without it are as they were."""
+        requests = [joinRequest(number, topics=TopicRule.UTF8) for number in range(2)]
+        self.assertEqual([readJoinRequest(encodeJoinRequest(each)) for each in requests], requests)
+        made = assembleGenesis(requests).genesis
+        self.assertEqual(json.loads(made)["app_state"], {"topics": "utf8"})
+        self.assertIs(ourGenesis(decodeGenesis(made)).topics, TopicRule.UTF8)
+        self.assertNotIn(b"topics", encodeJoinRequest(joinRequest(0)))
+        plain = assembleGenesis([joinRequest(0)]).genesis
+        self.assertNotIn("app_state", json.loads(plain))
+        self.assertIs(ourGenesis(decodeGenesis(plain)).topics, TopicRule.PUBLISHED)
+
     def test_conflictingRequestsAreRefused(self) -> None:
         """Join requests that conflict are refused."""
         good = joinRequest(0)
@@ -155,6 +168,7 @@ class GenesisCeremonyTests(SynchronousTestCase):
             ([], "1 to 256"),
             ([good, joinRequest(1, chain="other")], "several chains: chain, other"),
             ([good, joinRequest(1, timeouts="wan")], "several timeouts: lan, wan"),
+            ([good, joinRequest(1, topics=TopicRule.UTF8)], "some join requests have topics=utf8"),
             ([good, joinRequest(0, now=1.0)], "same validator's key"),
             ([good, joinRequest(1, nodeId=good.nodeId)], "same node's key"),
             ([good, joinRequest(1, broker=bytes.fromhex(good.broker))], "same broker's key"),

@@ -25,7 +25,14 @@ from svcbroker.ledgers.evm._evmbatch import (
     senderOf,
     unpackBatch,
 )
-from svcbroker.model import OpenTopic, PublishEvent, Request, topicPrefix
+from svcbroker.model import (
+    AuthorSet,
+    OpenTopic,
+    PublishEvent,
+    Request,
+    TopicRule,
+    topicPrefix,
+)
 
 skip = checkInstalled() or None
 
@@ -118,6 +125,27 @@ class BatchTests(SynchronousTestCase):
         )
         self.assertEqual([each.number for each, _ in made.refused], [2, 3, 4])
         self.assertEqual((made.place.number, made.place.count), (5, 5))
+
+    def test_namesInUtf8AreOfChainsThatHaveThem(self) -> None:
+        """The rule is part of the chain's id. On another chain such a batch executes nothing."""
+        batch = self.batch(OpenTopic(topic="\u00e9"))
+        [made] = self.execute(batch)
+        [(refused, why)] = made.refused
+        self.assertEqual((refused, made.candidate.transactions), (batch, []))
+        self.assertIn("'\u00e9'", why)
+        genesis = genesisOf("1", 7, b"\x0c" * 20, 1_700_000_000_000, TopicRule.UTF8)
+        self.assertNotEqual(genesis.chain, self.chain)
+        self.chain, self.state, self.head = genesis.chain, genesis.state(), genesis.header()
+        self.log, self.numbers = LogState(), 0
+        self.makers[ACCOUNT] = TransactionMaker(
+            self.chain, senderOf(self.chain, ACCOUNT), lambda: 1_700_000_000.0, os.urandom
+        )
+        authors = AuthorSet(authors=(bytes(32),))
+        [made] = self.execute(self.batch(OpenTopic(topic="\u00e9", authors=authors)))
+        self.assertEqual(made.refused, [])
+        found = self.state.topic("\u00e9")
+        assert found is not None
+        self.assertEqual(found.authors, authors)
 
     def test_repeatedBatchExecutesNothing(self) -> None:
         """The same batch again, by the same account or by another, executes nothing."""

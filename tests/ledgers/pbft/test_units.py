@@ -17,7 +17,7 @@ from svcbroker.ledgers.pbft._keys import DoubleSign, ReplicaSigner, SignatureVer
 from svcbroker.ledgers.pbft._network import Conditions
 from svcbroker.ledgers.pbft._pbftsettings import PbftSettings, readSettings
 from svcbroker.ledgers.pbft._replica import Timing
-from svcbroker.model import Execution, Receipt
+from svcbroker.model import Execution, Receipt, TopicRule
 from tests.ledgers.pbft.sets import SigningReplicas
 
 
@@ -206,6 +206,7 @@ class SettingsTests(SynchronousTestCase):
     def test_allSettingsAreRead(self) -> None:
         values = {
             "nodes": "7",
+            "topics": "utf8",
             "interval": "0.5",
             "empty": "30",
             "timeout": "2",
@@ -222,6 +223,7 @@ class SettingsTests(SynchronousTestCase):
             readSettings(values),
             PbftSettings(
                 nodes=7,
+                topics=TopicRule.UTF8,
                 interval=0.5,
                 empty=30.0,
                 timeout=2.0,

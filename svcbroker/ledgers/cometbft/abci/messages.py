@@ -116,6 +116,7 @@ class InitChainRequest:
     time: int = time(1)
     chainId: str = text(2)
     validators: tuple[ValidatorUpdate, ...] = messages(4, ValidatorUpdate)
+    appState: bytes = binary(5)
     initialHeight: int = int64(6)
 
 

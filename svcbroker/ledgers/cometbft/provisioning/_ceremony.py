@@ -13,11 +13,12 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from .... import chain
+from ....model import TopicRule
 from ....proofs.cometbft import Instant, addressOf
-from .._home import POWER, EngineGenesis, EngineKeys, publicKey
+from .._home import POWER, AppState, EngineGenesis, EngineKeys, publicKey
 from ._engineconfig import (
     DEFAULT_PROFILE,
     PROFILES,
@@ -59,6 +60,8 @@ class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @ivar broker: the public key of the broker beside it, in hexadecimal digits.
     @ivar timeouts: the name of the profile of timeouts, the same for all nodes.
     @ivar made: when it was made, in milliseconds since the epoch.
+    @ivar topics: the rule of topics' names, the same for all nodes; absent for that of the
+        published interface.
     @ivar signature: the validator's signature over all other fields.
     """
 
@@ -71,6 +74,7 @@ class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     broker: str
     timeouts: str
     made: int
+    topics: Literal["utf8"] | UnsetType = UNSET
     signature: str
 
     @property
@@ -103,6 +107,7 @@ def makeJoinRequest(
     p2p: Address,
     broker: bytes,
     timeouts: str = DEFAULT_PROFILE,
+    topics: TopicRule = TopicRule.PUBLISHED,
     now: float,
 ) -> JoinRequest:
     """
@@ -111,6 +116,7 @@ def makeJoinRequest(
     @param seed: the validator's private key.
     @param broker: the public key of the broker beside it.
     @param timeouts: the name of one of L{PROFILES}.
+    @param topics: the rule of topics' names.
     @param now: seconds since the epoch.
     @raise ConfigInvalid: a name cannot be one.
     """
@@ -123,6 +129,7 @@ def makeJoinRequest(
         broker=broker.hex(),
         timeouts=timeouts,
         made=int(now * 1000),
+        topics="utf8" if topics is TopicRule.UTF8 else UNSET,
         signature="",
     )
     signature = Ed25519PrivateKey.from_private_bytes(seed).sign(request.payload)
@@ -199,6 +206,8 @@ def assembleGenesis(requests: Iterable[JoinRequest]) -> GenesisCeremony:
         raise JoinRequestInvalid(
             f"the join requests have several timeouts: {', '.join(sorted(timeouts))}"
         )
+    if len({request.topics for request in ordered}) > 1:
+        raise JoinRequestInvalid("some join requests have topics=utf8, and others do not")
     names = {request.chain for request in ordered}
     if len(names) > 1:
         raise JoinRequestInvalid(
@@ -210,6 +219,7 @@ def assembleGenesis(requests: Iterable[JoinRequest]) -> GenesisCeremony:
         genesisTime=Instant(max(request.made for request in ordered) * _MILLISECONDS),
         chainId=ordered[0].chain,
         validators=tuple(makeValidator(request.key, POWER, request.name) for request in ordered),
+        appState=AppState(topics=ordered[0].topics),
     )
     return GenesisCeremony(genesis=encodeGenesis(genesis, BLOCK_BYTES), requests=ordered)
 
@@ -242,4 +252,5 @@ def ourGenesis(genesis: EngineGenesis) -> chain.Genesis:
         group=genesis.chainId,
         created=genesis.genesisTime // _MILLISECONDS,
         validators=tuple(member.key for member in genesis.members),
+        topics=genesis.topics,
     )

@@ -12,8 +12,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 from attrs import frozen
+from msgspec import UNSET
 from twisted.internet.defer import Deferred
 
+from ....model import TopicRule
 from ....proofs.cometbft import (
     ED25519,
     BadAnswer,
@@ -36,6 +38,7 @@ from .._home import (
     SOCKET,
     VALIDATOR_KEY,
     VALIDATOR_STATE,
+    AppState,
     EngineGenesis,
     EngineKeys,
     GenesisValidator,
@@ -151,6 +154,7 @@ class NetworkPlan:
     @ivar nodes: the validators.
     @ivar blockBytes: the most bytes of a block.
     @ivar isPrivate: whether the engines may have private addresses, and share one.
+    @ivar topics: the rule of topics' names.
     """
 
     chainId: str
@@ -159,6 +163,7 @@ class NetworkPlan:
     blockBytes: int = 8 * 1024 * 1024
     isPrivate: bool = True
     tuning: Tuning = Tuning()
+    topics: TopicRule = TopicRule.PUBLISHED
 
 
 def layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequence[EngineKeys]:
@@ -200,6 +205,7 @@ def _layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequen
                 makeValidator(each.validator, node.power, node.name)
                 for node, each in zip(plan.nodes, keys, strict=True)
             ),
+            appState=AppState(topics="utf8" if plan.topics is TopicRule.UTF8 else UNSET),
         ),
         plan.blockBytes,
     )
@@ -292,7 +298,7 @@ def encodeGenesis(genesis: EngineGenesis, blockBytes: int) -> bytes:
 
     @param blockBytes: the most bytes that a block may have, all of it.
     """
-    document = {
+    document: dict[str, Any] = {
         "genesis_time": str(genesis.genesisTime),
         "chain_id": genesis.chainId,
         "initial_height": str(genesis.initialHeight),
@@ -321,6 +327,8 @@ def encodeGenesis(genesis: EngineGenesis, blockBytes: int) -> bytes:
         ],
         "app_hash": genesis.appHash.hex().upper(),
     }
+    if genesis.topics is not TopicRule.PUBLISHED:
+        document["app_state"] = {"topics": genesis.topics.value}
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
