@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import json
 import stat
-import sys
 import tomllib
 from hashlib import sha256
 from pathlib import Path
@@ -17,8 +16,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import readAccounts
 from svcbroker.access._logins import verifyPassword
-from svcbroker.commands import account, main
+from svcbroker.commands import account
 from svcbroker.commands.terminal import CommandError
+from tests.commands.support import CommandTestCase
 
 
 class Terminal(io.StringIO):
@@ -28,35 +28,23 @@ class Terminal(io.StringIO):
         return True
 
 
-class AccountTests(SynchronousTestCase):
+class AccountTests(CommandTestCase):
     def setUp(self) -> None:
         root = Path(self.mktemp()).absolute()
         root.mkdir()
         self.path = root / "accounts.toml"
 
-    def call(self, action: str, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        """Exit code, output and errors."""
-        output, errors = io.StringIO(), io.StringIO()
-        self.patch(sys, "stdin", io.StringIO(stdin))
-        self.patch(sys, "stdout", output)
-        self.patch(sys, "stderr", errors)
-        code = main(["account", action, *arguments, "--accounts", str(self.path)])
-        self.assertNotIn("Traceback", errors.getvalue())
-        return code, output.getvalue(), errors.getvalue().strip()
+    def run_(self, *words: object, stdin: bytes | None = None) -> tuple[int, str, str]:
+        return super().run_("account", *words, "--accounts", self.path, stdin=stdin)
 
-    def good(self, action: str, *arguments: str, stdin: str = "") -> str:
-        code, output, errors = self.call(action, *arguments, stdin=stdin)
+    def good(self, *words: object, stdin: bytes | None = None) -> str:
+        """What a command writes that succeeds, and tells people of it."""
+        code, output, errors = self.run_(*words, stdin=stdin)
         self.assertEqual(code, 0, errors)
         return output
 
-    def refused(self, *arguments: str, stdin: str = "") -> str:
-        code, output, errors = self.call(*arguments, stdin=stdin)
-        self.assertEqual((code, output), (2, ""))
-        [line] = errors.splitlines()
-        return line
-
     def add(self, name: str = "ann", *arguments: str) -> None:
-        self.good("add", name, *arguments, stdin="secret\n")
+        self.good("add", name, *arguments, stdin=b"secret\n")
 
     def accounts(self) -> Any:
         return readAccounts(self.path).accounts
@@ -120,7 +108,7 @@ class AccountTests(SynchronousTestCase):
 
     def test_passwordsAreReplaced(self) -> None:
         self.add()
-        self.good("passwd", "ann", stdin="other\nother\n")
+        self.good("passwd", "ann", stdin=b"other\nother\n")
         self.assertTrue(verifyPassword(self.accounts()["ann"].password, b"other"))
 
     def test_tokensAreShownOnce(self) -> None:
@@ -180,8 +168,8 @@ class AccountTests(SynchronousTestCase):
             (("admin", "1", "--client-id=c"), (0, "yes: * 1 # (role r)\n")),
             (("admin", "2", "--client-id=c"), (1, "no: no grant names it\n")),
         ):
-            self.assertEqual(self.call("may", "ann", *arguments)[:2], answer)
-            code, output, _ = self.call("may", "ann", *arguments, "--json")
+            self.assertEqual(self.run_("may", "ann", *arguments)[:2], answer)
+            code, output, _ = self.run_("may", "ann", *arguments, "--json")
             found = json.loads(output)
             self.assertEqual((code, found["granted"]), (answer[0], not answer[0]))
             self.assertIn(found["reason"], answer[1])

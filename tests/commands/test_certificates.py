@@ -5,11 +5,9 @@ L{tests.functional.test_tls}.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import ssl
-import sys
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -23,14 +21,13 @@ from cryptography.x509 import (
     load_pem_x509_certificate,
 )
 from twisted.internet.testing import MemoryReactorClock
-from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands import main
 from svcbroker.commands.terminal import Exit
 from svcbroker.daemon.ports import serverEndpoint
+from tests.commands.support import CommandTestCase
 
 
-class CertificatesTests(SynchronousTestCase):
+class CertificatesTests(CommandTestCase):
     """
     What is made, and what is printed.
     """
@@ -38,18 +35,12 @@ class CertificatesTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.root = Path(self.mktemp()) / "certificates"
 
-    def run_(self, *words: str) -> str:
-        """The output of the command, run on the directory."""
-        code, output, errors = self.main(str(self.root), *words)
-        self.assertEqual((code, errors), (Exit.GOOD, ""))
-        return output
+    def run_(self, *words: object, stdin: bytes | None = None) -> tuple[int, str, str]:
+        return super().run_("certificates", *words, stdin=stdin)
 
-    def main(self, *words: str) -> tuple[int, str, str]:
-        """The exit code of the command, and what it writes."""
-        output, errors = io.StringIO(), io.StringIO()
-        self.patch(sys, "stdout", output)
-        self.patch(sys, "stderr", errors)
-        return main(["certificates", *words]), output.getvalue(), errors.getvalue()
+    def made(self, *words: str) -> str:
+        """The output of the command, run on the directory."""
+        return self.good(self.root, *words)
 
     def files(self) -> dict[str, int]:
         """The mode of each file, by its path."""
@@ -65,7 +56,7 @@ class CertificatesTests(SynchronousTestCase):
     def test_filesArePrivate(self) -> None:
         mask = os.umask(0)
         self.addCleanup(os.umask, mask)
-        self.run_("--client", "me", "--client", "you@example.org")
+        self.made("--client", "me", "--client", "you@example.org")
         people = [f"clients/{name}" for name in ("me", "you@example.org")]
         made = [f"{path}/{name}.pem" for path in ("server", *people) for name in ("cert", "key")]
         self.assertEqual(self.files(), dict.fromkeys(["ca.pem", "ca-key.pem", *made], 0o600))
@@ -73,7 +64,7 @@ class CertificatesTests(SynchronousTestCase):
             self.assertEqual(S_IMODE(path.stat().st_mode), 0o700)
 
     def test_namesAreInCertificates(self) -> None:
-        self.run_("--host", "a.example", "--host", "*.b.example", "--host", "::1", "--client", "me")
+        self.made("--host", "a.example", "--host", "*.b.example", "--host", "::1", "--client", "me")
         server = self.certificate("server/cert.pem")
         names = server.extensions.get_extension_for_class(SubjectAlternativeName).value
         self.assertEqual(names.get_values_for_type(DNSName), ["a.example", "*.b.example"])
@@ -85,7 +76,7 @@ class CertificatesTests(SynchronousTestCase):
             certificate.verify_directly_issued_by(authority)
 
     def test_filesAreToldAsJson(self) -> None:
-        told = json.loads(self.run_("--json", "--host=a.example", "--client=x", "--client=y"))
+        told = json.loads(self.made("--json", "--host=a.example", "--client=x", "--client=y"))
         self.assertEqual(told["hosts"], ["a.example"])
         self.assertEqual([*told["clients"]], ["x", "y"])
         for directory in (told["server"], *told["clients"].values()):
@@ -93,15 +84,15 @@ class CertificatesTests(SynchronousTestCase):
         self.assertTrue(Path(told["ca"]).is_file() and Path(told["caKey"]).is_file())
 
     def test_daysAreUsed(self) -> None:
-        self.run_("--days", "3")
+        self.made("--days", "3")
         left = self.certificate("server/cert.pem").not_valid_after_utc - datetime.now(UTC)
         self.assertTrue(timedelta(days=2.9) < left <= timedelta(days=3))
 
     def test_existingFilesAreKept(self) -> None:
-        self.run_()
+        self.made()
         before = {path: path.read_bytes() for path in self.root.rglob("*.pem")}
         (self.root / "ca.pem").unlink()
-        code, _, errors = self.main(str(self.root))
+        code, _, errors = self.run_(str(self.root))
         self.assertIn("ca-key.pem exists already; nothing was made", errors)
         self.assertEqual(code, Exit.USAGE)
         self.assertFalse((self.root / "ca.pem").exists())
@@ -111,7 +102,7 @@ class CertificatesTests(SynchronousTestCase):
     def test_printedEndpointsCanBeUsed(self) -> None:
         """Also where the directory has a colon and a space in its name."""
         self.root = Path(self.mktemp() + ": x")
-        lines = self.run_().splitlines()
+        lines = self.made().splitlines()
         endpoints = [line.split("'")[1] for line in lines if line.startswith("    --")]
         self.assertEqual(len(endpoints), 3)
         for text in endpoints:
@@ -121,13 +112,13 @@ class CertificatesTests(SynchronousTestCase):
         self.assertTrue(curl.endswith(" https://localhost:8443/healthz"), curl)
 
     def test_otherHostsAreNotOnLoopback(self) -> None:
-        output = self.run_("--host", "2001:db8::1", "--host", "localhost")
+        output = self.made("--host", "2001:db8::1", "--host", "localhost")
         self.assertNotIn("interface=", output)
         self.assertIn("'https://[2001:db8::1]:8443/healthz'", output)
 
     def test_strictClientsTakeThem(self) -> None:
         """Python from 3.13 on checks every extension (RFC 5280)."""
-        self.run_()
+        self.made()
         context = ssl.create_default_context(cafile=str(self.root / "ca.pem"))
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -160,6 +151,6 @@ class CertificatesTests(SynchronousTestCase):
             ("a --days x", "--days: 'x' is not a number"),
             ("a --days 99999999999", "--days: '99999999999' is not a number"),
         ):
-            code, _, errors = self.main(*words.split())
+            code, _, errors = self.run_(*words.split())
             self.assertEqual(code, Exit.USAGE)
             self.assertIn(reason, errors)

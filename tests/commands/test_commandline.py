@@ -33,6 +33,7 @@ from svcbroker.commands.terminal import (
     reported,
     showTable,
 )
+from tests.commands.support import CommandTestCase
 
 
 def leaves(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -185,7 +186,7 @@ class MainTests(SynchronousTestCase):
         self.assertEqual(self.progress(io.StringIO()), "")
 
 
-class TableTests(SynchronousTestCase):
+class TableTests(CommandTestCase):
     """
     The real commands.
     """
@@ -227,12 +228,10 @@ class TableTests(SynchronousTestCase):
         for name, words in OLD_NAMES.items():
             _, command, rest = group.resolve_command(context, [name])
             self.assertEqual([*words[:1], *rest], [*words], name)
-            output = io.StringIO()
-            self.patch(sys, "stdout", output)
-            self.assertEqual(main([name, "--help"]), 0, name)
+            output = self.good(name, "--help")
             isGrouped = isinstance(command, click.Group) and len(words) == 2 and words[1] == name
             shown = f"svcbroker {' '.join(words) if isGrouped else words[0]} "
-            self.assertIn(f"Usage: {shown}", output.getvalue())
+            self.assertIn(f"Usage: {shown}", output)
         self.assertEqual(set(OLD_NAMES) & set(group.list_commands(context)), set())
 
     def test_oldOptionsAreTakenAndNotShown(self) -> None:
@@ -240,14 +239,11 @@ class TableTests(SynchronousTestCase):
             (("sub", "a"), ("--count=1", "--speed=1", "--account=x")),
             (("proof", "sign"), ("--extension=a=b",)),
         ):
-            output, errors = io.StringIO(), io.StringIO()
-            self.patch(sys, "stdout", output)
-            self.patch(sys, "stderr", errors)
-            self.assertEqual(main([*words, *old, "--help"]), 0)
+            output = self.good(*words, *old, "--help")
             for each in old:
-                self.assertNotIn(each.partition("=")[0], output.getvalue())
-            main([*words, *old, "--no-such-option"])
-            self.assertIn("--no-such-option not recognized", errors.getvalue())
+                self.assertNotIn(each.partition("=")[0], output)
+            line = self.refused(*words, *old, "--no-such-option")
+            self.assertIn("--no-such-option not recognized", line)
 
     def test_helpExplainsCommands(self) -> None:
         for words, shown in (
@@ -257,17 +253,11 @@ class TableTests(SynchronousTestCase):
             (("tail",), "Usage: svcbroker sub [options] PATTERN"),
             (("connection",), "--password-file FILE"),
         ):
-            output = io.StringIO()
-            self.patch(sys, "stdout", output)
-            self.assertEqual(main(["help", *words]), 0)
-            self.assertIn(shown, output.getvalue())
+            self.assertIn(shown, self.good("help", *words))
 
     def test_unknownWordsNameTheNearestCommand(self) -> None:
-        errors = io.StringIO()
-        self.patch(sys, "stderr", errors)
-        self.assertEqual(main(["audti"]), 2)
-        line = "svcbroker: Unknown command: audti; did you mean chain audit?\n"
-        self.assertEqual(errors.getvalue(), line)
+        line = "svcbroker: Unknown command: audti; did you mean chain audit?"
+        self.assertEqual(self.refused("audti"), line)
 
     def test_wrongUsageIsOneLine(self) -> None:
         """Every command tells why a command line is wrong, in one line and without the usage."""
@@ -276,12 +266,7 @@ class TableTests(SynchronousTestCase):
             if not any(each.nargs < 0 for each in command.params):
                 wrong.append(["x"] * (1 + sum(each.nargs for each in command.params)))
             for argv in wrong:
-                output, errors = io.StringIO(), io.StringIO()
-                self.patch(sys, "stdout", output)
-                self.patch(sys, "stderr", errors)
-                self.assertEqual((main([*path, *argv]), output.getvalue()), (2, ""), path)
-                [line] = errors.getvalue().splitlines()
-                self.assertRegex(line, "^svcbroker [a-z ]+: ", path)
+                self.assertRegex(self.refused(*path, *argv), "^svcbroker [a-z ]+: ", path)
 
     def test_resultsAreJsonOnRequest(self) -> None:
         """Every command with a result has C{--json}, unless that is a document."""

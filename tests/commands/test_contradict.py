@@ -6,21 +6,19 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from pathlib import Path
 
 from msgspec.json import encode
 from msgspec.structs import replace
-from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import exportChain
-from svcbroker.commands import main
 from svcbroker.proofs import PbftCertificate
+from tests.commands.support import CommandTestCase
 from tools.vectors.enginechain import EngineChain
 from tools.vectors.signedchain import SignedChain, seedOf
 
 
-class ContradictTestCase(SynchronousTestCase):
+class ContradictTestCase(CommandTestCase):
     """
     A chain of 9 blocks with a change of the nodes in block 3, and a fork of it from block 5 on.
     """
@@ -68,13 +66,8 @@ class ContradictTestCase(SynchronousTestCase):
         name = "proof" if chain is self.chain else "forged"
         return self.save(f"{name}-{height}.json", encode(chain.prover.event(self.event, height)))
 
-    def run_(self, *arguments: str) -> tuple[int, str, str]:
-        """The exit code of a command, and what it writes."""
-        output, errors = io.StringIO(), io.StringIO()
-        self.patch(sys, "stdout", output)
-        self.patch(sys, "stderr", errors)
-        code = main(["contradict", *arguments])
-        return code, output.getvalue(), errors.getvalue()
+    def run_(self, *words: object, stdin: bytes | None = None) -> tuple[int, str, str]:
+        return super().run_("contradict", *words, stdin=stdin)
 
     def contradicts(self, first: str, second: str, keys: int, says: str) -> None:
         """A contradiction is found, told, and written as a document that can be checked."""

@@ -4,17 +4,13 @@ C{svcbroker net engine} without an engine: join requests, the genesis, attestati
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
-from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import ValidatorSet, verifySignature
-from svcbroker.commands import main
 from svcbroker.ledgers.changedocuments import proposeChange, readChange
 from svcbroker.ledgers.cometbft._batch import attestationPayload
 from svcbroker.ledgers.cometbft.provisioning import (
@@ -24,10 +20,11 @@ from svcbroker.ledgers.cometbft.provisioning import (
     ourGenesis,
     readJoinRequest,
 )
+from tests.commands.support import CommandTestCase
 from tests.directories import shortDirectory
 
 
-class EngineTests(SynchronousTestCase):
+class EngineTests(CommandTestCase):
     """
     Four organisations on one disk.
     """
@@ -38,20 +35,17 @@ class EngineTests(SynchronousTestCase):
         for name in self.names:
             self.init(name)
 
-    def run_(self, *arguments: object, code: int = 0) -> str:
+    def ask(self, *words: object, code: int = 0) -> str:
         """What a command writes; where it fails, its complaint."""
-        output, errors = io.StringIO(), io.StringIO()
-        self.patch(sys, "stdout", output)
-        self.patch(sys, "stderr", errors)
-        status = main(["engine", *map(str, arguments)])
-        self.assertEqual(status, code, errors.getvalue())
-        return errors.getvalue() if code else output.getvalue()
+        status, output, errors = self.run_("engine", *words)
+        self.assertEqual(status, code, errors)
+        return errors if code else output
 
     def init(self, name: str, chain: str = "consortium", *more: str) -> None:
         """Make the keys and the join request of an organisation."""
         data = f"--data-dir={self.root / name}"
         p2p = f"--p2p={name}.example:26656"
-        self.run_("init", f"--chain={chain}", f"--name={name}", p2p, data, *more, self.home(name))
+        self.ask("init", f"--chain={chain}", f"--name={name}", p2p, data, *more, self.home(name))
 
     def home(self, name: str) -> Path:
         """The home of an organisation's engine."""
@@ -67,7 +61,7 @@ class EngineTests(SynchronousTestCase):
         for number, name in enumerate(self.names):
             names = self.names[number:] + self.names[:number]
             requests = [self.joinRequest(each) for each in names]
-            self.run_("genesis", self.home(name), *requests)
+            self.ask("genesis", self.home(name), *requests)
             made.append((self.home(name) / "config" / "genesis.json").read_bytes())
         self.assertEqual(len(set(made)), 1)
         return made[0]
@@ -83,12 +77,12 @@ class EngineTests(SynchronousTestCase):
         self.assertIn('external_address = "acme.example:26656"', config)
         self.assertIn('laddr = "tcp://0.0.0.0:26656"', config)
         # The same for programs.
-        value = json.loads(self.run_("show", "--json", self.joinRequest("bolt")))
+        value = json.loads(self.ask("show", "--json", self.joinRequest("bolt")))
         self.assertEqual(value, json.loads(self.joinRequest("bolt").read_text()))
         # Once is enough.
-        line = self.run_("genesis", self.home("acme"), self.joinRequest("bolt"), code=2)
+        line = self.ask("genesis", self.home("acme"), self.joinRequest("bolt"), code=2)
         self.assertIn("is the home of an engine already", line)
-        line = self.run_(
+        line = self.ask(
             *("init", "--chain=x", "--name=y", "--p2p=z:1", f"--data-dir={self.root}"),
             self.home("acme"),
             code=2,
@@ -100,7 +94,7 @@ class EngineTests(SynchronousTestCase):
         told = []
         for name in self.names:
             requests = [self.joinRequest(each) for each in self.names]
-            told.append(json.loads(self.run_("genesis", "--json", self.home(name), *requests)))
+            told.append(json.loads(self.ask("genesis", "--json", self.home(name), *requests)))
         marked = [
             [each["name"] for each in one["validators"] if each.pop("isThisNode")] for one in told
         ]
@@ -115,10 +109,10 @@ class EngineTests(SynchronousTestCase):
         value = json.loads(self.joinRequest("bolt").read_text())
         changed = self.root / "changed.json"
         changed.write_text(json.dumps(value | {"p2p": "evil.example:26656"}))
-        line = self.run_("genesis", self.home("acme"), changed, code=1)
+        line = self.ask("genesis", self.home("acme"), changed, code=1)
         self.assertIn("was changed after it was made", line)
         self.init("else", chain="other")
-        line = self.run_("genesis", self.home("acme"), self.joinRequest("else"), code=1)
+        line = self.ask("genesis", self.home("acme"), self.joinRequest("else"), code=1)
         self.assertIn("several chains", line)
         self.assertFalse((self.home("acme") / "config" / "genesis.json").exists())
 
@@ -128,7 +122,7 @@ class EngineTests(SynchronousTestCase):
         self.init("new")
         request = readJoinRequest(self.joinRequest("new").read_bytes())
         for who in (self.joinRequest("new"), request.broker):
-            output = self.run_("attest", self.home("acme"), who)
+            output = self.ask("attest", self.home("acme"), who)
             attestation = msgspec.json.decode(output.encode(), type=Attestation)
             self.assertEqual(attestation.broker, request.broker)
             payload = attestationPayload(chain, bytes.fromhex(request.broker))
@@ -136,11 +130,11 @@ class EngineTests(SynchronousTestCase):
             signature = bytes.fromhex(attestation.signature)
             self.assertTrue(verifySignature(key, payload, signature))
         self.init("else", chain="other")
-        line = self.run_("attest", self.home("acme"), self.joinRequest("else"), code=1)
+        line = self.ask("attest", self.home("acme"), self.joinRequest("else"), code=1)
         self.assertIn("the join request is for the chain other", line)
-        line = self.run_("attest", self.home("acme"), "00" * 32, code=2)
+        line = self.ask("attest", self.home("acme"), "00" * 32, code=2)
         self.assertIn("not a usable Ed25519 key", line)
-        line = self.run_("attest", self.home("new"), request.broker, code=2)
+        line = self.ask("attest", self.home("new"), request.broker, code=2)
         self.assertIn("has no genesis yet", line)
 
     def test_joiningNodeConnectsToGivenNodes(self) -> None:
@@ -151,7 +145,7 @@ class EngineTests(SynchronousTestCase):
         requests = [self.joinRequest("bolt"), self.joinRequest("coil")]
         trust = "7:" + "ab" * 32
         sync = ("--state-sync=bolt.example:1", "--state-sync=coil.example:2", f"--trust={trust}")
-        self.run_("join", f"--genesis={genesis}", *common, *sync, self.home("new"), *requests)
+        self.ask("join", f"--genesis={genesis}", *common, *sync, self.home("new"), *requests)
         self.assertEqual((self.home("new") / "config" / "genesis.json").read_bytes(), data)
         config = (self.home("new") / "config" / "config.toml").read_text()
         self.assertIn("@bolt.example:26656", config)
@@ -162,25 +156,25 @@ class EngineTests(SynchronousTestCase):
             ((f"--genesis={genesis}", *common, sync[0]), "two engines"),
             ((f"--genesis={genesis}", *common, "--trust=7"), "HEIGHT:HASH"),
         ):
-            line = self.run_("join", *arguments, self.root / "x", *requests, code=2)
+            line = self.ask("join", *arguments, self.root / "x", *requests, code=2)
             self.assertIn(words, line)
 
     def test_changeIsSignedByEachNode(self) -> None:
         """A change is signed by each with its own key, and by nobody else."""
         founded = ourGenesis(decodeGenesis(self.assembled()))
         self.init("new")
-        self.run_("show", self.joinRequest("new"))
+        self.ask("show", self.joinRequest("new"))
         key = readJoinRequest(self.joinRequest("new").read_bytes()).key
         current = ValidatorSet(0, founded.validators)
         document = proposeChange(founded.chain, current, add=[key], remove=[], order=engineOrder)
         path = self.root / "change.json"
         path.write_bytes(document.encode())
-        line = self.run_("sign", self.home("new"), path, code=2)
+        line = self.ask("sign", self.home("new"), path, code=2)
         self.assertIn("has no genesis yet", line)
         for name in self.names:
-            output = self.run_("sign", self.home(name), path)
+            output = self.ask("sign", self.home(name), path)
         self.assertIn("of the new set 1 must still accept", output)
-        told = json.loads(self.run_("show", "--json", path))
+        told = json.loads(self.ask("show", "--json", path))
         self.assertEqual((told["isComplete"], told["missing"]), (False, [key.hex()]))
         self.assertEqual(
             [(each["key"], each["isAdded"], each["hasSigned"]) for each in told["validators"]],
@@ -188,40 +182,40 @@ class EngineTests(SynchronousTestCase):
         )
         # Again changes nothing.
         before = path.read_bytes()
-        self.run_("sign", self.home("acme"), path)
+        self.ask("sign", self.home("acme"), path)
         self.assertEqual(path.read_bytes(), before)
         self.assertEqual(readChange(before).missing, [key])
-        line = self.run_("submit", self.root, path, code=1)
+        line = self.ask("submit", self.root, path, code=1)
         self.assertIn("it is not complete", line)
 
         elsewhere = proposeChange(bytes(32), current, add=[key], remove=[], order=engineOrder)
         other = self.root / "elsewhere.json"
         other.write_bytes(elsewhere.encode())
         self.assertIn(
-            "it is a change of chain 00", self.run_("sign", self.home("acme"), other, code=1)
+            "it is a change of chain 00", self.ask("sign", self.home("acme"), other, code=1)
         )
-        line = self.run_("merge", f"--output={self.root / 'm'}", path, other, code=1)
+        line = self.ask("merge", f"--output={self.root / 'm'}", path, other, code=1)
         self.assertIn("different changes", line)
         path.write_bytes(before.replace(key.hex().encode(), bytes(32).hex().encode()))
         for arguments in (("sign", self.home("acme"), path), ("show", path)):
-            self.assertIn("does not hold", self.run_(*arguments, code=1))
+            self.assertIn("does not hold", self.ask(*arguments, code=1))
 
     def test_timeoutsAreTheSameForAll(self) -> None:
         """Timeouts are part of the join request, and those of all nodes agree."""
         self.init("slow", "consortium", "--timeouts=wan")
         slow = self.joinRequest("slow")
-        line = self.run_("genesis", self.home("acme"), slow, code=1)
+        line = self.ask("genesis", self.home("acme"), slow, code=1)
         self.assertIn("several timeouts: lan, wan", line)
-        self.run_("genesis", self.home("slow"))
+        self.ask("genesis", self.home("slow"))
         config = (self.home("slow") / "config" / "config.toml").read_text()
         self.assertIn('timeout_propose = "2000ms"', config)
-        line = self.run_("init", "--chain=c", "--name=n", "--p2p=a:1", "--data-dir=d",
+        line = self.ask("init", "--chain=c", "--name=n", "--p2p=a:1", "--data-dir=d",
                          "--timeouts=x", self.home("other"), code=2)  # fmt: skip
         self.assertIn("--timeouts: is not lan or wan", line)
 
     def test_missingCommandPrintsHelp(self) -> None:
         """Without a command there is help."""
-        self.assertIn("a command is needed", self.run_(code=2))
-        self.assertIn("--output is needed", self.run_("merge", "x", code=2))
-        line = self.run_("propose", "--output=x", "home", "data", code=2)
+        self.assertIn("a command is needed", self.ask(code=2))
+        self.assertIn("--output is needed", self.ask("merge", "x", code=2))
+        line = self.ask("propose", "--output=x", "home", "data", code=2)
         self.assertIn("--add or --remove is needed", line)

@@ -30,8 +30,8 @@ class DaemonDouble:
 class EraseCommandTests(OperatorTestCase):
     def ask(self, *words: str) -> tuple[str, list[dict[str, Any]]]:
         """The output, and the calls of a command line."""
-        daemon = DaemonDouble()
-        return self.good(daemon, "erase", "--reason", "why", *words), daemon.calls
+        self.daemon = DaemonDouble()
+        return self.good("erase", "--reason", "why", *words), self.daemon.calls
 
     def test_eventsAreErased(self) -> None:
         """The daemon may be named before them."""
@@ -76,6 +76,6 @@ class EraseCommandTests(OperatorTestCase):
             ("--topic", "t", "--before", "yesterday"),
             ("0000000a-1-2", "--reason", " "),
         ):
-            daemon = DaemonDouble()
-            self.refused(daemon, "erase", "--reason", "why", *words)
-            self.assertEqual(daemon.calls, [])
+            self.daemon = DaemonDouble()
+            self.refused("erase", "--reason", "why", *words)
+            self.assertEqual(self.daemon.calls, [])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.commands import support
 from tests.commands.support import OperatorTestCase
 
 REPORT = {
@@ -30,17 +31,10 @@ node 1 contradicted itself at block 5, round 2
 """
 
 
-class DaemonDouble:
+class DaemonDouble(support.DaemonDouble):
     """A daemon that knows faults."""
 
-    group: str | None
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-
-    def call(self, name: str, **given: Any) -> Any:
-        """An operator call."""
-        self.calls.append((name, given))
+    def answer(self, name: str, given: dict[str, Any]) -> Any:
         return REPORT
 
 
@@ -69,15 +63,13 @@ class FaultTests(OperatorTestCase):
         for arguments, name, parameters in cases:
             for where in ((), ("some/where",)):
                 self.daemon.calls.clear()
-                self.good(self.daemon, "fault", *where, *arguments.split())
+                self.good("fault", *where, *arguments.split())
                 self.assertEqual(self.daemon.calls, [(name, {"groupId": None, **parameters})])
                 self.assertEqual(self.word, where[0] if where else None)
 
     def test_optionsMayStandAnywhere(self) -> None:
         """Options may stand anywhere behind the action."""
-        self.good(
-            self.daemon, *["fault", "x/", "stop", "--group", "7", "1", "--timeout=2.5", "--json"]
-        )
+        self.good(*["fault", "x/", "stop", "--group", "7", "1", "--timeout=2.5", "--json"])
         self.assertEqual(self.daemon.calls, [("faults/stop", {"groupId": "7", "node": 1})])
         self.assertEqual(self.given["timeout"], 2.5)
 
@@ -89,16 +81,16 @@ class FaultTests(OperatorTestCase):
             *("lose", "lose nan", "lose 1 2", "duplicate x", "heal 1", "show --timeout=-1"),
             *("show --timeout=x", "show --nosuch"),
         ):
-            self.refused(self.daemon, "fault", "data/", *arguments.split())
+            self.refused("fault", "data/", *arguments.split())
         self.assertEqual(self.daemon.calls, [])
 
     def test_actionsShowTheOutcome(self) -> None:
         """Every action shows how things are then."""
-        self.assertEqual(self.good(self.daemon, "fault", "d/", "stop", "1", "--group=g"), SHOWN)
+        self.assertEqual(self.good("fault", "d/", "stop", "1", "--group=g"), SHOWN)
         self.assertEqual(self.daemon.calls, [("faults/stop", {"groupId": "g", "node": 1})])
 
     def test_answerAsJson(self) -> None:
         """Or the answer as it is."""
-        output = self.good(self.daemon, "fault", "d/", "show", "--json")
+        output = self.good("fault", "d/", "show", "--json")
         self.assertEqual(json.loads(output), REPORT)
         self.assertEqual(self.daemon.calls, [("faults/show", {"groupId": None})])

@@ -9,21 +9,15 @@ import json
 from typing import Any
 
 from svcbroker.commands.nodes import describe
+from tests.commands import support
 from tests.commands.support import OperatorTestCase
 
 
-class DaemonDouble:
+class DaemonDouble(support.DaemonDouble):
     """A daemon with three nodes."""
 
-    group: str | None
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-
-    def call(self, name: str, **given: Any) -> Any:
-        """An operator call."""
+    def answer(self, name: str, given: dict[str, Any]) -> Any:
         del given["groupId"]
-        self.calls.append((name, given))
         return {"changes": 1, "nodes": [{"index": each, "nodeId": "ab"} for each in range(3)]}
 
 
@@ -31,6 +25,9 @@ class CommandTests(OperatorTestCase):
     """
     The command line.
     """
+
+    def setUp(self) -> None:
+        self.daemon = DaemonDouble()
 
     def test_actionsCallTheirOperations(self) -> None:
         """Each action asks for what it says."""
@@ -41,9 +38,9 @@ class CommandTests(OperatorTestCase):
             ("rotate all", [{}, {"rotate": [0, 1, 2]}]),
             ("resize 7", [{"count": 7}]),
         ):
-            daemon = DaemonDouble()
-            output = self.good(daemon, "nodes", "data/", *words.split(), "--json")
-            self.assertEqual(daemon.calls, [("validators", each) for each in calls])
+            self.daemon = DaemonDouble()
+            output = self.good("nodes", "data/", *words.split(), "--json")
+            self.assertEqual(self.daemon.calls, [("validators", each) for each in calls])
             self.assertEqual(json.loads(output)["changes"], 1)
             self.assertEqual(self.word, "data/")
 
@@ -61,17 +58,16 @@ class CommandTests(OperatorTestCase):
             "resize -- -1",
             "nosuch",
         ):
-            daemon = DaemonDouble()
             for where in ((), ("/data",)):
-                self.refused(daemon, "nodes", *where, *words.split())
-            self.assertEqual(daemon.calls, [])
+                self.refused("nodes", *where, *words.split())
+        self.assertEqual(self.daemon.calls, [])
 
     def test_mistypedActionIsAnswered(self) -> None:
         """It is not taken for a data directory."""
-        self.assertIn("did you mean rotate?", self.refused(DaemonDouble(), "nodes", "rotat", "1"))
+        self.assertIn("did you mean rotate?", self.refused("nodes", "rotat", "1"))
 
     def test_missingDataDirectoryIsTold(self) -> None:
-        refusal = self.refused(DaemonDouble(), "nodes", "nosuch", "show")
+        refusal = self.refused("nodes", "nosuch", "show")
         self.assertIn("No command or data directory: nosuch", refusal)
 
     def test_setAndReplicasAreDescribed(self) -> None:

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from svcbroker.commands.subscription import describe
+from tests.commands import support
 from tests.commands.support import OperatorTestCase
 
 RECORD = {
@@ -23,14 +24,12 @@ RECORD = {
 }
 
 
-class DaemonDouble:
+class DaemonDouble(support.DaemonDouble):
     """A daemon with a few durable subscriptions, two a page."""
 
-    group: str | None
-
     def __init__(self) -> None:
+        super().__init__()
         self.deleted: list[list[str]] = []
-        self.calls: list[tuple[str, dict[str, Any]]] = []
         self.kept = {
             "STOMP": [
                 {**RECORD, "id": f"{number:03}", "owner": "ab"[number % 2], "live": number == 4}
@@ -39,9 +38,7 @@ class DaemonDouble:
             "MQTT": [{**RECORD, "id": "c", "interfaceType": "MQTT", "owner": "a"}],
         }
 
-    def call(self, name: str, **given: Any) -> Any:
-        """An operator call."""
-        self.calls.append((name, given))
+    def answer(self, name: str, given: dict[str, Any]) -> Any:
         if name == "subscriptions/reset":
             return True
         if name == "subscriptions/delete":
@@ -65,7 +62,7 @@ class CommandTests(OperatorTestCase):
     def make(self, words: str) -> Any:
         """Carry out an action; return what came of it."""
         words = f"subscription data/ {words} --group 2 --json"
-        answer = json.loads(self.good(self.daemon, *words.split()))
+        answer = json.loads(self.good(*words.split()))
         self.assertEqual(self.word, "data/")
         self.assertEqual({given["groupId"] for _, given in self.daemon.calls}, {"2"})
         return answer
@@ -74,16 +71,14 @@ class CommandTests(OperatorTestCase):
         self.assertEqual(self.make("reset stomp x 7"), True)
         expected = {"groupId": "2", "interfaceType": "STOMP", "id": "x", "offset": "7"}
         self.assertEqual(self.daemon.calls, [("subscriptions/reset", expected)])
-        self.assertEqual(
-            self.good(self.daemon, *["subscription", "reset", "MQTT", "x", "7"]), "reset\n"
-        )
+        self.assertEqual(self.good(*["subscription", "reset", "MQTT", "x", "7"]), "reset\n")
 
     def test_idsAreDeleted(self) -> None:
         self.assertEqual(self.make("delete mqtt x y"), 2)
         [(name, given)] = self.daemon.calls
         self.assertEqual((name, given["interfaceType"]), ("subscriptions/delete", "MQTT"))
         self.assertEqual(given["ids"], ["x", "y"])
-        output = self.good(self.daemon, *["subscription", "delete", "MQTT", "z"])
+        output = self.good(*["subscription", "delete", "MQTT", "z"])
         self.assertEqual(output, "deleted: 1\n")
 
     def test_otherArgumentsAreRefused(self) -> None:
@@ -101,7 +96,7 @@ class CommandTests(OperatorTestCase):
             "delete webhook x",
         ):
             for where in ("", "/data "):
-                self.refused(self.daemon, "subscription", *f"{where}{words}".split())
+                self.refused("subscription", *f"{where}{words}".split())
         self.assertEqual(self.daemon.calls, [])
 
     def test_listReadsAllPages(self) -> None:
@@ -134,6 +129,6 @@ class DescribeTests(OperatorTestCase):
                 "MQTT c\\x1b: live, 1 subscription",
             ],
         )
-        daemon: Any = DaemonDouble()
-        daemon.kept = {"STOMP": [], "MQTT": []}
-        self.assertEqual(self.good(daemon, "subscription"), "no durable subscriptions\n")
+        self.daemon: Any = DaemonDouble()
+        self.daemon.kept = {"STOMP": [], "MQTT": []}
+        self.assertEqual(self.good("subscription"), "no durable subscriptions\n")

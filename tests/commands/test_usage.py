@@ -4,28 +4,19 @@ Wrong usage of commands that ask a broker: it is told before the broker is asked
 
 from __future__ import annotations
 
-import io
-import sys
 from pathlib import Path
 
-from twisted.trial.unittest import SynchronousTestCase
-
-from svcbroker.commands import main
+from tests.commands.support import CommandTestCase
 
 
-class UsageTests(SynchronousTestCase):
+class UsageTests(CommandTestCase):
     def setUp(self) -> None:
         self.path = Path(self.mktemp())
         self.path.write_text("no certificate")
 
-    def refused(self, *argv: str) -> str:
+    def refused(self, *words: object, stdin: bytes | None = None) -> str:
         """Why a command line is refused, without the name of the command."""
-        output, errors = io.StringIO(), io.StringIO()
-        self.patch(sys, "stdout", output)
-        self.patch(sys, "stderr", errors)
-        self.assertEqual((main(argv), output.getvalue()), (2, ""), errors.getvalue())
-        [line] = errors.getvalue().splitlines()
-        return line.partition(": ")[2]
+        return super().refused(*words, stdin=stdin).partition(": ")[2]
 
     def test_numbersAreRefusedInWords(self) -> None:
         """Something else than a number is told so, and C{nan} is in no range."""

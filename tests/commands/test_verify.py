@@ -4,7 +4,6 @@ Tests for C{svcbroker verify}, C{genesis} and C{checkpoint}.
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -15,18 +14,19 @@ from attrs import evolve
 from msgspec.json import encode
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands import main, verify
+from svcbroker.commands import verify
 from svcbroker.commands.prooftext import eventLines
 from svcbroker.commands.terminal import contentText, quoted, timeText
 from svcbroker.proofs import GenesisFields, verifyProof
 from svcbroker.proofs import _documents as reading
+from tests.commands.support import CommandTestCase
 from tests.proofs.support import BINARY, proofs
 from tests.test_files import makeSpecial
 from tools.vectors.enginechain import EngineChain
 from tools.vectors.signedchain import SignedChain
 
 
-class CommandTestCase(SynchronousTestCase):
+class ProofFileTestCase(CommandTestCase):
     """
     What these tests share.
     """
@@ -48,29 +48,8 @@ class CommandTestCase(SynchronousTestCase):
         """The path of a proof."""
         return self.save("proof.json", self.made.events[name])
 
-    def run_(self, *arguments: str) -> tuple[int, str, str]:
-        """The exit code of a command, and what it writes."""
-        output, errors = io.StringIO(), io.StringIO()
-        self.patch(sys, "stdout", output)
-        self.patch(sys, "stderr", errors)
-        code = main(arguments)
-        return code, output.getvalue(), errors.getvalue()
 
-    def good(self, *arguments: str) -> str:
-        """What a command writes that goes well."""
-        code, output, errors = self.run_(*arguments)
-        self.assertEqual((code, errors), (0, ""))
-        return output
-
-    def wrong(self, *arguments: str) -> str:
-        """What is said of wrong usage, in one line."""
-        code, output, errors = self.run_(*arguments)
-        self.assertEqual((code, output), (2, ""), errors)
-        [line] = errors.splitlines()
-        return line
-
-
-class VerifyTests(CommandTestCase):
+class VerifyTests(ProofFileTestCase):
     """
     Event proofs.
     """
@@ -87,7 +66,7 @@ class VerifyTests(CommandTestCase):
                 (proof, f"--policy={path}"),
                 (proof, f"--chain={self.chain}", f"--authors={path}"),
             ):
-                self.assertEqual(self.wrong("verify", *arguments), words, arguments)
+                self.assertEqual(self.refused("verify", *arguments), words, arguments)
 
     def test_provedEventIsDescribed(self) -> None:
         """What is proved is told: what, where, when, by whom, and what was trusted."""
@@ -182,7 +161,7 @@ class VerifyTests(CommandTestCase):
             ([proof, *["--checkpoint", f"3:{'0' * 64}"] * 3], "at most two"),
             ([proof, proof, "--chain", self.chain], "usage: svcbroker verify [options] PROOF"),
         ):
-            self.assertIn(words, self.wrong("verify", *arguments))
+            self.assertIn(words, self.refused("verify", *arguments))
 
     def test_standardInputWithoutReactor(self) -> None:
         """From standard input; and neither a reactor nor anything of a network is imported."""
@@ -258,7 +237,7 @@ class VerifyTests(CommandTestCase):
         self.assertIn("it has no signatures", output)
 
 
-class TopicTests(CommandTestCase):
+class TopicTests(ProofFileTestCase):
     """
     Topic proofs.
     """
@@ -325,7 +304,7 @@ class TopicTests(CommandTestCase):
             self.assertIn(reason, output)
 
 
-class GrowthTests(CommandTestCase):
+class GrowthTests(ProofFileTestCase):
     """
     Consistency proofs.
     """
@@ -360,10 +339,10 @@ class GrowthTests(CommandTestCase):
             code, output, _ = self.run_("verify", path, *options)
             self.assertEqual((code, output[:10]), (1, "NOT PROVED"))
         for options in (["--chain", self.chain], ["--checkpoint", str(newer)]):
-            self.assertIn("about two blocks", self.wrong("verify", path, *options))
+            self.assertIn("about two blocks", self.refused("verify", path, *options))
 
 
-class ChainTests(CommandTestCase):
+class ChainTests(ProofFileTestCase):
     """
     C{genesis} and C{checkpoint}.
     """
@@ -398,12 +377,12 @@ class ChainTests(CommandTestCase):
     def test_nothingThere(self) -> None:
         """No such group, no such block, nonsense."""
         where = str(self.data)
-        self.assertIn("cannot be read", self.wrong("genesis", where, "--group", "2"))
-        self.assertIn("above the chain", self.wrong("checkpoint", where, "--height", "9"))
-        self.assertIn("not a height", self.wrong("checkpoint", where, "--height", "-1"))
-        self.assertIn("usage: svcbroker chain checkpoint", self.wrong("checkpoint"))
+        self.assertIn("cannot be read", self.refused("genesis", where, "--group", "2"))
+        self.assertIn("above the chain", self.refused("checkpoint", where, "--height", "9"))
+        self.assertIn("not a height", self.refused("checkpoint", where, "--height", "-1"))
+        self.assertIn("usage: svcbroker chain checkpoint", self.refused("checkpoint"))
         (self.data / "1" / "ledger.sqlite").write_bytes(b"x" * 5000)
-        self.assertIn("not a ledger", self.wrong("genesis", where))
+        self.assertIn("not a ledger", self.refused("genesis", where))
 
 
 class WordTests(SynchronousTestCase):

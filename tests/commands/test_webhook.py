@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from svcbroker.commands.webhook import describe
+from tests.commands import support
 from tests.commands.support import OperatorTestCase
 
 RECORD = {
@@ -29,17 +30,10 @@ RECORD = {
 EVENT = "0123abcd-1-7"
 
 
-class DaemonDouble:
+class DaemonDouble(support.DaemonDouble):
     """A daemon with a few webhooks, two a page."""
 
-    group: str | None
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-
-    def call(self, name: str, **given: Any) -> Any:
-        """An operator call."""
-        self.calls.append((name, given))
+    def answer(self, name: str, given: dict[str, Any]) -> Any:
         if name != "webhooks/list":
             return True
         only = given["subscriptionId"]
@@ -56,17 +50,17 @@ class WebhookCommandTests(OperatorTestCase):
     """
 
     def setUp(self) -> None:
-        self.daemon = DaemonDouble()
+        self.daemon: Any = DaemonDouble()
 
     def test_otherArgumentsAreRefused(self) -> None:
         for words in ("nosuch", "pause", "skip x", "skip x y z", "delete"):
             for where in ((), ("/data",)):
-                self.refused(self.daemon, "webhook", *where, *words.split())
+                self.refused("webhook", *where, *words.split())
         self.assertEqual(self.daemon.calls, [])
 
     def listed(self, *words: str) -> list[str]:
         """The ids of the webhooks that a command shows."""
-        output = self.good(self.daemon, "webhook", *words, "--json")
+        output = self.good("webhook", *words, "--json")
         return [each["subscriptionId"] for each in json.loads(output)]
 
     def test_listGoesThroughPages(self) -> None:
@@ -84,7 +78,7 @@ class WebhookCommandTests(OperatorTestCase):
             ("skip", "skipped"),
         ):
             self.daemon.calls.clear()
-            output = self.good(self.daemon, "webhook", action, "x", EVENT)
+            output = self.good("webhook", action, "x", EVENT)
             ids, event = (["x"], EVENT) if action == "skip" else (["x", EVENT], None)
             self.assertEqual(
                 self.daemon.calls,
@@ -93,9 +87,8 @@ class WebhookCommandTests(OperatorTestCase):
             self.assertEqual(output, "".join(f"{done}: {id}\n" for id in ids))
 
     def test_answersAreLinesForPeople(self) -> None:
-        daemon: Any = DaemonDouble()
-        daemon.call = lambda name, **given: {"webhooks": [], "next": None}
-        self.assertEqual(self.good(daemon, "webhook"), "no webhooks\n")
+        self.daemon.answer = lambda name, given: {"webhooks": [], "next": None}
+        self.assertEqual(self.good("webhook"), "no webhooks\n")
         self.assertEqual(describe(RECORD), "id: a,b/# to a.example:443")
         failing = {
             **RECORD,

@@ -4,17 +4,13 @@ Tests for C{svcbroker doctor}: its options, its output and its exit codes.
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 
-from twisted.trial.unittest import SynchronousTestCase
-
-from svcbroker.commands import main
+from tests.commands.support import CommandTestCase
 
 
-class DoctorTests(SynchronousTestCase):
+class DoctorTests(CommandTestCase):
     """
     From a command line to an exit code.
     """
@@ -29,14 +25,7 @@ class DoctorTests(SynchronousTestCase):
 
     def doctor(self, *words: str) -> tuple[int, str, str]:
         """The exit code, and what is written to standard output and to standard error."""
-        output, errors = io.StringIO(), io.StringIO()
-        self.patch(sys, "stdout", output)
-        self.patch(sys, "stderr", errors)
-        return (
-            main(["doctor", f"--config={self.file}", *words]),
-            output.getvalue(),
-            errors.getvalue(),
-        )
+        return self.run_("doctor", f"--config={self.file}", *words)
 
     def test_warningsAreNoFailureUnlessStrict(self) -> None:
         code, output, _ = self.doctor("--faults")
