@@ -65,6 +65,26 @@ class FakeDirectory:
         return succeed(None)
 
 
+class MemoryMetadataFile:
+    """A file of the metadata store in memory, which outlives brokers."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], bytes] = {}
+
+    def load(self) -> dict[tuple[str, str], bytes]:
+        return dict(self.kept)
+
+    def write(self, changes: dict[tuple[str, str], bytes | None]) -> None:
+        for key, value in changes.items():
+            if value is None:
+                self.kept.pop(key, None)
+            else:
+                self.kept[key] = value
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
 @implementer(IWebhooks)
 class FailingWebhooks:
     """Fails every call."""

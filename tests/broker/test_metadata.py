@@ -25,6 +25,7 @@ from svcbroker.storage import (
     readWrites,
 )
 from svcbroker.storage._metadata import lastPath
+from tests.broker.support import MemoryMetadataFile
 
 
 class NoteStoreTests(SynchronousTestCase):
@@ -194,27 +195,21 @@ class NoteStoreTests(SynchronousTestCase):
             MetadataFile.open(self.path)
 
 
-class FakeMetadataFile:
+class FakeMetadataFile(MemoryMetadataFile):
     """Keeps in memory, and fails when it is told to."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[str, str], bytes] = {("k", "old"): b"0"}
+        super().__init__()
+        self.kept[("k", "old")] = b"0"
         self.writes: list[dict[tuple[str, str], bytes | None]] = []
         self.isFailing = False
         self.isClosed = False
-
-    def load(self) -> dict[tuple[str, str], bytes]:
-        return dict(self.kept)
 
     def write(self, changes: dict[tuple[str, str], bytes | None]) -> None:
         if self.isFailing:
             raise StorageFailed("no room")
         self.writes.append(changes)
-        for key, value in changes.items():
-            if value is None:
-                self.kept.pop(key, None)
-            else:
-                self.kept[key] = value
+        super().write(changes)
 
     def close(self) -> None:
         self.isClosed = True

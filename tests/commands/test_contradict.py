@@ -47,7 +47,7 @@ class ContradictTestCase(CommandTestCase):
         self.directory.mkdir()
         self.chain = self.makeChain("chain", b"true")
         self.fork = self.makeChain("fork", b"forged")
-        self.good, self.bad = (self.export(name) for name in ("chain", "fork"))
+        self.genuine, self.bad = (self.export(name) for name in ("chain", "fork"))
 
     def save(self, name: str, data: bytes) -> str:
         """The path of a new file."""
@@ -103,7 +103,7 @@ class ContradictTests(ContradictTestCase):
 
     def test_twoExports(self) -> None:
         """Of two exports the first block that differs."""
-        self.contradicts(self.good, self.bad, 3, f"  first        {self.event.height}:")
+        self.contradicts(self.genuine, self.bad, 3, f"  first        {self.event.height}:")
         part = self.export("chain", 1, 6)
         self.contradicts(part, self.bad, 3, "signed two blocks")
 
@@ -119,11 +119,11 @@ class ContradictTests(ContradictTestCase):
         shared = str(self.fork.prover.checkpoint(2))
         for first, second in (
             (self.proof(self.chain), self.proof(self.chain, 8)),
-            (self.proof(self.chain), self.good),
-            (self.good, self.export("chain", 1, 4)),
-            (self.good, self.export("fork", 1, 4)),
-            (shared, self.good),
-            ("100:" + "0" * 64, self.good),
+            (self.proof(self.chain), self.genuine),
+            (self.genuine, self.export("chain", 1, 4)),
+            (self.genuine, self.export("fork", 1, 4)),
+            (shared, self.genuine),
+            ("100:" + "0" * 64, self.genuine),
         ):
             code, output, errors = self.run_(first, second)
             self.assertEqual((code, output), (1, ""), errors)
@@ -197,6 +197,6 @@ class EngineContradictTests(ContradictTests):
         kept = str(self.chain.prover.checkpoint(self.event.height))
         height, hash = self.event.height + 1, "0" * 64
         self.assertTrue(kept.startswith(f"{self.event.height}:"))
-        code, output, _ = self.run_(f"{height}:{hash}", self.good)
+        code, output, _ = self.run_(f"{height}:{hash}", self.genuine)
         self.assertEqual(code, 0)
         self.assertIn("earlier", json.loads(output)["second"])

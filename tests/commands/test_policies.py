@@ -13,14 +13,14 @@ from svcbroker.proofs import Checkpoint
 from svcbroker.proofs.tlog import LogProof, WitnessKey
 from tests.proofs.tlog.support import MemoryLog
 
-from .test_verify import CommandTestCase
+from .test_verify import ProofFileTestCase
 
 TIME = 1_800_000_000
 EXECUTING = WitnessKey("x.example/executed", b"x" * 32)
 KEYS = [WitnessKey(f"{name}.example", name.encode() * 32) for name in "abc"]
 
 
-class PolicyTests(CommandTestCase):
+class PolicyTests(ProofFileTestCase):
     """
     The proof of a logged event, and the policy of a verifier.
     """
@@ -150,4 +150,4 @@ class PolicyTests(CommandTestCase):
             ("--policy", self.policy("nobody")),
             ("--policy", str(self.directory / "absent")),
         ):
-            self.wrong("verify", self.path, *arguments)
+            self.refused("verify", self.path, *arguments)

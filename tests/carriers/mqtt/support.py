@@ -42,30 +42,18 @@ from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.net.budgets import Budgets
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from tests.broker.support import MemoryMetadataFile
 
 MAX_PACKET = 10 * 1024 * 1024
 
 
-class MetadataFile:
+class MetadataFile(MemoryMetadataFile):
     """What is on disk, in memory."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[str, str], bytes] = {}
+        super().__init__()
         # Of what is unguessable: none comes twice, restarts or not.
         self.numbers = itertools.count(1)
-
-    def load(self) -> dict[tuple[str, str], bytes]:
-        return dict(self.kept)
-
-    def write(self, changes: dict[tuple[str, str], bytes | None]) -> None:
-        for key, value in changes.items():
-            if value is None:
-                self.kept.pop(key, None)
-            else:
-                self.kept[key] = value
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 class Transport(StringTransport):

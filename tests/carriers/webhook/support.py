@@ -40,7 +40,7 @@ from svcbroker.model import (
 from svcbroker.net.endpoints import AddressPolicy
 from svcbroker.net.turns import Slots
 from svcbroker.testing.doubles import memoryLedger
-from tests.broker.support import makeCalls
+from tests.broker.support import MemoryMetadataFile, makeCalls
 
 PUBLIC = "93.184.215.14"
 URL = f"http://{PUBLIC}/hook"
@@ -195,26 +195,6 @@ class FakePoster:
         return [post for post in self.posts if not post.answer.called]
 
 
-@define(slots=False)
-class MemoryStore:
-    """A disk that outlives brokers."""
-
-    kept: dict[tuple[str, str], bytes] = field(factory=dict)
-
-    def load(self) -> dict[tuple[str, str], bytes]:
-        return dict(self.kept)
-
-    def write(self, changes: dict[tuple[str, str], bytes | None]) -> None:
-        for key, value in changes.items():
-            if value is None:
-                self.kept.pop(key, None)
-            else:
-                self.kept[key] = value
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 SETTINGS = WebhookSettings(
     policy=AddressPolicy.allowing(["inside.example", "10.1.0.0/16"]),
     connections=8,
@@ -238,7 +218,7 @@ class Harness:
         self.clock = Clock()
         self.clock.advance(1_700_000_000)
         self.ledger = memoryLedger(self.clock)
-        self.disk = MemoryStore()
+        self.disk = MemoryMetadataFile()
         self.resolver = FakeResolver()
         self.poster = FakePoster()
         self.settings = settings
@@ -293,7 +273,7 @@ class Harness:
         here, behind the harness's back, since garbage that still waits for something would wake up
         when it is collected.
         """
-        self.metadata._file = MemoryStore()
+        self.metadata._file = MemoryMetadataFile()
         self.webhooks.stop().cancel()
         self.subscriptions.stop()
         self.broker.stop()

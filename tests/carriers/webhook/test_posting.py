@@ -16,14 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from treq.testing import RequestTraversalAgent
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from twisted.web.iweb import IAgent
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
-from zope.interface import implementer
 
 from svcbroker.carriers.webhook.posting import (
     MAX_ANSWER,
@@ -44,6 +42,7 @@ from svcbroker.model import Event, EventFormat, EventId, InterfaceType
 from svcbroker.net.endpoints import AddressRefused
 from svcbroker.net.http import HttpClient
 from svcbroker.net.pem import ClientIdentity
+from tests.net.test_http import FailingAgent
 
 from .support import SECRET, SETTINGS
 
@@ -236,20 +235,14 @@ class PosterTests(SynchronousTestCase):
         for name in (b"x-svc-signature", b"webhook-signature"):
             self.assertFalse(self.receiver.requests[0].requestHeaders.hasHeader(name))
 
-    def test_missingSecretSendsNothing(self) -> None:
+    def test_missingSecretOrCertificateSendsNothing(self) -> None:
         """A webhook that names a secret is never sent unsigned. It is no attempt."""
-        self.options = {"secret": "gone"}
-        error = self.refused()
-        self.assertFalse(error.isAttempt)
-        self.assertEqual(str(error), "the operator's file has no secret gone")
-        self.assertEqual(self.receiver.requests, [])
-
-    def test_missingCertificateSendsNothing(self) -> None:
-        self.options = {"certificate": "gone"}
-        error = self.refused()
-        self.assertFalse(error.isAttempt)
-        self.assertEqual(str(error), "the operator's file has no certificate gone")
-        self.assertEqual(self.receiver.requests, [])
+        for kind in ("secret", "certificate"):
+            self.options = {kind: "gone"}
+            error = self.refused()
+            self.assertFalse(error.isAttempt)
+            self.assertEqual(str(error), f"the operator's file has no {kind} gone")
+            self.assertEqual(self.receiver.requests, [])
 
     def test_eachCertificateHasItsOwnConnections(self) -> None:
         """Those of one that was replaced are closed."""
@@ -391,17 +384,6 @@ class PosterTests(SynchronousTestCase):
         ]:
             failure = self.failureResultOf(self.post(agent=FailingAgent(error)), NotAcknowledged)
             self.assertEqual(str(failure.value), words)
-
-
-@implementer(IAgent)
-class FailingAgent:
-    """Never reaches anybody."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def request(self, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        return fail(self.error)
 
 
 class MessageTests(SynchronousTestCase):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -24,22 +24,12 @@ from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.cometbft import _rpc as calls
 from svcbroker.ledgers.cometbft._rpc import EngineError, EngineRpc, Reason
 from svcbroker.net.http import HttpClient
+from tests.net.test_http import FailingAgent
 
 from .fakeengine import FakeEngine
 from .support import recorded, recordedGenesis, recordedLightBlock, trustOf
 
 TWO: list[RpcCall[Any]] = [calls.statusCall(), calls.netInfoCall()]
-
-
-@implementer(IAgent)
-class BrokenAgent:
-    """An agent whose requests fail."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def request(self, *arguments: Any, **more: Any) -> Deferred[Any]:
-        return fail(self._error)
 
 
 @implementer(IAgent)
@@ -200,7 +190,7 @@ class FailureTests(RpcCase):
             ConnectionRefusedError(),
             ResponseNeverReceived([Failure(ConnectionRefusedError())]),
         ):
-            error = self.errorOf(self.clientOf(BrokenAgent(failure)).status())
+            error = self.errorOf(self.clientOf(FailingAgent(failure)).status())
             self.assertIs(error.reason, Reason.UNREACHABLE)
             self.assertIn("refused", error.words)
             self.assertTrue(error.isInDoubt)
