@@ -130,12 +130,23 @@ class ParsedType(click.ParamType):  # type: ignore[type-arg]  # generic since cl
             self.fail(str(error), param, ctx)
 
 
+def _rangeText(bounds: click.IntRange | click.FloatRange) -> str:
+    """The bounds of a number in words, for help texts and errors: click writes C{1<=x<=9}."""
+    if bounds.max is None:
+        return f"{bounds.min} or more"
+    lowest = f"above {bounds.min}, up" if bounds.min_open else f"{bounds.min}"
+    return f"{lowest} to {bounds.max}"
+
+
 class Whole(click.IntRange):
     """
     A whole number between bounds.
     """
 
     name = "whole number"
+
+    def _describe_range(self) -> str:
+        return _rangeText(self)
 
 
 class Decimal(click.FloatRange):
@@ -144,6 +155,9 @@ class Decimal(click.FloatRange):
     """
 
     name = "number"
+
+    def _describe_range(self) -> str:
+        return _rangeText(self)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """See C{click.ParamType}."""

@@ -26,7 +26,7 @@ class UsageTests(CommandTestCase):
             (("sub", "a", "--pace", "x"), "--pace: 'x' is not a valid number"),
             (("replay", "a", "--speed", "nan"), "--pace: 'nan' is not a valid number"),
             (("get", "a", "--timeout", "nan"), "--timeout: 'nan' is not a valid number"),
-            (("get", "a", "--timeout", "-1"), "--timeout: -1.0 is not in the range 0<=x<=86400"),
+            (("get", "a", "--timeout", "-1"), "--timeout: -1.0 is not in the range 0 to 86400"),
         ]:
             self.assertEqual(self.refused(*argv), line)
 
