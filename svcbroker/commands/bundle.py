@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
@@ -18,13 +19,14 @@ from attrs import evolve
 from ..errors import EventErased
 from ..files import readFile, writeNew
 from .arguments import EVENT, PATH, makeCommand, options
-from .clientcommand import clientCommand, runReactor
+from .clientcommand import IDENTITY, clientCommand, namedFile, runReactor
 from .terminal import CommandError, Console, Exit, counted
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
     from ..client import Client
+    from ..proofs import ProvedEvent
     from ..proofs.bundle import Bundle, ErasureNote
 
 _OUTPUT: Final = click.option(
@@ -68,6 +70,13 @@ _TSA_TIMEOUT: Final = 30.0
         help="An authority that stamps the checkpoint with its time (RFC 3161); needs --tsa-roots.",
     ),
     TSA_ROOTS,
+    click.option(
+        "--reveal",
+        "isRevealed",
+        is_flag=True,
+        help="Add the keys of all closed events of the bundle that --identity opens.",
+    ),
+    IDENTITY,
     _OUTPUT,
 )
 def command(
@@ -77,6 +86,7 @@ def command(
     policyPath: Path | None,
     tsa: str | None,
     roots: Path | None,
+    isRevealed: bool,
     output: str | None,
 ) -> int:
     """Write a bundle."""
@@ -107,6 +117,8 @@ def command(
         raise CommandError(str(error), Exit.BAD) from None
     gone = [each.event.eventId for each in found if each.event.content is None]
     bundle = evolve(bundle, erasures=_erasuresOf(client, gone))
+    if isRevealed:
+        bundle = evolve(bundle, reveals=_keysOf(each.event for each in found))
     if tsa is not None and trusted is not None:
         bundle = evolve(bundle, timestamps=_stamped(proofs.values(), tsa, trusted))
     _write(console, bundle, output)
@@ -173,6 +185,31 @@ def _write(console: Console, bundle: Bundle, output: str | None) -> None:
     else:
         writeNew(output, data)
     console.warn(f"{counted(len(bundle.proofs), 'event')}, {counted(len(data), 'byte')}")
+
+
+def _keysOf(events: Iterable[ProvedEvent]) -> Mapping[str, str]:
+    """
+    The keys of closed events that the identities open.
+
+    @raise CommandError: there are no identities, or they open none.
+    """
+    from ..proofs import AgeFile, NotOpened, openWithKey
+    from .inputs import readIdentityFile
+
+    path = namedFile("identity")
+    if path is None:
+        raise CommandError("--reveal needs --identity")
+    identities = readIdentityFile(path)
+    found = {}
+    for each in events:
+        if each.content is not None and each.isClosed:
+            with suppress(NotOpened):
+                key = AgeFile.parse(each.content).fileKey(identities)
+                openWithKey(each.content, each.extensions, key)
+                found[each.eventId] = key.hex()
+    if not found:
+        raise CommandError("no event of the bundle is closed to this identity", Exit.BAD)
+    return found
 
 
 def _erasuresOf(client: Client, ids: Iterable[str]) -> Mapping[str, ErasureNote]:

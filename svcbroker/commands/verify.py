@@ -435,7 +435,9 @@ def _witnessed(
 
 
 def _opened(proved: ProvedEvent, identities: Sequence[Identity] | None) -> ProvedEvent:
-    return proved if identities is None else proved.openedBy(identities)
+    """An event opened by identities, unless it was revealed."""
+    isTried = identities is not None and proved.opened is None
+    return proved.openedBy(identities or ()) if isTried else proved
 
 
 def _event(
@@ -448,8 +450,7 @@ def _event(
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     check = verifyReveal if kind.startswith("svcbroker/reveal") else verifyProof
     proved = check(data, chain=chain, checkpoint=_only(checkpoints))
-    if proved.opened is None:
-        proved = _opened(proved, identities)
+    proved = _opened(proved, identities)
     return eventFields(proved, names), eventLines(proved, names)
 
 

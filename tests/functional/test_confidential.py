@@ -96,6 +96,22 @@ class ConfidentialTests(CommandTestCase):
         self.assertEqual(code, 1)
         self.assertIn("the key of the reveal does not open the event", output)
 
+        # In a bundle, of which the other event was closed to somebody else.
+        recipient = (await self.done("keygen", "--encryption", self.root / "third.id")).strip()
+        third = (await self.done("pub", "a", "price 99", "--to", recipient)).strip()
+        case = self.root / "case.zip"
+        making = ("bundle", eventId, third, "--reveal", "--output", case)
+        code, _, errors = await self.outcomeOf(*making)
+        self.assertEqual(code, 2)
+        self.assertIn("--reveal needs --identity", errors)
+        code, _, _ = await self.outcomeOf(*making, "--identity", mine)
+        self.assertEqual(code, 0)
+        for identity, isOpened in (((), False), (("--identity", self.root / "third.id"), True)):
+            code, output, _ = await self.outcomeOf("verify", case, *identity)
+            self.assertEqual(code, 0)
+            self.assertIn(f'opened       "{SECRET}"', output)
+            self.assertIs("price 99" in output, isOpened)
+
         # An open event: shown to be there today, and what it says later.
         eventId = (await self.done("pub", "a", "said in 2026")).strip()
         bare = self.root / "bare.json"

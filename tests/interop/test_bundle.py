@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.proofs.bundle import Bundle, decodeArchive
+from svcbroker.proofs.bundle import Bundle, decodeArchive, encodeArchive
 from tests.functional.daemon import DaemonTestCase
 from tests.needed import neededProgram
 from tools.vectors.signedchain import publicKeyOf
@@ -22,6 +22,7 @@ from ..proofs.bundle.support import (
     CONTENTS,
     bundle,
     bundleOf,
+    closedBundle,
     executedBundle,
     mlDsaBundle,
     signedBundle,
@@ -138,6 +139,27 @@ class PageTests(DaemonTestCase):
         ):
             self.assertIn(words, shown)
         self.assertNotIn("0 bytes", shown)
+
+    async def test_closedEventsAreShownAsWhatTheyAre(self) -> None:
+        """The revealed event is shown in plain, the other closed one as closed with its size."""
+        shown = await self.said(closedBundle(), "All 3 events are proved, if the keys below")
+        self.assertIn("Content price 7 Opened it was closed, in 208 bytes", shown)
+        self.assertIn("Content closed: 208 bytes that only its recipients can read", shown)
+        self.assertIn("Content words", shown)
+        self.assertNotIn("price 8", shown)
+
+    async def test_wrongKeyIsRefused(self) -> None:
+        """A key that does not open its event is no proof of what it says."""
+        made = closedBundle()
+        files = dict(decodeArchive(made.encode()))
+        del files["verify.html"]
+        files["reveals.json"] = json.dumps(dict.fromkeys(made.reveals, "00" * 16)).encode()
+        await self.open()
+        await self.browser.waitForText("All 4 events are proved")
+        policy = json.dumps(made.policy.decode())
+        await self.browser.evaluate(f"void (policy.value = {policy})")
+        await self.choose(encodeArchive(files))
+        await self.browser.waitForText("NOT PROVED: 1 of 3")
 
     async def test_plainWitnessesHaveNotExecuted(self) -> None:
         """Of plain witnesses it says that none of them has executed the log."""

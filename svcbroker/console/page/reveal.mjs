@@ -7,7 +7,6 @@
 
 import { join, need, parse, unhex, verify } from "./verify.mjs";
 
-const { subtle } = globalThis.crypto;
 const MAX_HEADER = 64 * 1024;
 const MAX_RECIPIENTS = 256;
 const CHUNK = 64 * 1024 + 16;
@@ -16,9 +15,9 @@ const TOO_LARGE = `its header has more than ${MAX_RECIPIENTS} recipients or ${MA
 // Keys
 
 async function derive(secret, salt, info) {
-  const key = await subtle.importKey("raw", secret, "HKDF", false, ["deriveBits"]);
+  const key = await globalThis.crypto.subtle.importKey("raw", secret, "HKDF", false, ["deriveBits"]);
   const how = { name: "HKDF", hash: "SHA-256", salt, info: join(info) };
-  return new Uint8Array(await subtle.deriveBits(how, key, 256));
+  return new Uint8Array(await globalThis.crypto.subtle.deriveBits(how, key, 256));
 }
 
 // The 32 bytes of a text in Bech32 with a prefix.
@@ -75,15 +74,15 @@ function chachaBlock(key, counter, nonce) {
   return new Uint8Array(block.buffer);
 }
 
-const little = (bytes) => bytes.reduceRight((sum, each) => sum * 256n + BigInt(each), 0n);
+const numberOf = (bytes) => bytes.reduceRight((sum, each) => sum * 256n + BigInt(each), 0n);
 
 function poly1305(key, message) {
-  const r = little(key.slice(0, 16)) & 0x0ffffffc0ffffffc0ffffffc0fffffffn;
+  const r = numberOf(key.slice(0, 16)) & 0x0ffffffc0ffffffc0ffffffc0fffffffn;
   let sum = 0n;
   for (let at = 0; at < message.length; at += 16) {
-    sum = ((sum + little(join(message.slice(at, at + 16), new Uint8Array([1])))) * r) % (2n ** 130n - 5n);
+    sum = ((sum + numberOf(join(message.slice(at, at + 16), new Uint8Array([1])))) * r) % (2n ** 130n - 5n);
   }
-  return (sum + little(key.slice(16, 32))) % 2n ** 128n;
+  return (sum + numberOf(key.slice(16, 32))) % 2n ** 128n;
 }
 
 // What was sealed; undefined where the tag does not hold.
@@ -93,7 +92,7 @@ function unseal(key, nonce, sealed) {
   const sizes = new DataView(new ArrayBuffer(16));
   sizes.setUint32(8, text.length, true);
   const message = join(text, new Uint8Array(-text.length & 15), new Uint8Array(sizes.buffer));
-  if (poly1305(chachaBlock(key, 0, nonce), message) !== little(sealed.slice(-16))) return undefined;
+  if (poly1305(chachaBlock(key, 0, nonce), message) !== numberOf(sealed.slice(-16))) return undefined;
   for (let at = 0; at < text.length; at += 64) {
     const block = chachaBlock(key, 1 + at / 64, nonce);
     for (let each = at; each < Math.min(at + 64, text.length); each += 1) text[each] ^= block[each - at];
@@ -103,7 +102,7 @@ function unseal(key, nonce, sealed) {
 
 // Files of age
 
-function fromBase64(text) {
+function headerBytes(text) {
   need(/^[A-Za-z0-9+/]*$/.test(text) && text.length % 4 !== 1, "its header is not in canonical base64");
   const characters = atob(text);
   need(btoa(characters).replace(/=+$/, "") === text, "its header is not in canonical base64");
@@ -118,7 +117,7 @@ function parseFile(bytes) {
   const end = source.indexOf("\n--- ");
   need(end >= 0, bytes.length > MAX_HEADER ? TOO_LARGE : "its header is cut");
   need(bytes[end + 48] === 10, "its header is cut");
-  const mac = fromBase64(source.slice(end + 5, end + 48));
+  const mac = headerBytes(source.slice(end + 5, end + 48));
   const lines = source.slice(0, end).split("\n").slice(1);
   const wrapped = [];
   let count = 0;
@@ -136,9 +135,9 @@ function parseFile(bytes) {
     need(count <= MAX_RECIPIENTS, TOO_LARGE);
     const [kind, ...rest] = found[1].split(" ");
     need(kind !== "scrypt", "it is closed with a passphrase, and not to recipients");
-    const key = fromBase64(body);
+    const key = headerBytes(body);
     if (kind !== "X25519") continue;
-    const share = rest.length === 1 ? fromBase64(rest[0]) : "";
+    const share = rest.length === 1 ? headerBytes(rest[0]) : "";
     need(share.length === 32 && key.length === 32, "a recipient of its header is malformed");
     wrapped.push({ share, key });
   }
@@ -148,8 +147,8 @@ function parseFile(bytes) {
 // What was closed, with its padding.
 async function openFile({ header, mac, payload }, fileKey) {
   const how = { name: "HMAC", hash: "SHA-256" };
-  const key = await subtle.importKey("raw", await derive(fileKey, new Uint8Array(), "header"), how, false, ["verify"]);
-  need(await subtle.verify("HMAC", key, mac, header), "the MAC of its header does not hold");
+  const key = await globalThis.crypto.subtle.importKey("raw", await derive(fileKey, new Uint8Array(), "header"), how, false, ["verify"]);
+  need(await globalThis.crypto.subtle.verify("HMAC", key, mac, header), "the MAC of its header does not hold");
   const payloadKey = await derive(fileKey, payload.slice(0, 16), "payload");
   const pieces = [];
   for (let at = 16, number = 0; number === 0 || at < payload.length; at += CHUNK, number += 1) {
@@ -169,12 +168,12 @@ async function fileKeyOf(file, identities) {
   for (const secret of secretsOf(identities)) {
     // PKCS #8 (RFC 8410), since browsers import no bare secret.
     const pkcs8 = join(unhex("302e020100300506032b656e04220420", 16), secret);
-    const own = await subtle.importKey("pkcs8", pkcs8, "X25519", true, ["deriveBits"]);
-    const { x } = await subtle.exportKey("jwk", own);
-    const recipient = fromBase64(x.replaceAll("-", "+").replaceAll("_", "/"));
+    const own = await globalThis.crypto.subtle.importKey("pkcs8", pkcs8, "X25519", true, ["deriveBits"]);
+    const { x } = await globalThis.crypto.subtle.exportKey("jwk", own);
+    const recipient = headerBytes(x.replaceAll("-", "+").replaceAll("_", "/"));
     for (const { share, key } of file.wrapped) {
-      const theirs = await subtle.importKey("raw", share, "X25519", false, []);
-      const shared = await subtle.deriveBits({ name: "X25519", public: theirs }, own, 256);
+      const theirs = await globalThis.crypto.subtle.importKey("raw", share, "X25519", false, []);
+      const shared = await globalThis.crypto.subtle.deriveBits({ name: "X25519", public: theirs }, own, 256);
       const wrapping = await derive(shared, join(share, recipient), "age-encryption.org/v1/X25519");
       const found = unseal(wrapping, new Uint8Array(12), key);
       if (found) return found;
@@ -227,8 +226,8 @@ export async function verifyReveal(data, trusted) {
   return { event, content: await openContent(content, event.extensions, unhex(reveal.fileKey, 16)) };
 }
 
-const program = globalThis.process?.argv[1];
-if (program && import.meta.url.split("/").at(-1) === program.split("/").at(-1)) {
+const revealProgram = globalThis.process?.argv[1];
+if (revealProgram && import.meta.url.split("/").at(-1) === revealProgram.split("/").at(-1)) {
   const { readFileSync } = await import("node:fs");
   if (process.argv.length !== 4) {
     console.error("reveal.mjs REVEAL.json TRUSTED");

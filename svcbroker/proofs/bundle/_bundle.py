@@ -18,15 +18,17 @@ from datetime import datetime
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import msgspec
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from cryptography.x509 import Certificate
 
 from ...chain import Malformed
-from .. import ProofInvalid, WitnessedEvent, readFields, verifyWitnessed
+from .. import NotOpened, ProofInvalid, WitnessedEvent, openWithKey, readFields, verifyWitnessed
+from .._age import FILE_KEY_SIZE
+from .._certificates import unhex
 from ..tlog import LogProof, Policy
 from ._readme import ErasureNote, makeReadme
 
@@ -114,6 +116,8 @@ def _library() -> Any:
     return rfc3161_client
 
 
+T = TypeVar("T")
+
 MANIFEST: Final = "manifest.json"
 """The file with the hashes of all others."""
 FORMAT: Final = "svcbroker/bundle/1"
@@ -190,13 +194,15 @@ PROOFS: Final = "proofs/"
 PROOF_SUFFIX: Final = ".tlog-proof"
 ERASURES: Final = "erasures.json"
 """The file with what the broker has said of erased events. It is there if there are any."""
+REVEALS: Final = "reveals.json"
+"""The file with the keys of closed contents that are revealed. It is there if there are any."""
 STAMP: Final = "timestamps/"
 """The folder of the time stamps (RFC 3161) of checkpoints."""
 PAGE: Final = "verify.html"
 README: Final = "README.txt"
 
 _HERE: Final = Path(__file__).parent / "page"
-_SCRIPTS: Final = ("verify.mjs", "verify-log.mjs", "bundle.mjs")
+_SCRIPTS: Final = ("verify.mjs", "verify-log.mjs", "reveal.mjs", "bundle.mjs")
 _IMPORT: Final = re.compile(r'^import [^;]* from "\./[a-z-]+\.mjs";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=async |function |const )", re.MULTILINE)
 
@@ -210,12 +216,14 @@ class Bundle:
     @ivar policy: the policy file that it comes with.
     @ivar timestamps: the time stamps of checkpoints, by the names that L{stampName} gives.
     @ivar erasures: when and why events were erased, by the events' ids. It is not proved.
+    @ivar reveals: the keys of closed contents, in hexadecimal digits, by the events' ids.
     """
 
     proofs: Mapping[str, bytes]
     policy: bytes
     timestamps: Mapping[str, bytes] = field(factory=dict)
     erasures: Mapping[str, ErasureNote] = field(factory=dict)
+    reveals: Mapping[str, str] = field(factory=dict)
 
     def encode(self) -> bytes:
         """
@@ -232,6 +240,8 @@ class Bundle:
         }
         if self.erasures:
             files[ERASURES] = msgspec.json.encode(self.erasures, order="deterministic")
+        if self.reveals:
+            files[REVEALS] = msgspec.json.encode(self.reveals, order="deterministic")
         page = makePage(files)
         return encodeArchive({**files, PAGE: page, README: readme})
 
@@ -252,7 +262,8 @@ class Bundle:
             policy.decode("utf-8")
         except UnicodeDecodeError:
             raise Malformed(f"{POLICY} is not UTF-8") from None
-        erasures = _readErasures(files.pop(ERASURES, None))
+        erasures = _readByEvent(dict[str, ErasureNote], ERASURES, files.pop(ERASURES, None))
+        reveals = _readByEvent(dict[str, str], REVEALS, files.pop(REVEALS, None))
         proofs, timestamps = {}, {}
         for name, content in files.items():
             if name.startswith(PROOFS) and name.endswith(PROOF_SUFFIX):
@@ -263,18 +274,27 @@ class Bundle:
                 raise Malformed(f"the bundle has a file that is not known: {name[:80]!r}")
         if not proofs:
             raise Malformed("the bundle has no proofs")
-        return cls(proofs=proofs, policy=policy, timestamps=timestamps, erasures=erasures)
+        if not set(reveals) <= set(proofs):
+            raise Malformed("the bundle has a key of an event that is not in it")
+        return cls(
+            proofs=proofs,
+            policy=policy,
+            timestamps=timestamps,
+            erasures=erasures,
+            reveals=reveals,
+        )
 
     def verify(self, policy: Policy) -> Sequence[WitnessedEvent]:
         """
         Verify all proofs.
 
         @param policy: whom the reader trusts.
-        @return: the events, in the order of their names.
+        @return: the events, in the order of their names. Those that are revealed are opened.
         @raise svcbroker.proofs.ProofInvalid: a proof does not hold, or is of another event than its
-            name says.
+            name says; a key does not open its event.
         """
-        return [_verified(name, data, policy) for name, data in sorted(self.proofs.items())]
+        found = [_verified(name, data, policy) for name, data in sorted(self.proofs.items())]
+        return [_opened(each, self.reveals.get(each.event.eventId)) for each in found]
 
     def stamp(self, name: str, roots: Sequence[Certificate]) -> Stamp | None:
         """
@@ -291,18 +311,36 @@ class Bundle:
         return None if answer is None else checkStamp(answer, text, roots)
 
 
-def _readErasures(data: bytes | None) -> Mapping[str, ErasureNote]:
+def _readByEvent(type: type[dict[str, T]], name: str, data: bytes | None) -> Mapping[str, T]:
     """
-    Read the file of what the broker has said of erased events.
+    Read a file with something about events, by their ids.
 
     @raise Malformed: it cannot be read.
     """
     if data is None:
         return {}
     try:
-        return readFields(dict[str, ErasureNote], data, "what was said of erased events")
+        return readFields(type, data, "about events")
     except ProofInvalid as error:
-        raise Malformed(f"{ERASURES}: {error}") from None
+        raise Malformed(f"{name}: {error}") from None
+
+
+def _opened(found: WitnessedEvent, key: str | None) -> WitnessedEvent:
+    """
+    Open the content of an event with the key that reveals it.
+
+    @raise ProofInvalid: it does not.
+    """
+    event = found.event
+    if key is None:
+        return found
+    try:
+        if event.content is None or not event.isClosed:
+            raise NotOpened("it is not closed")
+        plain = openWithKey(event.content, event.extensions, unhex(key, FILE_KEY_SIZE))
+    except (Malformed, NotOpened) as error:
+        raise ProofInvalid(f"{event.eventId}: its key does not open it: {error}") from None
+    return evolve(found, event=evolve(event, opened=plain))
 
 
 def _verified(name: str, data: bytes, policy: Policy) -> WitnessedEvent:

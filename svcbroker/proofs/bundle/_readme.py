@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from .. import WitnessedEvent
+from .. import ProvedEvent, WitnessedEvent
 
 _TEMPLATE: Final = Path(__file__).parent / "page" / "README.txt"
 _WIDTH: Final = 80
@@ -50,7 +50,7 @@ def makeReadme(
         "@TITLE@": _counted(len(found), "EVENT", "EVENTS"),
         "@WHAT@": "\n\n".join(_what(found, isStamped)),
         "@NOT@": _notProved(found),
-        "@ERASED@": _erased(found, erasures),
+        "@ERASED@": _erased(found, erasures) + _closed(found),
         "@KEYS@": _keys(found),
         "@FILES@": "\n".join(_files(found, erasures, isStamped)),
     }
@@ -124,8 +124,8 @@ def _proved(found: Sequence[WitnessedEvent], isStamped: bool) -> Iterator[str]:
     """The claims that are proved, as items of a list."""
     count = len(found)
     events = [each.event for each in found]
-    whole = [each for each in events if each.content is not None]
-    signed = [each for each in whole if each.author is not None]
+    whole = [each for each in events if each.content is not None and not _isUnread(each)]
+    signed = [each for each in events if each.content is not None and each.author is not None]
     if whole:
         yield _item(f"what {_those(len(whole), count, 'says', 'say')}, to the byte")
     seen = sum(map(bool, _namesOf(found)))
@@ -163,6 +163,9 @@ def _notProved(found: Sequence[WitnessedEvent]) -> str:
         )
     if gone:
         items.append(f"what {_those(gone, len(found), 'said', 'said')}: it is not here")
+    closed = sum(_isUnread(each.event) for each in found)
+    if closed:
+        items.append(f"what {_those(closed, len(found), 'says', 'say')}: it is closed")
     items.append("or that nothing else was published")
     return fill(f"It does not prove {'; '.join(items)}.", _WIDTH)
 
@@ -181,6 +184,29 @@ def _erased(found: Sequence[WitnessedEvent], erasures: Mapping[str, ErasureNote]
         "Of such an event is still proved that there was one: its topic, its number, its block and "
         "its public extensions, and the key of its author where it has one. The author's signature "
         "was removed with the content, and cannot be checked any more."
+    )
+    return "\n".join([*lines, "", fill(still, _WIDTH), ""])
+
+
+def _isUnread(event: ProvedEvent) -> bool:
+    """Whether an event is closed, and not revealed."""
+    return event.isClosed and event.opened is None
+
+
+def _closed(found: Sequence[WitnessedEvent]) -> str:
+    """The section on closed events; empty where there are none."""
+    closed = [each.event for each in found if each.event.isClosed]
+    if not closed:
+        return ""
+    lines = ["", "Closed events", "-------------"]
+    for each in closed:
+        size = f"closed, {len(each.content or b'')} bytes"
+        said = f"{size}; it is not opened here." if _isUnread(each) else f"{size}, and revealed."
+        lines.append(_item(f"{each.eventId}: {said}"))
+    still = (
+        "Authors close such events, so that named recipients alone can read them. What is revealed "
+        "has its key in reveals.json; page and program check that it is the key by which the event "
+        "was closed. It opens no other event."
     )
     return "\n".join([*lines, "", fill(still, _WIDTH), ""])
 
@@ -218,6 +244,8 @@ def _files(
         yield "  timestamps/    time stamps of an authority (RFC 3161) on the checkpoints"
     if erasures:
         yield "  erasures.json  what the broker has said of erased events (not proved)"
+    if any(each.event.isClosed and each.event.opened is not None for each in found):
+        yield "  reveals.json   the keys of the closed events that are revealed"
     yield "  verify.html    the page"
     yield "  manifest.json  the SHA-256 of all files"
 

@@ -13,8 +13,10 @@ from attrs import evolve
 from msgspec.json import encode
 
 from svcbroker.model import EventId, topicPrefix
+from svcbroker.proofs import AgeFile, Identity, padded
 from svcbroker.proofs.bundle import Bundle, ErasureNote
 from svcbroker.proofs.tlog import LogKey, LogProof, WitnessKey
+from tools.vectors.closed import OURS, SECRET, close
 from tools.vectors.signedchain import SignedChain
 
 from ..tlog.support import MemoryLog, mlDsaKey
@@ -102,6 +104,33 @@ def signedBundle(*, erased: bool = False, witnessed: bool = True) -> Bundle:
         finally:
             chain.close()
     return evolve(made, erasures={str(ids[0]): ERASED}) if erased else made
+
+
+def closedBundle(*, revealed: bool = True) -> Bundle:
+    """
+    Two closed events and an open one.
+
+    @param revealed: whether the first one is.
+    """
+    mine = Identity.parse(SECRET)
+    contents = [
+        close(each, padded(each.encode()), [mine.public]) for each in ("price 7", "price 8")
+    ]
+    with tempfile.TemporaryDirectory() as directory:
+        chain = SignedChain(Path(directory))
+        try:
+            chain.open("contracts/x")
+            sent = [
+                *(chain.say("contracts/x", each, extensions=OURS) for each in contents),
+                chain.say("contracts/x", b"words"),
+            ]
+            height = chain.decide(sent).height
+            ids = [EventId(topicPrefix("contracts/x"), number, height) for number in (1, 2, 3)]
+            made = _bundled(chain, ids)
+        finally:
+            chain.close()
+    key = AgeFile.parse(contents[0]).fileKey([mine]).hex()
+    return evolve(made, reveals={str(ids[0]): key}) if revealed else made
 
 
 def _made(chain: SignedChain, contents: Sequence[bytes]) -> Bundle:

@@ -4,6 +4,7 @@ Tests for bundles: what is in them, and that every byte of them counts.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from base64 import b64decode
@@ -19,7 +20,7 @@ from svcbroker.proofs import ProofInvalid
 from svcbroker.proofs.bundle import Bundle, decodeArchive, encodeArchive
 from svcbroker.proofs.tlog import Policy
 
-from .support import CONTENTS, TIME, bundle, executedBundle, signedBundle
+from .support import CONTENTS, TIME, bundle, closedBundle, executedBundle, signedBundle
 
 MUTATIONS = 500
 
@@ -182,6 +183,40 @@ class BundleTests(SynchronousTestCase):
         unknown = self.readme(evolve(made, erasures={}))
         self.assertIn("not here: it was erased, or left out of the proof.", unknown)
         self.assertNotIn("erasures.json", unknown)
+
+    def test_revealedEventsAreOpened(self) -> None:
+        """Exactly the revealed event is opened, and README says of each what it is."""
+        made = Bundle.decode(closedBundle().encode())
+        found = made.verify(Policy.parse(made.policy))
+        self.assertEqual([each.event.opened for each in found], [b"price 7", None, None])
+        self.assertEqual([each.event.isClosed for each in found], [True, True, False])
+        readme = " ".join(decodeArchive(closedBundle().encode())["README.txt"].decode().split())
+        for words in (
+            "what 2 of the 3 events say, to the byte",
+            "what 1 of the 3 events says: it is closed",
+            f"{found[0].event.eventId}: closed, 208 bytes, and revealed.",
+            f"{found[1].event.eventId}: closed, 208 bytes; it is not opened here.",
+            "reveals.json",
+        ):
+            self.assertIn(words, readme)
+        readme = decodeArchive(closedBundle(revealed=False).encode())["README.txt"].decode()
+        self.assertNotIn("reveals.json the", " ".join(readme.split()))
+
+    def test_wrongKeysAreRefused(self) -> None:
+        """A key of another event, one that is malformed, and one of an open event are refused."""
+        made = closedBundle()
+        [(first, key)] = made.reveals.items()
+        _, second, third = sorted(made.proofs)
+        policy = Policy.parse(made.policy)
+        for reveals in ({second: key}, {first: "00"}, {first: "00" * 16}, {third: key}):
+            with self.assertRaisesRegex(ProofInvalid, "its key does not open it"):
+                evolve(made, reveals=reveals).verify(policy)
+        files = dict(decodeArchive(made.encode()))
+        files["reveals.json"] = json.dumps({"00000000-1-1": key}).encode()
+        with self.assertRaisesRegex(Malformed, "a key of an event that is not in it"):
+            Bundle.decode(encodeArchive(files))
+        files["reveals.json"] = b"[]"
+        self.assertRaises(Malformed, Bundle.decode, encodeArchive(files))
 
     def test_pageAllowsItsOwnScriptOnly(self) -> None:
         """The policy of the page names the hashes of its script and its style, and no source."""

@@ -1,7 +1,8 @@
 // The page of a bundle: verifies the proofs that are in it, and other bundles.
 
-import { H, join, need, parse, toHex } from "./verify.mjs";
+import { H, join, need, parse, toHex, unhex } from "./verify.mjs";
 import { decode, parsePolicy, verifyLogProof } from "./verify-log.mjs";
+import { contentBytes, isClosed, openContent } from "./reveal.mjs";
 
 const FORMAT = "svcbroker/bundle/1";
 const MANIFEST = "manifest.json";
@@ -10,7 +11,8 @@ const PROOFS = "proofs/";
 const PROOF_SUFFIX = ".tlog-proof";
 const STAMPS = "timestamps/";
 const ERASURES = "erasures.json"; // what the broker has said of erased events
-const OTHERS = [POLICY, ERASURES, "README.txt", "verify.html"];
+const REVEALS = "reveals.json"; // the keys of closed contents
+const OTHERS = [POLICY, ERASURES, REVEALS, "README.txt", "verify.html"];
 const MAX_SIZE = 256 * 1024 * 1024;
 const MAX_FILES = 65535;
 const TIME = [0, 0, 33, 0]; // 1 January 1980
@@ -106,6 +108,21 @@ function readErasures(bytes) {
   return said;
 }
 
+// The keys of closed contents, by the ids of their events.
+function readReveals(bytes) {
+  const keys = parse(bytes);
+  need(keys !== null && typeof keys === "object" && !Array.isArray(keys)
+    && Object.values(keys).every((each) => typeof each === "string"), `${REVEALS} is not one`);
+  return keys;
+}
+
+// What a closed event says; undefined where its key is not here.
+async function openedBy(event, key) {
+  if (key === undefined) return undefined;
+  need(!("commitment" in event) && isClosed(event.extensions), "there is a key, and the event is not closed");
+  return openContent(contentBytes(event), event.extensions, unhex(key, 16));
+}
+
 // A bundle has what it has to have, and nothing else.
 function checkFiles(files) {
   for (const name of Object.keys(files)) {
@@ -120,19 +137,23 @@ function checkFiles(files) {
 async function verifyFiles(files, policyText) {
   const policy = await parsePolicy(policyText);
   const said = Object.hasOwn(files, ERASURES) ? readErasures(files[ERASURES]) : {};
+  const keys = Object.hasOwn(files, REVEALS) ? readReveals(files[REVEALS]) : {};
   const results = [];
   for (const name of Object.keys(files).filter((each) => each.startsWith(PROOFS)).sort()) {
     const id = name.slice(PROOFS.length, -PROOF_SUFFIX.length);
     try {
       const result = await verifyLogProof(files[name], policy);
       need(result.event.eventId === id, "the proof is of another event");
-      results.push({ id, ...result, erasure: Object.hasOwn(said, id) ? said[id] : null });
+      const opened = await openedBy(result.event, Object.hasOwn(keys, id) ? keys[id] : undefined);
+      results.push({ id, ...result, opened, erasure: Object.hasOwn(said, id) ? said[id] : null });
     } catch (error) {
       const isOld = error.name === "NotSupportedError";
       results.push({ id, error: isOld ? "this browser cannot verify Ed25519 signatures" : error.message });
     }
   }
   need(results.length, "there are no proofs");
+  need(Object.keys(keys).every((each) => results.some(({ id }) => id === each)),
+    "there is a key of an event that is not here");
   return results;
 }
 
@@ -168,7 +189,24 @@ function shownContent(event) {
   return `${bytes.length} bytes that are no text:\n${toHex(bytes)}`;
 }
 
-function contentLines({ event, erasure }) {
+// The content of a closed event, as an event that is not closed has it.
+function asOpen(opened) {
+  try {
+    return { content: new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(opened) };
+  } catch {
+    return { contentBase64: btoa(Array.from(opened, (each) => String.fromCharCode(each)).join("")) };
+  }
+}
+
+function contentLines({ event, erasure, opened }) {
+  if (!isBare({ event }) && isClosed(event.extensions)) {
+    const size = `${contentBytes(event).length} bytes`;
+    if (!opened) return [["Content", `closed: ${size} that only its recipients can read, and that are proved`]];
+    return [
+      ["Content", element("pre", { tabIndex: 0, textContent: shownContent(asOpen(opened)) })],
+      ["Opened", `it was closed, in ${size}; the key that opens it was added to these proofs, and is the right one`],
+    ];
+  }
   if (!isBare({ event })) {
     return [["Content", element("pre", { tabIndex: 0, textContent: shownContent(event) })]];
   }
@@ -214,7 +252,7 @@ function executedText({ witnesses }) {
     : "nobody: these witnesses have seen that the log grows, and none of them has executed it";
 }
 
-function article({ id, error, event, erasure, block, checkpoint }) {
+function article({ id, error, event, erasure, opened, block, checkpoint }) {
   if (error) {
     return element("article", { className: "bad" }, element("h3", { textContent: id }),
       element("p", { textContent: `NOT PROVED: ${error}` }));
@@ -225,7 +263,7 @@ function article({ id, error, event, erasure, block, checkpoint }) {
   const extensions = Object.entries(event.extensions ?? {}).map(([name, value]) => `${name}: ${value}`);
   return element("article", {}, element("h3", { textContent: event.topicName }), lines([
     ["Event", event.eventId],
-    ...contentLines({ event, erasure }),
+    ...contentLines({ event, erasure, opened }),
     ...(extensions.length ? [["Extensions", extensions.join(", ")]] : []),
     ["author" in event && isBare({ event }) ? "Author named" : "Signed by", authorText(event)],
     ...expectedLines(event),

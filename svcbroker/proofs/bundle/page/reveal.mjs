@@ -1,0 +1,1 @@
+../../../console/page/reveal.mjs
