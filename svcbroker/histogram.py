@@ -1,7 +1,5 @@
 """
 Histograms: how often a measure fell into which range.
-
-A module of its own: ledgers, carriers and the test kit count with it, and it needs nothing.
 """
 
 from __future__ import annotations
@@ -63,3 +61,28 @@ class Histogram:
     def count(self) -> int:
         """The number of values."""
         return sum(self.counts)
+
+
+def quantile(
+    before: Sequence[tuple[float, float]], now: Sequence[tuple[float, float]], share: float
+) -> float | None:
+    """
+    The value that a share of those between two looks at a histogram does not exceed: between the
+    bounds of its range values are taken to be spread evenly.
+
+    @param before: each bound, and how many values are not above it; empty for those since the
+        beginning.
+    @return: C{None} without values; the highest bound for values above all bounds.
+    """
+    earlier = dict(before)
+    counts = [(bound, count - earlier.get(bound, 0.0)) for bound, count in now]
+    if not counts or counts[-1][1] <= 0:
+        return None
+    wanted, lower, below = counts[-1][1] * share, 0.0, 0.0
+    for bound, count in counts:
+        if count >= wanted:
+            if bound == float("inf"):
+                return lower
+            return lower + (bound - lower) * (wanted - below) / (count - below)
+        lower, below = bound, count
+    return lower

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.histogram import Histogram
+from svcbroker.histogram import Histogram, quantile
 
 
 class HistogramTests(SynchronousTestCase):
@@ -41,3 +41,16 @@ class HistogramTests(SynchronousTestCase):
         self.assertEqual((one.counts, one.sum), (other.counts, other.sum))
         one.observeSince(99, [(100.0, 1)])
         self.assertEqual((one.counts[0], one.sum), (other.counts[0] + 1, other.sum))
+
+    def test_quantilesLieBetweenBounds(self) -> None:
+        infinite = float("inf")
+        now = [(1.0, 10.0), (2.0, 30.0), (infinite, 40.0)]
+        for before, share, expected in (
+            ([], 0.5, 1.5),
+            ([], 0.25, 1.0),
+            ([], 0.99, 2.0),
+            ([(1.0, 10.0), (2.0, 10.0), (infinite, 10.0)], 0.5, 1.75),
+            (now, 0.5, None),
+        ):
+            self.assertEqual(quantile(before, now, share), expected)
+        self.assertIsNone(quantile([], [], 0.5))

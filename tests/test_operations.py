@@ -381,6 +381,7 @@ class DeclarationTests(SynchronousTestCase):
             [each.name for each in QUERIES],
             [
                 "listAlarms",
+                "history",
                 "listGroup",
                 "listNodes",
                 "listSubscription",

@@ -46,8 +46,9 @@ from ._layout import (
 _SQLITE: Final = ("", "-wal", "-shm")
 _DATA_DIRECTORY: Final = (
     "lock",
+    ".history",
     "operator.json",
-    "running",
+    ".running",
     *(METADATA_NAME + end for end in (*_SQLITE, LAST_SUFFIX)),
 )
 _GROUP: Final[tuple[str, ...]] = (

@@ -36,6 +36,7 @@ from ..model import (
 )
 from ..net.alarms import Alarm, Alarms
 from ..net.deferreds import asDeferred
+from ..net.history import History, HistoryPart
 from ..version import VersionRecord
 from ._collaborators import ISubscriptionDirectory, NumberedPage, T, appliedSize, pageOffset
 from ._groups import Groups, TimeoutQueue, checkTopic
@@ -78,6 +79,7 @@ class Administration:
         metadataLoss: Callable[[], str] = lambda: "",
         measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
         alarms: Alarms | None = None,
+        history: History | None = None,
     ) -> None:
         """
         @param version: what L{getVersion} tells.
@@ -87,6 +89,7 @@ class Administration:
         @param metadataLoss: tells what the metadata store has lost, in one line.
         @param measureDisk: measures the disk of the data directory.
         @param alarms: what is wrong; C{None} where nothing looks.
+        @param history: what was measured; C{None} where nothing is.
         """
         self._groups = groups
         self._timeouts = timeouts
@@ -96,6 +99,7 @@ class Administration:
         self._listTopics = listTopics
         self._measureDisk = measureDisk
         self._alarms = alarms
+        self._history = history
         self._metadataLoss = metadataLoss
 
     @asDeferred
@@ -171,6 +175,17 @@ class Administration:
         return [
             each for each in raised if not each.group or principal.may(Action.ADMIN, each.group)
         ]
+
+    @asDeferred
+    async def getHistory(self, principal: Principal, seconds: int) -> HistoryPart:
+        """
+        What was measured of the whole broker in the last seconds.
+
+        @param seconds: at most a day.
+        """
+        principal.requireAny(Action.ADMIN, None)
+        history = self._history or History((), lambda: 0.0)
+        return history.part(seconds)
 
     def listTransactions(
         self,

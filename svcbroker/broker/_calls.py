@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 from ..access import Access, AuditTrail
 from ..model import ConfigurationReport, Disk, InterfaceType
 from ..net.alarms import Alarms
+from ..net.history import History
 from ..version import VersionRecord
 from ._administration import AccountQueries, Administration
 from ._broker import Broker
@@ -63,6 +64,7 @@ class Calls:
         measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
         connections: Callable[[], Iterable[ClientConnection]] = tuple,
         alarms: Alarms | None = None,
+        history: History | None = None,
     ) -> None:
         """
         @param nodeAddress: what this node is called, C{host:port}.
@@ -78,6 +80,7 @@ class Calls:
         @param measureDisk: measures the disk of the data directory.
         @param connections: all connections of clients.
         @param alarms: what is wrong; C{None} where nothing looks.
+        @param history: what was measured; C{None} where nothing is.
         """
         groups, timeouts, reserved = broker.groups, broker.timeouts, broker.limits.reservedTopics
         self.broker = broker
@@ -94,6 +97,7 @@ class Calls:
             metadataLoss=metadataLoss,
             measureDisk=measureDisk,
             alarms=alarms,
+            history=history,
         )
         self.accounts = AccountQueries(groups, access, reserved)
         self.operator = Operator(

@@ -25,6 +25,7 @@ from ..net.alarms import Alarm, Alarms, Condition
 from ..net.bounds import Bound, Sizing
 from ..net.budgets import Budgets
 from ..net.findings import Finding
+from ..net.history import History
 from ..net.metrics import Metrics, Tracer, counter, gauge
 from ..net.settings import NoSettings
 from ..version import VersionRecord
@@ -70,6 +71,7 @@ class Services:
     @ivar access: who may use the broker.
     @ivar metrics: collects the metrics of all features.
     @ivar alarms: asks all features for what is wrong.
+    @ivar history: what was measured in the last day.
     """
 
     reactor: Any
@@ -96,6 +98,7 @@ class Services:
     access: Access
     metrics: Metrics
     alarms: Alarms
+    history: History
 
 
 class RunningFeature:
@@ -129,6 +132,10 @@ class RunningFeature:
     def connections(self) -> Iterable[ClientConnection]:
         """The connections of clients that it has."""
         return ()
+
+    def connected(self) -> int:
+        """How many L{connections} it has."""
+        return 0
 
     def metrics(self) -> Iterable[Metric] | Deferred[Iterable[Metric]]:
         """The metrics that it has counted. See L{Source<svcbroker.net.metrics.Source>}."""

@@ -6,6 +6,7 @@ operator calls.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import select
@@ -20,7 +21,9 @@ from typing import Any, Final
 import click
 from attrs import asdict, evolve, field, frozen
 
-from .arguments import Decimal, jsonOption, options
+from ..histogram import quantile
+from ..net.history import DAY
+from .arguments import Decimal, Whole, jsonOption, options
 from .clientcommand import connectedCommand
 from .operatorcommand import Daemon, operated
 from .terminal import CommandError, Console, Exit, counted, isPlain, quoted, timeText
@@ -145,30 +148,6 @@ class Sample:
     subscriptions: Sequence[Behind] = ()
     webhooks: Sequence[Mapping[str, Any]] = ()
     remarks: Sequence[str] = field(factory=tuple)
-
-
-def quantile(
-    before: Sequence[tuple[float, float]], now: Sequence[tuple[float, float]], share: float
-) -> float | None:
-    """
-    The value that a share of those between two scrapes of a histogram does not exceed: between the
-    bounds of its bucket values are taken to be spread evenly.
-
-    @param before: bounds and counts; empty for those since the beginning.
-    @return: C{None} without values; the highest bound for values above all bounds.
-    """
-    earlier = dict(before)
-    counts = [(bound, count - earlier.get(bound, 0.0)) for bound, count in now]
-    if not counts or counts[-1][1] <= 0:
-        return None
-    wanted, lower, below = counts[-1][1] * share, 0.0, 0.0
-    for bound, count in counts:
-        if count >= wanted:
-            if bound == float("inf"):
-                return lower
-            return lower + (bound - lower) * (wanted - below) / (count - below)
-        lower, below = bound, count
-    return lower
 
 
 class Sampler:
@@ -416,6 +395,53 @@ def render(sample: Sample) -> Any:
     return Group(*parts)
 
 
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_WIDTH: Final = 60
+
+_UNITS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
+    "events": ("events/s", lambda value: f"{value:,.1f}"),
+    "refusals": ("refusals/s", lambda value: f"{value:,.1f}"),
+    "p50": ("p50", _seconds),
+    "p99": ("p99", _seconds),
+    "waiting": ("waiting", lambda value: f"{value:,.0f}"),
+    "connections": ("connections", lambda value: f"{value:,.0f}"),
+    "stored": ("stored", _bytes),
+    "free": ("disk free", _bytes),
+}
+"""The titles of the series of the history, and how their values are written."""
+
+
+def historyLines(told: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each series: the latest value, the range of all, and a bar for each step."""
+    end = timeText(told["end"])
+    yield f"until {end}, a bar for each {_seconds(max(1, _joined(told)) * told['step'])}"
+    for name, values in told["series"].items():
+        title, write = _UNITS.get(name, (name, str))
+        known = [each for each in values if each is not None]
+        if not known:
+            yield f"{title:12} -"
+            continue
+        latest = "-" if values[-1] is None else write(values[-1])
+        bars = _bars(values, max(1, _joined(told)))
+        yield f"{title:12} {latest:>10}  {write(min(known))} to {write(max(known))}  {bars}"
+
+
+def _joined(told: Mapping[str, Any]) -> int:
+    """How many values a bar has."""
+    return math.ceil(max(map(len, told["series"].values()), default=0) / _WIDTH)
+
+
+def _bars(values: Sequence[float | None], joined: int) -> str:
+    """The largest value of each few, between 0 and the largest of all; a gap where none is."""
+    most = max((each for each in values if each is not None), default=0.0) or 1.0
+    bars = []
+    for start in range(0, len(values), joined):
+        known = [each for each in values[start : start + joined] if each is not None]
+        share = max(known) / most if known else None
+        bars.append(" " if share is None else _BARS[round(share * (len(_BARS) - 1))])
+    return "".join(bars)
+
+
 _QUIT = (b"q", b"Q", b"\x03", b"\x04")
 
 
@@ -432,7 +458,7 @@ def _connect(given: Mapping[str, Any]) -> AbstractContextManager[Daemon]:
     its pool, its nodes; and the durable subscriptions that are furthest behind.
 
     It asks the daemon for its metrics and, as an operator, for the webhooks that fail. Output that
-    is no terminal gets lines.
+    is no terminal gets lines. With --history it shows the last minutes or hours.
     """,
     _connect,
 )
@@ -451,6 +477,12 @@ def _connect(given: Mapping[str, Any]) -> AbstractContextManager[Daemon]:
         metavar="URL",
         help="Where the daemon serves its metrics, if not at its port of HTTP.",
     ),
+    click.option(
+        "--history",
+        type=Whole(60, DAY),
+        metavar="SECONDS",
+        help="Show what was measured in so many seconds before now, up to a day, and end.",
+    ),
     jsonOption("Show each interval as a line of JSON."),
 )
 def command(
@@ -459,9 +491,15 @@ def command(
     interval: float,
     once: bool,
     metrics: str | None,
+    history: int | None,
     asJson: bool,
 ) -> int:
     """Sample and show, until the user quits."""
+    if history is not None:
+        told = daemon.call("history/show", seconds=history)
+        for line in [json.dumps(told)] if asJson else historyLines(told):
+            console.say(line)
+        return Exit.GOOD
     sampler = Sampler(daemon, metrics, time.time)
     if once or asJson or not _isTerminal(console):
         while True:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from attrs import frozen
 from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -138,7 +139,7 @@ UNCLEAN_STOP: Final = Condition(
     "chains. The alarm ends after a day.",
 )
 
-RUNNING: Final = "running"
+RUNNING: Final = ".running"
 """The name of the empty file in the data directory that is there while a daemon runs."""
 
 LITTLE: Final = 500_000_000
@@ -171,7 +172,6 @@ MANY_LOGINS: Final = 20
 JUMP: Final = 10.0
 """Seconds by which the wall clock may move against the one that only goes forward."""
 
-_SAMPLE_EVERY: Final = 600.0
 _HOUR: Final = 3600.0
 _MAX_NODES: Final = 99
 
@@ -220,18 +220,18 @@ async def ledgerAlarms(ledgers: Mapping[str, ILedger]) -> Iterable[Alarm]:
     return found
 
 
+@frozen
 class DiskRoom:
     """
     The room on the disk of the data directory, and for how long it lasts.
 
     @ivar measure: measures the disk.
+    @ivar oldest: how many seconds ago the free bytes were measured first in the last day, and what
+        they were; C{None} where they were not.
     """
 
-    def __init__(self, measure: Callable[[], Deferred[Disk]], clock: IReactorTime) -> None:
-        self.measure = measure
-        self._clock = clock
-        # The room that there was, every ten minutes of the last day.
-        self._samples: list[tuple[float, int]] = []
+    measure: Callable[[], Deferred[Disk]]
+    oldest: Callable[[], tuple[float, float] | None]
 
     @asDeferred
     async def alarms(self) -> Iterable[Alarm]:
@@ -252,13 +252,8 @@ class DiskRoom:
         The seconds until it is full; C{None} where it does not fill, or was not looked at for an
         hour: what one test publishes is no rate.
         """
-        now, samples = self._clock.seconds(), self._samples
-        if not samples or now - samples[-1][0] >= _SAMPLE_EVERY:
-            samples.append((now, free))
-            del samples[: -int(DAY / _SAMPLE_EVERY)]
-        before, then = samples[0]
-        used = then - free
-        return free * (now - before) / used if used > 0 and now - before >= _HOUR else None
+        age, then = self.oldest() or (0.0, 0.0)
+        return free * age / (then - free) if then > free and age >= _HOUR else None
 
 
 class ClockWatch:
@@ -329,12 +324,15 @@ class AlarmFeature(RunningFeature):
         self._failedLogins = RecentCount(reactor, RECENT)
         self._refused: dict[str, RecentCount] = {}
         self._overloaded = RecentCount(reactor, RECENT)
-        self.disk = DiskRoom(lambda: services.runInThread(measureDisk, services.dataDir), reactor)
+        disk = DiskRoom(
+            lambda: services.runInThread(measureDisk, services.dataDir),
+            lambda: services.history.oldest("free"),
+        )
         ledgers = services.ledgers
         self._clockWatch = ClockWatch(now, reactor, ledgers)
         for name, source in (
             ("nodes", lambda: Deferred.fromCoroutine(ledgerAlarms(ledgers))),
-            ("disk", self.disk.alarms),
+            ("disk", disk.alarms),
             ("clock", self._clockWatch.alarms),
             ("the process", self._ownAlarms),
         ):
@@ -405,7 +403,6 @@ def alarmBounds(options: NoSettings, sizing: Sizing) -> Iterator[Bound]:
         bytes=64 * 1024 * (1 + sizing.groups),
         how="what is wrong, and the counts of the last hour, one every five seconds",
         holders=[
-            "svcbroker.daemon.alarms.DiskRoom._samples",
             "svcbroker.net.alarms.RecentCount._counts",
         ],
     )

@@ -26,7 +26,7 @@ from ..console import FEATURE as CONSOLE
 from ..interfaces import IFeaturePlugin
 from ..net.alarms import Condition
 from ..net.settings import ConfigError, Setting, declaredSettings
-from . import alarms, auditing, metrics
+from . import alarms, auditing, history, metrics
 
 BUILT_IN: Final[Sequence[Feature]] = (
     subscriptions.FEATURE,
@@ -41,6 +41,7 @@ BUILT_IN: Final[Sequence[Feature]] = (
     retention.FEATURE,
     auditing.FEATURE,
     metrics.FEATURE,
+    history.FEATURE,
     alarms.FEATURE,
 )
 """Those that come with svcbroker."""

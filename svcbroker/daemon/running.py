@@ -26,6 +26,7 @@ from ..interfaces import ILedger
 from ..model import BoundRecord, ConfigurationReport, SettingRecord, SettingSource
 from ..net.alarms import Alarms
 from ..net.deferreds import asDeferred
+from ..net.history import History
 from ..net.metrics import Metrics, gauge
 from ..net.settings import Setting
 from ..storage import MetadataFile, StorageError
@@ -35,6 +36,7 @@ from .config import SETTINGS, Config
 from .dependencies import Dependencies, StartError
 from .directory import METADATA, measureDisk
 from .features import ENTRY_GROUPS, FEATURES
+from .history import SERIES
 from .operatorfile import OperatorFile, operatorUrl
 from .plan import Plan, metadataRefusal
 from .ports import HTTP
@@ -261,6 +263,7 @@ class Start:
             made = feature.make(self.plan.read[feature.name], services)
             services.metrics.add(feature.name, made.metrics)
             services.alarms.add(feature.name, made.alarms)
+            services.history.connected.append(made.connected)
             answers.update(made.answers)
             running.append(made)
         services.metrics.add("certificates", partial(_certificateMetrics, self.plan))
@@ -415,6 +418,7 @@ class _Base:
             access=self.control.access,
             metrics=Metrics(reactor),
             alarms=Alarms(conditions, reactor, dependencies.now),
+            history=History(SERIES, dependencies.now),
         )
 
     def calls(
@@ -440,6 +444,7 @@ class _Base:
             measureDisk=partial(self.thread.run, measureDisk, config.dataDir),
             connections=connections,
             alarms=services.alarms,
+            history=services.history,
         )
 
     def release(self) -> None:

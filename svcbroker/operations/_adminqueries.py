@@ -23,6 +23,7 @@ from ..histogram import Histogram
 from ..net.alarms import Alarm
 from ..net.deferreds import asDeferred
 from ..net.findings import Level
+from ..net.history import DAY, HistoryPart
 from ..version import VersionRecord
 from ._declarations import GROUP, PAGE_SIZE, Operation, Parameter, Result
 from ._results import envelope, prefixedHex, same, utc
@@ -123,6 +124,21 @@ class AlarmResult(Struct, frozen=True):
     meaning: str
     remedy: str
     page: str
+
+
+class HistoryResult(Struct, frozen=True):
+    """
+    What was measured of the whole broker: the end of the last step, in milliseconds since the
+    epoch; the seconds of a step; and the values of each series, one for each step, the oldest
+    first. Where the broker did not run, or nobody published, they are null. The series are: events
+    and refusals, a second; p50 and p99, how long a half and 99 % of the publishes took at most, in
+    seconds; waiting transactions; connections; stored bytes of the ledgers, and free ones of the
+    disk.
+    """
+
+    end: int
+    step: int
+    series: dict[str, list[float | None]]
 
 
 class TransactionResult(Struct, frozen=True):
@@ -308,6 +324,12 @@ def alarmResults(raised: Sequence[Alarm]) -> list[AlarmResult]:
     ]
 
 
+def _historyOf(part: HistoryPart) -> HistoryResult:
+    """Make the record of a part of the history."""
+    series = {name: [*values] for name, values in part.series.items()}
+    return HistoryResult(end=int(part.end * 1000), step=part.step, series=series)
+
+
 def _adminPage(type: Any, render: Callable[[Any], Any]) -> Result:
     def renderPage(answer: broker.NumberedPage[Any]) -> AdminPage[Any]:
         return AdminPage(
@@ -413,8 +435,25 @@ ALARMS: Final = Operation(
     changedBy=(),
 )
 
+HISTORY: Final = Operation(
+    name="history",
+    summary="Tell rates, latencies, sizes, connections and refusals of the last minutes or hours.",
+    parameters=(
+        Parameter(
+            name="seconds",
+            type=NumberType(ParameterInvalid, 60, DAY),
+            default=3600,
+            description="How far it goes back: 60 to 86400, which is a day.",
+        ),
+    ),
+    result=envelope(HistoryResult, _historyOf),
+    method=lambda calls: calls.admin.getHistory,
+    changedBy=(),
+)
+
 QUERIES: Final = (
     ALARMS,
+    HISTORY,
     Operation(
         name="listGroup",
         summary="List the groups.",

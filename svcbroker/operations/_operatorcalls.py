@@ -11,6 +11,7 @@ from binascii import a2b_base64
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
+from attrs import evolve
 from msgspec import Struct
 
 from .. import chain, model
@@ -29,7 +30,7 @@ from ..errors import (
     TransactionFailed,
 )
 from ..model import MAX_REASON
-from ._adminqueries import ALARMS
+from ._adminqueries import ALARMS, HISTORY
 from ._clients import CONNECTION_CALLS, DURABLE_CALLS
 from ._declarations import GROUP, OMITTED, Operation, Parameter
 from ._results import envelope, same
@@ -523,7 +524,9 @@ OPERATOR_CALLS: Final = (
         method=lambda calls: calls.operator.showConfiguration,
         changedBy=(),
     ),
-    ALARMS,
+    # As the admin queries, with the token of the data directory.
+    evolve(ALARMS, name="alarms/list"),
+    evolve(HISTORY, name="history/show"),
     ERASE,
     *CONNECTION_CALLS,
     *DURABLE_CALLS,

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.commands.terminal import CommandError, Exit
-from svcbroker.commands.top import PAUSE, Sampler, Scrape, lines, quantile, render
+from svcbroker.commands.top import PAUSE, Sampler, Scrape, historyLines, lines, render
 
 METRICS = """\
 # HELP svcbroker_ledger_height The height.
@@ -90,6 +90,16 @@ class TopTests(SynchronousTestCase):
         self.time += seconds
         return self.sampler.sample()
 
+    def test_historyIsALineForEachSeries(self) -> None:
+        """A gap is a gap; many values share a bar, which is as high as the largest of them."""
+        values: list[Any] = [None] * 60 + [1.0] * 59 + [8.0]
+        told = {"end": 0, "step": 5, "series": {"events": values, "p99": [None] * 120}}
+        head, events, p99 = historyLines(told)
+        self.assertIn("a bar for each 10.0 s", head)
+        bars = " " * 30 + "▂" * 29 + "█"
+        self.assertEqual(events, f"events/s     {'8.0':>10}  1.0 to 8.0  {bars}")
+        self.assertEqual(p99, "p99          -")
+
     def test_ratesAreThoseOfTheInterval(self) -> None:
         found = self.sample()
         [group] = found.groups
@@ -152,19 +162,6 @@ class TopTests(SynchronousTestCase):
 
 
 class ScrapeTests(SynchronousTestCase):
-    def test_quantilesLieBetweenBounds(self) -> None:
-        infinite = float("inf")
-        now = [(1.0, 10.0), (2.0, 30.0), (infinite, 40.0)]
-        for before, share, expected in (
-            ([], 0.5, 1.5),
-            ([], 0.25, 1.0),
-            ([], 0.99, 2.0),
-            ([(1.0, 10.0), (2.0, 10.0), (infinite, 10.0)], 0.5, 1.75),
-            (now, 0.5, None),
-        ):
-            self.assertEqual(quantile(before, now, share), expected)
-        self.assertIsNone(quantile([], [], 0.5))
-
     def test_labelsMayHaveAnyText(self) -> None:
         scrape = Scrape('a{b="x,y=\\"1\\"",c="2"} 3\na{c="2"} 4\nd 5\n# d 6\nnonsense')
         self.assertEqual(scrape.value("a", c="2"), 7)

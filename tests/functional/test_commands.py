@@ -272,6 +272,9 @@ class CommandTests(DaemonTestCase):
         await top.protocol.waitFor("q: quit")
         top.process.write(b"q")
         self.assertEqual(await top.exits(), 0)
+        [head, *series] = await self.svcbroker("top", "--history=300", where)
+        self.assertIn("a bar for each", head)
+        self.assertEqual(len(series), 8)
         [line] = await self.svcbroker("top", "--once", "--metrics=http://127.0.0.1:1/", code=2)
         self.assertIn("no operator.json", line)
 

@@ -127,11 +127,16 @@ class PagesTests(ConsoleTestCase):
         )
         await self.browser.waitForText("active")
         await self.browser.waitForText("Disk free")
-        await self.browser.evaluate("location.hash = '#blocks'")
-        await self.browser.waitForText("Page 1 of 1")
-        await self.browser.evaluate("location.hash = '#overview'")
         await self.browser.waitForText("median; 99 % within")
+        await self.browser.waitFor("/Connections: [1-9]/.test(document.body.innerText)")
         await self.judge("overview")
+        await self.browser.tabTo("Shown")
+        await self.browser.evaluate(
+            "((field) => { field.value = '86400';"
+            " field.dispatchEvent(new Event('change', { bubbles: true })); })"
+            "(document.activeElement)"
+        )
+        await self.browser.waitFor("document.querySelectorAll('.chart canvas').length === 8")
 
     async def test_alarmIsSeenUntilItIsOver(self) -> None:
         """Above the page, with what to do, and as a number beside the page that shows more."""

@@ -160,10 +160,13 @@ class HttpFeature(RunningFeature):
         """See L{RunningFeature}."""
         return () if self._site is None else (each.client() for each in self._site.channels)
 
+    def connected(self) -> int:
+        """See L{RunningFeature}."""
+        return 0 if self._site is None else len(self._site.channels)
+
     def metrics(self) -> Iterator[Metric]:
         """See L{RunningFeature}."""
-        connections = 0 if self._site is None else len(self._site.channels)
-        yield from carrierMetrics("http", self._services, connections)
+        yield from carrierMetrics("http", self._services, self.connected())
         yield sessionMetrics("console", len(self._sessions))
 
     def drain(self) -> Deferred[Any]:

@@ -113,9 +113,13 @@ class MqttFeature(RunningFeature):
         """See L{RunningFeature}."""
         return self._carrier.clients()
 
+    def connected(self) -> int:
+        """See L{RunningFeature}."""
+        return self._carrier.connections
+
     def metrics(self) -> Iterator[Metric]:
         """See L{RunningFeature}."""
-        yield from carrierMetrics("mqtt", self._services, self._carrier.connections)
+        yield from carrierMetrics("mqtt", self._services, self.connected())
         yield sessionMetrics("mqtt", len(self._carrier.sessions))
 
     def start(self) -> Deferred[Any]:

@@ -82,10 +82,13 @@ class StompFeature(RunningFeature):
         """See L{RunningFeature}."""
         return (protocol.client() for each in self._all for protocol in each.protocols)
 
+    def connected(self) -> int:
+        """See L{RunningFeature}."""
+        return sum(len(each.protocols) for each in self._all)
+
     def metrics(self) -> Iterator[Metric]:
         """See L{RunningFeature}."""
-        connections = sum(len(each.protocols) for each in self._all)
-        return carrierMetrics("stomp", self._services, connections)
+        return carrierMetrics("stomp", self._services, self.connected())
 
     def drain(self) -> Deferred[Any]:
         """See L{RunningFeature}."""

@@ -337,7 +337,7 @@ class BrokerCheck:
         except OperatorFileError:
             return
         headers = {"Authorization": f"Bearer {operating.token}"}
-        url = f"{operating.url}/admin/operator/listAlarms"
+        url = f"{operating.url}/admin/operator/alarms/list"
         yield from alarmFindings(self.ask(url, headers, False, {}))
 
     def _checkCertificates(self, port: PortPlan) -> Iterator[Finding]:

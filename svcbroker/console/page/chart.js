@@ -1,11 +1,9 @@
-// A chart of a rate over time, by uPlot, which is loaded with the first one.
+// A chart of something over time, by uPlot, which is loaded with the first one.
 
 import { html, useEffect, useRef } from "./vendor/preact-htm.js";
 import { formatClock } from "./texts.js";
 
 const HEIGHT = 200;
-// The shortest time that is shown, in seconds.
-const SHORTEST = 120;
 let loading = null;
 
 // Numbers come first.
@@ -32,7 +30,7 @@ function load() {
   return loading;
 }
 
-function optionsOf(element, title) {
+function optionsOf(element, title, format) {
   const style = getComputedStyle(element);
   const [text, line, accent] = ["--quiet", "--line", "--accent"].map((name) =>
     style.getPropertyValue(name).trim());
@@ -40,14 +38,14 @@ function optionsOf(element, title) {
   return {
     width: element.clientWidth,
     height: HEIGHT,
+    padding: [null, 32, null, null],
     legend: { show: false },
     cursor: { drag: { x: false, y: false } },
     scales: {
-      x: { range: (_, low, high) => [Math.min(low, high - SHORTEST), high] },
-      y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] },
+      y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] },
     },
-    axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(formatClock) }, { ...axis, size: 56 }],
-    series: [{}, { label: title, stroke: accent, width: 2, fill: `${accent}22`, points: { show: false } }],
+    axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(formatClock) }, { ...axis, size: 72, values: (_, ticks) => ticks.map(format) }],
+    series: [{}, { label: title, stroke: accent, width: 2, fill: `${accent}22`, points: { show: true, size: 3 } }],
   };
 }
 
@@ -55,8 +53,9 @@ function optionsOf(element, title) {
  * @param label what it shows, for those who do not see it.
  * @param times in seconds since the epoch.
  * @param values as many, or null where there is none.
+ * @param format writes a value.
  */
-export function Chart({ label, times, values }) {
+export function Chart({ label, times, values, format }) {
   const element = useRef(null);
   const plot = useRef(null);
   const redraw = useRef(null);
@@ -69,7 +68,7 @@ export function Chart({ label, times, values }) {
       // Axes need two times.
       if (!uPlot || isGone || latest.current[0].length < 2) return;
       plot.current?.destroy();
-      plot.current = new uPlot(optionsOf(element.current, label), latest.current, element.current);
+      plot.current = new uPlot(optionsOf(element.current, label, format), latest.current, element.current);
     };
     redraw.current = draw;
     const resizing = new ResizeObserver(() =>

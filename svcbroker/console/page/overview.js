@@ -1,31 +1,21 @@
 // The overview: how the chain, its nodes and those who wait for events are now.
 
-import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
-import { Chart } from "./chart.js";
+import { History } from "./history.js";
 import { Badge, ErrorText, may, Section, Short, Table, useCall } from "./parts.js";
 import { formatBytes, formatMilliseconds, formatNumber, formatSeconds, t } from "./texts.js";
 
 // A hundred open consoles are to cost publishers little: python -m benchmarks.consoles.
 const FAST = 4000;
 const SLOW = 20000;
-const KEPT = 300;
 
-// What was seen of each group, so that the chart is there again when the reader comes back.
-const seen = {};
-
-/** The samples of a group with one more: the rate since the one before. */
-function withSample(samples, statistics) {
-  const sample = {
-    at: Date.now() / 1000,
-    transactions: Number(statistics.transactionCount),
-    rate: null,
-  };
-  const before = samples.at(-1);
-  if (before && sample.transactions >= before.transactions) {
-    sample.rate = (sample.transactions - before.transactions) / (sample.at - before.at);
-  }
-  return [...samples, sample].slice(-KEPT);
+/** A look at a group, with the rate since the one before. */
+function sampleAfter(before, statistics) {
+  const at = Date.now() / 1000;
+  const transactions = Number(statistics.transactionCount);
+  const isLater = before && transactions >= before.transactions;
+  return { at, transactions, rate: isLater ? (transactions - before.transactions) / (at - before.at) : null };
 }
 
 function Figure({ label, value, note }) {
@@ -47,39 +37,18 @@ function oldestOf(webhooks) {
   return ages.length ? formatSeconds(Math.max(...ages)) : t("overview.nothingWaits");
 }
 
-/**
- * The time within which a share of the publishes were final, in seconds: of those since the last
- * look, or since the start of the broker; null for none.
- */
-function quantile(latency, before, share) {
-  const { bounds, counts } = latency;
-  const since = counts.map((count, index) => count - (before?.counts[index] ?? 0));
-  const counted = since.some((count) => count > 0) ? since : counts;
-  const total = counted.reduce((sum, each) => sum + each, 0);
-  let rest = share * total;
-  for (const [index, bound] of bounds.entries()) {
-    if (counted[index] >= rest && counted[index] > 0) {
-      const low = bounds[index - 1] ?? 0;
-      return low + ((bound - low) * rest) / counted[index];
-    }
-    rest -= counted[index];
-  }
-  return total ? bounds.at(-1) : null;
+/** How long the publishes of the last minute took. */
+function Latency({ series }) {
+  const [medians, high] = [series.p50, series.p99].map((values) => values.filter((each) => each !== null));
+  const median = medians.length && medians.reduce((sum, each) => sum + each) / medians.length;
+  return html`<${Figure} label=${t("overview.latency")} value=${medians.length ? formatMilliseconds(median) : "–"}
+    note=${high.length ? t("overview.latencyNote", { high: formatMilliseconds(Math.max(...high)) }) : ""} />`;
 }
 
-function Latency({ measures, before }) {
-  const [median, high] = [0.5, 0.99].map((share) => quantile(measures.latency, before?.latency, share));
-  return html`<${Figure} label=${t("overview.latency")} value=${median === null ? "–" : formatMilliseconds(median)}
-    note=${high === null ? "" : t("overview.latencyNote", { high: formatMilliseconds(high) })} />`;
-}
-
-/** How long publishes take, what waits, and the room on the disk: what is known of it. */
+/** What waits, and the room on the disk: what is known of it. */
 function Measures({ measures }) {
-  const seenBefore = useRef([undefined, undefined]);
-  if (seenBefore.current[1] !== measures) seenBefore.current = [seenBefore.current[1], measures];
-  const { waiting, oldestWaiting, diskFree, diskSize, latency, chain } = measures;
+  const { waiting, oldestWaiting, diskFree, diskSize, chain } = measures;
   return html`
-    ${latency && html`<${Latency} measures=${measures} before=${seenBefore.current[0]} />`}
     ${waiting !== null && html`<${Figure} label=${t("overview.waiting")} value=${formatNumber(waiting)}
       note=${waiting ? formatSeconds(oldestWaiting) : ""} />`}
     ${diskFree !== null && html`<${Figure} label=${t("overview.disk")} value=${formatBytes(diskFree)}
@@ -115,11 +84,12 @@ export default function Overview({ group, user }) {
   const webhooks = useCall((signal) => ask("rest/listWebhooks", { groupId, limit: 1000 }, signal), [group], SLOW);
   const measures = useCall(ofAdmin((signal) => ask("admin/group/measures", { groupId }, signal)), [group], SLOW);
   const version = useCall(ofAdmin((signal) => ask("admin/getVersion", {}, signal)), []);
-  const [samples, setSamples] = useState(seen[group] ?? []);
+  const recent = useCall(ofAdmin((signal) => ask("admin/history", { seconds: 60 }, signal)), [], FAST);
+  const [sample, setSample] = useState(null);
   useEffect(() => {
-    if (general.data) setSamples((before) => (seen[group] = withSample(before, general.data)));
+    if (general.data) setSample((before) => sampleAfter(before, general.data));
   }, [general.data]);
-  const rate = samples.at(-1)?.rate ?? null;
+  const rate = sample?.rate ?? null;
   const active = (page) => page.pageData.filter((each) => each.nodeActive).length;
   return html`
     <${ErrorText} error=${general.error} />
@@ -129,6 +99,7 @@ export default function Overview({ group, user }) {
         <${Figure} label=${t("overview.transactions")}
           value=${numberOf(general, (data) => formatNumber(data.transactionCount))} />
         <${Figure} label=${t("overview.rate")} value=${rate === null ? "…" : formatNumber(rate, rate < 10 ? 1 : 0)} />
+        ${recent.data && html`<${Latency} series=${recent.data.series} />`}
         ${measures.data && html`<${Measures} measures=${measures.data} />`}
         <${Figure} label=${t("overview.nodes")}
           value=${numberOf(nodes, (data) => `${active(data)} / ${data.total}`)} note=${t("overview.nodesNote")} />`}
@@ -139,10 +110,7 @@ export default function Overview({ group, user }) {
       <${Figure} label=${t("overview.oldest")} value=${numberOf(webhooks, (data) => oldestOf(data.webhooks))} />
     </dl>
     ${!isAdmin && html`<p class="quiet">${t("overview.notAdmin")}</p>`}
-    ${isAdmin && html`<${Section} title=${t("overview.rateChart")}>
-      <${Chart} label=${t("overview.rateNow", { rate: rate === null ? "–" : formatNumber(rate, 1) })}
-        times=${samples.map((each) => each.at)} values=${samples.map((each) => each.rate)} />
-    <//>
+    ${isAdmin && html`<${History} />
     <${Section} title=${t("overview.nodes")}>
       <${ErrorText} error=${nodes.error} />
       ${nodes.data && html`<${Table} label=${t("overview.nodes")} rows=${nodes.data.pageData}
