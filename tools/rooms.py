@@ -27,7 +27,7 @@ SUMMARIES: Final = {
     "carriers": "HTTP, STOMP, MQTT, webhooks",
     "operations": "each call, declared once",
     "broker": "publishing, reading, subscriptions, transparency",
-    "ledgers": "pbft, cometbft, copy, memory",
+    "ledgers": "pbft, cometbft, evm, copy, memory",
     "access": "accounts, grants, limits, log-ins",
     "net": "what carriers and ledgers share",
     "archive": "audit, export, import, backup",
