@@ -266,7 +266,8 @@ class Access:
         self, avatarId: Any, mind: Any, *interfaces: Any
     ) -> tuple[Any, Principal, Callable[[], None]]:
         """
-        See C{IRealm}: the principal of an L{Identity}. Called by the portal.
+        See C{IRealm}: the principal of an L{Identity<svcbroker.interfaces.Identity>}. Called by the
+        portal.
 
         @param mind: the MQTT client id.
         """
