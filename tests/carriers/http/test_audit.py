@@ -50,6 +50,7 @@ class HttpAuditTests(SynchronousTestCase):
             self.connections[address] = connection
         given = {**headers, "Content-Type": "application/json"}
         connection.send(requestBytes("POST" if body else "GET", f"{BASE}/{path}", body, given))
+        self.clock.advance(0)
         [answer] = connection.answers()
         return answer
 
