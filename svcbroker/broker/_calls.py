@@ -94,6 +94,7 @@ class Calls:
             nodeAddress=nodeAddress,
             subscriptions=broker.subscriptions,
             listTopics=broker.list,
+            work=broker.budgets.work,
             metadataLoss=metadataLoss,
             measureDisk=measureDisk,
             alarms=alarms,

@@ -25,7 +25,7 @@ from svcbroker.model import (
 )
 from tests.access.support import principalOf
 
-from .support import NODE, FakeDirectory, makeFixture
+from .support import NODE, FakeDirectory, makeFixture, publishOne
 
 LIVE = SubscriptionRecord(
     subscriptionId="id",
@@ -66,6 +66,17 @@ class AdministrationTests(SynchronousTestCase):
         self.assertEqual(listed(None), {NODE: [LIVE]})
         self.assertEqual(listed(" ", NODE), {NODE: [LIVE]})
         self.assertEqual(listed("2"), {NODE: []})
+
+    def test_topicsWithManyBlocksAreListedInSeveralTurns(self) -> None:
+        broker = self.fixture.broker
+        for number in range(20):
+            self.successResultOf(broker.open(ANYBODY, None, str(number)))
+            self.successResultOf(publishOne(broker, ANYBODY, None, str(number), b"x", {}))
+        listing = self.admin.listTopics(ANYBODY, None, 1, 99)
+        self.assertNoResult(listing)
+        self.fixture.clock.advance(0)
+        listed = self.successResultOf(listing).page.items
+        self.assertEqual([each.lastAt is None for each in listed], [False] * 20)
 
     def test_subscriptionErrors(self) -> None:
         for group, nodes, error in (
