@@ -287,7 +287,7 @@ class FairTurns:
 class ReadsInTurn:
     """
     The bytes that a connection receives, handled in its turns. While they wait, the connection is
-    not read from.
+    not read from, and they are counted.
     """
 
     def __init__(
@@ -296,17 +296,21 @@ class ReadsInTurn:
         wait: Callable[[], Deferred[None]],
         receive: Callable[[bytes], object],
         setReading: Callable[[bool], object],
+        keep: Callable[[int], bool] = lambda change: True,
     ) -> None:
         """
         @param take: asks whether they may be handled now: C{FairTurns.take} or C{Lane.begin}.
         @param wait: fires when they may: C{FairTurns.wait} or C{Lane.turn}.
         @param receive: called with bytes that have waited. It asks L{mayHandle} again.
         @param setReading: stops reading from the connection, or goes on.
+        @param keep: counts so many more or fewer bytes that wait. Where there is no room for more,
+            it refuses the client, and returns C{False}: they are dropped.
         """
         self._take = take
         self._wait = wait
         self._receive: Callable[[bytes], object] | None = receive
         self._setReading: Callable[[bool], object] | None = setReading
+        self._keep: Callable[[int], bool] | None = keep
         self._unread = b""
         self._waiter: Deferred[None] | None = None
 
@@ -318,13 +322,12 @@ class ReadsInTurn:
         """
         if self._waiter is not None:
             # TLS delivers what it has decrypted even while reading is stopped.
-            self._unread += data
+            self._add(data)
             return False
         if self._take():
             return True
-        if self._setReading is None:
+        if not self._add(data) or self._setReading is None:
             return False
-        self._unread = data
         self._setReading(False)
         self._waiter = self._wait()
         self._waiter.addCallbacks(self._resume, _left)
@@ -332,14 +335,30 @@ class ReadsInTurn:
 
     def stop(self) -> None:
         """The connection is closed: nothing is kept of it."""
-        self._unread = b""
-        self._receive = self._setReading = None
-        if self._waiter is not None:
-            self._waiter.cancel()
+        self._drop()
+        self._receive = self._setReading = self._keep = None
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.cancel()
+
+    def _add(self, data: bytes) -> bool:
+        if self._keep is None:
+            return False
+        self._unread += data
+        isKept = self._keep(len(data))
+        if not isKept:
+            self._drop()
+        return isKept
+
+    def _drop(self) -> bytes:
+        data, self._unread = self._unread, b""
+        if data and self._keep is not None:
+            self._keep(-len(data))
+        return data
 
     def _resume(self, _: None) -> None:
         self._waiter = None
-        data, self._unread = self._unread, b""
+        data = self._drop()
         if self._receive is not None:
             self._receive(data)
         # Which may have closed the connection.

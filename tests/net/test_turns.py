@@ -261,10 +261,19 @@ class ReadsInTurnTests(SynchronousTestCase):
         self.turns = FairTurns(self.clock, 1)
         self.handled: list[bytes] = []
         self.reading: list[bool] = []
+        self.kept, self.room = 0, 10
         self.reads = ReadsInTurn(
-            *(partial(self.turns.take, "a"), partial(self.turns.wait, "a")),
-            *(self.receive, self.reading.append),
+            partial(self.turns.take, "a"),
+            partial(self.turns.wait, "a"),
+            self.receive,
+            self.reading.append,
+            self.keep,
         )
+
+    def keep(self, change: int) -> bool:
+        """A connection's count of bytes that wait."""
+        self.kept += change
+        return self.kept <= self.room
 
     def receive(self, data: bytes) -> None:
         """A connection's C{dataReceived}."""
@@ -287,12 +296,31 @@ class ReadsInTurnTests(SynchronousTestCase):
         self.assertEqual((self.handled, self.reading), ([b"xy"], [False, True]))
 
     def test_closedConnectionLeavesItsLane(self) -> None:
-        """Nothing is handled for it."""
+        """Nothing is handled for it, or kept."""
         self.turns.take("other")
         self.receive(b"x")
+        self.assertEqual(self.kept, 1)
         self.reads.stop()
+        self.receive(b"y")
         self.clock.advance(0)
-        self.assertEqual((self.handled, self.reading), ([], [False]))
+        self.assertEqual((self.handled, self.reading, self.kept), ([], [False], 0))
+
+    def test_waitingBytesAreCounted(self) -> None:
+        self.turns.take("other")
+        self.receive(b"xy")
+        self.receive(b"z")
+        self.assertEqual(self.kept, 3)
+        self.clock.advance(0)
+        self.assertEqual((self.handled, self.kept), ([b"xyz"], 0))
+
+    def test_bytesWithoutRoomAreDropped(self) -> None:
+        self.turns.take("other")
+        self.receive(bytes(11))
+        self.assertEqual((self.kept, self.reading), (0, []))
+        self.receive(b"x")
+        self.receive(bytes(10))
+        self.clock.advance(0)
+        self.assertEqual((self.handled, self.kept), ([b""], 0))
 
 
 class TimerTests(SynchronousTestCase):

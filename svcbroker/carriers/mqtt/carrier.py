@@ -142,9 +142,13 @@ class Link:
         context = carrier.context
         budgets = context.broker.budgets
         self._lane = budgets.work.lane()
+        self._kept = budgets.input.count(ownerKey("", remote))
         self._reads = ReadsInTurn(
-            *(partial(self._lane.begin, True), partial(self._lane.turn, True)),
-            *(self.received, self._setReading),
+            partial(self._lane.begin, True),
+            partial(self._lane.turn, True),
+            self.received,
+            self._setReading,
+            self._keep,
         )
         self._unsent = budgets.output.unsent(
             *(ownerKey("", remote), transport, self.pauseProducing, self.resumeProducing)
@@ -159,8 +163,11 @@ class Link:
         turns, network = context.access.turns, networkOf(self._address)
         if not context.access.isOpen:
             self._early = ReadsInTurn(
-                *(partial(turns.take, network), partial(turns.wait, network)),
-                *(self.received, self._setReading),
+                partial(turns.take, network),
+                partial(turns.wait, network),
+                self.received,
+                self._setReading,
+                self._keep,
             )
         self.connection = self._makeConnection(carrier, remote)
         if ITCPTransport.providedBy(transport):
@@ -250,7 +257,9 @@ class Link:
         self._early = None
         if self._stranger is not None:
             self._stranger.leave()
-        self._unsent.belongTo(ownerKey(admission.principal.name, self._remote))
+        owner = ownerKey(admission.principal.name, self._remote)
+        self._unsent.belongTo(owner)
+        self._kept.belongTo(owner)
         return admission
 
     def write(self, data: bytes) -> None:
@@ -295,6 +304,12 @@ class Link:
 
     def _setReading(self, isOn: bool) -> None:
         (self.resumeReading if isOn else self.pauseReading)()
+
+    def _keep(self, change: int) -> bool:
+        isRoom = self._kept.set(self._kept.size + change)
+        if not isRoom:
+            self.connection.overloaded()
+        return isRoom
 
     def mayWork(self, events: int = 1) -> bool:
         """Ask whether this turn of the reactor has time for more packets."""

@@ -536,6 +536,7 @@ class Decoder:
 
     @ivar version: the protocol level of the connection, 0 until a CONNECT has set it.
     @ivar hasMore: whether there may be packets that L{arrivals} has not returned yet.
+    @ivar taken: how many bytes the packets had that it has returned last.
     @ivar error: the error of the packet after the last one that was returned. Nothing is read
         after it.
     """
@@ -552,6 +553,7 @@ class Decoder:
         self.error: MqttError | None = None
         self._maximumPacketSize = maximumPacketSize
         self.hasMore = False
+        self.taken = 0
         # What was not looked at yet, and where it begins.
         self._data = b""
         self._position = 0
@@ -562,14 +564,9 @@ class Decoder:
         self._names = names
 
     @property
-    def isIncomplete(self) -> bool:
-        """Whether a packet has arrived in part."""
-        return bool(self._parts)
-
-    @property
     def kept(self) -> int:
-        """The number of bytes that wait for the rest of their packet."""
-        return sum(map(len, self._parts)) if self._parts else 0
+        """The number of bytes that wait to be read, or for the rest of their packet."""
+        return len(self._data) + (sum(map(len, self._parts)) if self._parts else 0)
 
     def receive(self, data: bytes) -> list[Packet]:
         """
@@ -611,7 +608,7 @@ class Decoder:
         @return: complete packets, consecutive PUBLISH, PUBACK and PUBREL packets as L{Publishes},
             L{Pubacks} and L{Pubrels}. Where L{error} is set, those before the error.
         """
-        data, packets = self._data, list[Arrival]()
+        data, packets, start = self._data, list[Arrival](), self._position
         if self.error is None and data:
             try:
                 self._position, isWhole = self._readAll(data, self._position, packets, limit)
@@ -620,6 +617,7 @@ class Decoder:
                 self.error = error.with_traceback(None)
                 self._data, self._position, self.hasMore = b"", 0, False
             else:
+                self.taken = self._position - start
                 if not isWhole:
                     self._parts.append(data[self._position :] if self._position else data)
                 if not isWhole or self._position == len(data):

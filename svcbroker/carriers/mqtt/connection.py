@@ -92,7 +92,8 @@ class MqttConnection:
         names = context.broker.budgets.names
         self._names = names.count(ownerKey("", remote)), names.count(ownerKey("", remote))
         self._decoder = Decoder(context.settings.maximumPacketSize, names=self._names[0])
-        self._partial = context.broker.budgets.input.count(ownerKey("", remote))
+        # Of packets that are not whole, or not handled.
+        self._counted = context.broker.budgets.input.count(ownerKey("", remote))
         self._version = MQTT_311
         # The most bytes of a packet that the client accepts.
         self._largest = UNBOUNDED
@@ -198,12 +199,10 @@ class MqttConnection:
     def _afterPackets(self) -> None:
         if self._isClosed:
             return
-        # What is not read yet is no more than one read of the transport.
-        decoder, partial = self._decoder, self._partial
-        mayBeKept = not decoder.hasMore and (partial.size or decoder.isIncomplete)
-        if mayBeKept and not partial.set(decoder.kept):
-            busy = "too many bytes of packets wait for their rest"
-            self._violated(MqttError(ReasonCode.QUOTA_EXCEEDED, busy))
+        decoder, counted = self._decoder, self._counted
+        kept = decoder.kept + (decoder.taken if self._isWaiting else 0)
+        if kept != counted.size and not counted.set(kept):
+            self.overloaded()
             return
         if decoder.error is not None and not self._isWaiting and not self._backlog:
             self._violated(decoder.error)
@@ -211,6 +210,11 @@ class MqttConnection:
         if self._delivery is not None:
             self._delivery.settle()
         self._output.flush()
+
+    def overloaded(self) -> None:
+        """Close: all connections together have no room for what this one sends."""
+        busy = "too many bytes of packets wait for their rest, or for a turn"
+        self._violated(MqttError(ReasonCode.QUOTA_EXCEEDED, busy))
 
     async def _nextTurn(self, events: int = 1, *packets: Publishes) -> None:
         await self._wire.turn(events)
@@ -284,7 +288,7 @@ class MqttConnection:
         opened = sessions.connect(packet, handshake, principal, self._remote)
         session = self.session = opened.session
         owner = ownerKey(principal.name, self._remote)
-        for each in (self._partial, *self._names):
+        for each in (self._counted, *self._names):
             each.belongTo(owner)
         self._handshake = handshake
         self._delivery = Delivery(
@@ -509,7 +513,7 @@ class MqttConnection:
         self._hasEnded = True
         self._silence.close()
         self._backlog.clear()
-        for each in (self._partial, *self._names):
+        for each in (self._counted, *self._names):
             each.close()
         if self._receiving is not None:
             self._receiving.end()

@@ -28,7 +28,7 @@ from zope.interface import implementer
 
 from ...access import Access, Admission, Principal, credentialsOf
 from ...broker import Broker, ClientConnection, PublishPolicy, SendResult
-from ...errors import BrokerError, NotAuthenticated, TopicNotFound
+from ...errors import BrokerError, NotAuthenticated, Overloaded, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import SubscribeRequest
 from ...net.addresses import networkOf, ownerKey, peerText
@@ -230,6 +230,7 @@ class StompProtocol(Protocol):
         self._isBusy = False
         # Whether effects wait for a turn of the reactor that has time for them.
         self._isLate = False
+        self._late = 0
         self._isStalled = False
         self._isReading = True
         self._isClosed = False
@@ -251,9 +252,13 @@ class StompProtocol(Protocol):
         peer, access = transport.getPeer(), self.factory.access
         budgets, self._remote = self.factory.broker.budgets, peerText(peer)
         self._lane = budgets.work.lane()
+        self._kept = budgets.input.count(ownerKey("", self._remote))
         self._reads = ReadsInTurn(
-            *(partial(self._lane.begin, True), partial(self._lane.turn, True)),
-            *(self.dataReceived, self._setReading),
+            partial(self._lane.begin, True),
+            partial(self._lane.turn, True),
+            self.dataReceived,
+            self._setReading,
+            self._keep,
         )
         self._unsent = budgets.output.unsent(
             *(ownerKey("", self._remote), transport, self.pauseProducing, self.resumeProducing)
@@ -264,8 +269,11 @@ class StompProtocol(Protocol):
         if not access.isOpen:
             turns, network = access.turns, networkOf(self._address)
             self._early = ReadsInTurn(
-                *(partial(turns.take, network), partial(turns.wait, network)),
-                *(self.dataReceived, self._setReading),
+                partial(turns.take, network),
+                partial(turns.wait, network),
+                self.dataReceived,
+                self._setReading,
+                self._keep,
             )
         isMessages = isinstance(transport, WebSocketTransport)
         self._session = self.factory.makeSession(self._remote, isMessages=isMessages)
@@ -287,6 +295,7 @@ class StompProtocol(Protocol):
         if self._early is not None:
             self._early.stop()
         self._reads.stop()
+        self._kept.close()
         self._known()
         self._session.close()
         self._lane.stop()
@@ -379,6 +388,7 @@ class StompProtocol(Protocol):
                     isLong = count > FEW or type(effect) is not PublishEvents
                     if isLong and not self._lane.begin(isWrite=True, events=count):
                         self._isLate = True
+                        self._keepLate(effect)
                         self._lane.wait(self._performLate, isWrite=True, events=count)
                         break
                 del self._todo[0]
@@ -389,9 +399,23 @@ class StompProtocol(Protocol):
         if not self._isClosed:
             self._look()
 
+    def _keep(self, change: int) -> bool:
+        isRoom = self._kept.set(self._kept.size + change)
+        if not isRoom:
+            busy = Overloaded("too many bytes of frames wait for a turn")
+            self._perform(self._session.end(busy, self._clock.seconds()))
+        return isRoom
+
+    def _keepLate(self, effect: Effect) -> None:
+        """Count the events of an effect that waits for a turn."""
+        published = effect.publications if isinstance(effect, PublishEvents | PublishAll) else ()
+        self._late = sum(len(each.content) for each in published)
+        self._keep(self._late)
+
     def _performLate(self) -> None:
         """Go on with effects that have waited for a turn."""
         self._isLate = False
+        self._keep(-self._late)
         self._perform(())
 
     def _proceed(self, effect: Proceed) -> None:
@@ -454,6 +478,7 @@ class StompProtocol(Protocol):
             self._early = None
             owner = ownerKey(admission.principal.name, self._remote)
             self._unsent.belongTo(owner)
+            self._kept.belongTo(owner)
             self._session.belongTo(owner)
             return self._session.loggedIn(effect.answer, self._clock.seconds())
 

@@ -419,12 +419,7 @@ class StompSession:
         self._beats.received(now)
         if self.state in _TAKES_FRAMES:
             self._parser.feed(data)
-        effects = self._go(now)
-        kept = self._parser.buffered + self._transactions.weight
-        if kept != self._waiting.size and not self._waiting.set(kept):
-            self._refuse(Overloaded("too many bytes of frames and transactions wait for the rest"))
-            effects += self._go(now)
-        return effects
+        return self._go(now)
 
     def belongTo(self, owner: str) -> None:
         """Count what is kept as that of another owner from now on: the client has logged in."""
@@ -608,6 +603,10 @@ class StompSession:
                 effects.insert(0, Write(b"".join(self._output)))
             self._output.clear()
             self._beats.sent(now)
+        kept = self._parser.buffered + self._transactions.weight
+        if kept != self._waiting.size and not self._waiting.set(kept):
+            self._refuse(Overloaded("too many bytes of frames and transactions wait for the rest"))
+            effects += self._go(now)
         return effects
 
     def _takeFrame(self) -> bool:

@@ -271,7 +271,7 @@ class PieceTests(SynchronousTestCase):
                 if decoder.version and isinstance(packet, Connect) and len(found) == 1:
                     break
             self.assertEqual(found[0], packet, text)
-            self.assertFalse(decoder.isIncomplete)
+            self.assertEqual(decoder.kept, 0)
 
     def test_oversizedPacketIsRefusedUnread(self) -> None:
         """A packet of the largest size is taken, one byte more is not, before it is there."""
@@ -291,7 +291,7 @@ class PieceTests(SynchronousTestCase):
         for start in range(0, len(data), 100):
             found += decoder.receive(data[start : start + 100])
         self.assertEqual(len(found), 1)
-        self.assertFalse(decoder.isIncomplete)
+        self.assertEqual(decoder.kept, 0)
 
 
 NOT_TEXT: Final[tuple[Literal["Cs"], ...]] = ("Cs",)

@@ -26,6 +26,7 @@ from svcbroker.carriers.mqtt.packets import (
     Subscribe,
     TopicSubscription,
 )
+from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.net.budgets import WRITES_A_TURN
 
 from .support import Server
@@ -102,9 +103,35 @@ class HostileTests(SynchronousTestCase):
             client.protocol.dataReceived(encode(packet, MQTT_311) * 5000)
             client.look()
             self.assertLess(len(client.packets) + work.pending, 2000)
+            self.assertGreater(server.budgets.input.used, 5000)
             for _ in range(10):
                 server.pump()
             self.assertEqual(client.take(), [answer] * 5000)
+            self.assertEqual(server.budgets.input.used, 0)
+
+    def test_waitingPacketsWithoutRoomAreRefused(self) -> None:
+        """Of many connections whose packets wait for a turn: handled in part, or not at all."""
+        data = encode(Publish("t", bytes(50), 1, packetId=1), MQTT_5) * 1000
+        for isBusy in (False, True):
+            server = Server()
+            server.event("t", b"")
+            clients = [server.connected(f"c{number}") for number in range(5)]
+            looks = count(server.clock.seconds(), WRITES_A_TURN / 2)
+            work, budget = server.budgets.work, server.budgets.input
+            work.seconds = looks.__next__
+            if isBusy:
+                work.lane().begin(True)
+                work.charge(work.seconds())
+                work.charge(work.seconds())
+            budget.total = budget.own = 3 * len(data)
+            for client in clients:
+                client.protocol.dataReceived(data)
+            self.assertTrue(len(data) < budget.used <= budget.total, budget.used)
+            for client in clients[-2:]:
+                self.assertEqual(client.reasonOfEnd(), ReasonCode.QUOTA_EXCEEDED)
+            for client in clients:
+                client.lose()
+            self.assertEqual(budget.used, 0)
 
     def test_reconnectsLeaveNothing(self) -> None:
         """A client that comes and goes leaves nothing behind."""

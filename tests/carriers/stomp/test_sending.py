@@ -4,12 +4,15 @@ SEND and transactions.
 
 from __future__ import annotations
 
+from itertools import count
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
 from svcbroker.carriers.stomp import StompSettings
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.model import Event, EventId, Execution, Receipt
+from svcbroker.net.budgets import WRITES_A_TURN
 from tests.broker.support import TIMEOUT
 
 from .support import Client, Server, event, frame
@@ -287,6 +290,42 @@ class BoundsTests(SynchronousTestCase):
         client.goOnReading()
         self.assertTrue(client.transport.isRead)
         self.assertEqual(len(client.frames()), 6)
+
+
+class InputTests(SynchronousTestCase):
+    """Bytes that wait for a turn count as input."""
+
+    def setUp(self) -> None:
+        self.server = Server()
+        self.budget = self.server.fixture.broker.budgets.input
+        work = self.server.fixture.broker.budgets.work
+        # Each look at the clock takes time.
+        work.seconds = count(0, WRITES_A_TURN / 2).__next__
+
+    def test_waitingFramesCount(self) -> None:
+        """Those that are not read, and those that are not published; until they are."""
+        data = frame("SEND", {"destination": "a"}, b"x" * 100) * 200
+        clients = [self.server.connect() for _ in range(3)]
+        for client in clients:
+            client.sendBytes(data)
+        self.assertGreater(self.budget.used, 2 * len(data))
+        for _ in range(200):
+            self.server.fixture.clock.advance(0)
+        self.assertEqual(len(self.server.published), 600)
+        self.assertEqual(self.budget.used, 0)
+
+    def test_framesWithoutRoomAreRefused(self) -> None:
+        data = frame("SEND", {"destination": "a"}, b"x" * 100) * 200
+        clients = [self.server.connect() for _ in range(5)]
+        self.budget.total = self.budget.own = 2 * len(data)
+        for client in clients:
+            client.sendBytes(data)
+        self.assertLessEqual(self.budget.used, self.budget.total)
+        self.assertEqual(clients[-1].frames()[0].command, "ERROR")
+        for client in clients:
+            if client.isOpen:
+                client.disconnect()
+        self.assertEqual(self.budget.used, 0)
 
 
 class TransactionTests(SynchronousTestCase):
