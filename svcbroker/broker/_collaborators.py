@@ -283,6 +283,44 @@ class WebhookRequest:
     hasTombstones: bool = False
 
 
+@frozen(kw_only=True)
+class JobReport:
+    """
+    A command that the broker runs for an operator.
+
+    @ivar name: what it is called, such as C{audit}.
+    @ivar command: what an operator would type.
+    @ivar startedAt: when it was started, in milliseconds since the epoch.
+    @ivar endedAt: when it has ended; C{None} while it runs.
+    @ivar isGood: whether it has ended with status 0.
+    @ivar output: the last lines that it has written.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    startedAt: int
+    endedAt: int | None = None
+    isGood: bool = False
+    output: tuple[str, ...] = ()
+
+
+class IJobs(Interface):
+    """
+    Commands that the broker runs for its operators. Called by the operator calls about jobs.
+    """
+
+    def start(name: str) -> None:
+        """
+        Start a command.
+
+        @param name: C{audit} or C{backup}.
+        @raise svcbroker.errors.ParameterInvalid: there is no such job, or one runs.
+        """
+
+    def reports() -> Sequence[JobReport]:
+        """The jobs since the start of the broker, the last of each name, the newest first."""
+
+
 class IWebhooks(Interface):
     """
     Subscriptions whose events are sent to a URL. Called by the operations and operator calls of

@@ -15,11 +15,18 @@ from ..access import Principal
 from ..chain import ValidatorChange, ValidatorSet
 from ..errors import NoSuchCall, NotAuthorized, ParameterInvalid
 from ..interfaces import Action, IFaultyLedger, ILedger, IValidatorSetLedger
-from ..model import ConfigurationReport, DurablePage, FaultReport, InterfaceType, Offset, Owner
+from ..model import (
+    ConfigurationReport,
+    DurablePage,
+    FaultReport,
+    InterfaceType,
+    Offset,
+    Owner,
+)
 from ..net.addresses import accountOf, ownerOf
 from ..net.budgets import Unsent, WorkBudget
 from ..net.deferreds import asDeferred
-from ._collaborators import IDurableSubscriptions
+from ._collaborators import IDurableSubscriptions, IJobs, JobReport
 from ._groups import Groups, TimeoutQueue
 
 MAX_CONNECTIONS: Final = 1000
@@ -91,6 +98,7 @@ class Operator:
         reload: Callable[[], Deferred[Sequence[str]]],
         configuration: Callable[[], ConfigurationReport] | None,
         connections: Callable[[], Iterable[ClientConnection]],
+        jobs: IJobs | None,
         work: WorkBudget,
     ) -> None:
         """
@@ -99,6 +107,7 @@ class Operator:
         @param reload: reads accounts, secrets and certificates again.
         @param configuration: tells all settings that are in force.
         @param connections: all connections of clients.
+        @param jobs: runs commands; C{None} where the broker runs none.
         @param work: says when there is time for more.
         """
         self._groups = groups
@@ -108,6 +117,7 @@ class Operator:
         self._reload = reload
         self._describeConfiguration = configuration
         self._connections = connections
+        self._jobs = jobs
         self._work = work
 
     @asDeferred
@@ -131,6 +141,34 @@ class Operator:
         if self._describeConfiguration is None:
             raise NoSuchCall("this broker is not configured by settings")
         return self._describeConfiguration()
+
+    @asDeferred
+    async def listJobs(self, principal: Principal) -> Sequence[JobReport]:
+        """
+        The commands that run for operators, or have run.
+
+        @raise NoSuchCall: the broker runs none.
+        """
+        return self._jobsOf(principal).reports()
+
+    @asDeferred
+    async def startJob(self, principal: Principal, name: str) -> Sequence[JobReport]:
+        """
+        Start a command.
+
+        @return: fires with what L{listJobs} gives.
+        @raise ParameterInvalid: there is no such job, or one runs.
+        @raise NoSuchCall: the broker runs none.
+        """
+        jobs = self._jobsOf(principal)
+        jobs.start(name)
+        return jobs.reports()
+
+    def _jobsOf(self, principal: Principal) -> IJobs:
+        principal.requireAny(Action.OPERATE, None)
+        if self._jobs is None:
+            raise NoSuchCall("this broker runs no commands")
+        return self._jobs
 
     @asDeferred
     async def listConnections(

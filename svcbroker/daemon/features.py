@@ -26,7 +26,7 @@ from ..console import FEATURE as CONSOLE
 from ..interfaces import IFeaturePlugin
 from ..net.alarms import Condition
 from ..net.settings import ConfigError, Setting, declaredSettings
-from . import alarms, auditing, history, metrics
+from . import alarms, auditing, history, jobs, metrics
 
 BUILT_IN: Final[Sequence[Feature]] = (
     subscriptions.FEATURE,
@@ -40,6 +40,7 @@ BUILT_IN: Final[Sequence[Feature]] = (
     transparency.FEATURE,
     retention.FEATURE,
     auditing.FEATURE,
+    jobs.FEATURE,
     metrics.FEATURE,
     history.FEATURE,
     alarms.FEATURE,

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from attrs import evolve
 from msgspec import Struct
 
-from .. import chain, model
+from .. import broker, chain, model
 from ..errors import (
     EventIdBlank,
     EventIdInvalid,
@@ -392,6 +392,45 @@ def _configurationOf(report: model.ConfigurationReport) -> Configuration:
     )
 
 
+class JobResult(Struct, frozen=True):
+    """
+    A command that the broker runs for operators: its name; the words that an operator would type;
+    when it was started and has ended, in milliseconds since the epoch; whether it has ended well;
+    and the last lines that it has written.
+    """
+
+    name: str
+    command: list[str]
+    startedTimestamp: int
+    endedTimestamp: int | None
+    good: bool
+    output: list[str]
+
+
+class JobsResult(Struct, frozen=True):
+    """The last job of each name since the start of the broker, the newest first."""
+
+    jobs: list[JobResult]
+
+
+def _jobsOf(reports: Sequence[broker.JobReport]) -> JobsResult:
+    """Make the record of jobs."""
+    return JobsResult(
+        jobs=[
+            JobResult(
+                name=each.name,
+                command=list(each.command),
+                startedTimestamp=each.startedAt,
+                endedTimestamp=each.endedAt,
+                good=each.isGood,
+                output=list(each.output),
+            )
+            for each in reports
+        ]
+    )
+
+
+_JOBS = envelope(JobsResult, _jobsOf)
 _VALIDATORS = envelope(Validators, _validatorsOf)
 _FAULTS = envelope(Faults, _faultsOf)
 _NODE = Parameter(name="node", type=_NodeIndexType(), description="The index of the node.")
@@ -527,6 +566,28 @@ OPERATOR_CALLS: Final = (
     # As the admin queries, with the token of the data directory.
     evolve(ALARMS, name="alarms/list"),
     evolve(HISTORY, name="history/show"),
+    Operation(
+        name="jobs/list",
+        summary="List the commands that the broker runs for operators, or has run since its start.",
+        parameters=(),
+        result=_JOBS,
+        method=lambda calls: calls.operator.listJobs,
+        changedBy=(),
+    ),
+    Operation(
+        name="jobs/start",
+        summary="Audit all chains, or back the data directory up, now. One job runs at a time.",
+        parameters=(
+            Parameter(
+                name="name",
+                type=ParameterType(),
+                description="What is to be done: audit or backup. A backup goes to a new directory "
+                "below that of the data with -backups after its name.",
+            ),
+        ),
+        result=_JOBS,
+        method=lambda calls: calls.operator.startJob,
+    ),
     ERASE,
     *CONNECTION_CALLS,
     *DURABLE_CALLS,

@@ -272,6 +272,29 @@ class ErasingTests(OperatorTestCase):
         self.assertEqual([each.get("erased") for each in page["events"]], [True, True])
 
 
+class JobsTests(OperatorTestCase):
+    """
+    Audits and backups that an operator asks for.
+    """
+
+    async def test_operatorAuditsAndBacksUp(self) -> None:
+        """By two buttons; what comes of it is told, and the copy is there."""
+        await self.open(ledger="pbft:nodes=4", page="#operations")
+        browser = self.browser
+        await self.publish("orders/zurich", 2)
+        await self.logIn()
+        for number, name in enumerate(("Back up now", "Audit now"), 1):
+            await browser.tabTo(name)
+            await browser.press("Enter")
+            await browser.waitFor(
+                f"document.body.innerText.match(/done: good/g)?.length === {number}"
+            )
+        await browser.waitForText("group 1: 3 blocks")
+        await self.judge("operations")
+        [copy] = self.dataDir.with_name("data-backups").iterdir()
+        self.assertTrue((copy / "1" / "ledger.sqlite").exists())
+
+
 class CheckpointsTests(ConsoleTestCase):
     """
     Checkpoints that the browser keeps.

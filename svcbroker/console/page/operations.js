@@ -1,12 +1,16 @@
 // What operators do: erase events, after a look at them, and the commands that keep a broker well.
 
-import { html, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, operate } from "./api.js";
 import { MOST } from "./basket.js";
 import { Content, typeOf } from "./content.js";
 import { OperatorNotice, useConfiguration } from "./operator.js";
-import { ActionButton, Badge, Command, ErrorText, EventLink, explain, linkTo, may, Section } from "./parts.js";
+import { ActionButton, Badge, Command, ErrorText, EventLink, explain, linkTo, may, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
+
+// Milliseconds from one look at the jobs to the next, while one runs and while none does.
+const OFTEN = 1000;
+const SELDOM = 10000;
 
 /** What there is of an event, before it is erased: the event, its erasure, or the reason why it cannot be shown. */
 async function previewOf(groupId, eventId) {
@@ -84,12 +88,51 @@ function Erasing({ groupId, given }) {
   <//>`;
 }
 
-/** The commands of the broker's machine, with its data directory. */
-function Commands({ configuration }) {
-  const dataDir = configuration.settings.find((each) => each.name === "data-dir").values[0];
+/** What has become of a job: how long it ran, and its last lines. */
+function Job({ job }) {
+  const { startedTimestamp, endedTimestamp, good, output } = job;
+  const isOver = endedTimestamp !== null;
+  return html`<p role="status">
+      <${Badge} kind=${isOver ? (good ? "good" : "bad") : "warn"}>${t(isOver ? (good ? "jobs.good" : "jobs.bad") : "jobs.running")}<//>
+      ${" "}<${Time} at=${startedTimestamp} />${isOver && html` – <${Time} at=${endedTimestamp} />`}</p>
+    ${!isOver && html`<progress aria-label=${t("jobs.running")}></progress>`}
+    ${output.length > 0 && html`<pre tabindex="0" lang="en">${output.join("\n")}</pre>`}`;
+}
+
+/** What the broker does for operators beside its work: each with the command that does the same. */
+function Jobs({ dataDir }) {
+  const [isRunning, setRunning] = useState(false);
+  const list = useCall((signal) => operate("jobs/list", {}, signal), [], isRunning ? OFTEN : SELDOM);
+  const [error, setError] = useState(null);
+  const jobs = list.data?.jobs ?? [];
+  useEffect(() => setRunning(jobs.some((each) => each.endedTimestamp === null)), [list.data]);
+  const start = async (name) => {
+    setError(null);
+    try {
+      await operate("jobs/start", { name });
+    } catch (failure) {
+      setError(failure);
+    }
+    list.reload();
+  };
+  const rows = [["backup", ["chain", "backup", dataDir, `${dataDir}-backup`]], ["audit", ["chain", "audit", dataDir]]];
+  return html`<${Section} title=${t("jobs.title")}>
+    <p class="quiet">${t("jobs.about")}</p>
+    <${ErrorText} error=${error ?? list.error} />
+    ${rows.map(([name, words]) => {
+      const job = jobs.find((each) => each.name === name);
+      return html`<h3>${t(`operations.${name}`)}</h3>
+        <p class="quiet">${t(`operations.${name}About`)}</p>
+        <button type="button" disabled=${isRunning} onClick=${() => start(name)}>${t(`jobs.${name}`)}</button>
+        ${job && html`<${Job} job=${job} />`}
+        <${Command} words=${job ? job.command.slice(1) : words} />`;
+    })}
+  <//>`;
+}
+
+/** More commands for the broker's machine, with its data directory. */
+function Commands({ configuration, dataDir }) {
   const rows = [
-    ["backup", ["chain", "backup", dataDir, `${dataDir}-backup`]],
-    ["audit", ["chain", "audit", dataDir]],
     ["doctor", ["doctor", ...(configuration.file ? ["--config", configuration.file] : ["--data-dir", dataDir])]],
     ["reload", ["admin", "reload", dataDir]],
   ];
@@ -104,8 +147,10 @@ export default function Operations({ group, user, parameters, onLogIn }) {
   const { data, error } = useConfiguration(user, group);
   if (!may(user, group, "operate")) return html`<${OperatorNotice} user=${user} onLogIn=${onLogIn} />`;
   const given = parameters.get("events") ?? "";
+  const dataDir = data?.settings.find((each) => each.name === "data-dir").values[0];
   return html`
     <${Erasing} key=${given} groupId=${group} given=${given} />
     <${ErrorText} error=${error} />
-    ${data && html`<${Commands} configuration=${data} />`}`;
+    ${data && html`<${Jobs} dataDir=${dataDir} />
+      <${Commands} configuration=${data} dataDir=${dataDir} />`}`;
 }
