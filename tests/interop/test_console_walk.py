@@ -6,17 +6,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 from base64 import b64encode
 from typing import Any, Final
 
+import treq
+from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from svcbroker.access import hashPassword
+from tests.functional.daemon import LOCAL, TIMEOUT
 
 from .test_console import WIDTHS, ConsoleTestCase
 
 EVENTS: Final = int(os.environ.get("SVCBROKER_CONSOLE_EVENTS", "20000"))
 """How many events the topic has."""
+TOPICS: Final = int(os.environ.get("SVCBROKER_CONSOLE_TOPICS", "100"))
+"""How many more topics there are."""
+CLIENTS: Final = int(os.environ.get("SVCBROKER_CONSOLE_CLIENTS", "10"))
+"""How many clients of MQTT are connected."""
 BATCH: Final = 1000
 
 MAX_TRANSFERRED: Final = 150_000
@@ -78,7 +87,8 @@ class WalkTests(ConsoleTestCase):
         accounts = self.root / "accounts.toml"
         hash = hashPassword(PASSWORD.encode())
         accounts.write_text(f'[accounts.root]\npassword = "{hash}"\nroles = ["everything"]\n')
-        await self.open(f"--accounts={accounts}", "--faults", ledger="pbft:nodes=4")
+        options = (f"--accounts={accounts}", "--faults", f"--mqtt={LOCAL}")
+        await self.open(*options, ledger="pbft:nodes=4")
         browser = self.browser
         await browser.waitFor("document.activeElement.name === 'name'")
         await browser.type("root")
@@ -86,30 +96,31 @@ class WalkTests(ConsoleTestCase):
         await browser.type(PASSWORD)
         await browser.press("Enter")
         await browser.waitForText("Log out")
-        await self.publishMany()
+        names = (TOPIC, *(f"shelf/{number}" for number in range(TOPICS)))
+        await self.callMany("open", [{"topic": name} for name in names])
+        contents = (b64encode(b'{"number": %d}' % number) for number in range(EVENTS))
+        events = [{"topic": TOPIC, "content": each.decode()} for each in contents]
+        for answer in await self.callMany("publish", events):
+            self.assertEqual(answer["result"]["status"], "SUCCESS")
+        port = int((await self.daemon.protocol.waitFor(r"MQTT on 127\.0\.0\.1:(\d+)"))[1])
+        for number in range(CLIENTS):
+            client = await deferToThread(connectAccount, port, b"client-%d" % number)
+            self.addCleanup(client.close)
 
-    async def publishMany(self) -> None:
-        """Publish all events, in batches of JSON-RPC."""
+    async def callMany(self, method: str, calls: list[dict[str, str]]) -> list[Any]:
+        """The answers of calls, which are made in batches of JSON-RPC."""
         credentials = b64encode(f"root:{PASSWORD}".encode()).decode()
         headers: Any = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
-        await self.daemon.call("/rest/open", headers=headers, topic=TOPIC)
-        for first in range(0, EVENTS, BATCH):
+        answers: list[Any] = []
+        for first in range(0, len(calls), BATCH):
             batch = [
-                {
-                    "jsonrpc": "2.0",
-                    "id": number,
-                    "method": "publish",
-                    "params": {
-                        "topic": TOPIC,
-                        "content": b64encode(b'{"number": %d}' % number).decode(),
-                    },
-                }
-                for number in range(first, min(first + BATCH, EVENTS))
+                {"jsonrpc": "2.0", "id": number, "method": method, "params": each}
+                for number, each in enumerate(calls[first : first + BATCH])
             ]
-            body = json.dumps(batch).encode()
-            answers = await self.daemon.call("/jsonrpc", "POST", body, headers)
-            for answer in answers:
-                self.assertEqual(answer["result"]["status"], "SUCCESS")
+            answers += await self.daemon.call(
+                "/jsonrpc", "POST", json.dumps(batch).encode(), headers
+            )
+        return answers
 
     async def measure(self, page: str) -> tuple[float, int]:
         """Seconds until a page is ready without a cache, and the bytes that were transferred."""
@@ -140,11 +151,25 @@ class WalkTests(ConsoleTestCase):
         await self.begin()
         await self.walk()
         await self.browser.resize(WIDTHS[1])
+        before = await self.slowTurns()
         found = {page: await self.measure(page) for page in SHOWN}
         _log.info("Seconds and bytes of each page: {found}", found=found)
+        slow = await self.slowTurns() - before
+        _log.info("Looks at a reactor that was late by more than 50 ms: {slow}", slow=slow)
         for page, (seconds, size) in found.items():
             self.assertLess(size, MAX_TRANSFERRED, page)
             self.assertLess(seconds, SLACK * MAX_READY, page)
+
+    async def slowTurns(self) -> float:
+        """How often the reactor was late by more than 50 ms since the start."""
+        [port] = re.findall(r":(\d+)/", self.daemon.base)
+        answer = await treq.get(
+            f"http://127.0.0.1:{port}/metrics", auth=("root", PASSWORD), pool=self.daemon.pool
+        )
+        name = r"svcbroker_reactor_lag_seconds_bucket\{le=\"%s\"\} (\S+)"
+        text = await answer.text()
+        within, every = (re.findall(name % each, text) for each in ("0.05", r"\+Inf"))
+        return float(every[0]) - float(within[0])
 
     async def walk(self) -> None:
         """Go to every page by keyboard. Pictures are taken where the environment says so."""
@@ -152,6 +177,8 @@ class WalkTests(ConsoleTestCase):
         for page, shown in SHOWN.items():
             name = page.partition("?")[0]
             link = {"topic": TOPIC, "block": "2"}.get(name)
+            # A page of many clients has more buttons than a reader would go through.
+            await browser.evaluate("document.querySelector('.skip').focus()")
             if name == "block":
                 await browser.tabTo("Height, or hash of a block or a transaction")
                 await browser.type("2")
@@ -177,3 +204,14 @@ class WalkTests(ConsoleTestCase):
                 await browser.command("Page.reload")
                 await browser.waitFor(f"Boolean({shown})")
         self.assertEqual(browser.problems, [])
+
+
+def connectAccount(port: int, clientId: bytes) -> socket.socket:
+    """A client of MQTT 3.1.1 that has connected as the account."""
+    client = socket.create_connection(("127.0.0.1", port), TIMEOUT)
+    fields = (clientId, b"root", PASSWORD.encode())
+    body = b"\x00\x04MQTT\x04\xc2\x00\x00"
+    body += b"".join(len(each).to_bytes(2, "big") + each for each in fields)
+    client.sendall(bytes([0x10, len(body)]) + body)
+    client.recv(4, socket.MSG_WAITALL)
+    return client
