@@ -6,11 +6,21 @@ from __future__ import annotations
 
 import json
 import stat
+from base64 import b64encode
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from twisted.protocols.portforward import (
+    ProxyClient,
+    ProxyClientFactory,
+    ProxyFactory,
+    ProxyServer,
+)
 
 from tests.needed import needPackage
 
-from .daemon import LOCAL
+from .daemon import LOCAL, reactor
 from .test_proofs import CommandTestCase
 
 SECRET = "price 12.50"
@@ -160,3 +170,112 @@ class ConfidentialTests(CommandTestCase):
             code, _, errors = await self.outcomeOf("pub", "a", SECRET, "--to", wrong)
             self.assertEqual(code, 2)
             self.assertIn(f"--to: '{wrong}' is no recipient (age1...), no name in", errors)
+
+
+class RecordedClient(ProxyClient):
+    """The broker's side of a relayed connection."""
+
+    peer: Any
+
+    def dataReceived(self, data: bytes) -> None:
+        """See C{Protocol}."""
+        self.peer.factory.seen.append(data)
+        super().dataReceived(data)
+
+
+class RecordedClientFactory(ProxyClientFactory):
+    """Makes the broker's sides."""
+
+    protocol = RecordedClient
+
+
+class RecordedServer(ProxyServer):
+    """The client's side of a relayed connection."""
+
+    factory: Any
+    clientProtocolFactory = RecordedClientFactory
+
+    def dataReceived(self, data: bytes) -> None:
+        """See C{Protocol}."""
+        self.factory.seen.append(data)
+        super().dataReceived(data)
+
+
+class Relay(ProxyFactory):
+    """
+    Passes connections on to a broker.
+
+    @ivar seen: all bytes that passed, in both directions.
+    """
+
+    protocol = RecordedServer
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
+        self.seen: list[bytes] = []
+
+
+def isIn(secret: bytes, data: bytes) -> bool:
+    """Whether bytes have a secret, in plain, in hexadecimal digits, or in Base64 at any offset."""
+    encoded = [b64encode(bytes(lead) + secret)[4:-4] for lead in range(3)]
+    return any(each in data for each in (secret, secret.hex().encode(), *encoded))
+
+
+class CanaryTests(CommandTestCase):
+    """
+    A secret that is closed never comes to the broker: not over its connections, and not onto its
+    disk, into its journal, or into what is made of its data.
+    """
+
+    async def test_brokerNeverSeesAClosedContent(self) -> None:
+        """Another content, which is open, is found everywhere by the same search."""
+        needPackage("pyrage", "encryption")
+        daemon = await self.run_(
+            [f"--http={LOCAL}", "--ledger=pbft", f"--data-dir={self.dataDir}"]
+        ).serves()
+        at = urlsplit(daemon.base)
+        relay = Relay(at.hostname or "", at.port or 0)
+        listening = reactor.listenTCP(0, relay, interface="127.0.0.1")
+        self.addCleanup(listening.stopListening)
+        self.environment["SVCBROKER_URL"] = at._replace(
+            netloc=f"127.0.0.1:{listening.getHost().port}"
+        ).geturl()
+        secret, shown = b"canary-7f3a91c2-closed", b"canary-7f3a91c2-shown!"
+        identity = self.root / "mine.id"
+        recipient = (await self.done("keygen", "--encryption", identity)).strip()
+        to, own = ("--to", recipient), ("--identity", identity)
+        await self.done("topic", "open", "a")
+        eventId = (await self.done("pub", "a", secret.decode(), *to)).strip()
+        other = (await self.done("pub", "a", shown.decode())).strip()
+        code, _, errors = await self.outcomeOf(
+            "pub", "a", "--lines", *to, stdin=b"\n".join([secret] * 3)
+        )
+        self.assertEqual((code, errors), (0, ""))
+        read = ("sub", "a", "--from", "OFFSET_FIRST", "--limit", "5", *own)
+        self.assertEqual((await self.done(*read)).count(secret.decode()), 4)
+        self.assertIn(secret.decode(), await self.done("events", "a", *own))
+        self.assertIn(secret.decode(), await self.done("prove", eventId, *own))
+        self.assertIn("fileKey", await self.done("reveal", eventId, *own))
+        made = [self.root / name for name in ("proof", "bundle", "export", "backup")]
+        await self.done("prove", eventId, "--output", made[0])
+        for command in (
+            ("bundle", eventId, other, "--output", made[1]),
+            ("export", self.dataDir, made[2]),
+            ("backup", self.dataDir, made[3]),
+        ):
+            code, _, errors = await self.outcomeOf(*command)
+            self.assertEqual(code, 0, errors)
+        passed = b"".join(relay.seen)
+        self.assertTrue(isIn(shown, passed))
+        self.assertFalse(isIn(secret, passed))
+        self.assertEqual(await daemon.stop(), 0)
+        for path in (self.dataDir, *made[1:]):
+            files = (
+                [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+            )
+            data = b"".join(each.read_bytes() for each in files)
+            self.assertTrue(isIn(shown, data), path)
+            self.assertFalse(isIn(secret, data), path)
+        self.assertFalse(isIn(secret, made[0].read_bytes()))
+        journal = daemon.protocol.output + daemon.protocol.errors
+        self.assertFalse(isIn(secret, journal.encode()))
