@@ -506,6 +506,25 @@ class PagesTests(ConsoleTestCase):
         await browser.waitForText(": request 17")
         await self.judge("erased-event")
 
+    async def test_closedEventsAreShownAsClosed(self) -> None:
+        """With their size, on the pages of the topic and of the event."""
+        await self.open(ledger="pbft:nodes=4")
+        content = "age-encryption.org/v1 and more"
+        closed: dict[str, Any] = {
+            "topic": "orders/zurich",
+            "svc-encrypted": "age",
+            "content": content,
+        }
+        await self.daemon.call("/rest/open", topic="orders/zurich")
+        sent = await self.daemon.call("/rest/publish", **closed)
+        browser = self.browser
+        for place in ("topic?name=orders%2Fzurich", f"event?id={sent['eventId']}"):
+            await browser.evaluate(f"location.hash = '#{place}'")
+            await browser.waitForText("closed to recipients, 30 bytes")
+            shown = await browser.evaluate("document.body.innerText")
+            self.assertNotIn(content, shown)
+        self.assertEqual(browser.problems, [])
+
     async def test_subscriptionsAreManaged(self) -> None:
         """A webhook is paused and skips an event; the position of a session is reset."""
         await self.open("--webhook-allow=127.0.0.0/8", f"--mqtt={LOCAL}")

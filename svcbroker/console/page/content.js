@@ -82,6 +82,11 @@ export function typeOf({ extensions = {} }) {
   return undefined;
 }
 
+/** Whether the content of an event is closed to recipients. */
+export function isClosed({ extensions = {} }) {
+  return Object.hasOwn(extensions, "svc-encrypted");
+}
+
 /** The picture in a content; null where its type says none, or it begins as none. */
 function pictureOf(base64, type) {
   if (!Object.hasOwn(PICTURES, type ?? "") || !base64.startsWith(PICTURES[type])) return null;
@@ -115,9 +120,13 @@ function Folded({ name, value, isOpen }) {
  *
  * @param type the media type that its publisher has told, if any.
  * @param isFolded whether JSON is shown as a tree.
+ * @param isClosed whether it is closed to recipients: then only its bytes can be shown.
  */
-export function Content({ base64, format, type, isFolded }) {
+export function Content({ base64, format, type, isFolded, isClosed }) {
   const [isWhole, setWhole] = useState(false);
+  if (isClosed && format === "auto") {
+    return html`<p><${Badge} kind="quiet">${t("event.closed", { size: formatNumber(bytesOf(base64).length) })}<//></p>`;
+  }
   const picture = format === "auto" ? pictureOf(base64, type) : null;
   if (picture) return html`<img class="picture" src=${picture} alt=${t("event.picture", { type })} />`;
   const bytes = bytesOf(base64);

@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { act, ask, urlOf } from "./api.js";
 import { Basket, BasketButton } from "./basket.js";
-import { bytesOf, Content, Erased, FormatField, typeOf } from "./content.js";
+import { bytesOf, Content, Erased, FormatField, isClosed, typeOf } from "./content.js";
 import { ActionButton, Badge, Command, ErrorText, EventLink, explain, Facts, linkTo, may, saveFile, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
 
@@ -204,7 +204,7 @@ function ContentSection({ told, result, groupId }) {
       ? html`<${Erased} groupId=${groupId} topic=${topic} eventId=${eventId} /><p class="hint">${t("proof.erased")}</p>`
       : html`<p>${badge} <span class="quiet">${t("event.size", { size: formatNumber(bytesOf(content).length) })}</span></p>
         ${isOther && html`<p class="error" role="alert">${t("event.contentDiffers")}</p>`}
-        <${Content} base64=${content} format=${format} type=${typeOf(event ?? {})} isFolded />`}
+        <${Content} base64=${content} format=${format} type=${typeOf(event ?? {})} isFolded isClosed=${isClosed(event ?? {})} />`}
   <//>`;
 }
 

@@ -1,7 +1,7 @@
 // A list of events: of each its id, time, topic, author, extensions and content.
 
 import { html } from "./vendor/preact-htm.js";
-import { Content, Erased, typeOf } from "./content.js";
+import { Content, Erased, isClosed, typeOf } from "./content.js";
 import { EventLink, linkTo, Time } from "./parts.js";
 import { t } from "./texts.js";
 
@@ -16,7 +16,7 @@ function EventItem({ event, groupId, format, isAlone }) {
       ${extensions.map(([key, value]) => html`<span class="extension"><code>${key}</code> ${value}</span>`)}
     </div>
     ${event.erased ? html`<${Erased} groupId=${groupId} topic=${event.topic} eventId=${event.eventId} />`
-      : html`<${Content} base64=${event.content} format=${format} type=${typeOf(event)} />`}
+      : html`<${Content} base64=${event.content} format=${format} type=${typeOf(event)} isClosed=${isClosed(event)} />`}
   </li>`;
 }
 

@@ -165,6 +165,7 @@ export default {
 
   "event.author": "Author",
   "event.erased": "content erased",
+  "event.closed": "closed to recipients, {size} bytes",
   "event.erasedBy": "{time} by {account}: {reason}",
   "event.erasedAt": "{time}: {reason}",
   "event.whole": "Show all of it",

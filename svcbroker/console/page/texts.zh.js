@@ -165,6 +165,7 @@ export default {
 
   "event.author": "作者",
   "event.erased": "内容已擦除",
+  "event.closed": "仅对接收者加密，{size} 字节",
   "event.erasedBy": "{time}，由 {account} 擦除：{reason}",
   "event.erasedAt": "{time}：{reason}",
   "event.whole": "显示全部",
