@@ -13,7 +13,7 @@ from ..files import readFile
 from ..model import ENCRYPTED, PADDING
 
 if TYPE_CHECKING:
-    from ..proofs import Identity
+    from ..proofs import AgeIdentity
 
 
 def _pyrage() -> Any:
@@ -79,7 +79,7 @@ def closed(content: bytes, recipients: Sequence[str]) -> bytes:
     return made
 
 
-def loadIdentities(identities: str | Path | Sequence[Identity] | None) -> Sequence[Identity]:
+def loadIdentities(identities: str | Path | Sequence[AgeIdentity] | None) -> Sequence[AgeIdentity]:
     """
     The identities that the option of a client says.
 

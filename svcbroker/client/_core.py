@@ -66,7 +66,7 @@ from ._signing import AuthorKey
 from ._sse import MessageParser, StreamMessage
 
 if TYPE_CHECKING:
-    from ..proofs import Identity
+    from ..proofs import AgeIdentity
     from ._trust import AnswerVerifier
 
 
@@ -107,7 +107,7 @@ class Options(TypedDict, total=False):
     waitForBroker: bool
     key: AuthorKey | str | Path | None
     recipients: Sequence[str] | None
-    identities: str | Path | Sequence[Identity] | None
+    identities: str | Path | Sequence[AgeIdentity] | None
     genesis: bytes | str | Path | None
     checkpoint: str | None
     checkpointFile: str | Path | None
@@ -350,7 +350,7 @@ one takes some 10 ms for each identity.
 """
 
 
-def opened(event: Event, identities: Sequence[Identity]) -> Event:
+def opened(event: Event, identities: Sequence[AgeIdentity]) -> Event:
     """
     An event with its content opened, or with the reason why it is not. One that is open, or
     erased, is left as it is.
@@ -370,7 +370,9 @@ def opened(event: Event, identities: Sequence[Identity]) -> Event:
     return OpenedEvent(**{**fields, "content": content})
 
 
-def openedEvents(events: Sequence[Event], identities: Sequence[Identity]) -> Procedure[list[Event]]:
+def openedEvents(
+    events: Sequence[Event], identities: Sequence[AgeIdentity]
+) -> Procedure[list[Event]]:
     """Open events, with pauses in which others get their turn."""
     found = []
     for number, each in enumerate(events, 1):

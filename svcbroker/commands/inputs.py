@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from ..chain import Malformed, isUsableKey
 from ..files import openFile, readFile
 from ..proofs import (
+    AgeIdentity,
     Checkpoint,
-    Identity,
     ProofInvalid,
     isRecipient,
     readCheckpoint,
@@ -165,7 +165,7 @@ def readAuthors(path: Path) -> Mapping[bytes, str]:
     return names
 
 
-def readIdentityFile(path: str) -> Sequence[Identity]:
+def readIdentityFile(path: str) -> Sequence[AgeIdentity]:
     """
     Read a file with identities that open closed events.
 

@@ -18,9 +18,9 @@ from ..chain import Malformed
 from ..files import openFile
 from ..proofs import (
     MAX_PROOF_SIZE,
+    AgeIdentity,
     Checkpoint,
     EventProof,
-    Identity,
     ProofInvalid,
     ProvedEvent,
     ProvedTopic,
@@ -416,7 +416,7 @@ def _witnessed(
     policy: Policy,
     events: Sequence[Path] | None,
     names: Names | None,
-    identities: Sequence[Identity] | None,
+    identities: Sequence[AgeIdentity] | None,
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     if data.lstrip()[:1] == b"{":
         raise ProofInvalid(
@@ -434,7 +434,7 @@ def _witnessed(
     return found, witnessedTopicLines(seen, whole, names)
 
 
-def _opened(proved: ProvedEvent, identities: Sequence[Identity] | None) -> ProvedEvent:
+def _opened(proved: ProvedEvent, identities: Sequence[AgeIdentity] | None) -> ProvedEvent:
     """An event opened by identities, unless it was revealed."""
     isTried = identities is not None and proved.opened is None
     return proved.openedBy(identities or ()) if isTried else proved
@@ -446,7 +446,7 @@ def _event(
     chain: bytes | None,
     checkpoints: Sequence[Checkpoint],
     names: Names | None,
-    identities: Sequence[Identity] | None,
+    identities: Sequence[AgeIdentity] | None,
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     check = verifyReveal if kind.startswith("svcbroker/reveal") else verifyProof
     proved = check(data, chain=chain, checkpoint=_only(checkpoints))
@@ -467,7 +467,7 @@ def _topic(
     checkpoints: Sequence[Checkpoint],
     events: Sequence[Path] | None,
     names: Names | None,
-    identities: Sequence[Identity] | None,
+    identities: Sequence[AgeIdentity] | None,
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     proved = verifyTopic(data, chain=chain, checkpoint=_only(checkpoints))
     if events is None:
@@ -480,7 +480,7 @@ def _complete(
     console: Console,
     topic: ProvedTopic,
     events: Sequence[Path],
-    identities: Sequence[Identity] | None,
+    identities: Sequence[AgeIdentity] | None,
 ) -> Sequence[ProvedEvent]:
     """All events of a topic, proved by files."""
     with progressBar(console, "verifying", "proofs") as report:

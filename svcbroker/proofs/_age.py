@@ -48,7 +48,7 @@ class NotForIdentities(NotOpened):
 
 
 @frozen
-class Identity:
+class AgeIdentity:
     """
     A private key that opens contents.
 
@@ -59,7 +59,7 @@ class Identity:
     private: X25519PrivateKey = field(repr=False)
 
     @classmethod
-    def parse(cls, text: str) -> Identity:
+    def parse(cls, text: str) -> AgeIdentity:
         """
         Read an identity: C{AGE-SECRET-KEY-1...}.
 
@@ -69,7 +69,7 @@ class Identity:
         return cls(private.public_key().public_bytes_raw(), private)
 
 
-def readIdentities(text: str) -> list[Identity]:
+def readIdentities(text: str) -> list[AgeIdentity]:
     """
     Read identities, one a line, as age writes them. Lines that are blank or begin with # are
     comments.
@@ -80,7 +80,7 @@ def readIdentities(text: str) -> list[Identity]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             try:
-                found.append(Identity.parse(line.strip()))
+                found.append(AgeIdentity.parse(line.strip()))
             except ValueError:
                 raise ValueError(f"line {number} is no identity: AGE-SECRET-KEY-1...") from None
     if not found:
@@ -169,7 +169,7 @@ class AgeFile:
                 wrapped.append((share, body))
         return cls(data[: end + 4], mac, wrapped, data[after + 1 :])
 
-    def fileKey(self, identities: Sequence[Identity]) -> bytes:
+    def fileKey(self, identities: Sequence[AgeIdentity]) -> bytes:
         """
         The key of this one file.
 
@@ -282,7 +282,7 @@ def unpadded(plain: bytes, extensions: Mapping[str, str]) -> bytes:
 
 
 def openContent(
-    content: bytes, extensions: Mapping[str, str], identities: Sequence[Identity]
+    content: bytes, extensions: Mapping[str, str], identities: Sequence[AgeIdentity]
 ) -> bytes:
     """
     Open the content of an event.

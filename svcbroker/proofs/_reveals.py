@@ -16,7 +16,7 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from ..chain import Malformed
-from ._age import FILE_KEY_SIZE, AgeFile, Identity, NotOpened, openWithKey
+from ._age import FILE_KEY_SIZE, AgeFile, AgeIdentity, NotOpened, openWithKey
 from ._certificates import unhex
 from ._documents import Checkpoint, ProofInvalid, checkTrusted, readFields
 from ._eventproofs import eventFieldsOf, transactionOf
@@ -61,7 +61,7 @@ def withoutContent(proof: bytes) -> bytes:
     return encode(replace(fields, format=VERSIONED, event=event))
 
 
-def makeReveal(proof: bytes, proved: ProvedEvent, identities: Sequence[Identity]) -> bytes:
+def makeReveal(proof: bytes, proved: ProvedEvent, identities: Sequence[AgeIdentity]) -> bytes:
     """
     Reveal an event.
 

@@ -28,7 +28,7 @@ from ..chain import (
 )
 from ..errors import BrokerError
 from ..model import ENCRYPTED, AuthorSet, Authorship, Execution
-from ._age import Identity, NotOpened, openContent
+from ._age import AgeIdentity, NotOpened, openContent
 from ._certificates import AnyCertificate, CometCertificate, checkFinal, engineSet, kindOf, unhex
 from ._documents import Checkpoint, ProofInvalid, checkChain, checkTrusted, readFields
 from ._eventproofs import checkMembers, checkSignature, transactionOf
@@ -249,7 +249,7 @@ class ProvedEvent:
         """Whether the content that is here is closed."""
         return self.content is not None and ENCRYPTED in self.extensions
 
-    def openedBy(self, identities: Sequence[Identity]) -> ProvedEvent:
+    def openedBy(self, identities: Sequence[AgeIdentity]) -> ProvedEvent:
         """The same with its content opened, if it is closed; or with the reason why it is not."""
         if self.content is None or not self.isClosed:
             return self

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs import (
     AgeFile,
-    Identity,
+    AgeIdentity,
     NotForIdentities,
     NotOpened,
     isRecipient,
@@ -30,7 +30,7 @@ OURS = {**FOREIGN, "svc-padding": "spaces"}
 
 SECRET = "AGE-SECRET-KEY-1XECTHF4HK4YGA0HXYM3PACATYTAM74YEE4J8YY7J8JKEXTCJNZLQUVTDAA"
 RECIPIENT = "age1v2mvky4w9xp2cl7a9v2pr27s3wt9uvrfw82tn27l83spqc6mxueq8ydu58"
-IDENTITY = Identity.parse(SECRET)
+IDENTITY = AgeIdentity.parse(SECRET)
 
 
 def close(content: bytes, *recipients: str) -> bytes:

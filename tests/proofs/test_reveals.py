@@ -10,7 +10,7 @@ from base64 import b64decode
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs import (
-    Identity,
+    AgeIdentity,
     NotOpened,
     ProofInvalid,
     openContent,
@@ -23,7 +23,7 @@ from tools.vectors.closed import DEFAULT, vectors
 
 VECTORS = json.loads(DEFAULT.read_text("ascii"))
 CHAIN = bytes.fromhex(VECTORS["reveals"]["chain"])
-IDENTITIES = [Identity.parse(VECTORS["identity"])]
+IDENTITIES = [AgeIdentity.parse(VECTORS["identity"])]
 
 
 class VectorTests(SynchronousTestCase):

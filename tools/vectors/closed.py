@@ -22,7 +22,7 @@ from msgspec import to_builtins
 from msgspec.json import encode
 
 from svcbroker.model import EventId, topicPrefix
-from svcbroker.proofs import Identity, makeReveal, padded, verifyProof, withoutContent
+from svcbroker.proofs import AgeIdentity, makeReveal, padded, verifyProof, withoutContent
 from tools.vectors.proofchain import Json, changed
 from tools.vectors.signedchain import SignedChain
 
@@ -79,7 +79,7 @@ def close(name: str, content: bytes, recipients: Sequence[bytes], more: bytes = 
 
 def good() -> Iterator[tuple[str, bytes, Mapping[str, str], bytes]]:
     """Closed contents, with their extensions and what they say."""
-    mine = Identity.parse(SECRET).public
+    mine = AgeIdentity.parse(SECRET).public
     other = X25519PrivateKey.from_private_bytes(seed("other")).public_key().public_bytes_raw()
     yield "padded", close("padded", padded(b"price 7"), [mine]), OURS, b"price 7"
     yield "by another program", close("foreign", b"line \n  ", [mine]), FOREIGN, b"line \n  "
@@ -94,7 +94,7 @@ def good() -> Iterator[tuple[str, bytes, Mapping[str, str], bytes]]:
 
 def bad() -> Iterator[tuple[str, bytes, Mapping[str, str]]]:
     """Contents that are not opened."""
-    mine = Identity.parse(SECRET).public
+    mine = AgeIdentity.parse(SECRET).public
     other = X25519PrivateKey.from_private_bytes(seed("other")).public_key().public_bytes_raw()
     whole = close("padded", padded(b"price 7"), [mine])
     mac = whole.index(b"--- ") + 4
@@ -128,7 +128,7 @@ def reveals(directory: Path) -> Json:
     """Reveals of events of a chain."""
     chain = SignedChain(directory)
     chain.open("a")
-    mine = [Identity.parse(SECRET)]
+    mine = [AgeIdentity.parse(SECRET)]
     contents = [close(name, padded(b"price 7"), [mine[0].public]) for name in ("one", "two")]
     header = chain.decide(
         [

@@ -13,7 +13,7 @@ from attrs import evolve
 from msgspec.json import encode
 
 from svcbroker.model import EventId, topicPrefix
-from svcbroker.proofs import AgeFile, Identity, padded
+from svcbroker.proofs import AgeFile, AgeIdentity, padded
 from svcbroker.proofs.bundle import Bundle, ErasureNote
 from svcbroker.proofs.tlog import LogKey, LogProof, WitnessKey
 from tools.vectors.closed import OURS, SECRET, close
@@ -112,7 +112,7 @@ def closedBundle(*, revealed: bool = True) -> Bundle:
 
     @param revealed: whether the first one is.
     """
-    mine = Identity.parse(SECRET)
+    mine = AgeIdentity.parse(SECRET)
     contents = [
         close(each, padded(each.encode()), [mine.public]) for each in ("price 7", "price 8")
     ]
