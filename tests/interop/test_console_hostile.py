@@ -51,6 +51,8 @@ PAGES: Final = {
     "subscriptions": "onerror",
     "accounts": "onerror",
     "checkpoints": "consistent",
+    "operations": "svcbroker chain audit",
+    "operations?events=<script>window.hit=1</script>": "svcbroker chain audit",
     "configuration": "Configuration file",
     "<script>window.hit=1</script>": "Overview",
     "topic?name=<script>window.hit=1</script>": "(error ",
