@@ -382,6 +382,7 @@ class DeclarationTests(SynchronousTestCase):
             [
                 "listAlarms",
                 "history",
+                "listIncidents",
                 "listGroup",
                 "listNodes",
                 "listSubscription",

@@ -47,6 +47,7 @@ _SQLITE: Final = ("", "-wal", "-shm")
 _DATA_DIRECTORY: Final = (
     "lock",
     ".history",
+    ".incidents",
     "operator.json",
     ".running",
     *(METADATA_NAME + end for end in (*_SQLITE, LAST_SUFFIX)),

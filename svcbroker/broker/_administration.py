@@ -34,7 +34,7 @@ from ..model import (
     Topic,
     TransactionRecord,
 )
-from ..net.alarms import Alarm, Alarms
+from ..net.alarms import Alarm, Alarms, Incident
 from ..net.budgets import WorkBudget
 from ..net.deferreds import asDeferred
 from ..net.history import History, HistoryPart
@@ -181,6 +181,13 @@ class Administration:
         return [
             each for each in raised if not each.group or principal.may(Action.ADMIN, each.group)
         ]
+
+    @asDeferred
+    async def listIncidents(self, principal: Principal) -> Sequence[Incident]:
+        """The files that are kept of alarms that the principal may see, the newest first."""
+        principal.requireAny(Action.ADMIN, None)
+        kept = () if self._alarms is None else self._alarms.incidents
+        return [each for each in kept if not each.group or principal.may(Action.ADMIN, each.group)]
 
     @asDeferred
     async def getHistory(self, principal: Principal, seconds: int) -> HistoryPart:

@@ -213,6 +213,12 @@ COMMANDS: Final = (
         "Say what is wrong with a broker and its machine, and what to do.",
         example="svcbroker doctor --config /etc/svcbroker/svcbroker.toml",
     ),
+    Command(
+        "incidents",
+        "List the files with what came before alarms.",
+        place="top:incidentsCommand",
+        example="svcbroker incidents --data-dir /var/lib/svcbroker",
+    ),
     Command("top", "Show what a broker does, live.", example="svcbroker top --once"),
     Command("bench", "Measure how fast a broker takes events in."),
     Command(

@@ -25,8 +25,8 @@ from ..histogram import quantile
 from ..net.history import DAY
 from .arguments import Decimal, Whole, jsonOption, options
 from .clientcommand import connectedCommand
-from .operatorcommand import Daemon, operated
-from .terminal import CommandError, Console, Exit, counted, isPlain, quoted, timeText
+from .operatorcommand import Daemon, operated, operatorCommand
+from .terminal import CommandError, Console, Exit, counted, isPlain, quoted, showTable, timeText
 
 SHOWN: Final = 10
 """The most subscriptions and webhooks that are kept: those that are furthest behind."""
@@ -565,3 +565,29 @@ def _screen(console: Console) -> Iterator[Callable[[Sample], None]]:
     terminal = Terminal(file=console.output)
     with Live(console=terminal, screen=True, auto_refresh=False) as live:
         yield lambda shown: live.update(render(shown), refresh=True)
+
+
+@operatorCommand(
+    """\
+    List the files with what came before alarms.
+
+    When an alarm begins, the daemon writes the lines of its log of the minute before, finer ones
+    than the log has, and what was measured in it, to a file below its data directory. It keeps 20
+    of them. They have no contents of events.
+    """
+)
+@options(jsonOption("Show the daemon's answer as it is."))
+def incidentsCommand(console: Console, daemon: Daemon, asJson: bool) -> int:
+    """Show the daemon's list."""
+    found = daemon.call("incidents/list")
+    if asJson:
+        console.say(json.dumps(found))
+        return Exit.GOOD
+    rows = [
+        (timeText(each["at"]), each["name"], each["groupId"] or "-", each["file"], each["text"])
+        for each in found
+    ]
+    shown = [tuple(map(quoted, row)) for row in rows]
+    lines = ["  ".join(row) for row in shown]
+    showTable(console, ("time", "alarm", "group", "file", "text"), shown, lines)
+    return Exit.GOOD

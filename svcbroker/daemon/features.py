@@ -26,7 +26,7 @@ from ..console import FEATURE as CONSOLE
 from ..interfaces import IFeaturePlugin
 from ..net.alarms import Condition
 from ..net.settings import ConfigError, Setting, declaredSettings
-from . import alarms, auditing, history, jobs, metrics
+from . import alarms, auditing, history, incidents, jobs, metrics
 
 BUILT_IN: Final[Sequence[Feature]] = (
     subscriptions.FEATURE,
@@ -43,6 +43,7 @@ BUILT_IN: Final[Sequence[Feature]] = (
     jobs.FEATURE,
     metrics.FEATURE,
     history.FEATURE,
+    incidents.FEATURE,
     alarms.FEATURE,
 )
 """Those that come with svcbroker."""

@@ -69,6 +69,25 @@ class Alarm:
     since: float = 0.0
 
 
+@frozen(kw_only=True)
+class Incident:
+    """
+    A file with what came before an alarm.
+
+    @ivar file: its path in the data directory.
+    @ivar name: the name of the alarm; so C{level}, C{title}, C{group} and C{text} are its own.
+    @ivar at: when it began, in seconds since the epoch.
+    """
+
+    file: str
+    name: str
+    level: str
+    title: str
+    group: str
+    at: float
+    text: str
+
+
 Source: TypeAlias = Callable[[], Iterable[Alarm] | Deferred[Iterable[Alarm]]]
 """
 Gives the alarms of now. Called every L{LOOK_EVERY} seconds in the reactor thread: it answers from
@@ -83,6 +102,7 @@ class Alarms:
     @ivar conditions: all conditions that there are, in the order in which they are told.
     @ivar raised: the alarms of the last look, in that order.
     @ivar onRaise: called with each alarm that was not there before.
+    @ivar incidents: the files that are kept of alarms, the newest first.
     """
 
     _log = Logger()
@@ -96,6 +116,7 @@ class Alarms:
         self.conditions = conditions
         self.raised: Sequence[Alarm] = ()
         self.onRaise: Callable[[Alarm], object] = id
+        self.incidents: Sequence[Incident] = ()
         self._clock = clock
         self._now = now
         self._sources: dict[str, Source] = {}

@@ -20,7 +20,7 @@ from ..errors import (
     ParameterInvalid,
 )
 from ..histogram import Histogram
-from ..net.alarms import Alarm
+from ..net.alarms import Alarm, Incident
 from ..net.deferreds import asDeferred
 from ..net.findings import Level
 from ..net.history import DAY, HistoryPart
@@ -124,6 +124,21 @@ class AlarmResult(Struct, frozen=True):
     meaning: str
     remedy: str
     page: str
+
+
+class IncidentResult(Struct, frozen=True):
+    """
+    A file with what came before an alarm: its path in the data directory; when the alarm began, in
+    milliseconds since the epoch; and the alarm, as it was told.
+    """
+
+    file: str
+    at: int
+    name: str
+    level: Literal["problem", "warning"]
+    title: str
+    groupId: str
+    text: str
 
 
 class HistoryResult(Struct, frozen=True):
@@ -324,6 +339,22 @@ def alarmResults(raised: Sequence[Alarm]) -> list[AlarmResult]:
     ]
 
 
+def _incidents(kept: Sequence[Incident]) -> list[IncidentResult]:
+    """Make the records of incidents."""
+    return [
+        IncidentResult(
+            file=each.file,
+            at=int(each.at * 1000),
+            name=each.name,
+            level="problem" if each.level == Level.PROBLEM.value else "warning",
+            title=each.title,
+            groupId=each.group,
+            text=each.text,
+        )
+        for each in kept
+    ]
+
+
 def _historyOf(part: HistoryPart) -> HistoryResult:
     """Make the record of a part of the history."""
     series = {name: [*values] for name, values in part.series.items()}
@@ -451,9 +482,18 @@ HISTORY: Final = Operation(
     changedBy=(),
 )
 
+INCIDENTS: Final = Operation(
+    name="listIncidents",
+    summary="List the files with what came before alarms, the newest first.",
+    result=envelope(list[IncidentResult], _incidents),
+    method=lambda calls: calls.admin.listIncidents,
+    changedBy=(),
+)
+
 QUERIES: Final = (
     ALARMS,
     HISTORY,
+    INCIDENTS,
     Operation(
         name="listGroup",
         summary="List the groups.",

@@ -30,7 +30,7 @@ from ..errors import (
     TransactionFailed,
 )
 from ..model import MAX_REASON
-from ._adminqueries import ALARMS, HISTORY
+from ._adminqueries import ALARMS, HISTORY, INCIDENTS
 from ._clients import CONNECTION_CALLS, DURABLE_CALLS
 from ._declarations import GROUP, OMITTED, Operation, Parameter
 from ._results import envelope, same
@@ -566,6 +566,7 @@ OPERATOR_CALLS: Final = (
     # As the admin queries, with the token of the data directory.
     evolve(ALARMS, name="alarms/list"),
     evolve(HISTORY, name="history/show"),
+    evolve(INCIDENTS, name="incidents/list"),
     Operation(
         name="jobs/list",
         summary="List the commands that the broker runs for operators, or has run since its start.",

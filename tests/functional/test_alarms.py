@@ -94,6 +94,15 @@ class AlarmTests(DaemonTestCase):
         self.assertLessEqual(second["since"], first["since"])
         await self.operate(daemon, "faults/heal")
         await self.becomes(daemon)
+        where = f"--data-dir={self.dataDir}"
+        code, output, errors = await self.outcomeOf("incidents", where, "--json")
+        self.assertEqual((code, errors), (0, ""))
+        found = {each["name"]: each for each in json.loads(output)}
+        self.assertLessEqual({"not-ready", "node-down"}, {*found})
+        told = json.loads((self.dataDir / found["node-down"]["file"]).read_bytes())
+        self.assertTrue(any("Alarm node-down" in line["text"] for line in told["lines"]))
+        _, output, _ = await self.outcomeOf("incidents", where)
+        self.assertIn("node-down", output)
         self.assertIn("Alarm over: node-down of group 1", daemon.protocol.output)
 
     async def test_failingReceiverIsAnAlarmUntilItTakesAnEvent(self) -> None:

@@ -3,8 +3,8 @@
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
 import { History } from "./history.js";
-import { Badge, ErrorText, may, Section, Short, Table, useCall } from "./parts.js";
-import { formatBytes, formatMilliseconds, formatNumber, formatSeconds, t } from "./texts.js";
+import { Badge, ErrorText, may, Section, Short, Table, Time, useCall } from "./parts.js";
+import { alarmTexts, formatBytes, formatMilliseconds, formatNumber, formatSeconds, t } from "./texts.js";
 
 // A hundred open consoles are to cost publishers little: python -m benchmarks.consoles.
 const FAST = 4000;
@@ -72,6 +72,20 @@ function countLive(nodes) {
   return Object.values(nodes).reduce((sum, each) => sum + Object.keys(each).length, 0);
 }
 
+/** The files that were written when alarms began. */
+function Incidents({ found }) {
+  return html`<${Section} title=${t("incidents.title")}>
+    <p class="quiet">${t("incidents.note")}</p>
+    <${Table} label=${t("incidents.title")} rows=${found} keyOf=${(row) => row.file} columns=${[
+      { title: t("incidents.at"), cell: (row) => html`<${Time} at=${row.at} />` },
+      { title: t("incidents.alarm"), cell: (row) => alarmTexts(row)[0] },
+      { title: t("group"), cell: (row) => row.groupId || "–" },
+      { title: t("incidents.text"), cell: (row) => row.text },
+      { title: t("incidents.file"), cell: (row) => html`<code>${row.file}</code>` },
+    ]} />
+  <//>`;
+}
+
 export default function Overview({ group, user }) {
   const groupId = group;
   const isAdmin = may(user, group, "admin");
@@ -85,6 +99,7 @@ export default function Overview({ group, user }) {
   const measures = useCall(ofAdmin((signal) => ask("admin/group/measures", { groupId }, signal)), [group], SLOW);
   const version = useCall(ofAdmin((signal) => ask("admin/getVersion", {}, signal)), []);
   const recent = useCall(ofAdmin((signal) => ask("admin/history", { seconds: 60 }, signal)), [], FAST);
+  const incidents = useCall(ofAdmin((signal) => ask("admin/listIncidents", {}, signal)), [], SLOW);
   const [sample, setSample] = useState(null);
   useEffect(() => {
     if (general.data) setSample((before) => sampleAfter(before, general.data));
@@ -124,5 +139,6 @@ export default function Overview({ group, user }) {
           { title: t("node.view"), isNumber: true, cell: (row) => formatNumber(row.pbftView) },
         ]} />`}
     <//>`}
+    ${incidents.data?.length > 0 && html`<${Incidents} found=${incidents.data} />`}
     ${version.data && html`<p class="quiet">svcbroker ${version.data.svcVersion}</p>`}`;
 }
