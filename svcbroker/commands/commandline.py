@@ -213,12 +213,6 @@ COMMANDS: Final = (
         "Say what is wrong with a broker and its machine, and what to do.",
         example="svcbroker doctor --config /etc/svcbroker/svcbroker.toml",
     ),
-    Command(
-        "incidents",
-        "List the files with what came before alarms.",
-        place="top:incidentsCommand",
-        example="svcbroker incidents --data-dir /var/lib/svcbroker",
-    ),
     Command("top", "Show what a broker does, live.", example="svcbroker top --once"),
     Command("bench", "Measure how fast a broker takes events in."),
     Command(
@@ -394,6 +388,13 @@ COMMANDS: Final = (
         "Write a script by which bash, zsh or fish completes commands.",
         group="admin",
         place="commandline:completionCommand",
+    ),
+    Command(
+        "incidents",
+        "List the files with what came before alarms.",
+        group="admin",
+        place="top:incidentsCommand",
+        example="svcbroker admin incidents --data-dir /var/lib/svcbroker",
     ),
 )
 """Every command, in the order in which help texts show them."""
