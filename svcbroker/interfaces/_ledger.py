@@ -403,7 +403,7 @@ class ITopicRuleLedger(Interface):
     names of the published interface.
     """
 
-    topicRule: TopicRule = Attribute("The rule of topics' names, once L{start} has fired.")
+    topicRule: TopicRule = Attribute("The rule of topics' names, once L{ILedger.start} has fired.")
 
 
 class INetworkLedger(ILedger):
