@@ -58,7 +58,7 @@ class Alarm:
     """
     A condition that holds.
 
-    @ivar text: what exactly was found.
+    @ivar text: what exactly was found, in at most L{MAX_TEXT} letters once it is listed.
     @ivar group: the group that has it; empty where it concerns the whole broker.
     @ivar since: when it was found first, in seconds since the epoch.
     """
@@ -134,6 +134,7 @@ class Alarms:
         @param name: its name, in the log.
         """
         self._sources[name] = source
+        self._told.setdefault(name, ())
 
     def start(self) -> None:
         """Look from time to time, for the first time when all features have begun to work."""
@@ -177,7 +178,7 @@ class Alarms:
         for name, source in self._sources.items():
             asked: Deferred[Any] = maybeDeferred(source).addTimeout(TIMEOUT, self._clock)
             try:
-                self._told[name] = [*await asked]
+                self._told[name] = _merge(await asked)
                 self._failed.discard(name)
             except CancelledError:
                 return
@@ -185,16 +186,11 @@ class Alarms:
                 if name not in self._failed:
                     self._log.failure("The alarms of {source} were not told", source=name)
                 self._failed.add(name)
-        self._take([alarm for told in self._told.values() for alarm in told])
+        self._take(_merge(alarm for told in self._told.values() for alarm in told))
 
-    def _take(self, told: Iterable[Alarm]) -> None:
-        """Keep what was told, one alarm of a condition for each group."""
-        found: dict[tuple[str, str], Alarm] = {}
-        for alarm in told:
-            key = alarm.condition.name, alarm.group
-            before = found.get(key)
-            text = alarm.text if before is None else f"{before.text}; {alarm.text}"
-            found[key] = evolve(alarm, text=text[:MAX_TEXT])
+    def _take(self, alarms: Iterable[Alarm]) -> None:
+        """Keep what was told, and log what is new and what is over."""
+        found = {(each.condition.name, each.group): each for each in alarms}
         known = {(each.condition.name, each.group): each for each in self.raised}
         now = self._now()
         ranks = {each.name: rank for rank, each in enumerate(self.conditions)}
@@ -224,6 +220,23 @@ class Alarms:
             place=_place(alarm),
             text=alarm.text,
         )
+
+
+def _merge(alarms: Iterable[Alarm]) -> Sequence[Alarm]:
+    """
+    Make one alarm of those of one condition and group, with their texts one after the other.
+
+    So what is kept of a source does not grow with what clients have, such as failing webhooks.
+    """
+    found: dict[tuple[str, str], Alarm] = {}
+    for alarm in alarms:
+        key = alarm.condition.name, alarm.group
+        before = found.get(key)
+        if before is None:
+            found[key] = evolve(alarm, text=alarm.text[:MAX_TEXT])
+        elif len(before.text) < MAX_TEXT:
+            found[key] = evolve(before, text=f"{before.text}; {alarm.text}"[:MAX_TEXT])
+    return [*found.values()]
 
 
 def _place(alarm: Alarm) -> str:

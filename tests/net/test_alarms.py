@@ -71,6 +71,12 @@ class AlarmsTests(SynchronousTestCase):
             found, [("bad", "", "w"), ("odd", "1", "x; y"), ("odd", "2", "z" * MAX_TEXT)]
         )
 
+    def test_alarmsOfOneSourceAreKeptAsOne(self) -> None:
+        """What is kept of a source does not grow with webhooks that fail."""
+        self.told = [Alarm(condition=ODD, text=f"{n}", group="1") for n in range(10_000)]
+        ((_, _, text, _),) = self.look()
+        self.assertEqual(len(text), MAX_TEXT)
+
     def test_looksFromTimeToTime(self) -> None:
         self.alarms.start()
         self.told = [Alarm(condition=BAD, text="x")]
