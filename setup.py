@@ -82,6 +82,7 @@ setup(
     package_data={
         "svcbroker": ["py.typed", "*.sql", "*/*.sql", "*/*/*.sql"],
         "svcbroker.carriers.http.descriptions": ["asyncapi.json"],
+        "svcbroker.commands": ["helptexts.json"],
         # The licences of the vendored files are in the metadata.
         "svcbroker.ledgers.evm": ["EventLog.json", "EventLog.sol"],
         "svcbroker.proofs.bundle": ["page/*"],

@@ -470,7 +470,15 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     group = makeGroup(commands)
     context = click.Context(group, info_name=PROGRAM, obj=console, **group.context_settings)
     try:
-        code = _run(group, context, sys.argv[1:] if argv is None else argv)
+        words = [*(sys.argv[1:] if argv is None else argv)]
+        stored = None
+        if commands is COMMANDS and len(words) > 1 and words[-1] in ("-h", "--help"):
+            stored = _storedHelp(words[:-1], context)
+        if stored is None:
+            code = _run(group, context, words)
+        else:
+            code = Exit.GOOD
+            console.say(stored)
         # Flushed here, because the interpreter's own flush at exit cannot report an error.
         console.output.flush()
         return code
@@ -496,6 +504,17 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     finally:
         _discardUnwritable(console.output)
         _discardUnwritable(console.errors)
+
+
+def _storedHelp(words: Sequence[str], root: click.Context) -> str | None:
+    """The stored help text of a command that is named by these words alone."""
+    from .helptexts import storedHelp
+
+    words = [*OLD_NAMES.get("".join(words[:1]), words[:1]), *words[1:]]
+    text = storedHelp(words, root)
+    if text is not None:
+        root.meta[PROGRAM] = words
+    return text
 
 
 def _prepareStreams() -> None:
@@ -625,6 +644,10 @@ def helpCommand(console: Console, words: tuple[str, ...]) -> int:
         from .clientcommand import connectionPage
 
         context = click.Context(connectionPage, parent=context, info_name="COMMAND")
+    stored = _storedHelp(words, context)
+    if stored is not None:
+        console.say(stored)
+        return Exit.GOOD
     rest = [*words]
     while rest and isinstance(context.command, click.Group):
         name, command, rest = context.command.resolve_command(context, rest)
