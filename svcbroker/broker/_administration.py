@@ -166,8 +166,7 @@ class Administration:
     @asDeferred
     async def listAlarms(self, principal: Principal) -> Sequence[Alarm]:
         """
-        What is wrong with the broker and with the groups that the principal may query, as it is
-        now.
+        The alarms of the broker and of the groups that the principal may query, as they are now.
         """
         principal.requireAny(Action.ADMIN, None)
         return await self.alarmsFor(principal)
@@ -192,7 +191,7 @@ class Administration:
     @asDeferred
     async def getHistory(self, principal: Principal, seconds: int) -> HistoryPart:
         """
-        What was measured of the whole broker in the last seconds.
+        The measures of the whole broker in the last seconds.
 
         @param seconds: at most a day.
         """

@@ -134,7 +134,7 @@ class RunningFeature:
         return ()
 
     def connected(self) -> int:
-        """How many L{connections} it has."""
+        """The number of its L{connections}."""
         return 0
 
     def metrics(self) -> Iterable[Metric] | Deferred[Iterable[Metric]]:

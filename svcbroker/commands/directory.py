@@ -32,7 +32,7 @@ def knownPath(contexts: Path) -> Path:
 @define
 class KnownOrganisation:
     """
-    What is remembered of an organisation.
+    An organisation as it is remembered.
 
     @ivar chain: the id of the chain that its recipients are on.
     @ivar author: its author key.

@@ -427,7 +427,7 @@ def historyLines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _joined(told: Mapping[str, Any]) -> int:
-    """How many values a bar has."""
+    """The number of values in a bar."""
     return math.ceil(max(map(len, told["series"].values()), default=0) / _WIDTH)
 
 

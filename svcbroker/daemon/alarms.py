@@ -339,7 +339,7 @@ class AlarmFeature(RunningFeature):
             services.alarms.add(name, source)
 
     def _ownAlarms(self) -> Iterator[Alarm]:
-        """What is counted in this process."""
+        """The alarms of what is counted in this process."""
         services, minutes = self._services, RECENT / 60
         logins = services.access.logins
         failed = sum(count for (_, outcome), count in logins.items() if outcome == "failed")

@@ -38,7 +38,7 @@ wait; connections; bytes of the ledgers' files, and what the disk has left.
 @frozen(kw_only=True)
 class _Totals:
     """
-    What was counted since the start.
+    The counts since the start.
 
     @ivar latency: the bounds of the time that publishes took, and how many took no longer.
     """

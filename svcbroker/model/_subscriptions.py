@@ -249,7 +249,7 @@ class SubscriptionRecord:
 @frozen
 class WebhookAnswer:
     """
-    What came of a request to a webhook.
+    The outcome of a request to a webhook.
 
     @ivar at: when that was known, in milliseconds since the epoch.
     @ivar error: why the events were not acknowledged; empty where they were.

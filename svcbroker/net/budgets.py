@@ -180,7 +180,7 @@ class Budgets:
         }
 
     def refusals(self) -> Mapping[str, int]:
-        """How often there was no room, by the name of the budget."""
+        """Refusals for want of room, counted by the name of the budget."""
         refused = {name: each.refused for name, each in self.ofBytes.items()}
         return {**refused, "strangers": self.strangers.refused}
 

@@ -91,7 +91,7 @@ class HistoryPart:
 
 class History:
     """
-    What was measured in the last day.
+    The measures of the last day.
 
     @ivar names: the names of the series, in the order of a row.
     @ivar connected: the functions that count connections: each feature has one.
@@ -124,7 +124,7 @@ class History:
 
     def part(self, seconds: int) -> HistoryPart:
         """
-        What was measured in the last seconds.
+        The measures of the last seconds.
 
         @param seconds: at most L{DAY}.
         """
@@ -146,7 +146,7 @@ class History:
         )
 
     def oldest(self, name: str) -> tuple[float, float] | None:
-        """How many seconds ago a series was measured first in the last day, and its value."""
+        """The first measure of a series in the last day: its age in seconds, and its value."""
         if name not in self.names:
             return None
         ring, place = self._rings[-1], self.names.index(name)

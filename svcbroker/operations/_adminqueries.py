@@ -143,7 +143,7 @@ class IncidentResult(Struct, frozen=True):
 
 class HistoryResult(Struct, frozen=True):
     """
-    What was measured of the whole broker: the end of the last step, in milliseconds since the
+    The measures of the whole broker: the end of the last step, in milliseconds since the
     epoch; the seconds of a step; and the values of each series, one for each step, the oldest
     first. Where the broker did not run, or nobody published, they are null. The series are: events
     and refusals, a second; p50 and p99, how long a half and 99 % of the publishes took at most, in

@@ -71,7 +71,7 @@ class _HeadersType(TextsType):
 
 class WebhookAnswerResult(Struct, frozen=True):
     """
-    What came of a request to a webhook: the time, in milliseconds since the epoch; the error, which
+    The outcome of a request to a webhook: the time, in milliseconds since the epoch; the error, which
     is empty where the events were acknowledged; and how long it took, in milliseconds.
     """
 

@@ -190,7 +190,7 @@ class AgeFile:
 
     def open(self, fileKey: bytes) -> bytes:
         """
-        What was closed, with its padding.
+        Open a file: its content, with the padding.
 
         @param fileKey: the key of the file; the header's MAC says whether it is that.
         @raise NotOpened: it is not, or the file was changed.

@@ -329,7 +329,7 @@ class BrokerCheck:
         return self.ask(f"{'https' if hasTLS else 'http'}://{at}:{port}{path}", None, False)
 
     def _askAlarms(self) -> Iterator[Finding]:
-        """What the running daemon itself finds wrong."""
+        """The alarms of the running daemon itself."""
         if self._daemon is None:
             return
         try:
