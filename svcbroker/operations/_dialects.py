@@ -24,7 +24,7 @@ from ..version import VersionRecord
 from ._adminqueries import QUERIES
 from ._calls import OPERATIONS
 from ._declarations import Operation, Result
-from ._eventheaders import STOMP, StompHeaders, weeventHeaders
+from ._eventheaders import FRAME_HEADERS, FrameHeaders, weeventHeaders
 from ._results import EVENT, EVENT_PAGE, EventPageResult, EventResult, LoggedEvent, envelope, same
 from ._types import ContentType, ExtensionsType, ParameterType, TopicType
 
@@ -90,7 +90,7 @@ class Interface:
     @ivar queries: the admin queries, by REST.
     @ivar exceptionName: the type name that every JSON-RPC error has; C{None} for the error's own.
     @ivar isStrict: whether REST refuses parameters that only a dialect knows.
-    @ivar stomp: the headers of its STOMP, over WebSocket.
+    @ivar frames: the headers of its frames of STOMP, over WebSocket.
     @ivar dialect: the dialect that it is in; C{None} for the published interface.
     """
 
@@ -98,7 +98,7 @@ class Interface:
     queries: tuple[Operation, ...] = QUERIES
     exceptionName: str | None = None
     isStrict: bool = True
-    stomp: StompHeaders = STOMP
+    frames: FrameHeaders = FRAME_HEADERS
     dialect: Dialect | None = None
 
 
@@ -257,7 +257,7 @@ WEEVENT_INTERFACE: Final = Interface(
     queries=tuple(map(_adapted, QUERIES)),
     exceptionName="com.webank.weevent.sdk.BrokerException",
     isStrict=False,
-    stomp=weeventHeaders(WEEVENT.shownKey),
+    frames=weeventHeaders(WEEVENT.shownKey),
     dialect=WEEVENT,
 )
 """

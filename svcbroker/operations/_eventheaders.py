@@ -27,7 +27,7 @@ TRACE_NAMES: Final[Mapping[str, str]] = {TRACEPARENT: "traceparent", TRACESTATE:
 
 
 @frozen
-class StompHeader:
+class EventHeader:
     """
     A header of a frame.
 
@@ -41,7 +41,7 @@ class StompHeader:
 
 
 @frozen(kw_only=True)
-class StompHeaders:
+class FrameHeaders:
     """
     The headers of the frames that carry events, in one dialect. Other headers that begin as keys of
     extensions do are extensions.
@@ -55,113 +55,113 @@ class StompHeaders:
     @ivar isText: whether the body of MESSAGE is made text.
     """
 
-    send: tuple[StompHeader, ...]
-    subscribe: tuple[StompHeader, ...]
-    message: tuple[StompHeader, ...]
-    receipt: tuple[StompHeader, ...]
-    error: tuple[StompHeader, ...]
+    send: tuple[EventHeader, ...]
+    subscribe: tuple[EventHeader, ...]
+    message: tuple[EventHeader, ...]
+    receipt: tuple[EventHeader, ...]
+    error: tuple[EventHeader, ...]
     keepsOthers: bool = True
     isText: bool = False
 
 
-_GROUP: Final = StompHeader("groupId", "The group; by default 1.")
+_GROUP: Final = EventHeader("groupId", "The group; by default 1.")
 _OWN_ID: Final = f"{EXTENSION_PREFIX}subscriptionId"
-_RECEIPT: Final = StompHeader("receipt", "Asks for a RECEIPT.")
+_RECEIPT: Final = EventHeader("receipt", "Asks for a RECEIPT.")
 
 EVENT_HEADERS: Final = (
-    StompHeader(
+    EventHeader(
         "svc-author", "The public key of the author who has signed the event: 64 hex digits."
     ),
-    StompHeader("svc-signature", "The author's signature: 128 hex digits."),
-    StompHeader("svc-signed-at", "The author's own time, in milliseconds since the epoch."),
-    StompHeader("svc-erased", "true where the content was erased."),
+    EventHeader("svc-signature", "The author's signature: 128 hex digits."),
+    EventHeader("svc-signed-at", "The author's own time, in milliseconds since the epoch."),
+    EventHeader("svc-erased", "true where the content was erased."),
 )
 """The author of an event, and whether it was erased: of MESSAGE, and of PUBLISH of MQTT 5."""
 SEND_HEADERS: Final = tuple(
-    StompHeader(name, each.description) for name, each in PUBLISH_HEADERS.items()
+    EventHeader(name, each.description) for name, each in PUBLISH_HEADERS.items()
 )
 """The parameters of a publish that are headers of SEND, and user properties of MQTT 5."""
-ERASED_HEADER: Final = StompHeader(f"{EXTENSION_PREFIX}{ERASED.name}", ERASED.description)
+ERASED_HEADER: Final = EventHeader(f"{EXTENSION_PREFIX}{ERASED.name}", ERASED.description)
 """The treatment of erased events: of SUBSCRIBE of STOMP and MQTT 5."""
 
-STOMP: Final = StompHeaders(
+FRAME_HEADERS: Final = FrameHeaders(
     send=(
-        StompHeader("destination", "The topic. It must be open.", isRequired=True),
+        EventHeader("destination", "The topic. It must be open.", isRequired=True),
         _GROUP,
-        StompHeader("receipt", "Asks for a RECEIPT, which has the event's id."),
-        StompHeader("transaction", "The transaction whose COMMIT the frame waits for."),
-        StompHeader(
+        EventHeader("receipt", "Asks for a RECEIPT, which has the event's id."),
+        EventHeader("transaction", "The transaction whose COMMIT the frame waits for."),
+        EventHeader(
             "content-length", "The size of the body. Without it the body ends at the first NUL."
         ),
         *SEND_HEADERS,
     ),
     subscribe=(
-        StompHeader("id", "What the client calls the subscription. STOMP 1.0 can do without."),
-        StompHeader(
+        EventHeader("id", "What the client calls the subscription. STOMP 1.0 can do without."),
+        EventHeader(
             "destination",
             "A topic, a pattern, or up to 100 of them with commas between.",
             isRequired=True,
         ),
         _GROUP,
-        StompHeader(
+        EventHeader(
             "eventId",
             "Where it begins: OFFSET_FIRST, OFFSET_LAST, after an event's id, at a height, or at "
             "OFFSET_TIME: with a time; by default with the next event.",
         ),
-        StompHeader(TAG, "Only events whose extension of this name has this value."),
-        StompHeader(
+        EventHeader(TAG, "Only events whose extension of this name has this value."),
+        EventHeader(
             _OWN_ID,
             "A UUID to know the subscription by; absent has one made. With acknowledgement it "
             "resumes where it stopped.",
         ),
         ERASED_HEADER,
-        StompHeader("ack", "auto, client or client-individual; by default auto."),
-        StompHeader(
+        EventHeader("ack", "auto, client or client-individual; by default auto."),
+        EventHeader(
             "prefetch-count",
             "How many events are sent ahead of acknowledgements: by default 1000, 0 for 10,000.",
         ),
         _RECEIPT,
     ),
     message=(
-        StompHeader("subscription", "The id of SUBSCRIBE, where it had one."),
-        StompHeader("subscription-id", "The subscription's UUID.", isRequired=True),
-        StompHeader(
+        EventHeader("subscription", "The id of SUBSCRIBE, where it had one."),
+        EventHeader("subscription-id", "The subscription's UUID.", isRequired=True),
+        EventHeader(
             "message-id",
             "Unique in the connection for each event and subscription.",
             isRequired=True,
         ),
-        StompHeader(
+        EventHeader(
             "destination",
             "The event's topic, also where a pattern was subscribed to.",
             isRequired=True,
         ),
-        StompHeader("eventId", "The event's id.", isRequired=True),
-        StompHeader("content-length", "The size of the body in bytes.", isRequired=True),
-        StompHeader(
+        EventHeader("eventId", "The event's id.", isRequired=True),
+        EventHeader("content-length", "The size of the body in bytes.", isRequired=True),
+        EventHeader(
             "ack",
             "The id for ACK and NACK of STOMP 1.2, where the subscription has acknowledgement.",
         ),
-        StompHeader("redelivered", "true where the event was sent before."),
+        EventHeader("redelivered", "true where the event was sent before."),
         *EVENT_HEADERS,
     ),
     receipt=(
-        StompHeader("receipt-id", "The receipt that was asked for.", isRequired=True),
-        StompHeader("eventId", "For SEND the event's id, for COMMIT the ids with commas between."),
-        StompHeader("subscription-id", "For SUBSCRIBE the subscription's UUID."),
+        EventHeader("receipt-id", "The receipt that was asked for.", isRequired=True),
+        EventHeader("eventId", "For SEND the event's id, for COMMIT the ids with commas between."),
+        EventHeader("subscription-id", "For SUBSCRIBE the subscription's UUID."),
     ),
     error=(
-        StompHeader("message", "What is wrong.", isRequired=True),
-        StompHeader("code", "The code of the error.", isRequired=True),
-        StompHeader("receipt-id", "The receipt that the refused frame asked for."),
-        StompHeader("version", "The versions that the broker speaks, before one was agreed on."),
-        StompHeader("content-type", "text/plain.", isRequired=True),
-        StompHeader("content-length", "The size of the body in bytes.", isRequired=True),
+        EventHeader("message", "What is wrong.", isRequired=True),
+        EventHeader("code", "The code of the error.", isRequired=True),
+        EventHeader("receipt-id", "The receipt that the refused frame asked for."),
+        EventHeader("version", "The versions that the broker speaks, before one was agreed on."),
+        EventHeader("content-type", "text/plain.", isRequired=True),
+        EventHeader("content-length", "The size of the body in bytes.", isRequired=True),
     ),
 )
-"""STOMP of the published interface."""
+"""The headers of the published interface."""
 
 
-def weeventHeaders(shownKey: Callable[[str], str]) -> StompHeaders:
+def weeventHeaders(shownKey: Callable[[str], str]) -> FrameHeaders:
     """
     The headers in the dialect of WeEvent 1.1.
 
@@ -177,7 +177,7 @@ def weeventHeaders(shownKey: Callable[[str], str]) -> StompHeaders:
         "for CONNECT.",
     }
 
-    def adapted(headers: tuple[StompHeader, ...], *absent: str) -> tuple[StompHeader, ...]:
+    def adapted(headers: tuple[EventHeader, ...], *absent: str) -> tuple[EventHeader, ...]:
         return tuple(
             evolve(
                 each,
@@ -189,12 +189,12 @@ def weeventHeaders(shownKey: Callable[[str], str]) -> StompHeaders:
             if each.name not in absent
         )
 
-    return StompHeaders(
-        send=adapted(STOMP.send),
-        subscribe=adapted(STOMP.subscribe, "prefetch-count"),
-        message=adapted(STOMP.message, "ack", "redelivered"),
-        receipt=adapted(STOMP.receipt),
-        error=adapted(STOMP.error),
+    return FrameHeaders(
+        send=adapted(FRAME_HEADERS.send),
+        subscribe=adapted(FRAME_HEADERS.subscribe, "prefetch-count"),
+        message=adapted(FRAME_HEADERS.message, "ack", "redelivered"),
+        receipt=adapted(FRAME_HEADERS.receipt),
+        error=adapted(FRAME_HEADERS.error),
         keepsOthers=False,
         isText=True,
     )

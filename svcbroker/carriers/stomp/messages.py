@@ -16,13 +16,13 @@ from msgspec.json import Decoder
 from ...interfaces import Batch
 from ...model import RESERVED_NAMES, Event
 from ...net.budgets import ByteCount
-from ...operations import STOMP, eventHeaders, traceNames
+from ...operations import FRAME_HEADERS, eventHeaders, traceNames
 from .frames import StompVersion, encodeHeader
 
 USER_HEADERS: Final = "svc-stomp"
 """The extension that holds the other headers of a SEND: a JSON object of texts."""
 
-MESSAGE_HEADERS: Final = frozenset(header.name for header in STOMP.message)
+MESSAGE_HEADERS: Final = frozenset(header.name for header in FRAME_HEADERS.message)
 """Headers that the broker sets on MESSAGE. A user's headers never take their place."""
 
 _userHeaders = Decoder(dict[str, str])

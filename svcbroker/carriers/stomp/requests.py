@@ -29,8 +29,8 @@ from ...model import (
 )
 from ...operations import (
     ERASED,
+    FRAME_HEADERS,
     PUBLISH_HEADERS,
-    STOMP,
     TRACE_NAMES,
     readPublishHeaders,
     readTrace,
@@ -44,7 +44,7 @@ _MESSAGE_ID = re.compile(r"([0-9]{1,9})-([0-9a-f]{8}-[0-9]{1,19}-[0-9]{1,19})", 
 
 _ERASED: Final = EXTENSION_PREFIX + ERASED.name
 _WEEVENT: Final = WEEVENT_PREFIX.encode("ascii")
-BROKER_HEADERS: Final = MESSAGE_HEADERS | {header.name for header in STOMP.send}
+BROKER_HEADERS: Final = MESSAGE_HEADERS | {header.name for header in FRAME_HEADERS.send}
 """Headers of SEND for the broker, and those of MESSAGE itself. All others are user headers."""
 
 NEWEST_FIRST: Final = (StompVersion.V12, StompVersion.V11, StompVersion.V10)

@@ -19,11 +19,11 @@ from ....operations import (
     CLOUD_EVENT_SCHEMA,
     EVENT,
     FOLLOW,
+    FRAME_HEADERS,
     SEND_HEADERS,
-    STOMP,
     ErrorRecord,
+    EventHeader,
     LoggedEvent,
-    StompHeader,
 )
 from .declared import ServedPath, schemasOf
 
@@ -86,10 +86,10 @@ def _keep(template: dict[str, Any], channels: Collection[str]) -> None:
 def _constants(served: ServedPath) -> Mapping[str, Any]:
     """The parts of the document that are made of declarations, by their names."""
     dialect = served.interface.dialect
-    frames = {"stomp": (STOMP, EXTENSION_PREFIX)}
+    frames = {"stomp": (FRAME_HEADERS, EXTENSION_PREFIX)}
     if dialect is not None:
         name = _DIALECT if served.isMain else "stomp"
-        frames[name] = (served.interface.stomp, dialect.prefix)
+        frames[name] = (served.interface.frames, dialect.prefix)
     headers = {
         f"{name}{kind}": schema
         for name, (table, prefix) in frames.items()
@@ -117,7 +117,7 @@ def _constants(served: ServedPath) -> Mapping[str, Any]:
     }
 
 
-def _headersSchema(declared: Collection[StompHeader], prefix: str = "") -> dict[str, Any]:
+def _headersSchema(declared: Collection[EventHeader], prefix: str = "") -> dict[str, Any]:
     """
     The schema of headers.
 
