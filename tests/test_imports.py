@@ -41,6 +41,12 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("tap", "proofs.witness"),
     ("commands",),
 )
+# The commands of ledgers live in the rooms of these, and stand with all commands.
+LEDGER_COMMANDS = (
+    "svcbroker.ledgers.cometbft.enginecommands",
+    "svcbroker.ledgers.cometbft.testnet",
+    "svcbroker.ledgers.evm.evmcommands",
+)
 # What makes requests of other programs over HTTP, and answers none.
 CLIENTS = {
     "svcbroker.broker.transparency.feature",
@@ -135,6 +141,8 @@ def reachable(start: str, targets: Mapping[str, Set[str]]) -> Set[str]:
 
 def roomOf(name: str) -> str:
     """The room that a full name of ours lies in."""
+    if name.startswith(LEDGER_COMMANDS):
+        return "commands"
     parts = name.split(".")
     room = parts[1] if len(parts) > 1 else ""
     inner = ".".join(parts[1:3])
@@ -196,7 +204,7 @@ class DirectionTests(SynchronousTestCase):
         for name, path in modules():
             for target in imported(name, path):
                 if target == "twisted.internet.reactor" and roomOf(name) not in {"client"}:
-                    isCommand = name.startswith("svcbroker.commands.")
+                    isCommand = roomOf(name) == "commands"
                     self.assertTrue(isCommand or name == "svcbroker.tap", name)
 
     def test_noWebBelowCarriers(self) -> None:

@@ -39,7 +39,8 @@ class Command:
     @ivar example: a line that shows how it is used, where its help text has none.
     @ivar command: a C{click.Command} that is it.
     @ivar place: else the module that has it, by default the one of its name here, and after a
-        colon its name there. Without a colon the module has one of
+        colon its name there; one in another room begins with a dot, as those of ledgers do.
+        Without a colon the module has one of
 
           - C{command}: a C{click.Command} whose callback takes a L{Console} first and returns the
             exit code,
@@ -330,10 +331,14 @@ COMMANDS: Final = (
         "testnet",
         "Run a whole CometBFT network on this machine, to try it out.",
         group="net",
+        place=".ledgers.cometbft.testnet",
         example="svcbroker net testnet net --nodes 4",
     ),
     Command(
-        "engine", "Found, join and govern a CometBFT network of several organisations.", group="net"
+        "engine",
+        "Found, join and govern a CometBFT network of several organisations.",
+        group="net",
+        place=".ledgers.cometbft.enginecommands",
     ),
     Command(
         "witness",
@@ -344,6 +349,7 @@ COMMANDS: Final = (
         "evm",
         "Make an account or a contract for a log on an EVM chain, and look at one.",
         group="net",
+        place=".ledgers.evm.evmcommands",
     ),
     Command(
         "nodes",

@@ -71,8 +71,8 @@ class _HeadersType(TextsType):
 
 class WebhookAnswerResult(Struct, frozen=True):
     """
-    The outcome of a request to a webhook: the time, in milliseconds since the epoch; the error, which
-    is empty where the events were acknowledged; and how long it took, in milliseconds.
+    The outcome of a request to a webhook: the time, in milliseconds since the epoch; the error,
+    which is empty where the events were acknowledged; and how long it took, in milliseconds.
     """
 
     timestamp: int

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands.testnet.blueprint import layOut
 from svcbroker.daemon.options import ConfigOptions
+from svcbroker.ledgers.cometbft.testnet.blueprint import layOut
 from tests.directories import shortDirectory
 
 

@@ -10,8 +10,12 @@ from typing import Final, TypeVar
 
 import click
 
-from ...ledgers.changedocuments import MAX_DOCUMENT, ChangeDocument, DocumentInvalid, readChange
-from ...ledgers.cometbft.provisioning import (
+from ....commands.arguments import PATH, ParsedType
+from ....commands.inputs import readBounded
+from ....commands.terminal import CommandError, Console, Exit, showRecord
+from ....model import TopicRule
+from ...changedocuments import MAX_DOCUMENT, ChangeDocument, DocumentInvalid, readChange
+from ..provisioning import (
     DEFAULT_PROFILE,
     GENESIS,
     MAX_JOIN_REQUEST,
@@ -32,10 +36,6 @@ from ...ledgers.cometbft.provisioning import (
     readJoinRequest,
     readValidatorSeed,
 )
-from ...model import TopicRule
-from ..arguments import PATH, ParsedType
-from ..inputs import readBounded
-from ..terminal import CommandError, Console, Exit, showRecord
 
 JOIN_REQUEST_NAME: Final = "join-request.json"
 MAX_GENESIS: Final = 16 * 1024 * 1024

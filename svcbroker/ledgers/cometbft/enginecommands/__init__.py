@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..commandline import Command
+from ....commands.commandline import Command
 
 _NODE: Final = "--name alba --p2p alba.example:26656 --data-dir /var/lib/svcbroker"
 
@@ -14,7 +14,7 @@ COMMANDS: Final[tuple[Command, ...]] = tuple(
     Command(
         name,
         summary,
-        place=f"engine.{module}:{name}Command",
+        place=f".ledgers.cometbft.enginecommands.{module}:{name}Command",
         example=f"svcbroker net engine {name} {example}",
     )
     for module, name, summary, example in (

@@ -19,8 +19,12 @@ import msgspec
 from attrs import frozen
 from msgspec import Struct
 
-from ...files import readFile
-from ...ledgers.cometbft.provisioning import (
+from ....commands.terminal import CommandError
+from ....files import readFile
+from ....model import TopicRule
+from ....storage import writeFile
+from ..enginecommands.networkfiles import JOIN_REQUEST_NAME, brokerKey, seedOf
+from ..provisioning import (
     PROFILES,
     Address,
     EngineKeys,
@@ -32,10 +36,6 @@ from ...ledgers.cometbft.provisioning import (
     layOutNetwork,
     makeJoinRequest,
 )
-from ...model import TopicRule
-from ...storage import writeFile
-from ..engine.networkfiles import JOIN_REQUEST_NAME, brokerKey, seedOf
-from ..terminal import CommandError
 
 
 def describeLedger(home: Path, rpc: int, engine: Path | None) -> str:

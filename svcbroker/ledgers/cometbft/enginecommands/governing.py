@@ -12,15 +12,15 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
-from ...chain import ValidatorSet
-from ...files import writeNew
-from ...ledgers.changedocuments import MAX_DOCUMENT, mergeChanges, proposeChange
-from ...ledgers.cometbft.provisioning import GENESIS, engineOrder
-from ...storage import writeFile
-from ..arguments import PATH, jsonOption, makeCommand, options
-from ..inputs import readBounded
-from ..operatorcommand import DAEMON, Daemon, operatorCommand
-from ..terminal import CommandError, Console, Exit, counted, showRecord
+from ....chain import ValidatorSet
+from ....commands.arguments import PATH, jsonOption, makeCommand, options
+from ....commands.inputs import readBounded
+from ....commands.operatorcommand import DAEMON, Daemon, operatorCommand
+from ....commands.terminal import CommandError, Console, Exit, counted, showRecord
+from ....files import writeNew
+from ....storage import writeFile
+from ...changedocuments import MAX_DOCUMENT, mergeChanges, proposeChange
+from ..provisioning import GENESIS, engineOrder
 from .genesisceremony import describeJoinRequest
 from .networkfiles import (
     FILE,

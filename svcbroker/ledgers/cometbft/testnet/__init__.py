@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 
-from ...ledgers.cometbft.enginechecks import ENGINE_VARIABLE, EngineNotFound, findEngine
-from ...model import TopicRule
-from ..arguments import Decimal, Whole, jsonOption, makeCommand, options
-from ..engine.networkfiles import HOME_TYPE, TIMEOUTS, TOPICS
-from ..terminal import CommandError, Console, Exit, showRecord
+from ....commands.arguments import Decimal, Whole, jsonOption, makeCommand, options
+from ....commands.terminal import CommandError, Console, Exit, showRecord
+from ....model import TopicRule
+from ..enginechecks import ENGINE_VARIABLE, EngineNotFound, findEngine
+from ..enginecommands.networkfiles import HOME_TYPE, TIMEOUTS, TOPICS
 from .blueprint import (
     MAX_NODES,
     STRIDE,

@@ -18,10 +18,10 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater, react
 from twisted.python.failure import Failure
 
-from ...net.deferreds import asDeferred
-from ...net.http import HttpError, makeClient, readBody
-from ...net.processes import ProcessEnd, ProcessLimits, Supervisor
-from ..terminal import CommandError, Console, Exit, progressBar, showRecord
+from ....commands.terminal import CommandError, Console, Exit, progressBar, showRecord
+from ....net.deferreds import asDeferred
+from ....net.http import HttpError, makeClient, readBody
+from ....net.processes import ProcessEnd, ProcessLimits, Supervisor
 from .blueprint import CARRIERS, PORTS, TestNetwork, TestNode
 
 LIMITS: Final = ProcessLimits(firstDelay=1.0, maxDelay=30.0, endTimeout=45.0)

@@ -15,9 +15,12 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
-from ...chain import isUsableKey
-from ...files import writeNew
-from ...ledgers.cometbft.provisioning import (
+from ....chain import isUsableKey
+from ....commands.arguments import PATH, jsonOption, makeCommand, options
+from ....commands.terminal import CommandError, Console, Exit, showRecord
+from ....files import writeNew
+from ....model import TopicRule
+from ..provisioning import (
     ATTESTATION_NAME,
     GENESIS,
     Address,
@@ -34,9 +37,6 @@ from ...ledgers.cometbft.provisioning import (
     makeKeys,
     ourGenesis,
 )
-from ...model import TopicRule
-from ..arguments import PATH, jsonOption, makeCommand, options
-from ..terminal import CommandError, Console, Exit, showRecord
 from .networkfiles import (
     HOME,
     JOIN_REQUEST_NAME,

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import click
 
-from ..interfaces import InvalidDescription
-from ..ledgers import readDescription
-from ..ledgers.evm import checkInstalled, operating, readSettings
-from ..ledgers.evm.operating import ContractOwner, EvmError, KeyUnusable
-from ..net.findings import Level
-from .arguments import PATH, ParsedType, jsonOption, makeCommand, options, wholeNumber
-from .clientcommand import runReactor
-from .commandline import Command
-from .terminal import CommandError, Console, Exit, showRecord
+from ...commands.arguments import PATH, ParsedType, jsonOption, makeCommand, options, wholeNumber
+from ...commands.clientcommand import runReactor
+from ...commands.commandline import Command
+from ...commands.terminal import CommandError, Console, Exit, showRecord
+from ...interfaces import InvalidDescription
+from ...net.findings import Level
+from .. import readDescription
+from . import checkInstalled, operating, readSettings
+from .operating import ContractOwner, EvmError, KeyUnusable
 
 _ADDRESS: Final = ParsedType("address", operating.readAddress)
 _URL: Final = ParsedType("url", operating.readUrl)

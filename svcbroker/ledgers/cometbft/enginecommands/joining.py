@@ -14,7 +14,10 @@ import click
 from msgspec import to_builtins
 from twisted.internet.defer import Deferred, TimeoutError
 
-from ...ledgers.cometbft.provisioning import (
+from ....commands.arguments import PATH, ParsedType, jsonOption, makeCommand, options
+from ....commands.clientcommand import runReactor
+from ....commands.terminal import CommandError, Console, Exit, showRecord
+from ..provisioning import (
     GENESIS,
     Address,
     EngineGenesis,
@@ -24,9 +27,6 @@ from ...ledgers.cometbft.provisioning import (
     connectEngine,
     layOutJoining,
 )
-from ..arguments import PATH, ParsedType, jsonOption, makeCommand, options
-from ..clientcommand import runReactor
-from ..terminal import CommandError, Console, Exit, showRecord
 from .genesisceremony import describeJoinRequest, planHome, writeJoinRequest
 from .networkfiles import (
     ADDRESS,
