@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 MAX_ANSWER: Final = 16 * 1024 * 1024
 """The longest answer that is read, in bytes."""
 
+_PAGE: Final = 1000
+"""The number of records of a page that is asked for."""
+
 _DAEMON: Final = f"{__name__}.daemon"
 """The key of click's context under which a daemon is that stands before the other arguments."""
 
@@ -71,6 +74,21 @@ DAEMON: Final = click.argument(
     "daemon", metavar="", nargs=-1, expose_value=False, callback=_keepDaemon
 )
 """An argument that names the daemon, as earlier releases took it. No help text shows it."""
+
+
+def listRecords(daemon: Daemon, name: str, key: str, **parameters: object) -> Iterator[Any]:
+    """
+    The records of a group that an operator call lists, page by page.
+
+    @param name: the call's path below C{/admin/operator/}.
+    @param key: the member of its answers that has the records.
+    @raise CommandError: there is no daemon, or it refuses.
+    """
+    after: str | None = ""
+    while after is not None:
+        page = daemon.call(name, groupId=daemon.group, after=after, limit=_PAGE, **parameters)
+        yield from page[key]
+        after = page.get("next")
 
 
 def operatorCommand(summary: str) -> Callable[[Callable[..., int]], click.Command]:

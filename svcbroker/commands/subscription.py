@@ -12,12 +12,11 @@ import click
 
 from .arguments import jsonOption, options
 from .commandline import Command
-from .operatorcommand import Daemon, operatorCommand
+from .operatorcommand import Daemon, listRecords, operatorCommand
 from .terminal import CommandError, Console, Exit, counted, quoted, showTable
 
 TYPES: Final = ("STOMP", "MQTT")
 
-_PAGE: Final = 1000
 _DELETED_AT_ONCE: Final = 50
 """The most ids of a call: a client id may be long, and the body of a call is bounded."""
 
@@ -116,19 +115,10 @@ def _records(
 ) -> Iterator[Mapping[str, Any]]:
     """All that are asked for, page by page."""
     for type in types:
-        after: str | None = ""
-        while after is not None:
-            page = daemon.call(
-                "subscriptions/list",
-                groupId=daemon.group,
-                interfaceType=type,
-                after=after,
-                limit=_PAGE,
-            )
-            for each in page["subscriptions"]:
-                if owner in (None, each["owner"]):
-                    yield each
-            after = page.get("next")
+        listed = listRecords(daemon, "subscriptions/list", "subscriptions", interfaceType=type)
+        for each in listed:
+            if owner in (None, each["owner"]):
+                yield each
 
 
 def describe(record: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import click
 
 from .arguments import EVENT, jsonOption, options
 from .commandline import Command
-from .operatorcommand import Daemon, operatorCommand
+from .operatorcommand import Daemon, listRecords, operatorCommand
 from .terminal import Console, Exit, counted, quoted, showTable, timeText
 
 _ACTIONS: Final = (
@@ -23,7 +23,6 @@ _ACTIONS: Final = (
 )
 """The actions that need nothing but ids, how their success is told, and their help."""
 
-_PAGE: Final = 1000
 _AS_JSON: Final = jsonOption("Show the daemon's answers as they are.")
 _IDS: Final = click.argument("ids", metavar="ID...", nargs=-1, required=True)
 
@@ -43,17 +42,7 @@ def _list(console: Console, daemon: Daemon, ids: tuple[str, ...], asJson: bool) 
 
 def _records(daemon: Daemon, ids: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     for id in ids or (None,):
-        after: str | None = ""
-        while after is not None:
-            page = daemon.call(
-                "webhooks/list",
-                groupId=daemon.group,
-                subscriptionId=id,
-                after=after,
-                limit=_PAGE,
-            )
-            yield from page["webhooks"]
-            after = page["next"]
+        yield from listRecords(daemon, "webhooks/list", "webhooks", subscriptionId=id)
 
 
 def _change(
