@@ -15,6 +15,7 @@ from ._administration import (
 )
 from ._broker import Broker
 from ._calls import Answers, Calls
+from ._certification import KeyCertification
 from ._collaborators import (
     DEFAULT_PAGE_SIZE,
     DEFAULT_READ,
@@ -77,6 +78,7 @@ __all__ = [
     "ISubscriptionDirectory",
     "IWebhooks",
     "JobReport",
+    "KeyCertification",
     "Limits",
     "MetadataStore",
     "NumberedPage",

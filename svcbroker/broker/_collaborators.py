@@ -27,6 +27,7 @@ from ..model import (
     Owner,
     Page,
     SubscriptionRecord,
+    WebhookKey,
     WebhookPage,
 )
 
@@ -428,4 +429,20 @@ class IWebhooks(Interface):
             webhook may not read the event.
         @raise EventErased: the event was erased.
         @raise Overloaded: too many requests to webhooks are under way.
+        """
+
+    def publicKeys() -> Sequence[WebhookKey]:
+        """The keys that sign requests now, those of all groups, the newest of each group last."""
+
+    def rotateKey(
+        principal: Principal, groupId: str, overlap: int
+    ) -> Deferred[Sequence[WebhookKey]]:
+        """
+        Sign with another key from now on, and with those before it for some time more.
+
+        @param overlap: for how many seconds.
+        @return: the keys that sign the requests of the group now, the newest last. They are on
+            stable storage by then, and the chain certifies them.
+        @raise ParameterInvalid: the ledger of the group certifies no keys, or too many sign now.
+        @raise LedgerUnavailable: the ledger did not certify the key.
         """

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from .arguments import EVENT, jsonOption, options
+from .arguments import EVENT, ParsedType, jsonOption, options
 from .commandline import Command
 from .operatorcommand import Daemon, listRecords, operatorCommand
 from .terminal import Console, Exit, counted, quoted, showTable, timeText
@@ -110,6 +110,47 @@ def _replay(
     return Exit.GOOD if len(taken) == len(events) else Exit.BAD
 
 
+def _overlap(text: str) -> int:
+    from ..net.settings import UNITS, secondsOf
+
+    seconds = 0 if text == "0" else secondsOf(text)
+    if seconds is None:
+        raise ValueError(f"{text!r} is neither 0 nor a length of time such as 7d ({UNITS})")
+    return seconds
+
+
+@operatorCommand(
+    """\
+    Sign requests with another key of the broker's own from now on.
+
+    Until the overlap has passed, those before it sign too, and /.well-known/webhook-keys has all of
+    them: receivers that keep keys take the new one until then. With 0 those before it sign no more
+    at once, as one that somebody else may have.
+    """
+)
+@options(
+    click.option(
+        "--overlap",
+        type=ParsedType("time", _overlap),
+        metavar="TIME",
+        default="7d",
+        show_default=True,
+        help="How long the keys before it sign too.",
+    ),
+    _AS_JSON,
+)
+def _rotateKey(console: Console, daemon: Daemon, overlap: int, asJson: bool) -> int:
+    keys = daemon.call("webhooks/rotateKey", groupId=daemon.group, overlap=overlap)
+    lines = [
+        f"{each['key']}, certified by event {each['eventId']}"
+        + (f", until {timeText(each['until'])}" if each["until"] is not None else "")
+        for each in keys
+    ]
+    for line in [json.dumps(keys)] if asJson else lines:
+        console.say(line)
+    return Exit.GOOD
+
+
 def describe(record: Mapping[str, Any]) -> str:
     """A record in a line for people."""
     owner = f", of {quoted(record['owner'])}" if record["owner"] else ""
@@ -168,4 +209,5 @@ COMMANDS: Final = (
     ),
     Command.of("skip", _skip, "svcbroker webhook skip 9b1f2c 7ba3f518-1-2"),
     Command.of("replay", _replay, "svcbroker webhook replay 9b1f2c 4f1d6a02-1-9"),
+    Command.of("rotate", _rotateKey, "svcbroker webhook rotate --overlap 30d"),
 )

@@ -246,6 +246,24 @@ class SubscriptionRecord:
     createdAt: int
 
 
+@frozen(kw_only=True)
+class WebhookKey:
+    """
+    A key with which the broker signs requests to webhooks.
+
+    @ivar group: the id of the group whose webhooks it signs for.
+    @ivar key: the public key of Ed25519.
+    @ivar eventId: the event by which the chain certifies it.
+    @ivar until: when it signs no more, in milliseconds since the epoch; C{None} for the newest one
+        of its group.
+    """
+
+    group: str
+    key: bytes
+    eventId: str
+    until: int | None
+
+
 @frozen
 class WebhookAnswer:
     """

@@ -5,7 +5,8 @@ the accounts that made them, and as operator calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -45,6 +46,10 @@ _MAX_BATCH_SECONDS: Final = 60
 """The longest time that the first event of a batch waits for others."""
 _MAX_ATTEMPTS: Final = 1000
 """The most attempts for an event, where there is an end."""
+_OVERLAP: Final = 7 * 86400
+"""For how long a key that was replaced signs too where nothing else is asked for."""
+_MAX_OVERLAP: Final = 366 * 86400
+"""The longest time for which a key that was replaced signs too."""
 _MAX_PAGE: Final = 1000
 """The most webhooks on a page."""
 
@@ -270,6 +275,32 @@ def _both(
     )
 
 
+class WebhookKeyResult(Struct, frozen=True):
+    """
+    A key that signs requests to webhooks: as Standard Webhooks writes it, the event by which the
+    chain certifies it, and when it signs no more, in milliseconds since the epoch; null for the
+    newest one.
+    """
+
+    key: str
+    groupId: str
+    eventId: str
+    until: int | None
+
+
+def _keysOf(keys: Sequence[model.WebhookKey]) -> list[WebhookKeyResult]:
+    """Make the records of keys."""
+    return [
+        WebhookKeyResult(
+            key="whpk_" + b64encode(each.key).decode("ascii"),
+            groupId=each.group,
+            eventId=each.eventId,
+            until=each.until,
+        )
+        for each in keys
+    ]
+
+
 _MANAGING = (
     _both(
         "pauseWebhook",
@@ -339,6 +370,23 @@ WEBHOOK_CALLS: Final = (
         result=_DONE,
         errors=_ID_ERRORS,
         method=lambda calls: calls.webhooks.unSubscribe,
+    ),
+    Operation(
+        name="webhooks/rotateKey",
+        summary="Sign requests to webhooks with another key from now on, and with those before it "
+        "for some time more. The answer has all keys of the group that sign now.",
+        parameters=(
+            GROUP,
+            Parameter(
+                name="overlap",
+                type=NumberType(ParameterInvalid, 0, _MAX_OVERLAP),
+                default=_OVERLAP,
+                description="For how many seconds those before it sign too; by default 7 days.",
+            ),
+        ),
+        result=envelope(list[WebhookKeyResult], _keysOf),
+        errors=(),
+        method=lambda calls: calls.webhooks.rotateKey,
     ),
 )
 """The operator calls; see L{OPERATOR_CALLS<svcbroker.operations.OPERATOR_CALLS>}."""

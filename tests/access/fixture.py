@@ -29,6 +29,7 @@ from svcbroker.carriers.mqtt.packets import Connect
 from svcbroker.carriers.stomp import StompFactory
 from svcbroker.carriers.webhook import Webhooks
 from svcbroker.carriers.webhook.delivery import DeliveryContext
+from svcbroker.carriers.webhook.webhookkeys import WebhookKeys
 from svcbroker.interfaces import Identity, submit
 from svcbroker.model import CloseTopic, InterfaceType, OpenTopic, PublishEvent
 from svcbroker.net.turns import Slots
@@ -115,6 +116,7 @@ class CarriersFixture:
         self.webhooks = Webhooks(
             *(self.subscriptions, self.store, self.access, FakeResolver(), context, entropy),
             self.broker,
+            WebhookKeys(self.ledgers, self.store, self.clock.seconds),
         )
         self.webhooks.start()
         self.stomp = StompFactory(

@@ -29,7 +29,7 @@ from svcbroker.broker import (
 )
 from svcbroker.broker.transparency import Transparency, TransparencyLog, Witnessing
 from svcbroker.errors import BrokerError, NoSuchCall
-from svcbroker.model import EventId, SubscriptionRecord, WebhookPage
+from svcbroker.model import EventId, SubscriptionRecord, WebhookKey, WebhookPage
 from svcbroker.net.deferreds import asDeferred
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 from svcbroker.version import VersionRecord
@@ -109,6 +109,12 @@ class FailingWebhooks:
         return fail(self.error)
 
     replayDeadLetter = skipEvent
+
+    def publicKeys(self) -> Sequence[WebhookKey]:
+        return ()
+
+    def rotateKey(self, *args: Any) -> Deferred[Sequence[WebhookKey]]:
+        return fail(self.error)
 
 
 @frozen

@@ -74,6 +74,7 @@ class DefaultTests(SynchronousTestCase):
                 "host-name": (),
                 "webhook-allow": (),
                 "webhook-secret-file": "",
+                "webhook-signatures": "both",
                 "webhook-timeout": 10.0,
                 "webhook-max-delay": 300.0,
                 "faults": False,

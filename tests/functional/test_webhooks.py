@@ -8,12 +8,16 @@ import hashlib
 import hmac
 import json
 import signal
+import subprocess
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
+from twisted.internet.threads import deferToThread
 from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
@@ -24,9 +28,13 @@ try:
 except ImportError:  # it is in the extra interop
     Webhook = None  # type: ignore
 
+import svcbroker
+from tests.needed import neededProgram
+
 from .daemon import TIMEOUT, Daemon, DaemonTestCase, reactor, until
 
 SECRET = "the secret of this receiver"
+VERIFY = Path(svcbroker.__file__).parent.parent / "docs" / "examples" / "verify-webhook.sh"
 
 
 class Receiver(Resource):
@@ -35,6 +43,7 @@ class Receiver(Resource):
 
     @ivar accepted: the contents that it has acknowledged.
     @ivar seen: everything that it was sent.
+    @ivar bodies: the same, as it came.
     @ivar answer: the status for a request; C{None} never answers.
     """
 
@@ -48,6 +57,7 @@ class Receiver(Resource):
         self.secret = secret
         self.accepted: list[str] = []
         self.seen: list[tuple[dict[str, str], Any]] = []
+        self.bodies: list[bytes] = []
         self.answer: Callable[[int], int | None] = lambda number: 200
         self._waiters: list[tuple[Callable[[], bool], Deferred[None]]] = []
         self._site = Site(self)
@@ -98,6 +108,7 @@ class Receiver(Resource):
         }
         told = self.read(headers, body)
         self.seen.append((headers, told))
+        self.bodies.append(body)
         if self.secret == SECRET:
             expected = hmac.new(
                 SECRET.encode(), headers["x-svc-timestamp"].encode() + b"." + body, hashlib.sha256
@@ -229,6 +240,60 @@ class WebhookTests(DaemonTestCase):
         failed = await daemon.call("/rest/unSubscribe", subscriptionId=restId)
         self.assertEqual(failed["code"], 100504)
         self.assertEqual(await daemon.stop(), 0)
+
+    async def isSigned(self, key: str, body: bytes, headers: Mapping[str, str]) -> bool:
+        """Whether the script of the documentation finds the signature of a key."""
+        names = ("webhook-id", "webhook-timestamp", "webhook-signature")
+        done = await deferToThread(
+            subprocess.run,
+            ("sh", str(VERIFY), key, *(headers[name] for name in names)),
+            input=body,
+            capture_output=True,
+        )
+        return done.returncode == 0
+
+    async def test_opensslChecksTheBrokersSignature(self) -> None:
+        """
+        Receivers show a request to others with a key that the chain certifies; it is replaced while
+        requests go out, and those of before a restart go on.
+        """
+        neededProgram("openssl")
+        daemon = await self.begin()
+        await daemon.call("/rest/open", topic="a")
+        receiver = Receiver(self)
+        await daemon.call("/rest/subscribe", topic="a", url=f"http://127.0.0.1:{receiver.port}/")
+        [first] = await self.keys(daemon)
+        event = await daemon.call("/rest/getEvent", eventId=first["eventId"])
+        self.assertEqual(event["topic"], "$svc/webhooks")
+        self.assertEqual(json.loads(b64decode(event["content"])), {"key": first["whpk"]})
+        rotate = ("webhook", "rotate", "--data-dir", self.dataDir, "--overlap")
+        await self.publish(daemon, "1")
+        code, output, errors = await self.outcomeOf(*rotate, "1d")
+        self.assertEqual((code, errors), (0, ""))
+        old, new = await self.keys(daemon)
+        self.assertEqual(old["whpk"], first["whpk"])
+        self.assertEqual(
+            [line.partition(",")[0] for line in output.splitlines()], [old["whpk"], new["whpk"]]
+        )
+        await self.publish(daemon, "2")
+        await receiver.until(lambda: receiver.accepted == ["1", "2"])
+        self.assertEqual(await daemon.stop(signal.SIGTERM), 0)
+        daemon = await self.begin()
+        await self.publish(daemon, "3")
+        await receiver.until(lambda: receiver.accepted == ["1", "2", "3"])
+        self.assertEqual(await self.keys(daemon), [old, new])
+        for number, signers in ((0, {"old"}), (1, {"old", "new"}), (2, {"old", "new"})):
+            body, (headers, _) = receiver.bodies[number], receiver.seen[number]
+            for name, key in (("old", old), ("new", new)):
+                isSigned = await self.isSigned(key["whpk"], body, headers)
+                self.assertEqual(isSigned, name in signers, (number, name))
+                self.assertFalse(await self.isSigned(key["whpk"], body + b" ", headers))
+
+    async def keys(self, daemon: Daemon) -> list[dict[str, Any]]:
+        """The keys at the well-known path."""
+        root = evolve(daemon, base=daemon.base.removesuffix("/svcbroker"))
+        found: list[dict[str, Any]] = (await root.call("/.well-known/webhook-keys"))["keys"]
+        return found
 
     async def test_oldReceiverGetsEverythingAtOnce(self) -> None:
         """A receiver that speaks HTTP/1.0 fails no attempt by closing its connections."""

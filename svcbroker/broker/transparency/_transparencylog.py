@@ -16,9 +16,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from ...chain import History, Malformed, growthPath, historyPath
-from ...errors import BrokerError, EventErased, EventNotFound, HeightUnknown, LedgerUnavailable
+from ...errors import HeightUnknown, LedgerUnavailable
 from ...interfaces import IProvableLedger
-from ...model import EventId, Execution, OpenTopic, PublishEvent, Receipt, Request
+from ...model import EventId
 from ...net.deferreds import asDeferred
 from ...net.turns import Lock
 from ...proofs.tlog import (
@@ -34,6 +34,7 @@ from ...proofs.tlog import (
     encodeTile,
     neededTiles,
 )
+from .._certification import KeyCertification
 from .._metadatastore import MetadataStore
 
 LOG: Final = "log"
@@ -285,6 +286,7 @@ class LogCertification:
         self._ledger = ledger
         self._store = store
         self._origin = origin
+        self._chain = KeyCertification(ledger, LOG_TOPIC)
         self._seed = b""
         self._current: Certification | None = None
         self._lock = Lock()
@@ -332,25 +334,14 @@ class LogCertification:
         if kept is not None:
             known = msgspec.json.decode(kept, type=_KeptKey)
             eventId = EventId.parse(known.eventId)
-            if known.key == record.key and await self._isRecord(eventId, record):
+            if known.key == record.key and await self._chain.isRecord(
+                eventId, msgspec.json.encode(record)
+            ):
                 return eventId
-        topic = self._ledger.topicState(LOG_TOPIC)
-        if topic is None or not topic.sequence:
-            return None
-        block = await self._ledger.readBlock(topic.height)
-        last = [event.eventId for event in block.events if event.topic == LOG_TOPIC][-1]
-        if not await self._isRecord(last, record):
-            return None
-        self._keep(record, last)
+        last = await self._chain.findLast(msgspec.json.encode(record))
+        if last is not None:
+            self._keep(record, last)
         return last
-
-    async def _isRecord(self, eventId: EventId, record: LogKeyRecord) -> bool:
-        """Whether the chain has this event, and it is this record."""
-        try:
-            event = await self._ledger.getEvent(eventId)
-        except (EventNotFound, HeightUnknown, EventErased):
-            return False
-        return event.topic == LOG_TOPIC and event.content == msgspec.json.encode(record)
 
     async def _publish(self, record: LogKeyRecord) -> EventId:
         """
@@ -358,31 +349,16 @@ class LogCertification:
 
         @raise BrokerError: the ledger did not take it.
         """
-        requests: list[Request] = [
-            PublishEvent(topic=LOG_TOPIC, content=msgspec.json.encode(record), extensions={})
-        ]
-        topic = self._ledger.topicState(LOG_TOPIC)
-        if topic is None or not topic.isOpen:
-            requests.insert(0, OpenTopic(topic=LOG_TOPIC))
-        submission = await self._ledger.submitMany(requests).done
-        outcome = submission.outcomes[-1]
-        if isinstance(outcome, BrokerError):
-            raise outcome
-        if (
-            not isinstance(outcome, Receipt)
-            or outcome.execution is not Execution.DONE
-            or outcome.eventId is None
-        ):
-            raise LedgerUnavailable("the chain did not certify the log's key")
+        eventId = await self._chain.publish(msgspec.json.encode(record))
         self._log.info(
             "group {group}: the chain certifies the key of its transparency log: {key}, event "
             "{eventId}",
             group=self._ledger.group,
             key=record.key,
-            eventId=outcome.eventId,
+            eventId=eventId,
         )
-        self._keep(record, outcome.eventId)
-        return outcome.eventId
+        self._keep(record, eventId)
+        return eventId
 
     def _keep(self, record: LogKeyRecord, eventId: EventId) -> None:
         kept = msgspec.json.encode(_KeptKey(key=record.key, eventId=str(eventId)))

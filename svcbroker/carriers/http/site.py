@@ -24,6 +24,7 @@ from .plain import Answers
 from .rest import cloudEventsRoute, queryEndpoints, restEndpoints
 from .routes import Area, HttpEndpoint, Route, Routes
 from .settings import HttpSettings
+from .webhookkeys import webhookKeyRoutes
 
 BODY_MARGIN: Final = 64 * 1024
 """The most bytes that a body may hold besides content."""
@@ -100,6 +101,7 @@ def _makeRoutes(
         cloudEventsRoute(f"{base}/rest", calls),
         *healthRoutes(calls, access),
         *logRoutes(f"{base}/log", calls),
+        *webhookKeyRoutes(calls),
         *routes,
     ]
     if authorizer is not None:

@@ -32,6 +32,7 @@ from ...net.http import CertificatePolicy, HttpClient, makeClient
 from ...net.metrics import counter, gauge, only
 from ...net.pem import ClientIdentity
 from ...net.settings import (
+    Choice,
     List,
     Seconds,
     Text,
@@ -43,10 +44,14 @@ from ...net.turns import Slots
 from .delivery import MAX_BATCH, DeliveryContext
 from .posting import MAX_ANSWER, MAX_REQUESTS, Poster, WebhookSettings
 from .signing import NO_SECRETS, Secrets, WebhookSigner, parseSecrets
+from .webhookkeys import KEYS, WebhookKeys, keysGroup
 from .webhookrecords import KIND, decodeRecord, webhookGroup
 from .webhookservice import Webhooks
 
 _WEBHOOKS: Final = "webhooks"
+_BOTH: Final = "both"
+_SECRET: Final = "v1"
+_PUBLIC: Final = "v1a"
 _IDLE_PER_HOST = 2
 
 WEBHOOKS_FAIL: Final = Condition(
@@ -102,6 +107,13 @@ class WebhookOptions:
         "certificate for webhooks",
         shown="none",
     )
+    signatures: str = declareSetting(
+        "webhook-signatures",
+        Choice(words=(_BOTH, _SECRET, _PUBLIC)),
+        _BOTH,
+        "which signatures of Standard Webhooks requests have: v1 of the secrets, which their "
+        "receiver can make too, v1a of the broker's own key, which it can show to others, or both",
+    )
     timeout: float = declareSetting(
         "webhook-timeout",
         Seconds(maximum=300),
@@ -146,7 +158,11 @@ def readWebhooks(options: WebhookOptions) -> ReadWebhooks:
     """
     settings = WebhookSettings(
         policy=AddressPolicy.allowing(options.allow),
-        signer=WebhookSigner(readWebhookSecrets(options.secretFile)),
+        signer=WebhookSigner(
+            readWebhookSecrets(options.secretFile),
+            hasPublic=options.signatures != _SECRET,
+            hasSecret=options.signatures != _PUBLIC,
+        ),
         timeout=options.timeout,
         maxDelay=options.maxDelay,
     )
@@ -250,7 +266,8 @@ def makeWebhooks(settings: WebhookSettings, services: Services) -> Webhooks:
             policy=settings.policy,
         )
 
-    poster = Poster(makeHttpClient, services.now, settings, services.tracer)
+    keys = WebhookKeys(services.ledgers, services.metadata, services.now)
+    poster = Poster(makeHttpClient, services.now, settings, services.tracer, keys.current)
     context = DeliveryContext(
         clock=services.reactor,
         now=services.now,
@@ -267,6 +284,7 @@ def makeWebhooks(settings: WebhookSettings, services: Services) -> Webhooks:
         context,
         services.entropy,
         services.broker,
+        keys,
         poster.close,
     )
 
@@ -364,7 +382,7 @@ FEATURE: Final = Feature(
     settings=WebhookOptions,
     read=readWebhooks,
     make=WebhookFeature,
-    entries={KIND: webhookGroup},
+    entries={KIND: webhookGroup, KEYS: keysGroup},
     secrets=("webhook-secret-file",),
     checks=checkWebhooks,
     owners=webhookOwners,

@@ -6,7 +6,7 @@ of their answers, sans I/O; the headers that a client has added; and the poster 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv6Address
 from typing import Any, Final, Protocol
 
@@ -17,7 +17,7 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.web.http_headers import Headers
 
 from ... import __version__
-from ...errors import ParameterInvalid, UrlInvalid
+from ...errors import BrokerError, ParameterInvalid, UrlInvalid
 from ...interfaces import Batch
 from ...model import Event, EventFormat, InterfaceType
 from ...net.deferreds import asDeferred
@@ -34,6 +34,7 @@ from ...operations import (
     traceOf,
 )
 from .signing import SecretMissing, WebhookSigner
+from .webhookkeys import SigningKey
 
 _MOST_DOUBLINGS: Final = 30
 
@@ -345,6 +346,7 @@ class WebhookReceiver:
     @ivar secret: the name of the secret that signs; empty for the shared ones.
     @ivar certificate: the name of the certificate that is shown; empty for none.
     @ivar headers: more headers of each request. They may hold secrets.
+    @ivar group: the group whose keys sign.
     """
 
     target: WebhookTarget
@@ -352,6 +354,11 @@ class WebhookReceiver:
     secret: str = ""
     certificate: str = ""
     headers: Mapping[str, str] = field(factory=dict, repr=False)
+    group: str = ""
+
+
+async def _noKeys(group: str) -> Sequence[SigningKey]:
+    return ()
 
 
 class IPoster(Protocol):
@@ -380,13 +387,17 @@ class Poster:
         now: Callable[[], float],
         settings: WebhookSettings,
         tracer: Tracer | None = None,
+        keys: Callable[[str], Awaitable[Sequence[SigningKey]]] = _noKeys,
     ) -> None:
         """
         @param makeClient: makes a client, which has connections of its own, and shows a
             certificate if it is given one.
         @param now: the wall clock: seconds since the epoch.
         @param tracer: is told of each request; C{None} for no spans.
+        @param keys: gives the keys that sign the requests of a group; see
+            L{WebhookKeys.current<svcbroker.carriers.webhook.webhookkeys.WebhookKeys.current>}.
         """
+        self._keys = keys
         self._makeClient = makeClient
         self._clients: dict[str, tuple[ClientIdentity | None, HttpClient]] = {}
         self._now = now
@@ -437,10 +448,11 @@ class Poster:
         isCall = receiver.form.isCall
         isAcknowledged = False
         try:
+            keys = await self._keysOf(receiver)
             answer = await self._clientOf(receiver).request(
                 "POST",
                 receiver.target.url,
-                headers=self._headers(receiver, events, payload, trace),
+                headers=self._headers(receiver, events, payload, trace, keys),
                 data=payload.body,
                 timeout=self._settings.timeout,
                 maxBody=MAX_ANSWER,
@@ -465,12 +477,28 @@ class Poster:
             if isCall:
                 checkAnswer(told, isBatch=receiver.form.isBatch)
 
+    async def _keysOf(self, receiver: WebhookReceiver) -> Sequence[SigningKey]:
+        """
+        The keys that sign a request.
+
+        @raise NotAcknowledged: the chain does not certify the first one now.
+        """
+        if not self._settings.signer.hasPublic:
+            return ()
+        try:
+            return await self._keys(receiver.group)
+        except BrokerError as error:
+            raise NotAcknowledged(
+                f"the key that signs is not certified yet: {error.message}", isAttempt=False
+            ) from None
+
     def _headers(
         self,
         receiver: WebhookReceiver,
         events: Sequence[Event],
         payload: Payload,
         trace: Mapping[str, str],
+        keys: Sequence[SigningKey],
     ) -> Headers:
         timestamp = b"%d" % self._now()
         # Of a batch the last one: who has taken it has all events up to there, also where other
@@ -491,7 +519,7 @@ class Poster:
             headers.addRawHeader(text.encode("ascii"), content.encode("ascii"))
         try:
             signatures = self._settings.signer.sign(
-                receiver.secret, eventId, timestamp, payload.body
+                receiver.secret, eventId, timestamp, payload.body, keys
             )
         except SecretMissing:
             raise NotAcknowledged(

@@ -1,6 +1,6 @@
 """
-The secrets and certificates of webhooks, and the signatures of requests: Standard Webhooks, and the
-signature header of earlier releases.
+The secrets and certificates of webhooks, and the signatures of requests: those of Standard
+Webhooks, and the signature header of earlier releases.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final
 from attrs import define, field, frozen
 
 from ...net.pem import CertificateError, ClientIdentity
+from .webhookkeys import SigningKey
 
 MIN_SECRET: Final = 16
 """The shortest secret, in bytes."""
@@ -84,38 +85,56 @@ class SecretMissing(Exception):
 @define(eq=False)
 class WebhookSigner:
     """
-    Signs requests: HMAC-SHA256 in the form of Standard Webhooks, and in the form of earlier
-    releases where a webhook names no secret.
+    Signs requests in the form of Standard Webhooks: HMAC-SHA256 with the operator's secrets, and
+    Ed25519 with the broker's own keys; and in the form of earlier releases where a webhook names no
+    secret.
+
+    @ivar hasPublic: whether requests have signatures of the broker's keys.
+    @ivar hasSecret: whether requests have signatures of the secrets.
     """
 
     secrets: Secrets = field(default=NO_SECRETS, repr=False)
+    hasPublic: bool = field(default=True, kw_only=True)
+    hasSecret: bool = field(default=True, kw_only=True)
 
     def use(self, secrets: Secrets) -> None:
         """Sign with other secrets from now on."""
         self.secrets = secrets
 
     def sign(
-        self, name: str, messageId: bytes, timestamp: bytes, body: bytes
+        self,
+        name: str,
+        messageId: bytes,
+        timestamp: bytes,
+        body: bytes,
+        keys: Sequence[SigningKey] = (),
     ) -> Sequence[tuple[bytes, bytes]]:
         """
-        The signatures of a request, as names and values of headers; none where there is no secret.
+        The signatures of a request, as names and values of headers; none where there is neither
+        secret nor key.
 
         @param name: the secret that the webhook names; empty for the shared ones.
         @param messageId: the value of C{webhook-id}.
         @param timestamp: the time of the attempt, in digits.
+        @param keys: the broker's keys that sign.
         @raise SecretMissing: there is no secret of this name.
         """
         secrets = self.secrets.named.get(name, ()) if name else self.secrets.shared
-        if not secrets:
-            if name:
-                raise SecretMissing()
-            return ()
+        if name and not secrets:
+            raise SecretMissing()
+        if not self.hasSecret:
+            secrets = ()
         timed = timestamp + b"." + body
         signed = messageId + b"." + timed
         signature = b" ".join(
-            b"v1," + b64encode(hmac.digest(secret.key, signed, _HASH)) for secret in secrets
+            (
+                *(b"v1," + b64encode(hmac.digest(secret.key, signed, _HASH)) for secret in secrets),
+                *(key.sign(signed) for key in keys),
+            )
         )
-        if name:
+        if not signature:
+            return ()
+        if name or not secrets:
             return ((b"webhook-signature", signature),)
         old = b",".join(
             b"v1=" + hmac.digest(secret.text, timed, _HASH).hex().encode("ascii")

@@ -109,6 +109,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
             secret=self.secret,
             certificate=self.certificate,
             headers=self.headers,
+            group=self.group,
         )
 
     def deadLetterTopic(self, subscriptionId: str) -> str:

@@ -58,6 +58,7 @@ from ...model import (
     Offset,
     Position,
     SubscribeRequest,
+    WebhookKey,
     WebhookPage,
     WebhookStatus,
     eventSize,
@@ -68,6 +69,7 @@ from ...net.endpoints import hasPermittedAddress
 from .delivery import DeliveryContext, WebhookDelivery
 from .posting import WebhookSettings, WebhookTarget, checkHeaders, parseUrl
 from .signing import Secrets
+from .webhookkeys import WebhookKeys
 from .webhookrecords import KIND, WebhookRecord, decodeRecord
 
 TIMEOUT: Final = 30.0
@@ -161,10 +163,12 @@ class Webhooks:
         context: DeliveryContext,
         entropy: Callable[[int], bytes],
         publisher: IPublisher,
+        keys: WebhookKeys,
         closeConnections: Callable[[], Deferred[Any]] = lambda: succeed(None),
     ) -> None:
         """
         @param publisher: publishes dead letters.
+        @param keys: sign requests.
         @param access: finds the principals of the accounts that have made webhooks.
         @param resolver: resolves the hosts of URLs when C{subscribe} is called.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
@@ -183,6 +187,7 @@ class Webhooks:
         self._closeConnections = closeConnections
         self._timeouts = TimeoutQueue(context.clock, TIMEOUT)
         self._publisher = publisher
+        self._keys = keys
         self._webhooks: dict[str, Webhook] = {}
         self._isStopped = False
         self._coming = 0
@@ -211,6 +216,7 @@ class Webhooks:
         Resume all webhooks of the metadata store. Called once, when subscriptions can be made.
         Does not fail: a webhook that cannot start now is tried again.
         """
+        self._keys.load()
         for subscriptionId, value in self._metadata.items(KIND):
             try:
                 record = decodeRecord(value)
@@ -342,9 +348,24 @@ class Webhooks:
         self._webhooks[subscriptionId] = webhook
         self._subscriptions.hold(subscriptionId, webhook.holder)
         webhook.keep(msgspec.structs.replace(record, start=tuple(position)))
+        await self._certifyKey(record.group)
         await self._metadata.flush()
         webhook.delivery.run()
         return subscriptionId
+
+    async def _certifyKey(self, group: str) -> None:
+        """Have a key for the first webhook of a group, so that its receiver can know it."""
+        if not self._settings.signer.hasPublic:
+            return
+        try:
+            await self._keys.current(group)
+        except BrokerError as error:
+            self._log.warn(
+                "group {group}: the key of webhooks is not certified yet, and will be before the "
+                "first request: {reason}",
+                group=group,
+                reason=error.message,
+            )
 
     def _newWebhook(
         self,
@@ -430,6 +451,16 @@ class Webhooks:
     ) -> bool:
         """See L{IWebhooks.replayDeadLetter}."""
         return await self._find(principal, subscriptionId).replay(eventId)
+
+    def publicKeys(self) -> Sequence[WebhookKey]:
+        """See L{IWebhooks.publicKeys}."""
+        return self._keys.published()
+
+    def rotateKey(
+        self, principal: Principal, groupId: str, overlap: int
+    ) -> Deferred[Sequence[WebhookKey]]:
+        """See L{IWebhooks.rotateKey}."""
+        return self._timeouts.wait(Deferred.fromCoroutine(self._keys.rotate(groupId, overlap)))
 
     def _manage(
         self, principal: Principal, subscriptionId: str, change: Callable[[Webhook], None]

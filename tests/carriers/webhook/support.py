@@ -28,6 +28,7 @@ from svcbroker.carriers.webhook.posting import (
     WebhookReceiver,
     WebhookTarget,
 )
+from svcbroker.carriers.webhook.webhookkeys import WebhookKeys
 from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import (
     Edge,
@@ -263,6 +264,7 @@ class Harness:
             context,
             self.entropy,
             self.broker,
+            WebhookKeys({"1": self.ledger}, self.metadata, self.clock.seconds),
         )
         self.calls = makeCalls(self.broker, {IWebhooks: self.webhooks})
         self.webhooks.start()
