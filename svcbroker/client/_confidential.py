@@ -5,7 +5,8 @@ identities after they have come back. The broker has neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,18 +80,53 @@ def closed(content: bytes, recipients: Sequence[str]) -> bytes:
     return made
 
 
-def loadIdentities(identities: str | Path | Sequence[AgeIdentity] | None) -> Sequence[AgeIdentity]:
+class IdentityFile:
     """
-    The identities that the option of a client says.
+    The identities in a file, which is read again after it was changed: identities that are added in
+    a rotation are used by the clients that run.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """
+        @raise OSError: it cannot be read.
+        @raise ValueError: it has a line that is no identity.
+        """
+        self._path = Path(path)
+        self._stamp = self._look()
+        self._identities = self._read()
+
+    def identities(self) -> Sequence[AgeIdentity]:
+        """The newest ones; while the file is gone or malformed, those before."""
+        with suppress(OSError, ValueError):
+            stamp = self._look()
+            if stamp != self._stamp:
+                self._identities = self._read()
+                self._stamp = stamp
+        return self._identities
+
+    def _look(self) -> tuple[int, ...]:
+        found = self._path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _read(self) -> Sequence[AgeIdentity]:
+        from ..proofs import readIdentities
+
+        try:
+            return readIdentities(readFile(self._path).decode("utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{self._path}: {error}") from None
+
+
+def loadIdentities(
+    identities: str | Path | Sequence[AgeIdentity] | None,
+) -> Callable[[], Sequence[AgeIdentity]]:
+    """
+    A function that gives the identities that the option of a client says, as they are now.
 
     @raise OSError: their file cannot be read.
     @raise ValueError: it has a line that is no identity.
     """
-    if not isinstance(identities, str | Path):
-        return identities or ()
-    from ..proofs import readIdentities
-
-    try:
-        return readIdentities(readFile(identities).decode("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{identities}: {error}") from None
+    if isinstance(identities, str | Path):
+        return IdentityFile(identities).identities
+    known = identities or ()
+    return lambda: known

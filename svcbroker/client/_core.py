@@ -88,8 +88,8 @@ class Options(TypedDict, total=False):
     @ivar recipients: to whom the contents of events are closed that are published: C{age1...}. It
         needs the extra C{encryption}.
     @ivar identities: open the contents of events that are read: a file with identities, as
-        C{svcbroker proof keygen --encryption} and C{age-keygen} write it, or what
-        L{readIdentities<svcbroker.proofs.readIdentities>} gave.
+        C{svcbroker proof keygen --encryption} and C{age-keygen} write it, which is read again after
+        it was changed, or what L{readIdentities<svcbroker.proofs.readIdentities>} gave.
     @ivar genesis: the genesis of the group's chain, or a file with it: then everything is verified.
     @ivar checkpoint: a checkpoint of the chain, C{HEIGHT:HASH}, that is trusted: likewise.
     @ivar checkpointFile: keeps the newest verified checkpoint, so that a fork is refused after a
@@ -895,7 +895,7 @@ class Core:
         if self._verifier is not None:
             events = yield from self._verifier.verify(events)
         if any(ENCRYPTED in each.extensions for each in events):
-            events = yield from openedEvents(events, self._identities)
+            events = yield from openedEvents(events, self._identities())
         return events
 
     def _read(self, name: str, decoder: msgspec.json.Decoder[T], **fields: str) -> Procedure[T]:

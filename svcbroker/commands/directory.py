@@ -5,6 +5,7 @@ C{$svc/recipients/NAME}, signed by its author key. The key is remembered at firs
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,8 +71,7 @@ class Directory:
                 f"--to: org:{name}: a name of an organisation is one level of a topic"
             )
         topic = TOPIC + name
-        known = self._read()
-        before = known.get((self.url, name))
+        before = self._read().get((self.url, name))
         proved = self._prove(topic, None if before is None else before.chain)
         assert proved.author is not None and proved.content is not None
         found = KnownOrganisation(proved.chain, proved.author.key, proved.sequence)
@@ -95,7 +95,7 @@ class Directory:
             )
         recipients = recipientsIn(proved.content, f"event {proved.eventId}")
         if before != found:
-            self._write({**known, (self.url, name): found})
+            self._remember(name, found)
         return [each for those in recipients.values() for each in those]
 
     def _prove(self, topic: str, chain: bytes | None) -> ProvedEvent:
@@ -149,14 +149,24 @@ class Directory:
             known[url, name] = found
         return known
 
-    def _write(self, known: Mapping[tuple[str, str], KnownOrganisation]) -> None:
-        """Replace the file as a whole."""
-        lines = [
-            f"{url} {name} {each.chain.hex()} {each.author.hex()} {each.number}\n"
-            for (url, name), each in known.items()
-        ]
+    def _remember(self, name: str, found: KnownOrganisation) -> None:
+        """
+        Replace the file as a whole. Commands that run beside this one lose nothing of theirs, and
+        nothing that is remembered becomes older.
+        """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        made.unlink(missing_ok=True)
-        writeNew(made, "".join(lines).encode("utf-8"))
-        made.replace(self.path)
+        with open(self.path.with_name(f"{self.path.name}.lock"), "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            known = dict(self._read())
+            there = known.get((self.url, name))
+            if there is not None and there.author == found.author and there.number > found.number:
+                return
+            known[self.url, name] = found
+            lines = [
+                f"{url} {name} {each.chain.hex()} {each.author.hex()} {each.number}\n"
+                for (url, name), each in known.items()
+            ]
+            made = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+            made.unlink(missing_ok=True)
+            writeNew(made, "".join(lines).encode("utf-8"))
+            made.replace(self.path)

@@ -146,6 +146,24 @@ class ClosedReadingTests(SynchronousTestCase):
             )
             self.assertEqual(event.content, b"x")
 
+    def test_changedFileIsReadAgain(self) -> None:
+        """An identity that is added opens the next event; a malformed file leaves those before."""
+        needPackage("pyrage", "encryption")
+        new, recipient = confidential.newIdentity()
+        path = Path(self.mktemp())
+        path.write_text(f"{SECRET}\n")
+        core = self.network.core({"identities": path})
+        both = [self.append(close(b"x")), self.append(close(b"x", recipient))]
+        found = [self.network.run(core.getEvent(each)) for each in both]
+        self.assertEqual([*map(type, found)], [OpenedEvent, ClosedEvent])
+        for text in (f"{SECRET}\n{new}\n", "malformed", None):
+            if text is None:
+                path.unlink()
+            else:
+                path.write_text(text)
+            for each in both:
+                self.assertEqual(self.network.run(core.getEvent(each)).content, b"x")
+
     def test_othersGetTheirTurn(self) -> None:
         """Opening many events is cut into pieces."""
         data = close(b"x")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,14 @@ class BrokerDouble:
 
     @ivar newest: the event that it says is the newest; none at first.
     @ivar authors: the authors that it says the topic has.
+    @ivar meanwhile: what another command does before the next proof is got.
     """
 
     chain: SignedChain
     authors: list[str]
     newest: EventId | None = None
     proofs: dict[str, bytes] = field(factory=dict)
+    meanwhile: Callable[[], None] | None = None
 
     def state(self, topic: str) -> Any:
         """See the client's."""
@@ -53,6 +55,9 @@ class BrokerDouble:
 
     def proof(self, eventId: str) -> bytes:
         """See the client's."""
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         return self.proofs.get(eventId) or encode(self.chain.prover.event(EventId.parse(eventId)))
 
     def genesis(self) -> bytes:
@@ -114,6 +119,22 @@ class DirectoryTests(SynchronousTestCase):
         self.find()
         self.broker.newest = first
         self.refused("event number 1, and number 2 was seen before")
+
+    def test_commandsBesideEachOtherLoseNothing(self) -> None:
+        """What another command has written meanwhile stays, and nothing becomes older."""
+        first = self.publish(RECIPIENT, 1)
+        self.publish(RECIPIENT, 2)
+
+        def other() -> None:
+            self.broker.newest = EventId(topicPrefix(TOPIC), 2, first.height + 1)
+            self.find()
+            with self.path.open("a") as file:
+                file.write(f"{URL} other {'00' * 32} {'11' * 32} 7\n")
+
+        self.broker.newest, self.broker.meanwhile = first, other
+        self.assertEqual(self.find(), [RECIPIENT])
+        lines = self.path.read_text().splitlines()
+        self.assertEqual(sorted(line.split()[-1] for line in lines), ["2", "7"])
 
     def test_changedKeyIsRefusedWithBoth(self) -> None:
         self.publish(RECIPIENT, 1)
