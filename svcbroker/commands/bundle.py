@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -76,6 +76,15 @@ _TSA_TIMEOUT: Final = 30.0
         is_flag=True,
         help="Add the keys of all closed events of the bundle that --identity opens.",
     ),
+    click.option(
+        "--withhold",
+        "withheld",
+        metavar="EVENT",
+        type=EVENT,
+        multiple=True,
+        help="Leave the content of this event out, and its key: it is proved to be there, and "
+        "nothing that it says. It may come again.",
+    ),
     IDENTITY,
     _OUTPUT,
 )
@@ -87,6 +96,7 @@ def command(
     tsa: str | None,
     roots: Path | None,
     isRevealed: bool,
+    withheld: tuple[str, ...],
     output: str | None,
 ) -> int:
     """Write a bundle."""
@@ -98,6 +108,9 @@ def command(
     ids = list(dict.fromkeys(events or sys.stdin.read().split()))
     if not ids:
         raise CommandError("give the ids of events, or write them to standard input")
+    unknown = [each for each in withheld if each not in ids]
+    if unknown:
+        raise CommandError(f"--withhold: {unknown[0]} is not among the events")
     if (tsa is None) != (roots is None):
         raise CommandError("give both --tsa and --tsa-roots, or none")
     trusted = None if roots is None else readRoots(roots)
@@ -118,9 +131,12 @@ def command(
     gone = [each.event.eventId for each in found if each.event.content is None]
     bundle = evolve(bundle, erasures=_erasuresOf(client, gone))
     if isRevealed:
-        bundle = evolve(bundle, reveals=_keysOf(each.event for each in found))
+        shown = [each.event for each in found if each.event.eventId not in withheld]
+        bundle = evolve(bundle, reveals=_keysOf(shown))
+    if withheld:
+        bundle = _withholding(bundle, set(withheld))
     if tsa is not None and trusted is not None:
-        bundle = evolve(bundle, timestamps=_stamped(proofs.values(), tsa, trusted))
+        bundle = evolve(bundle, timestamps=_stamped(bundle.proofs.values(), tsa, trusted))
     _write(console, bundle, output)
     return Exit.GOOD
 
@@ -187,6 +203,15 @@ def _write(console: Console, bundle: Bundle, output: str | None) -> None:
     console.warn(f"{counted(len(bundle.proofs), 'event')}, {counted(len(data), 'byte')}")
 
 
+def _withholding(bundle: Bundle, ids: Collection[str]) -> Bundle:
+    from ..proofs import ProofInvalid
+
+    try:
+        return bundle.withholding(ids)
+    except ProofInvalid as error:
+        raise CommandError(f"--withhold: {error}", Exit.BAD) from None
+
+
 def _keysOf(events: Iterable[ProvedEvent]) -> Mapping[str, str]:
     """
     The keys of closed events that the identities open.
@@ -208,7 +233,7 @@ def _keysOf(events: Iterable[ProvedEvent]) -> Mapping[str, str]:
                 openWithKey(each.content, each.extensions, key)
                 found[each.eventId] = key.hex()
     if not found:
-        raise CommandError("no event of the bundle is closed to this identity", Exit.BAD)
+        raise CommandError("no event that is shown is closed to this identity", Exit.BAD)
     return found
 
 

@@ -148,6 +148,18 @@ class PageTests(DaemonTestCase):
         self.assertIn("Content words", shown)
         self.assertNotIn("price 8", shown)
 
+    async def test_withheldEventsAreShownAsWithheld(self) -> None:
+        """Neither what was closed nor what was open is in the page, and both are proved."""
+        made = closedBundle()
+        _, second, third = sorted(made.proofs)
+        verdict = "All 3 events are proved, 2 of them without content, if the keys below"
+        shown = await self.said(made.withholding([second, third]), verdict)
+        self.assertIn("Content price 7 Opened it was closed, in 208 bytes", shown)
+        self.assertIn("withheld, or erased: what was closed is not in this proof", shown)
+        self.assertIn("withheld, or erased: it is not in this proof", shown)
+        self.assertNotIn("words", shown)
+        self.assertNotIn("closed: 208 bytes", shown)
+
     async def test_wrongKeyIsRefused(self) -> None:
         """A key that does not open its event is no proof of what it says."""
         made = closedBundle()

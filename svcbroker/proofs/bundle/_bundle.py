@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from io import BytesIO
@@ -26,7 +26,15 @@ from attrs import evolve, field, frozen
 from cryptography.x509 import Certificate
 
 from ...chain import Malformed
-from .. import NotOpened, ProofInvalid, WitnessedEvent, openWithKey, readFields, verifyWitnessed
+from .. import (
+    NotOpened,
+    ProofInvalid,
+    WitnessedEvent,
+    openWithKey,
+    readFields,
+    verifyWitnessed,
+    withoutContent,
+)
 from .._age import FILE_KEY_SIZE
 from .._certificates import unhex
 from ..tlog import LogProof, Policy
@@ -295,6 +303,20 @@ class Bundle:
         """
         found = [_verified(name, data, policy) for name, data in sorted(self.proofs.items())]
         return [_opened(each, self.reveals.get(each.event.eventId)) for each in found]
+
+    def withholding(self, ids: Collection[str]) -> Self:
+        """
+        The bundle with proofs that show nothing of the contents of some events.
+
+        @raise svcbroker.proofs.ProofInvalid: an event is of version 1, whose commitment has no
+            salt.
+        """
+        proofs = dict(self.proofs)
+        for each in ids:
+            proof = LogProof.decode(proofs[each])
+            proofs[each] = evolve(proof, extra=withoutContent(proof.extra)).encode()
+        reveals = {name: key for name, key in self.reveals.items() if name not in ids}
+        return evolve(self, proofs=proofs, reveals=reveals)
 
     def stamp(self, name: str, roots: Sequence[Certificate]) -> Stamp | None:
         """

@@ -178,7 +178,7 @@ def _erased(found: Sequence[WitnessedEvent], erasures: Mapping[str, ErasureNote]
     lines = ["", "Events without content", "----------------------"]
     for each in gone:
         note = erasures.get(each.eventId)
-        said = "not here: it was erased, or left out of the proof." if note is None else _told(note)
+        said = "withheld, or erased: it is not in the proof." if note is None else _told(note)
         lines.append(_item(f"{each.eventId}: {said}"))
     still = (
         "Of such an event is still proved that there was one: its topic, its number, its block and "

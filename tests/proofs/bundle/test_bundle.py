@@ -181,7 +181,7 @@ class BundleTests(SynchronousTestCase):
         with self.assertRaisesRegex(Malformed, "erasures.json"):
             Bundle.decode(encodeArchive({**files, "erasures.json": b"[]"}))
         unknown = self.readme(evolve(made, erasures={}))
-        self.assertIn("not here: it was erased, or left out of the proof.", unknown)
+        self.assertIn("withheld, or erased: it is not in the proof.", unknown)
         self.assertNotIn("erasures.json", unknown)
 
     def test_revealedEventsAreOpened(self) -> None:

@@ -212,7 +212,11 @@ function contentLines({ event, erasure, opened }) {
   }
   const still = "that there was such an event: its topic, number, block and public extensions";
   const proved = ["Still proved", `${still}${"author" in event ? ", and the key of its author" : ""}`];
-  if (!erasure) return [["Content", "not here: it was erased, or left out of the proof"], proved];
+  if (!erasure) {
+    const kind = isClosed(event.extensions) ? "withheld, or erased: what was closed is not in this proof"
+      : "withheld, or erased: it is not in this proof";
+    return [["Content", kind], proved];
+  }
   const by = erasure.account ? `the account "${erasure.account}"` : "a user of the broker's machine";
   return [
     ["Content", `erased at ${timeText(erasure.timestamp)} by ${by}`],
