@@ -6,24 +6,34 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import subprocess
 import sys
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import hashPassword
+from svcbroker.client import Client, OpenedEvent
+from svcbroker.client._confidential import newIdentity
 from svcbroker.proofs.bundle import Bundle
 from svcbroker.proofs.tlog import Policy
-from tests.console.support import VENDOR, originOf
-from tests.functional.daemon import AGAIN, LOCAL, TIMEOUT, Daemon, DaemonTestCase
+from tests.console.support import VENDOR, Origin, originOf
+from tests.functional.daemon import AGAIN, LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
+from tests.functional.test_confidential import Relay, isIn
+from tests.needed import needPackage
+from tests.proofs.test_age import IDENTITY, RECIPIENT, SECRET
+from tools.vectors.closed import DEFAULT as VECTORS
 
 from .chromium import Chromium
 from .node import nodeModules
 
+BUILD = Path(__file__).parents[2] / "tools" / "packages" / "age" / "build"
 WIDTHS = (390, 1280, 1920)
 _DELETE = {"type": "keyDown", "key": "Delete", "code": "Delete", "windowsVirtualKeyCode": 46}
 _BUNDLE = """
@@ -42,10 +52,11 @@ class VendoredTests(SynchronousTestCase):
 
     def test_vendoredFilesAreThoseOfTheirPackages(self) -> None:
         """Below their first line, which tells where they are from; so are their licences."""
-        modules = Path(nodeModules("htm", "uplot"))
+        modules = Path(nodeModules("htm", "uplot", "age-encryption", "esbuild"))
         for path in VENDOR.iterdir():
             if path.name.startswith("LICENSE-"):
                 package = path.name.removeprefix("LICENSE-")
+                package = re.sub("^(noble|scure)-", r"@\1/", package)
                 # Preact is in the file of htm.
                 if package != "preact":
                     self.assertEqual(
@@ -55,8 +66,15 @@ class VendoredTests(SynchronousTestCase):
             origin, content = originOf(path)
             manifest = json.loads((modules / origin.package / "package.json").read_bytes())
             self.assertEqual(manifest["version"], origin.version, path.name)
-            original = modules / origin.package / origin.file
-            self.assertEqual(content, original.read_bytes(), path.name)
+            self.assertEqual(content, self.original(modules, origin), path.name)
+
+    def original(self, modules: Path, origin: Origin) -> bytes:
+        """What a package has of a file, or what is built of it."""
+        if origin.package != "age-encryption":
+            return (modules / origin.package / origin.file).read_bytes()
+        return subprocess.run(
+            [BUILD], env={**os.environ, "NODE_PATH": str(modules)}, capture_output=True, check=True
+        ).stdout
 
 
 class ConsoleTestCase(DaemonTestCase):
@@ -523,6 +541,120 @@ class PagesTests(ConsoleTestCase):
             await browser.waitForText("closed to recipients, 30 bytes")
             shown = await browser.evaluate("document.body.innerText")
             self.assertNotIn(content, shown)
+        self.assertEqual(browser.problems, [])
+
+    async def give(self, name: str, text: str) -> None:
+        """Choose a file in the field for identities."""
+        await self.browser.evaluate(
+            f"""(() => {{
+                const transfer = new DataTransfer();
+                transfer.items.add(new File([{json.dumps(text)}], {json.dumps(name)}));
+                const input = document.querySelector("input[type=file]");
+                input.files = transfer.files;
+                input.dispatchEvent(new Event("change", {{ bubbles: true }}));
+            }})()"""
+        )
+
+    async def fill(self, name: str, text: str) -> None:
+        """Fill in a field of the form that publishes."""
+        place = f"document.querySelector('textarea[name={name}]')"
+        await self.browser.evaluate(f"void ({place}.value = {json.dumps(text)})")
+
+    async def test_closedEventsAreMadeAndOpenedInThePage(self) -> None:
+        """
+        What the page closes the clients open, and the other way round. Neither a content nor the
+        identity leaves the page.
+        """
+        needPackage("pyrage", "encryption")
+        self.daemon = await self.start(ledger="pbft:nodes=4")
+        at = urlsplit(self.daemon.base)
+        relay = Relay(at.hostname or "", at.port or 0)
+        listening = reactor.listenTCP(0, relay, interface="127.0.0.1")
+        self.addCleanup(listening.stopListening)
+        await self.daemon.call("/rest/open", topic="orders/zurich")
+        self.browser = browser = Chromium()
+        await browser.start(self.root / "profile")
+        self.addCleanup(browser.stop)
+        port = listening.getHost().port
+        await browser.open(f"http://127.0.0.1:{port}{at.path}/console#topic?name=orders%2Fzurich")
+        await browser.waitForText("Close to recipients")
+        ours, theirs = '{"canary":"q9w2-closed ü"}', '{"canary":"q9w2-theirs"}'
+        await self.fill("content", ours)
+        await self.fill("recipients", "bank age1wrong")
+        submit = "document.querySelector('textarea[name=content]').form.requestSubmit()"
+        await browser.evaluate(submit)
+        await browser.waitForText("A line is no recipient: age1…")
+        await self.fill("recipients", f"# ours\nbank {RECIPIENT}\n")
+        await browser.evaluate(submit)
+        await browser.waitForText("final")
+        with Client(self.daemon.base, identities=[IDENTITY], recipients=[RECIPIENT]) as client:
+            [event] = await deferToThread(lambda: [*client.events("orders/zurich")])
+            sent = await deferToThread(client.publish, "orders/zurich", theirs)
+        self.assertEqual((type(event), event.content.decode()), (OpenedEvent, ours))
+        self.assertEqual(event.extensions["svc-padding"], "spaces")
+        with Client(self.daemon.base, recipients=[newIdentity()[1]]) as client:
+            await deferToThread(client.publish, "orders/zurich", "canary q9w2-others")
+        await browser.evaluate("location.hash = '#topics'")
+        await browser.waitFor("!document.querySelector('textarea[name=content]')")
+        await browser.evaluate("location.hash = '#topic?name=orders%2Fzurich'")
+        await browser.waitForText("Identity that opens closed events")
+        await self.give("wrong.id", "nothing")
+        await browser.waitForText("This is no file with identities")
+        await self.give("bank.id", f"# mine\n{SECRET}\n")
+        for text in ("q9w2-closed ü", "q9w2-theirs", "The identity does not open it."):
+            await browser.waitForText(text)
+        await self.judge("closed-topic")
+        # It is not asked for again on the next page of this tab, and is forgotten on request.
+        await browser.evaluate(f"location.hash = '#event?id={sent.eventId}'")
+        await browser.waitForText("q9w2-theirs")
+        await browser.waitForText("closed to recipients in the log,")
+        await self.judge("closed-event")
+        await browser.evaluate(
+            "[...document.querySelectorAll('button')].find((each) =>"
+            " each.textContent === 'Forget the identity').click()"
+        )
+        await browser.waitFor("!document.body.innerText.includes('q9w2-theirs')")
+        passed = b"".join(relay.seen)
+        self.assertTrue(isIn(b"age-encryption.org", passed))
+        for secret in (
+            b"q9w2-closed",
+            b"q9w2-theirs",
+            b"q9w2-others",
+            SECRET.encode(),
+            SECRET[20:50].encode(),
+        ):
+            self.assertFalse(isIn(secret, passed), secret)
+        self.assertEqual(browser.problems, [])
+
+    async def test_closedEventsThatAreDamagedStayClosed(self) -> None:
+        """Each has its reason, none holds the page, and the others are opened."""
+        await self.open(ledger="memory")
+        vectors = json.loads(VECTORS.read_text("ascii"))
+        await self.daemon.call("/rest/open", topic="a")
+        bad = vectors["badContents"]
+        with Client(self.daemon.base) as client:
+            for each in [*bad, *vectors["contents"]]:
+                content = b64decode(each["closed"])
+                await deferToThread(client.publish, "a", content, each["extensions"])
+        browser = self.browser
+        await browser.evaluate("location.hash = '#topic?name=a'")
+        await browser.waitForText("Identity that opens closed events")
+        await self.give("bank.id", vectors["identity"])
+        count = len(vectors["contents"])
+        await browser.waitFor(
+            "document.body.innerText.split('opened in this page').length - 1 === " + str(count)
+        )
+        reasons = "|".join(
+            (
+                "It is damaged, or no file of age",
+                "The identity does not open it.",
+                "Its header is too large.",
+                "It is closed by something else than age.",
+            )
+        )
+        await browser.waitFor(
+            f"document.body.innerText.split(/{reasons}/).length - 1 === {len(bad)}"
+        )
         self.assertEqual(browser.problems, [])
 
     async def test_subscriptionsAreManaged(self) -> None:

@@ -113,10 +113,21 @@ export async function askFile(path, parameters) {
   throw new CallError(code ?? 0, message ?? `HTTP ${response.status}`);
 }
 
+/** Parameters as the body of a form. Bytes that are no text are percent-encoded one by one. */
+function formOf(path, parameters) {
+  const all = Object.entries(parameters);
+  const texts = Object.fromEntries(all.filter(([, value]) => !(value instanceof Uint8Array)));
+  const form = urlOf(path, texts).searchParams;
+  const bytes = all.filter(([, value]) => value instanceof Uint8Array).map(([name, value]) =>
+    `${name}=${Array.from(value, (each) => `%${each.toString(16).padStart(2, "0")}`).join("")}`);
+  return [form.toString(), ...bytes].filter(Boolean).join("&");
+}
+
 /** A call that changes something. Its parameters are in the body: no proxy logs them. */
 export async function act(path, parameters) {
-  const answer = await send(urlOf(path), { method: "POST", body: urlOf(path, parameters).searchParams });
-  if (answer?.eventId) saw(parameters.groupId, answer.eventId);
+  const headers = { "Content-Type": "application/x-www-form-urlencoded;charset=UTF-8" };
+  const answer = await send(urlOf(path), { method: "POST", headers, body: formOf(path, parameters ?? {}) });
+  if (answer?.eventId) saw(parameters?.groupId, answer.eventId);
   return answer;
 }
 

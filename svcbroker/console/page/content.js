@@ -2,6 +2,7 @@
 
 import { html, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
+import { Closed } from "./confidential.js";
 import { Badge, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
 
@@ -19,6 +20,14 @@ const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/;
 
 export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
+}
+
+export function base64Of(bytes) {
+  let text = "";
+  for (let start = 0; start < bytes.length; start += 8192) {
+    text += String.fromCharCode(...bytes.subarray(start, start + 8192));
+  }
+  return btoa(text);
 }
 
 /** The text of UTF-8; null where it is none. */
@@ -69,12 +78,13 @@ export function show(bytes, format) {
 // The pictures that browsers show without running anything in them, by how they begin.
 const PICTURES = { "image/png": "iVBORw0KGgo", "image/jpeg": "/9j/", "image/gif": "R0lGOD", "image/webp": "UklGR" };
 
-/** The media type that the publisher of an event has told: by CloudEvents, or by MQTT; undefined for none. */
+/** The media type that the publisher of an event has told: of a closed one, by CloudEvents, or by MQTT; undefined for none. */
 export function typeOf({ extensions = {} }) {
+  if (isClosed({ extensions }) && "svc-content-type" in extensions) return mediaType(extensions["svc-content-type"]);
   for (const [name, member] of [["svc-ce", "datacontenttype"], ["svc-mqtt", "t"]]) {
     try {
       const type = JSON.parse(extensions[name] ?? "{}")[member];
-      if (typeof type === "string") return type.split(";")[0].trim().toLowerCase();
+      if (typeof type === "string") return mediaType(type);
     } catch {
       // It is of somebody else.
     }
@@ -86,6 +96,11 @@ export function typeOf({ extensions = {} }) {
 export function isClosed({ extensions = {} }) {
   return Object.hasOwn(extensions, "svc-encrypted");
 }
+
+/** The extensions of an event that is closed; undefined for another one. */
+export const closedOf = (event) => (event && isClosed(event) ? event.extensions : undefined);
+
+const mediaType = (text) => text.split(";")[0].trim().toLowerCase();
 
 /** The picture in a content; null where its type says none, or it begins as none. */
 function pictureOf(base64, type) {
@@ -120,12 +135,15 @@ function Folded({ name, value, isOpen }) {
  *
  * @param type the media type that its publisher has told, if any.
  * @param isFolded whether JSON is shown as a tree.
- * @param isClosed whether it is closed to recipients: then only its bytes can be shown.
+ * @param closed the extensions of its event, if it is closed to recipients. Then its bytes are shown where a format is chosen.
  */
-export function Content({ base64, format, type, isFolded, isClosed }) {
+export function Content({ base64, format, type, isFolded, closed }) {
   const [isWhole, setWhole] = useState(false);
-  if (isClosed && format === "auto") {
-    return html`<p><${Badge} kind="quiet">${t("event.closed", { size: formatNumber(bytesOf(base64).length) })}<//></p>`;
+  if (closed) {
+    const shown = { format, type, isFolded };
+    return html`<${Closed} key=${base64} bytes=${bytesOf(base64)} extensions=${closed}
+      show=${(plain) => html`<${Content} base64=${base64Of(plain)} ...${shown} />`}
+      fallback=${format !== "auto" && html`<${Content} base64=${base64} ...${shown} />`} />`;
   }
   const picture = format === "auto" ? pictureOf(base64, type) : null;
   if (picture) return html`<img class="picture" src=${picture} alt=${t("event.picture", { type })} />`;

@@ -3,7 +3,8 @@
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { act, ask, urlOf } from "./api.js";
 import { Basket, BasketButton } from "./basket.js";
-import { bytesOf, Content, Erased, FormatField, isClosed, typeOf } from "./content.js";
+import { IdentityField } from "./confidential.js";
+import { base64Of, bytesOf, closedOf, Content, Erased, FormatField, typeOf } from "./content.js";
 import { ActionButton, Badge, Command, ErrorText, EventLink, explain, Facts, linkTo, may, saveFile, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
 
@@ -78,12 +79,7 @@ async function prove(groupId, eventId, trusted, signal) {
 function provedContent({ content, contentBase64 }) {
   if (contentBase64 !== undefined) return contentBase64;
   if (content === undefined) return null;
-  const bytes = new TextEncoder().encode(content);
-  let text = "";
-  for (let start = 0; start < bytes.length; start += 8192) {
-    text += String.fromCharCode(...bytes.subarray(start, start + 8192));
-  }
-  return btoa(text);
+  return base64Of(new TextEncoder().encode(content));
 }
 
 function describe(name, shown) {
@@ -204,7 +200,8 @@ function ContentSection({ told, result, groupId }) {
       ? html`<${Erased} groupId=${groupId} topic=${topic} eventId=${eventId} /><p class="hint">${t("proof.erased")}</p>`
       : html`<p>${badge} <span class="quiet">${t("event.size", { size: formatNumber(bytesOf(content).length) })}</span></p>
         ${isOther && html`<p class="error" role="alert">${t("event.contentDiffers")}</p>`}
-        <${Content} base64=${content} format=${format} type=${typeOf(event ?? {})} isFolded isClosed=${isClosed(event ?? {})} />`}
+        <${Content} base64=${content} format=${format} type=${typeOf(event ?? {})} isFolded closed=${closedOf(event)} />
+        ${closedOf(event) && html`<${IdentityField} />`}`}
   <//>`;
 }
 

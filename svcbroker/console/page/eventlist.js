@@ -1,7 +1,8 @@
 // A list of events: of each its id, time, topic, author, extensions and content.
 
 import { html } from "./vendor/preact-htm.js";
-import { Content, Erased, isClosed, typeOf } from "./content.js";
+import { IdentityField } from "./confidential.js";
+import { closedOf, Content, Erased, isClosed, typeOf } from "./content.js";
 import { EventLink, linkTo, Time } from "./parts.js";
 import { t } from "./texts.js";
 
@@ -16,12 +17,14 @@ function EventItem({ event, groupId, format, isAlone }) {
       ${extensions.map(([key, value]) => html`<span class="extension"><code>${key}</code> ${value}</span>`)}
     </div>
     ${event.erased ? html`<${Erased} groupId=${groupId} topic=${event.topic} eventId=${event.eventId} />`
-      : html`<${Content} base64=${event.content} format=${format} type=${typeOf(event)} isClosed=${isClosed(event)} />`}
+      : html`<${Content} base64=${event.content} format=${format} type=${typeOf(event)} closed=${closedOf(event)} />`}
   </li>`;
 }
 
 export function EventList({ events, groupId, format, isAlone, label }) {
-  return html`<ol class="events" aria-label=${label}>
+  const isAnyClosed = events.some((each) => !each.erased && isClosed(each));
+  return html`${isAnyClosed && html`<${IdentityField} />`}
+  <ol class="events" aria-label=${label}>
     ${events.map((each) => html`<${EventItem} key=${each.eventId} event=${each}
       groupId=${groupId} format=${format} isAlone=${isAlone} />`)}
   </ol>`;

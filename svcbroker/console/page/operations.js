@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, operate } from "./api.js";
 import { MOST } from "./basket.js";
-import { Content, typeOf } from "./content.js";
+import { closedOf, Content, typeOf } from "./content.js";
 import { OperatorNotice, useConfiguration } from "./operator.js";
 import { ActionButton, Badge, Command, ErrorText, EventLink, explain, linkTo, may, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
@@ -26,7 +26,7 @@ function Preview({ eventId, event, erasure, error }) {
   return html`<li class="event">
     <div class="event-head"><${EventLink} id=${eventId} />
       ${event && html`<a class="name" href=${linkTo("topic", { name: event.topic })}>${event.topic}</a>`}</div>
-    ${event && html`<${Content} base64=${event.content} format="auto" type=${typeOf(event)} />`}
+    ${event && html`<${Content} base64=${event.content} format="auto" type=${typeOf(event)} closed=${closedOf(event)} />`}
     ${erasure && html`<p><${Badge} kind="warn">${t("event.erased")}<//> ${formatTime(erasure.timestamp)}: ${erasure.reason}</p>`}
     ${error && html`<p class="error">${explain(error)}</p>`}
   </li>`;

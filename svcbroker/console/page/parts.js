@@ -76,6 +76,7 @@ export function announce(text) {
 /** Why a call has failed, for people. */
 export function explain(error) {
   if (error.code === NOT_AUTHORIZED) return t("error.notGranted", { reason: error.message });
+  if (error.code === undefined) return error.message;
   if (error.code === 0) return t("error.noAnswer", { reason: error.message });
   return t("error.refused", { code: error.code, reason: error.message });
 }

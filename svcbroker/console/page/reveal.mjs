@@ -182,7 +182,8 @@ async function fileKeyOf(file, identities) {
   return undefined;
 }
 
-function unpad(plain, extensions) {
+/** What was closed, without the padding that its event tells of. */
+export function unpad(plain, extensions) {
   if (!("svc-padding" in extensions)) return plain;
   need(extensions["svc-padding"] === "spaces", "its padding is of an unknown kind");
   let size = plain.length;

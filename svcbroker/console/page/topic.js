@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { act, ask, isGranted, saw, TRANSIENT, urlOf } from "./api.js";
+import { close } from "./confidential.js";
 import { FormatField } from "./content.js";
 import { EventList } from "./eventlist.js";
 import { ActionButton, announce, Badge, ErrorText, EventLink, Facts, linkTo, Section, Time, useCall } from "./parts.js";
@@ -158,12 +159,13 @@ function PublishForm({ topic, groupId, onPublished }) {
   const [isBusy, setBusy] = useState(false);
   const submit = async (event) => {
     event.preventDefault();
-    const { content, extensions } = event.target.elements;
+    const { content, extensions, recipients } = event.target.elements;
     setError(null);
     setBusy(true);
     try {
       const answer = await act("rest/publish", {
-        ...readExtensions(extensions.value), topic, groupId, content: content.value,
+        ...readExtensions(extensions.value), topic, groupId,
+        ...(recipients.value.trim() ? await close(content.value, recipients.value) : { content: content.value }),
       });
       setResult(answer);
       if (answer.status === "SUCCESS") {
@@ -182,6 +184,12 @@ function PublishForm({ topic, groupId, onPublished }) {
       <summary>${t("publish.extensions")}</summary>
       <label>${t("publish.extensionsLabel")}
         <textarea class="code" name="extensions" rows="2" spellcheck=${false} placeholder="svc-name=value"></textarea></label>
+    </details>
+    <details>
+      <summary>${t("closed.close")}</summary>
+      <label>${t("closed.recipients")}
+        <textarea class="code" name="recipients" rows="2" spellcheck=${false} placeholder="age1…"></textarea></label>
+      <p class="hint">${t("closed.closeHint")}</p>
     </details>
     <button class="main" disabled=${isBusy}>${t("publish.submit")}</button>
     <div role="status">

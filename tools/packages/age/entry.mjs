@@ -1,0 +1,2 @@
+// What the console's page uses of age-encryption.
+export { Decrypter, Encrypter } from "age-encryption";
