@@ -220,7 +220,8 @@ class ConnectionResult(Struct, frozen=True):
     """
     A connection of a client: its protocol and address, the MQTT client id, which is empty for other
     protocols, the account that it acts for, which is empty for none, since when it is there, in
-    milliseconds since the epoch, and how many bytes its client has not read yet.
+    milliseconds since the epoch, how many bytes its client has not read yet, and how many
+    deliveries may wait for its acknowledgement, 0 where it acknowledges nothing.
     """
 
     protocol: Literal["http", "mqtt", "stomp"]
@@ -229,6 +230,7 @@ class ConnectionResult(Struct, frozen=True):
     account: str
     connectedTimestamp: int
     unreadBytes: int
+    window: int
 
 
 class ConnectionsResult(Struct, frozen=True):
@@ -249,6 +251,7 @@ def _connectionsOf(page: broker.ConnectionPage) -> ConnectionsResult:
                 each.account,
                 int(each.unsent.openedAt * 1000),
                 each.unsent.size,
+                each.window,
             )
             for each in page.items
         ],

@@ -214,6 +214,7 @@ class Link:
             unsent=self._unsent,
             close=self.abort,
             client=self._clientId,
+            window=self.connection.window,
         )
 
     def abort(self) -> None:

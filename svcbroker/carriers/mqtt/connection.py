@@ -455,6 +455,11 @@ class MqttConnection:
         """See C{subscriptionLost} of L{svcbroker.carriers.mqtt.mqttsession.IClient}."""
         self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, error.message)
 
+    @property
+    def window(self) -> int:
+        """How many deliveries may wait for an acknowledgement; 0 before the client is let in."""
+        return 0 if self._handshake is None else self._handshake.window
+
     # Keep alive.
 
     def _startKeepAlive(self, keepAlive: int) -> None:

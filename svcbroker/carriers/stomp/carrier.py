@@ -316,6 +316,7 @@ class StompProtocol(Protocol):
             remote=self._remote,
             unsent=self._unsent,
             close=transport.abortConnection,
+            window=self._session.window,
         )
 
     def readConnectionLost(self) -> None:

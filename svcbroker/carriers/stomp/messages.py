@@ -207,14 +207,13 @@ class AckWindow:
     The events of a subscription that acknowledges, between the broker and the client: some wait
     to be sent, some were sent and wait to be acknowledged. Those sent are held by their ids, in
     the order of sending.
+
+    @ivar prefetch: how many may be sent ahead of acknowledgements.
     """
 
     def __init__(self, mode: AckMode, prefetch: int, account: UnacknowledgedBytes) -> None:
-        """
-        @param prefetch: how many may be sent ahead of acknowledgements.
-        """
         self._mode = mode
-        self._prefetch = prefetch
+        self.prefetch = prefetch
         self._account = account
         self._waiting: deque[Waiting] = deque()
         # Whether some of them had to wait, so that grants may have changed meanwhile.
@@ -224,7 +223,7 @@ class AckWindow:
     @property
     def isOpen(self) -> bool:
         """Whether more may be sent."""
-        return len(self._sent) < self._prefetch and not self._account.isFull
+        return len(self._sent) < self.prefetch and not self._account.isFull
 
     @property
     def isIdle(self) -> bool:

@@ -167,6 +167,12 @@ class Deliveries:
         self._byKey[key] = self._byNumber[added.number] = added
         return added
 
+    @property
+    def window(self) -> int:
+        """How many messages may wait for an acknowledgement; those of AUTO need none."""
+        windows = (each.window for each in self._byNumber.values())
+        return sum(each.prefetch for each in windows if each is not None)
+
     def close(self) -> None:
         """The connection is closed."""
         self._unacknowledged.close()
@@ -411,6 +417,11 @@ class StompSession:
         self._acknowledgements: dict[FrameAnswer, Sequence[Acknowledgement]] = {}
         self._isStalled = False
         self._isInputEnded = False
+
+    @property
+    def window(self) -> int:
+        """How many messages may wait for an acknowledgement of the client."""
+        return self._deliveries.window
 
     # What comes in.
 
