@@ -11,7 +11,6 @@ from typing import Any, Final
 from attrs import frozen
 from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
 
 from ..broker.features import Feature, RunningFeature, Services
 from ..errors import BrokerError
@@ -170,7 +169,7 @@ MANY_LOGINS: Final = 20
 """Refused log-ins in L{RECENT} seconds that are told of."""
 
 JUMP: Final = 10.0
-"""Seconds by which the wall clock may move against the one that only goes forward."""
+"""Seconds by which the wall clock may move against the one that nobody sets."""
 
 _HOUR: Final = 3600.0
 _MAX_NODES: Final = 99
@@ -258,26 +257,31 @@ class DiskRoom:
 
 class ClockWatch:
     """
-    Compares the wall clock with the clock that only goes forward, and with the latest blocks.
+    Compares the wall clock with the clock that nobody sets, and with the latest blocks.
     """
 
     def __init__(
-        self, now: Callable[[], float], clock: IReactorTime, ledgers: Mapping[str, ILedger]
+        self,
+        now: Callable[[], float],
+        steady: Callable[[], float],
+        ledgers: Mapping[str, ILedger],
     ) -> None:
         """
         @param now: the wall clock: seconds since the epoch.
+        @param steady: the clock that nobody sets, in seconds.
         """
         self._now = now
-        self._clock = clock
+        self._steady = steady
         self._ledgers = ledgers
-        self._ahead = now() - clock.seconds()
+        self._ahead = now() - steady()
         self._jumpedAt: float | None = None
 
     @asDeferred
     async def alarms(self) -> Iterable[Alarm]:
         """See L{Source<svcbroker.net.alarms.Source>}. A jump is told for an hour."""
         found = []
-        ahead, at = self._now() - self._clock.seconds(), self._clock.seconds()
+        at = self._steady()
+        ahead = self._now() - at
         jump = ahead - self._ahead
         if abs(jump) > JUMP:
             self._jumpedAt = at if self._jumpedAt is None else self._jumpedAt
@@ -329,7 +333,7 @@ class AlarmFeature(RunningFeature):
             lambda: services.history.oldest("free"),
         )
         ledgers = services.ledgers
-        self._clockWatch = ClockWatch(now, reactor, ledgers)
+        self._clockWatch = ClockWatch(now, services.steady, ledgers)
         for name, source in (
             ("nodes", lambda: Deferred.fromCoroutine(ledgerAlarms(ledgers))),
             ("disk", disk.alarms),

@@ -40,7 +40,7 @@ AUDIT_FAILED: Final = Condition(
     title="The audit has found damage",
     meaning="What the chain says there cannot be trusted, and cannot be proved.",
     remedy="Keep the directory as it is. svcbroker chain audit DATA-DIR names every place; "
-    "docs/recovery says how to go on.",
+    "docs/backup says how to go on.",
     page="blocks",
 )
 AUDIT_OLD: Final = Condition(
@@ -56,7 +56,7 @@ _END_TIMEOUT: Final = 5.0
 _SHOWN: Final = 20  # findings of each group
 _MAX_OUTPUT: Final = 1024 * 1024
 _MAX_ERRORS: Final = 4096
-_RESULTS: Final = (0, 1)
+RESULTS: Final = (0, 1)
 """The exit codes of an audit that has come to its end: good, and not good."""
 
 
@@ -177,7 +177,7 @@ class AuditSchedule:
     def _ended(self, end: ProcessEnd) -> None:
         if not self._process.isWanted:
             return
-        if end.status not in _RESULTS:
+        if end.status not in RESULTS:
             reason = " ".join(self._errors.decode("utf-8", "replace").split())
             self._log.error(
                 "The scheduled audit ended {end}: {reason}",
@@ -353,8 +353,7 @@ def checkAudits(
                 AUDIT,
                 f"{when}, and is damaged: {audit.problem}",
                 "what the chain says there cannot be trusted, and cannot be proved",
-                f"svcbroker chain audit {dataDir} names every place; docs/recovery says how to "
-                "go on",
+                f"svcbroker chain audit {dataDir} names every place; docs/backup says how to go on",
             )
         elif _isOld(audit, every, now):
             yield warning(

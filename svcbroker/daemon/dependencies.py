@@ -6,6 +6,7 @@ A module of its own: the start, the service and their tests give or take these.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -42,6 +43,11 @@ class IProcess(Protocol):
         """Print one line for the operator, and end the process with exit status 1."""
 
 
+def readSteady() -> float:
+    """See L{Dependencies}. On Linux it counts while the machine sleeps, too."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 @frozen(kw_only=True)
 class Dependencies:
     """
@@ -49,6 +55,8 @@ class Dependencies:
 
     @ivar reactor: the reactor.
     @ivar now: the wall clock, seconds since the epoch.
+    @ivar steady: a clock that nobody sets, in seconds, which goes on while the machine sleeps. The
+        reactor's clock is the wall clock.
     @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
     @ivar random: a number from 0 to 1, for delays; it may be guessed.
     @ivar process: the process.
@@ -65,6 +73,7 @@ class Dependencies:
     process: IProcess
     manager: ServiceManager
     makeThread: Callable[..., LedgerThread] = field(default=LedgerThread)
+    steady: Callable[[], float] = field(default=readSteady)
     budgets: Budgets = field(
         default=Factory(lambda self: Budgets.of(self.reactor), takes_self=True)
     )

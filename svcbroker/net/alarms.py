@@ -155,7 +155,8 @@ class Alarms:
         @return: fires with L{raised}. Does not fail.
         """
         answer: Deferred[Sequence[Alarm]] = Deferred()
-        isFresh = self._clock.seconds() - self._lookedAt < FRESH
+        # The reactor's clock may be set back.
+        isFresh = 0 <= self._clock.seconds() - self._lookedAt < FRESH
         if self._looking is None and not isFresh and not self._isStopped:
             if self._call is not None and self._call.active():
                 self._call.cancel()

@@ -228,7 +228,7 @@ class SourceTests(SynchronousTestCase):
         ahead, ledger = 1e9, FakeLedger()
         ledger.times = [1e9]
         ledgers: Any = {"1": ledger}
-        watch = ClockWatch(lambda: self.clock.seconds() + ahead, self.clock, ledgers)
+        watch = ClockWatch(lambda: self.clock.seconds() + ahead, self.clock.seconds, ledgers)
 
         def look() -> list[str]:
             return names(self.successResultOf(watch.alarms()))

@@ -225,6 +225,7 @@ class ServiceTests(SynchronousTestCase):
         dependencies = Dependencies(
             reactor=self.clock,
             now=lambda: 5.0,
+            steady=lambda: 5.0,
             entropy=bytes,
             random=lambda: 0.5,
             process=FakeProcess(self.story),

@@ -69,7 +69,8 @@ EVENTS_GIVEN_UP: Final = Condition(
     level=Level.WARNING,
     title="Events became dead letters",
     meaning="Receivers of webhooks did not take them after the last attempt, and do not get them.",
-    remedy="Read the topics of dead letters, and publish again what is still wanted.",
+    remedy="Read the topics of dead letters. Once the receiver is mended, send what is still "
+    "wanted again: svcbroker webhook replay, or by the page of the dead letter.",
     page="subscriptions",
 )
 
@@ -247,7 +248,7 @@ def webhookAlarms(webhooks: Webhooks, givenUp: RecentCount) -> Iterator[Alarm]:
         yield Alarm(condition=WEBHOOKS_FAIL, text=f"{id}: {error}", group=group)
     recent = givenUp.grown(webhooks.counts.givenUp)
     if recent:
-        text = f"{recent:.0f} events in the last hour"
+        text = f"{recent:.0f} event{'' if recent == 1 else 's'} in the last hour"
         yield Alarm(condition=EVENTS_GIVEN_UP, text=text)
 
 

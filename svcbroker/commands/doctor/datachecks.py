@@ -280,7 +280,7 @@ def checkChain(facts: ChainFacts, dataDir: str) -> Iterator[Finding]:
             subject,
             facts.error,
             "the daemon does not start",
-            f"svcbroker chain audit {dataDir} says more; docs/recovery says how to go on",
+            f"svcbroker chain audit {dataDir} says more; docs/backup says how to go on",
         )
         return
     found = [*_checkHeld(facts, subject, dataDir)]
@@ -298,7 +298,7 @@ def _checkHeld(facts: ChainFacts, subject: str, dataDir: str) -> Iterator[Findin
             text,
             "blocks that were acknowledged are lost; the daemon refuses to start, since its "
             "replicas would decide heights a second time",
-            f"restore the newest backup (docs/recovery); svcbroker chain audit {dataDir} names "
+            f"restore the newest backup (docs/backup); svcbroker chain audit {dataDir} names "
             "the place",
         )
     for text in facts.damage:
@@ -306,8 +306,7 @@ def _checkHeld(facts: ChainFacts, subject: str, dataDir: str) -> Iterator[Findin
             subject,
             text,
             "the daemon may not start, or not go on with the chain",
-            "put the file back from a backup (docs/recovery); then: svcbroker chain audit "
-            f"{dataDir}",
+            f"put the file back from a backup (docs/backup); then: svcbroker chain audit {dataDir}",
         )
     if facts.evidence:
         yield problem(
