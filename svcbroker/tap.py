@@ -95,6 +95,7 @@ def makeService(options: Options) -> IService:
         dependencies=dependencies,
         inForce=inForce,
         readSettings=readSettings,
+        arguments=options.arguments(),
     )
 
     def makeFeatures(

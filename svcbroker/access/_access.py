@@ -319,6 +319,15 @@ class Access:
             used={each: 0 if usage is None else usage.used(each) for each in COUNTED},
         )
 
+    async def readAgain(self) -> Sequence[Callable[[], None]]:
+        """
+        Read the files of all authenticators again.
+
+        @return: what applies them. Dropping it changes nothing.
+        @raise InvalidDescription: one of them is not valid.
+        """
+        return [await authenticator.reload() for authenticator in self._authenticators]
+
     @asDeferred
     async def reload(self) -> None:
         """
@@ -328,7 +337,7 @@ class Access:
 
         @raise InvalidDescription: a file of an authenticator is not valid. Nothing has changed.
         """
-        changes = [await authenticator.reload() for authenticator in self._authenticators]
+        changes = await self.readAgain()
         principals = [each for each in self._principals.values() if not each.isRevoked]
         before = {each: self._identify(each.name) for each in principals}
         for change in changes:

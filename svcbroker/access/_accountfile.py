@@ -34,6 +34,7 @@ from ..interfaces import (
     InvalidDescription,
     Quotas,
 )
+from ..model import AccountChange
 from ..net.deferreds import asDeferred
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants
 from ._logins import DEFAULT_COST, PasswordVerifier, checkHash, costOf
@@ -419,6 +420,17 @@ class Accounts:
         table = await self._context.runInThread(readAccounts, self._path)
         return lambda: self._use(table)
 
+    @asDeferred
+    async def difference(self) -> Sequence[AccountChange]:
+        """
+        Compare the accounts with those that the file has now.
+
+        @return: fires with those that a reload would change, in the order of their names.
+        @raise InvalidDescription: the file is not valid.
+        """
+        table = await self._context.runInThread(readAccounts, self._path)
+        return [*_changesOf(self._table, table)]
+
     def identify(self, name: str) -> Identity | None:
         """See L{IAuthenticator}."""
         account = self._table.accounts.get(name)
@@ -476,6 +488,29 @@ class Accounts:
         identity = self._table.accounts[name].identity
         return evolve(identity, expiresAt=token.expiresAt, credential=token.credential)
 
+
+def _changesOf(before: AccountTable, after: AccountTable) -> Iterator[AccountChange]:
+    """The accounts that two tables have otherwise."""
+    limits = ("defaultQuotas", "anonymousQuotas")
+    if any(getattr(before, name) != getattr(after, name) for name in limits):
+        yield AccountChange(name="", kind="changed", parts=("limits",))
+    for name in sorted({*before.accounts, *after.accounts}):
+        old, new = before.accounts.get(name), after.accounts.get(name)
+        if old is None or new is None:
+            yield AccountChange(name=name, kind="added" if old is None else "removed")
+        elif parts := [part for part, value in _PARTS.items() if value(old) != value(new)]:
+            yield AccountChange(name=name, kind="changed", parts=parts)
+
+
+_PARTS: Final[Mapping[str, Callable[[Account], object]]] = {
+    "password": lambda account: account.password,
+    "tokens": lambda account: account.tokens,
+    "certificate": lambda account: account.certificate,
+    "roles": lambda account: account.roles,
+    "grants": lambda account: account.identity.grants,
+    "limits": lambda account: account.identity.quotas,
+}
+"""The parts of an account of which operators are told that they change."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _PASSWORD_LINE = re.compile(r"\s*password\s*=")

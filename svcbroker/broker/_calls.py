@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 
 from ..access import Access, AuditTrail
-from ..model import ConfigurationReport, Disk, InterfaceType
+from ..model import ConfigurationReport, Disk, InterfaceType, ReloadDifference
 from ..net.alarms import Alarms
 from ..net.history import History
 from ..version import VersionRecord
@@ -59,6 +59,7 @@ class Calls:
         access: Access | None = None,
         audit: AuditTrail | None = None,
         reload: Callable[[], Deferred[Sequence[str]]] = lambda: succeed(()),
+        preview: Callable[[], Deferred[ReloadDifference]] | None = None,
         configuration: Callable[[], ConfigurationReport] | None = None,
         metadataLoss: Callable[[], str] = lambda: "",
         measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
@@ -74,6 +75,8 @@ class Calls:
         @param audit: records the operator calls.
         @param reload: reads accounts, secrets and certificates again; gives a line for each file
             that cannot be used.
+        @param preview: tells what that would change; C{None} where the broker is not configured by
+            settings.
         @param configuration: tells all settings that are in force; C{None} where the broker is not
             configured by settings.
         @param metadataLoss: tells what the metadata store has lost, in one line.
@@ -107,6 +110,7 @@ class Calls:
             hasFaults=hasFaults,
             durable={each: answers[each] for each in InterfaceType if each in answers},
             reload=reload,
+            preview=preview,
             configuration=configuration,
             connections=connections,
             jobs=answers.get(IJobs),

@@ -314,7 +314,7 @@ class IJobs(Interface):
         """
         Start a command.
 
-        @param name: C{audit} or C{backup}.
+        @param name: C{audit}, C{backup} or C{doctor}.
         @raise svcbroker.errors.ParameterInvalid: there is no such job, or one runs.
         """
 

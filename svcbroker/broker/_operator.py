@@ -22,6 +22,7 @@ from ..model import (
     InterfaceType,
     Offset,
     Owner,
+    ReloadDifference,
 )
 from ..net.addresses import accountOf, ownerOf
 from ..net.budgets import Unsent, WorkBudget
@@ -44,6 +45,8 @@ class ClientConnection:
     @ivar protocol: C{http}, C{mqtt} or C{stomp}.
     @ivar remote: the client's address.
     @ivar client: the name that the client has given itself: its MQTT client id; empty for none.
+    @ivar window: how many deliveries may wait for its acknowledgement; 0 where it acknowledges
+        nothing.
     @ivar unsent: counts its bytes, and knows whose they are and since when it is there.
     @ivar close: closes it at once.
     """
@@ -53,6 +56,7 @@ class ClientConnection:
     unsent: Unsent
     close: Callable[[], object]
     client: str = ""
+    window: int = 0
 
     @property
     def account(self) -> str:
@@ -96,6 +100,7 @@ class Operator:
         hasFaults: bool,
         durable: Mapping[InterfaceType, IDurableSubscriptions],
         reload: Callable[[], Deferred[Sequence[str]]],
+        preview: Callable[[], Deferred[ReloadDifference]] | None,
         configuration: Callable[[], ConfigurationReport] | None,
         connections: Callable[[], Iterable[ClientConnection]],
         jobs: IJobs | None,
@@ -105,6 +110,8 @@ class Operator:
         @param hasFaults: whether faults may be made.
         @param durable: the durable subscriptions of each protocol.
         @param reload: reads accounts, secrets and certificates again.
+        @param preview: tells what that would change; C{None} where the broker is not configured by
+            settings.
         @param configuration: tells all settings that are in force.
         @param connections: all connections of clients.
         @param jobs: runs commands; C{None} where the broker runs none.
@@ -115,6 +122,7 @@ class Operator:
         self._hasFaults = hasFaults
         self._durable = durable
         self._reload = reload
+        self._preview = preview
         self._describeConfiguration = configuration
         self._connections = connections
         self._jobs = jobs
@@ -129,6 +137,18 @@ class Operator:
         """
         principal.requireAny(Action.OPERATE, None)
         return await self._timeouts.wait(self._reload())
+
+    @asDeferred
+    async def previewReload(self, principal: Principal) -> ReloadDifference:
+        """
+        Compare what is in force with what L{reload} would read. Nothing changes.
+
+        @raise NoSuchCall: the broker is not configured by settings.
+        """
+        principal.requireAny(Action.OPERATE, None)
+        if self._preview is None:
+            raise NoSuchCall("this broker is not configured by settings")
+        return await self._timeouts.wait(self._preview())
 
     @asDeferred
     async def showConfiguration(self, principal: Principal) -> ConfigurationReport:

@@ -47,6 +47,7 @@ class Services:
 
     @ivar reactor: the reactor.
     @ivar now: the wall clock: seconds since the epoch.
+    @ivar steady: a clock that nobody sets, in seconds: the reactor's is the wall clock.
     @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
     @ivar random: a number from 0 to 1, for delays; it may be guessed.
     @ivar makeThread: makes a thread for blocking work, given the reactor, a name, and where one
@@ -56,6 +57,7 @@ class Services:
     @ivar budgets: what all connections share.
     @ivar settingsOf: gives the settings that a class declares, also those of another feature.
     @ivar dataDir: the data directory.
+    @ivar arguments: the options that the daemon was given, as on a command line.
     @ivar basePath: the context path of HTTP.
     @ivar dialect: the name of the dialect that is served beside the interface; empty for none.
     @ivar address: where HTTP is served, C{host:port}; empty where it is not.
@@ -76,6 +78,7 @@ class Services:
 
     reactor: Any
     now: Callable[[], float]
+    steady: Callable[[], float]
     entropy: Callable[[int], bytes]
     random: Callable[[], float]
     makeThread: Callable[..., Any]
@@ -83,6 +86,7 @@ class Services:
     budgets: Budgets
     settingsOf: Callable[[type[S]], S]
     dataDir: Path
+    arguments: Sequence[str]
     basePath: str
     dialect: str
     address: str

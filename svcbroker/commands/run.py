@@ -6,7 +6,7 @@ options are those of C{twistd svcbroker}, and reading its files again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +29,7 @@ from .commandline import PROGRAM
 from .doctor.machinechecks import LocalMachine
 from .operatorcommand import DAEMON, Daemon, operatorCommand
 from .settingscommand import settingsCommand
-from .terminal import CommandError, Console, Exit, showRecord
+from .terminal import CommandError, Console, Exit, showRecord, timeText
 
 
 @settingsCommand(
@@ -164,9 +164,32 @@ def describe(config: Config, plan: Plan) -> Iterator[str]:
     changes nothing.
     """
 )
-@options(DAEMON, jsonOption())
-def reloadCommand(console: Console, daemon: Daemon, asJson: bool) -> int:
+@options(
+    DAEMON,
+    click.option("--preview", is_flag=True, help="Show what would change, and change nothing."),
+    jsonOption(),
+)
+def reloadCommand(console: Console, daemon: Daemon, preview: bool, asJson: bool) -> int:
     """Ask the daemon, and say what could not be used."""
+    if preview:
+        found = daemon.call("reload/preview")
+        showRecord(console, found, [*_differenceLines(found)] or ["nothing would change"], asJson)
+        return Exit.BAD if found["problems"] else Exit.GOOD
     problems = daemon.call("reload")["problems"]
     showRecord(console, {"problems": problems}, problems or ["reloaded"], asJson)
     return Exit.BAD if problems else Exit.GOOD
+
+
+def _differenceLines(found: Mapping[str, Any]) -> Iterator[str]:
+    """What a reload would change, in lines."""
+    yield from found["problems"]
+    for each in found["settings"]:
+        before, after = (", ".join(each[side]) or "nothing" for side in ("before", "after"))
+        note = " (takes a restart)" if each["needsRestart"] else ""
+        yield f"{each['name']}: {before} -> {after}{note}"
+    for each in found["accounts"]:
+        name = f"account {each['account']}" if each["account"] else "accounts without own limits"
+        parts = f": {', '.join(each['parts'])}" if each["parts"] else ""
+        yield f"{name}: {each['kind']}{parts}"
+    for each in found["certificates"]:
+        yield f"certificates of {each['port']}: valid until {timeText(each['validUntil'])}"

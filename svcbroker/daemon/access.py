@@ -131,6 +131,7 @@ class AccessPlan:
         @param audit: records log-ins and refusals.
         """
         authenticators: list[IAuthenticator] = []
+        accounts: Accounts | None = None
         thread: LedgerThread | None = None
         quotas = _unlimited
         if self.hasAccounts:
@@ -152,7 +153,7 @@ class AccessPlan:
             entropy=entropy,
             audit=audit,
         )
-        return AccessControl(access, thread)
+        return AccessControl(access, thread, accounts)
 
 
 def _anonymousIdentity(grants: Sequence[str]) -> Identity | None:
@@ -169,10 +170,12 @@ class AccessControl:
     The access control of a running daemon.
 
     @ivar access: who may use the broker.
+    @ivar accounts: the accounts of the file; C{None} where there is none.
     """
 
     access: Access
     _thread: LedgerThread | None
+    accounts: Accounts | None = None
 
     def stop(self) -> None:
         """Release everything. The last log-ins have been answered."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,10 +23,12 @@ from zope.interface import implementer
 from ..broker import IJobs, JobReport
 from ..broker.features import Feature, RunningFeature, Services
 from ..errors import ParameterInvalid
+from ..net.alarms import Alarm
 from ..net.processes import IProcessReactor, ProcessEnd, ProcessLimits, Supervisor
-from ..net.settings import NoSettings
+from ..net.settings import NoSettings, maskSecrets
+from .auditing import AUDIT_FAILED, RESULTS
 
-_LINES: Final = 20
+_LINES: Final = 60
 """The number of last lines of a job that are kept."""
 _LINE: Final = 500
 """The most characters of a line that are kept."""
@@ -37,26 +39,37 @@ _LIMITS: Final = ProcessLimits(firstDelay=1.0, maxDelay=1.0, endTimeout=5.0)
 class Jobs:
     """
     The jobs of a data directory.
+
+    @ivar damage: a line of the last audit, where that has found damage; otherwise empty.
     """
 
-    def __init__(self, dataDir: Path, reactor: IProcessReactor, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        dataDir: Path,
+        reactor: IProcessReactor,
+        now: Callable[[], float],
+        arguments: Sequence[str] = (),
+    ) -> None:
         """
         @param now: the wall clock: seconds since the epoch.
+        @param arguments: the options that the daemon was given.
         """
         self._dataDir = dataDir.absolute()
         self._backups = self._dataDir.with_name(f"{self._dataDir.name}-backups")
         self._reactor = reactor
         self._now = now
+        self._arguments = arguments
         self._reports: dict[str, JobReport] = {}
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._unread = ""
+        self.damage = ""
         self._process: Supervisor | None = None
 
     def start(self, name: str) -> None:
         """See L{IJobs<svcbroker.broker.IJobs>}."""
         command = self._commands().get(name)
         if command is None:
-            raise ParameterInvalid("name: there is no such job: it is audit or backup")
+            raise ParameterInvalid("name: there is no such job: it is audit, backup or doctor")
         if self._process is not None:
             raise ParameterInvalid("name: a job runs already: wait until it has ended")
         try:
@@ -67,9 +80,12 @@ class Jobs:
         self._lines.clear()
         self._unread = ""
         self._reports.pop(name, None)
-        report = JobReport(name=name, command=tuple(command), startedAt=int(self._now() * 1000))
+        shown = tuple(map(maskSecrets, command))
+        report = JobReport(name=name, command=shown, startedAt=int(self._now() * 1000))
         self._reports = {name: report, **self._reports}
-        program = [sys.executable, "-P", "-m", "svcbroker.commands", *command[1:], "--progress"]
+        program = [sys.executable, "-P", "-m", "svcbroker.commands", *command[1:]]
+        if name != "doctor":
+            program.append("--progress")
         self._process = Supervisor(
             f"the job {name}",
             program,
@@ -99,6 +115,8 @@ class Jobs:
         return {
             "audit": ["svcbroker", "chain", "audit", "--background", data],
             "backup": ["svcbroker", "chain", "backup", data, str(target)],
+            # The last of two directories is taken: the daemon may have gone to another one since.
+            "doctor": ["svcbroker", "doctor", "--quiet", *self._arguments, f"--data-dir={data}"],
         }
 
     def _launch(self, protocol: ProcessProtocol, program: str, arguments: Sequence[str]) -> object:
@@ -118,6 +136,9 @@ class Jobs:
         if self._unread.strip() or not self._lines:
             self._lines.append(self._unread[:_LINE] or f"ended {end}")
         name, report = next(iter(self._reports.items()))
+        if name == "audit" and end.status in RESULTS:
+            found = [each for each in self._lines if "NOT GOOD" in each] or [*self._lines]
+            self.damage = found[0] if end.status else ""
         self._reports[name] = evolve(
             report,
             endedAt=int(self._now() * 1000),
@@ -130,8 +151,13 @@ class JobsFeature(RunningFeature):
     """The jobs as a feature of the daemon."""
 
     def __init__(self, options: NoSettings, services: Services) -> None:
-        self._jobs = Jobs(services.dataDir, services.reactor, services.now)
+        self._jobs = Jobs(*(services.dataDir, services.reactor, services.now), services.arguments)
         self.answers = {IJobs: self._jobs}
+
+    def alarms(self) -> Iterable[Alarm]:
+        """See L{RunningFeature}."""
+        if self._jobs.damage:
+            yield Alarm(condition=AUDIT_FAILED, text=self._jobs.damage)
 
     def drain(self) -> Deferred[Any]:
         """See L{RunningFeature}."""

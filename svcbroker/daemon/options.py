@@ -5,7 +5,7 @@ The command line of C{twistd svcbroker}: one option for each setting.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class ConfigOptions(usage.Options):
     def __init__(self) -> None:
         super().__init__()
         self._given: dict[str, Any] = {}
+        self._words: list[str] = []
         self._inFile: frozenset[str] = frozenset()
         self.file: Path | None = None
 
@@ -57,6 +58,10 @@ class ConfigOptions(usage.Options):
         """A TOML file with settings."""
         # twistd may go to another directory before the file is read again.
         self.file = Path(path).absolute()
+
+    def arguments(self) -> Sequence[str]:
+        """The options that were given, for a command that looks at the same configuration."""
+        return [*([] if self.file is None else [f"--config={self.file}"]), *self._words]
 
     def readConfig(self) -> Config:
         """
@@ -86,8 +91,13 @@ class ConfigOptions(usage.Options):
         sys.stdout.write(describeAuthenticators())
         raise SystemExit(0)
 
-    def give(self, setting: Setting, value: Any) -> None:
-        """Take a setting from the command line."""
+    def give(self, setting: Setting, value: Any, word: str) -> None:
+        """
+        Take a setting from the command line.
+
+        @param word: the option as it was given.
+        """
+        self._words.append(word)
         if isinstance(setting.kind, List):
             value = [*self._given.get(setting.name, []), value]
         self._given[setting.name] = value
@@ -108,7 +118,7 @@ class ConfigOptions(usage.Options):
 def _option(setting: Setting) -> Callable[[ConfigOptions, str], None]:
     def take(self: ConfigOptions, text: str) -> None:
         try:
-            self.give(setting, setting.kind.parse(text))
+            self.give(setting, setting.kind.parse(text), f"--{setting.name}={text}")
         except ValueError as error:
             raise usage.UsageError(f"{setting.name}: {error}") from None
 
@@ -118,7 +128,7 @@ def _option(setting: Setting) -> Callable[[ConfigOptions, str], None]:
 
 def _flag(setting: Setting, value: bool) -> Callable[[ConfigOptions], None]:
     def turn(self: ConfigOptions) -> None:
-        self.give(setting, value)
+        self.give(setting, value, f"--{setting.name}" if value else f"--no-{setting.name}")
 
     default = " (default)" if setting.default == ("on" if value else "off") else ""
     turn.__doc__ = (setting.help if value else f"turn --{setting.name} off") + default

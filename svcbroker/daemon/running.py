@@ -5,7 +5,6 @@ configuration that is in force: what the daemon was started with, and what a rel
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,15 +21,25 @@ from ..broker.features import Feature, RunningFeature, Services
 from ..broker.subscriptions import KeptPositions, Subscriptions
 from ..broker.subscriptions.feature import SubscriptionOptions
 from ..broker.transparency import LOG_TOPIC
-from ..interfaces import ILedger
-from ..model import BoundRecord, ConfigurationReport, SettingRecord, SettingSource
+from ..interfaces import ILedger, InvalidDescription
+from ..model import (
+    AccountChange,
+    BoundRecord,
+    CertificateChange,
+    ConfigurationReport,
+    ReloadDifference,
+    SettingChange,
+    SettingRecord,
+    SettingSource,
+)
 from ..net.alarms import Alarms
 from ..net.deferreds import asDeferred
 from ..net.history import History
 from ..net.metrics import Metrics, gauge
-from ..net.settings import Setting
+from ..net.settings import ConfigError, Setting, maskSecrets
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion
+from .access import AccessControl
 from .alarms import certificateAlarms, healthAlarms
 from .config import SETTINGS, Config
 from .dependencies import Dependencies, StartError
@@ -39,21 +48,12 @@ from .features import ENTRY_GROUPS, FEATURES
 from .history import SERIES
 from .operatorfile import OperatorFile, operatorUrl
 from .plan import Plan, metadataRefusal
-from .ports import HTTP
+from .ports import HTTP, PortPlan
 from .service import Reload
 from .traces import makeTracer
 
 _RELOADED: Final = ("anonymous", "log-level")
 """The settings of the file that a reload changes."""
-
-# A user and a password in a URL, whose colons may be escaped in a description.
-_URL_CREDENTIALS = re.compile(r"(:(?:\\?/){2})[^/@\s]+@")
-_SECRET_VALUE = re.compile(r"\b(\w*(?:password|passphrase|secret|token)\w*=)(?!\*)[^:,\s]+", re.I)
-
-
-def maskSecrets(text: str) -> str:
-    """A text without the credentials of URLs, and the secrets of descriptions."""
-    return _SECRET_VALUE.sub(r"\1***", _URL_CREDENTIALS.sub(r"\1***@", text))
 
 
 class ConfigurationInForce:
@@ -95,6 +95,22 @@ class ConfigurationInForce:
                 self._config = self._config.change({setting: config.value(setting)})
                 self._sources[setting.name] = sources.get(setting.name, SettingSource.DEFAULT)
 
+    def difference(self, read: Config) -> Iterator[SettingChange]:
+        """
+        Compare the settings with those that were read now, without secrets.
+
+        @param read: what the file and the command line say.
+        """
+        for setting in SETTINGS:
+            before, after = self._config.value(setting), read.value(setting)
+            if before != after:
+                yield SettingChange(
+                    name=setting.name,
+                    before=_texts(before),
+                    after=_texts(after),
+                    needsRestart=setting.name not in _RELOADED,
+                )
+
     def describe(self) -> ConfigurationReport:
         """All settings, without secrets. Called when an operator asks."""
         return ConfigurationReport(
@@ -108,15 +124,20 @@ class ConfigurationInForce:
 
     def _record(self, setting: Setting) -> SettingRecord:
         value = self._config.value(setting)
-        values = value if isinstance(value, tuple) else (value,)
         return SettingRecord(
             name=setting.name,
-            values=[maskSecrets(_text(each)) for each in values],
+            values=_texts(value),
             default=setting.default,
             source=self._sources.get(setting.name, SettingSource.DEFAULT),
             help=setting.help,
             needsRestart=value != self._read.value(setting),
         )
+
+
+def _texts(value: Any) -> Sequence[str]:
+    """The values of a setting as they may be written on a command line, without secrets."""
+    values = value if isinstance(value, tuple) else (value,)
+    return [maskSecrets(_text(each)) for each in values]
 
 
 def _text(value: Any) -> str:
@@ -142,6 +163,61 @@ L{ConfigError} where it cannot be used.
 _log = Logger()
 
 
+ReadFiles: TypeAlias = Callable[[], tuple[Config, Callable[[], None]]]
+"""
+Reads the configuration and the files of all features again, and gives it with what applies them. It
+raises L{ConfigError} where one of them cannot be used.
+"""
+
+
+@frozen(kw_only=True)
+class ReloadPreview:
+    """
+    Compares what a daemon has read with what its files have now.
+
+    @ivar readFiles: reads settings and files again. What applies them is not called.
+    @ivar control: the access control.
+    @ivar ports: the ports that may have certificates.
+    @ivar runInThread: runs blocking disk work.
+    """
+
+    readFiles: ReadFiles
+    control: AccessControl
+    inForce: ConfigurationInForce
+    ports: Sequence[PortPlan]
+    runInThread: Callable[..., Deferred[Any]]
+
+    @asDeferred
+    async def difference(self) -> ReloadDifference:
+        """Read all files. Fires with what a reload would change; nothing has changed."""
+        problems: list[str] = []
+        settings: Sequence[SettingChange] = ()
+        accounts: Sequence[AccountChange] = ()
+        try:
+            read, _ = self.readFiles()
+            await self.control.access.readAgain()
+            if self.control.accounts is not None:
+                accounts = await self.control.accounts.difference()
+            settings = [*self.inForce.difference(read)]
+        except (ConfigError, InvalidDescription) as error:
+            problems.append(f"Accounts and settings would stay as they are: {error}")
+        certificates = []
+        for port in self.ports:
+            if port.certificates is None:
+                continue
+            found = await self.runInThread(port.certificates.read, False)
+            if found is not None and found.options is None:
+                problems.append(
+                    f"The certificates of {port.name} would stay as they are: {found.reason}"
+                )
+            elif found is not None:
+                end = _milliseconds(found.validUntil)
+                certificates.append(CertificateChange(port=port.name, validUntil=end))
+        return ReloadDifference(
+            settings=settings, accounts=accounts, certificates=certificates, problems=problems
+        )
+
+
 @frozen(kw_only=True)
 class RunningFeatures:
     """
@@ -161,7 +237,7 @@ class RunningFeatures:
     metadata: MetadataStore
     access: Access
     operatorFile: OperatorFile
-    readFiles: Callable[[], Callable[[], None]]
+    readFiles: ReadFiles
     audit: AuditTrail | None = None
     release: Callable[[], None] = field(default=lambda: None)
 
@@ -210,7 +286,7 @@ class RunningFeatures:
         """
         isGood = False
         try:
-            useFiles = self.readFiles()
+            _, useFiles = self.readFiles()
             await self.access.reload()
             useFiles()
             isGood = True
@@ -233,6 +309,7 @@ class Start:
 
     @ivar inForce: tells operators of the configuration.
     @ivar features: the features that it makes.
+    @ivar arguments: the options that the daemon was given.
     """
 
     config: Config
@@ -241,6 +318,7 @@ class Start:
     inForce: ConfigurationInForce
     readSettings: ReadSettings
     features: Sequence[Feature] = FEATURES
+    arguments: Sequence[str] = ()
 
     def makeFeatures(
         self, ledgers: Mapping[str, ILedger], address: str, reload: Reload
@@ -274,27 +352,12 @@ class Start:
         def connections() -> Iterator[ClientConnection]:
             return (found for each in running for found in each.connections())
 
-        calls = base.calls(services, answers, reload, connections)
+        calls = base.calls(services, answers, reload, connections, self._preview(base, running))
         services.alarms.add("health", lambda: calls.admin.getHealth().addCallback(healthAlarms))
         routes = [route for each in running for route in each.routes(calls)]
         factories: dict[str, Any] = {}
         for each in running:
             factories.update(each.factories(calls, routes))
-
-        def readFiles() -> Callable[[], None]:
-            read, useSettings = self.readSettings()
-            anonymous = self.plan.access.reread(read.anonymous)
-            uses = [each.reload() for each in running]
-
-            def useFiles() -> None:
-                useSettings()
-                if not services.access.isOpen:
-                    services.access.changeAnonymous(anonymous)
-                for use in uses:
-                    use()
-
-            return useFiles
-
         return RunningFeatures(
             factories=factories,
             running=running,
@@ -303,9 +366,35 @@ class Start:
             metadata=services.metadata,
             access=services.access,
             operatorFile=operatorFile,
-            readFiles=readFiles,
+            readFiles=partial(self._readFiles, services.access, running),
             audit=base.audit,
             release=base.release,
+        )
+
+    def _readFiles(
+        self, access: Access, running: Sequence[RunningFeature]
+    ) -> tuple[Config, Callable[[], None]]:
+        """See L{ReadFiles}."""
+        read, useSettings = self.readSettings()
+        anonymous = self.plan.access.reread(read.anonymous)
+        uses = [each.reload() for each in running]
+
+        def useFiles() -> None:
+            useSettings()
+            if not access.isOpen:
+                access.changeAnonymous(anonymous)
+            for use in uses:
+                use()
+
+        return read, useFiles
+
+    def _preview(self, base: _Base, running: Sequence[RunningFeature]) -> ReloadPreview:
+        return ReloadPreview(
+            readFiles=partial(self._readFiles, base.control.access, running),
+            control=base.control,
+            inForce=self.inForce,
+            ports=self.plan.ports,
+            runInThread=base.thread.run,
         )
 
     @property
@@ -324,7 +413,7 @@ class _Base:
     thread: Any
     store: MetadataFile
     metadata: MetadataStore
-    control: Any
+    control: AccessControl
     audit: AuditTrail | None
 
     @classmethod
@@ -396,6 +485,7 @@ class _Base:
         return Services(
             reactor=reactor,
             now=dependencies.now,
+            steady=dependencies.steady,
             entropy=dependencies.entropy,
             random=dependencies.random,
             makeThread=dependencies.makeThread,
@@ -403,6 +493,7 @@ class _Base:
             budgets=budgets,
             settingsOf=config.of,
             dataDir=config.dataDir,
+            arguments=self.start.arguments,
             basePath=config.basePath,
             dialect=config.dialect,
             address=self.address,
@@ -427,6 +518,7 @@ class _Base:
         answers: Answers,
         reload: Reload,
         connections: Callable[[], Iterator[ClientConnection]],
+        preview: ReloadPreview,
     ) -> Calls:
         """All calls of the interface, with what features answer."""
         config = self.start.config
@@ -439,6 +531,7 @@ class _Base:
             access=services.access,
             audit=self.audit,
             reload=reload,
+            preview=preview.difference,
             configuration=self.start.inForce.describe,
             metadataLoss=lambda: self.store.loss,
             measureDisk=partial(self.thread.run, measureDisk, config.dataDir),

@@ -5,6 +5,16 @@ All of them are frozen and keyword-only. Nothing here knows Twisted, a carrier o
 engine; wire names such as C{topicName} live in the carriers' codecs.
 """
 
+from ._configuration import (
+    AccountChange,
+    BoundRecord,
+    CertificateChange,
+    ConfigurationReport,
+    ReloadDifference,
+    SettingChange,
+    SettingRecord,
+    SettingSource,
+)
 from ._events import (
     AUTHOR_KEY_SIZE,
     BEGINNING,
@@ -35,10 +45,8 @@ from ._records import (
     MAX_DELAY,
     Block,
     BlockRecord,
-    BoundRecord,
     ChainMeasures,
     ChainPart,
-    ConfigurationReport,
     Disk,
     DoubleVote,
     FaultReport,
@@ -49,8 +57,6 @@ from ._records import (
     NodeRecord,
     NodeType,
     Page,
-    SettingRecord,
-    SettingSource,
     Statistics,
     TransactionRecord,
 )
@@ -120,12 +126,14 @@ __all__ = [
     "SIGNATURE_SIZE",
     "TAG",
     "WEEVENT_PREFIX",
+    "AccountChange",
     "AuthorChange",
     "AuthorSet",
     "Authorship",
     "Block",
     "BlockRecord",
     "BoundRecord",
+    "CertificateChange",
     "ChainMeasures",
     "ChainPart",
     "ChangeAuthors",
@@ -157,7 +165,9 @@ __all__ = [
     "Position",
     "PublishEvent",
     "Receipt",
+    "ReloadDifference",
     "Request",
+    "SettingChange",
     "SettingRecord",
     "SettingSource",
     "Statistics",

@@ -401,3 +401,13 @@ def advertised(text: str) -> str:
     if text and (found is None or not 0 < int(found[1]) < 65536):
         raise ValueError(f"is not host:port such as broker1.example:8080: {text!r}")
     return text
+
+
+# A user and a password in a URL, whose colons may be escaped in a description.
+_URL_CREDENTIALS = re.compile(r"(:(?:\\?/){2})[^/@\s]+@")
+_SECRET_VALUE = re.compile(r"\b(\w*(?:password|passphrase|secret|token)\w*=)(?!\*)[^:,\s]+", re.I)
+
+
+def maskSecrets(text: str) -> str:
+    """A text without the credentials of URLs, and the secrets of descriptions."""
+    return _SECRET_VALUE.sub(r"\1***", _URL_CREDENTIALS.sub(r"\1***@", text))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from binascii import a2b_base64
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from attrs import evolve
 from msgspec import Struct
@@ -324,6 +324,67 @@ def _reloadedOf(problems: Sequence[str]) -> Reloaded:
     return Reloaded(list(problems))
 
 
+class ChangedSetting(Struct, frozen=True):
+    """
+    A setting to which the configuration file has given another value: the one in force and that of
+    the file as text, several where it may be given more than once, and whether it takes a restart.
+    Credentials in URLs and secrets are masked.
+    """
+
+    name: str
+    before: list[str]
+    after: list[str]
+    needsRestart: bool
+
+
+class ChangedAccount(Struct, frozen=True):
+    """
+    An account that would be added, removed or changed, and what of it. The name is empty for the
+    limits of all accounts that have none of their own.
+    """
+
+    account: str
+    kind: Literal["added", "removed", "changed"]
+    parts: list[str]
+
+
+class ChangedCertificate(Struct, frozen=True):
+    """
+    A port whose certificates have changed, and when the first of the new ones expires, in
+    milliseconds since the epoch.
+    """
+
+    port: str
+    validUntil: int
+
+
+class Difference(Struct, frozen=True):
+    """The changes that a reload would make, and a line for each file that cannot be used."""
+
+    settings: list[ChangedSetting]
+    accounts: list[ChangedAccount]
+    certificates: list[ChangedCertificate]
+    problems: list[str]
+
+
+def _differenceOf(found: model.ReloadDifference) -> Difference:
+    """Make the record of a difference."""
+    return Difference(
+        settings=[
+            ChangedSetting(each.name, list(each.before), list(each.after), each.needsRestart)
+            for each in found.settings
+        ],
+        accounts=[
+            ChangedAccount(each.name, cast(Any, each.kind), list(each.parts))
+            for each in found.accounts
+        ],
+        certificates=[
+            ChangedCertificate(each.port, each.validUntil) for each in found.certificates
+        ],
+        problems=list(found.problems),
+    )
+
+
 class SettingInForce(Struct, frozen=True):
     """
     A setting: its values as text, several where it may be given more than once; the default in
@@ -556,6 +617,15 @@ OPERATOR_CALLS: Final = (
         method=lambda calls: calls.operator.reload,
     ),
     Operation(
+        name="reload/preview",
+        summary="Tell what a reload would change: settings, accounts and certificates. Nothing "
+        "changes.",
+        parameters=(),
+        result=envelope(Difference, _differenceOf),
+        method=lambda calls: calls.operator.previewReload,
+        changedBy=(),
+    ),
+    Operation(
         name="configuration",
         summary="Tell the settings as they are in force, and when files were last read again.",
         parameters=(),
@@ -577,13 +647,14 @@ OPERATOR_CALLS: Final = (
     ),
     Operation(
         name="jobs/start",
-        summary="Audit all chains, or back the data directory up, now. One job runs at a time.",
+        summary="Audit all chains, back the data directory up, or look for what is wrong as "
+        "svcbroker doctor does, now. One job runs at a time.",
         parameters=(
             Parameter(
                 name="name",
                 type=ParameterType(),
-                description="What is to be done: audit or backup. A backup goes to a new directory "
-                "below that of the data with -backups after its name.",
+                description="What is to be done: audit, backup or doctor. A backup goes to a new "
+                "directory below that of the data with -backups after its name.",
             ),
         ),
         result=_JOBS,

@@ -113,6 +113,7 @@ class FeatureTests(SynchronousTestCase):
         self.services = Services(
             reactor=clock,
             now=clock.seconds,
+            steady=clock.seconds,
             entropy=bytes,
             random=lambda: 0.5,
             makeThread=lambda *args: _Thread(),
@@ -120,6 +121,7 @@ class FeatureTests(SynchronousTestCase):
             budgets=budgets,
             settingsOf=lambda kind: kind(),
             dataDir=directory,
+            arguments=(),
             basePath="/svcbroker",
             dialect="",
             address="127.0.0.1:8080",

@@ -268,6 +268,28 @@ class AccountsTests(SynchronousTestCase):
     def test_provideTheInterface(self) -> None:
         verifyObject(IAuthenticator, self.accounts)
 
+    def test_differenceTellsWhatAReloadWouldChange(self) -> None:
+        """Of each account what of it; nothing has changed then."""
+
+        def told() -> dict[str, tuple[str, list[str]]]:
+            found = self.successResultOf(self.accounts.difference())
+            return {each.name: (each.kind, [*each.parts]) for each in found}
+
+        self.assertEqual(told(), {})
+        text = FILE.replace("publishes = 2.5", "publishes = 9").replace(CHEAP, DEARER, 1)
+        text = text.replace("subscriptions = 10", "subscriptions = 11")
+        self.path.write_text(text + "\n[accounts.new]\n")
+        found = told()
+        self.assertEqual(found.pop("ann"), ("changed", ["password", "limits"]))
+        self.assertEqual(found.pop("new"), ("added", []))
+        self.assertEqual(found.pop(""), ("changed", ["limits"]))
+        self.assertEqual(found, {})
+        self.assertIsNone(self.accounts.identify("new"))
+        self.path.write_text("[accounts.new]\n")
+        self.assertEqual(told()["ann"], ("removed", []))
+        self.path.write_text("nonsense")
+        self.failureResultOf(self.accounts.difference(), InvalidDescription)
+
     def test_passwordsAreVerifiedInAThread(self) -> None:
         self.delayed = []
         answer = self.login(UsernamePassword(b"ann", b"secret"))

@@ -11,8 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.daemon.config import SETTINGS
 from svcbroker.daemon.options import ConfigOptions
-from svcbroker.daemon.running import ConfigurationInForce, maskSecrets
+from svcbroker.daemon.running import ConfigurationInForce
 from svcbroker.model import SettingRecord, SettingSource
+from svcbroker.net.settings import maskSecrets
 
 
 class InForceTests(SynchronousTestCase):
@@ -47,6 +48,17 @@ class InForceTests(SynchronousTestCase):
     def setting(self, name: str) -> SettingRecord:
         [found] = [each for each in self.inForce.describe().settings if each.name == name]
         return found
+
+    def test_differenceIsToldBeforeAReload(self) -> None:
+        """Whether it takes a restart, too. Options that were given win over the file."""
+        self.assertEqual([*self.inForce.difference(self.options.readConfig())], [])
+        self.write('log-level = "info"\nmax-positions = 7\ntraces = "http://a:b@c/"\n')
+        found = [*self.inForce.difference(self.options.readConfig())]
+        told = {each.name: (each.before, each.after, each.needsRestart) for each in found}
+        self.assertEqual(told.pop("retain")[1:], ([], True))
+        self.assertEqual(told.pop("log-level"), (["warn"], ["info"], False))
+        self.assertEqual(told.pop("traces"), ([""], ["http://***@c/"], True))
+        self.assertEqual(told, {})
 
     def test_everySettingIsTold(self) -> None:
         report = self.inForce.describe()

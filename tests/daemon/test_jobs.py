@@ -34,7 +34,7 @@ class JobsTests(SynchronousTestCase):
         process.child.errReceived(b"".join(b"block %d\r" % each for each in range(100)))
         process.child.outReceived(b"group 1: go")
         [report] = self.jobs.reports()
-        self.assertEqual((report.name, report.endedAt, len(report.output)), ("audit", None, 20))
+        self.assertEqual((report.name, report.endedAt, len(report.output)), ("audit", None, 60))
         self.assertEqual(report.output[-1], "block 99")
         self.assertEqual(report.command[:3], ("svcbroker", "chain", "audit"))
         process.child.outReceived(b"od\n")
@@ -55,7 +55,19 @@ class JobsTests(SynchronousTestCase):
         self.jobs.start("audit")
         self.assertEqual([each.name for each in self.jobs.reports()], ["audit", "backup"])
         self.assertEqual([each.isGood for each in self.jobs.reports()], [False, False])
-        self.assertRaises(ParameterInvalid, self.jobs.start, "doctor")
+        self.assertRaises(ParameterInvalid, self.jobs.start, "restore")
+
+    def test_doctorIsGivenTheOptionsOfTheDaemon(self) -> None:
+        """Operators are shown them without secrets."""
+        given = ["--config=/etc/a.toml", "--traces=https://ann:secret@h/"]
+        self.jobs = Jobs(self.dataDir, self.reactor, lambda: START, given)
+        self.jobs.start("doctor")
+        [process] = self.reactor.processes
+        place = f"--data-dir={self.dataDir}"
+        self.assertEqual(process.arguments[-5:], ["doctor", "--quiet", *given, place])
+        [report] = self.jobs.reports()
+        shown = ["--config=/etc/a.toml", "--traces=https://***@h/", place]
+        self.assertEqual([*report.command[-3:]], shown)
 
     def test_stopEndsTheProcess(self) -> None:
         self.assertIsNone(self.successResultOf(self.jobs.stop()))

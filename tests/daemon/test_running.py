@@ -4,7 +4,6 @@ Tests for L{svcbroker.daemon.running}: features start, drain and stop together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,16 +90,16 @@ class RunningTests(SynchronousTestCase):
             **fakes,
         )
 
-    def readSecrets(self) -> Callable[[], None]:
+    def readSecrets(self) -> Any:
         self.story.append("read secrets")
-        return lambda: self.story.append("use secrets")
+        return None, lambda: self.story.append("use secrets")
 
     def test_secretsAreUsedOnceAccountsAreRead(self) -> None:
         self.successResultOf(self.make().reload())
         self.assertEqual(self.story, ["read secrets", "reload access", "use secrets"])
 
     def test_secretsThatCannotBeReadChangeNothing(self) -> None:
-        def fail() -> Callable[[], None]:
+        def fail() -> Any:
             raise ConfigError("webhook-secret-file: x")
 
         features = evolve(self.make(), readFiles=fail)

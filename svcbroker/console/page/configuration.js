@@ -1,9 +1,9 @@
 // The configuration that is in force.
 
 import { html, useState } from "./vendor/preact-htm.js";
-import { ask, operate } from "./api.js";
-import { OperatorNotice, useConfiguration } from "./operator.js";
-import { ActionButton, announce, Badge, ErrorText, Facts, may, Section, Table, Time, useCall } from "./parts.js";
+import { ask } from "./api.js";
+import { dataDirOf, OperatorNotice, Reload, useConfiguration } from "./operator.js";
+import { Badge, ErrorText, Facts, may, Section, Table, Time, useCall } from "./parts.js";
 import { formatBytes, t } from "./texts.js";
 
 const EVERY = 10000;
@@ -58,28 +58,6 @@ function Memory({ bounds, memory }) {
   <//>`;
 }
 
-/** Read files again, and what could not be used. */
-function Reload({ onDone }) {
-  const [problems, setProblems] = useState([]);
-  const [error, setError] = useState(null);
-  const run = async () => {
-    setError(null);
-    try {
-      const answer = await operate("reload");
-      setProblems(answer.problems);
-      if (!answer.problems.length) announce(t("configuration.reloaded"));
-    } catch (failure) {
-      setError(failure);
-    }
-    onDone();
-  };
-  return html`
-    <${ActionButton} run=${run}>${t("configuration.reload")}<//>
-    <p class="quiet">${t("configuration.reloadHint")}</p>
-    <${ErrorText} error=${error} />
-    ${problems.length > 0 && html`<ul class="error" role="alert">${problems.map((each) => html`<li lang="en">${each}</li>`)}</ul>`}`;
-}
-
 export default function Configuration({ group, user, onLogIn }) {
   const configuration = useConfiguration(user, group, EVERY);
   const isAdmin = may(user, group, "admin");
@@ -97,7 +75,7 @@ export default function Configuration({ group, user, onLogIn }) {
     <${ErrorText} error=${error} />
     <${Section} title=${t("configuration.broker")}>
       <${Facts} rows=${facts} />
-      <div class="below"><${Reload} onDone=${configuration.reload} /></div>
+      <div class="below"><${Reload} dataDir=${dataDirOf(data)} onDone=${configuration.reload} /></div>
     <//>
     <${Settings} settings=${data.settings} />
     ${data.bounds.length > 0 && html`<${Memory} bounds=${data.bounds} memory=${data.memory} />`}`;

@@ -4,7 +4,7 @@ import { html, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
 import { Chart } from "./chart.js";
 import { ErrorText, Section, useCall } from "./parts.js";
-import { formatBytes, formatMilliseconds, formatNumber, t } from "./texts.js";
+import { formatBytes, formatMilliseconds, formatNumber, formatZone, t } from "./texts.js";
 
 // Seconds that are shown, and milliseconds after which they are asked for again.
 const RANGES = { 300: 5000, 3600: 20000, 21600: 60000, 86400: 60000 };
@@ -38,6 +38,7 @@ export function History() {
       ${Object.keys(RANGES).map((each) => html`<option value=${each}>${t(`history.range.${each}`)}</option>`)}
     </select></label>`;
   return html`<${Section} title=${t("history.title")} actions=${choice}>
+    ${end > 0 && html`<p class="quiet">${t("history.zone", { zone: formatZone(end) })}</p>`}
     <${ErrorText} error=${error} />
     <div class="columns">${names.map((name) => html`
       <${Series} key=${`${name} ${seconds}`} name=${name} values=${series[name]} times=${times} />`)}</div>

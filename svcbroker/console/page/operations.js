@@ -4,7 +4,7 @@ import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, operate } from "./api.js";
 import { MOST } from "./basket.js";
 import { closedOf, Content, typeOf } from "./content.js";
-import { OperatorNotice, useConfiguration } from "./operator.js";
+import { dataDirOf, OperatorNotice, Reload, useConfiguration } from "./operator.js";
 import { ActionButton, Badge, Command, ErrorText, EventLink, explain, linkTo, may, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
 
@@ -90,17 +90,18 @@ function Erasing({ groupId, given }) {
 
 /** What has become of a job: how long it ran, and its last lines. */
 function Job({ job }) {
-  const { startedTimestamp, endedTimestamp, good, output } = job;
+  const { name, startedTimestamp, endedTimestamp, good, output } = job;
   const isOver = endedTimestamp !== null;
   return html`<p role="status">
-      <${Badge} kind=${isOver ? (good ? "good" : "bad") : "warn"}>${t(isOver ? (good ? "jobs.good" : "jobs.bad") : "jobs.running")}<//>
+      <${Badge} kind=${isOver ? (good ? "good" : "bad") : "warn"}>${t(!isOver ? "jobs.running" : good ? "jobs.good" : name === "doctor" ? "jobs.found" : "jobs.bad")}<//>
       ${" "}<${Time} at=${startedTimestamp} />${isOver && html` – <${Time} at=${endedTimestamp} />`}</p>
     ${!isOver && html`<progress aria-label=${t("jobs.running")}></progress>`}
     ${output.length > 0 && html`<pre tabindex="0" lang="en">${output.join("\n")}</pre>`}`;
 }
 
 /** What the broker does for operators beside its work: each with the command that does the same. */
-function Jobs({ dataDir }) {
+function Jobs({ configuration }) {
+  const dataDir = dataDirOf(configuration);
   const [isRunning, setRunning] = useState(false);
   const list = useCall((signal) => operate("jobs/list", {}, signal), [], isRunning ? OFTEN : SELDOM);
   const [error, setError] = useState(null);
@@ -115,7 +116,11 @@ function Jobs({ dataDir }) {
     }
     list.reload();
   };
-  const rows = [["backup", ["chain", "backup", dataDir, `${dataDir}-backup`]], ["audit", ["chain", "audit", dataDir]]];
+  const rows = [
+    ["doctor", ["doctor", ...(configuration.file ? ["--config", configuration.file] : ["--data-dir", dataDir])]],
+    ["audit", ["chain", "audit", dataDir]],
+    ["backup", ["chain", "backup", dataDir, `${dataDir}-backups/${new Date().toISOString().slice(0, 10)}`]],
+  ];
   return html`<${Section} title=${t("jobs.title")}>
     <p class="quiet">${t("jobs.about")}</p>
     <${ErrorText} error=${error ?? list.error} />
@@ -130,27 +135,15 @@ function Jobs({ dataDir }) {
   <//>`;
 }
 
-/** More commands for the broker's machine, with its data directory. */
-function Commands({ configuration, dataDir }) {
-  const rows = [
-    ["doctor", ["doctor", ...(configuration.file ? ["--config", configuration.file] : ["--data-dir", dataDir])]],
-    ["reload", ["admin", "reload", dataDir]],
-  ];
-  return html`<${Section} title=${t("operations.commands")}>
-    <p class="quiet">${t("operations.commandsAbout")}</p>
-    ${rows.map(([name, words]) => html`<h3>${t(`operations.${name}`)}</h3>
-      <p class="quiet">${t(`operations.${name}About`)}</p><${Command} words=${words} />`)}
-  <//>`;
-}
-
 export default function Operations({ group, user, parameters, onLogIn }) {
-  const { data, error } = useConfiguration(user, group);
+  const { data, error, reload } = useConfiguration(user, group);
   if (!may(user, group, "operate")) return html`<${OperatorNotice} user=${user} onLogIn=${onLogIn} />`;
   const given = parameters.get("events") ?? "";
-  const dataDir = data?.settings.find((each) => each.name === "data-dir").values[0];
   return html`
     <${Erasing} key=${given} groupId=${group} given=${given} />
     <${ErrorText} error=${error} />
-    ${data && html`<${Jobs} dataDir=${dataDir} />
-      <${Commands} configuration=${data} dataDir=${dataDir} />`}`;
+    ${data && html`<${Jobs} configuration=${data} />
+      <${Section} title=${t("configuration.reload")}>
+        <${Reload} dataDir=${dataDirOf(data)} onDone=${reload} />
+      <//>`}`;
 }

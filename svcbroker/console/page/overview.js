@@ -18,8 +18,9 @@ function sampleAfter(before, statistics) {
   return { at, transactions, rate: isLater ? (transactions - before.transactions) / (at - before.at) : null };
 }
 
-function Figure({ label, value, note }) {
-  return html`<div class="figure">
+/** A number with its name; what is wrong has a colour, and says so in its note. */
+function Figure({ label, value, note, kind = "" }) {
+  return html`<div class=${`figure ${kind}`}>
     <dt>${label}</dt>
     <dd><span class="value">${value}</span>${note && html`<span class="note">${note}</span>`}</dd>
   </div>`;
@@ -105,6 +106,7 @@ export default function Overview({ group, user }) {
     if (general.data) setSample((before) => sampleAfter(before, general.data));
   }, [general.data]);
   const rate = sample?.rate ?? null;
+  const failing = webhooks.data?.webhooks.filter((each) => each.failures && !each.paused).length ?? 0;
   const active = (page) => page.pageData.filter((each) => each.nodeActive).length;
   return html`
     <${ErrorText} error=${general.error} />
@@ -117,11 +119,13 @@ export default function Overview({ group, user }) {
         ${recent.data && html`<${Latency} series=${recent.data.series} />`}
         ${measures.data && html`<${Measures} measures=${measures.data} />`}
         <${Figure} label=${t("overview.nodes")}
-          value=${numberOf(nodes, (data) => `${active(data)} / ${data.total}`)} note=${t("overview.nodesNote")} />`}
+          value=${numberOf(nodes, (data) => `${active(data)} / ${data.total}`)} note=${t("overview.nodesNote")}
+          kind=${nodes.data && active(nodes.data) < nodes.data.total ? "warn" : ""} />`}
       <${Figure} label=${t("overview.topics")} value=${numberOf(topics, (data) => formatNumber(data.total))} />
       <${Figure} label=${t("overview.live")} value=${numberOf(live, (data) => formatNumber(countLive(data)))} />
       <${Figure} label=${t("overview.webhooks")}
-        value=${numberOf(webhooks, (data) => formatNumber(data.webhooks.length) + (data.next ? "+" : ""))} />
+        value=${numberOf(webhooks, (data) => formatNumber(data.webhooks.length) + (data.next ? "+" : ""))}
+        note=${failing ? t("overview.failing", { count: formatNumber(failing) }) : ""} kind=${failing ? "warn" : ""} />
       <${Figure} label=${t("overview.oldest")} value=${numberOf(webhooks, (data) => oldestOf(data.webhooks))} />
     </dl>
     ${!isAdmin && html`<p class="quiet">${t("overview.notAdmin")}</p>`}

@@ -66,7 +66,7 @@ const heightBefore = (eventId) => Number(eventId.split("-").at(-1)) - 1;
 function Waiting({ webhook, head }) {
   const { oldestEventId: eventId, oldestEventAge: age } = webhook;
   if (!eventId) return t("overview.nothingWaits");
-  return html`<${Place} height=${heightBefore(eventId)} head=${head} />
+  return html`<${Place} height=${heightBefore(eventId)} head=${head} isWaiting />
     <br />${formatSeconds(age)}<br /><${EventLink} id=${eventId} />`;
 }
 
@@ -124,13 +124,14 @@ function ResetDialog({ subscription, onClose, onReset }) {
  * Where a subscription stands between the first block and the latest one.
  *
  * @param head the height of the latest; undefined where the account may not know it.
+ * @param isWaiting whether an event of the next block waits; there may be none for it in the others.
  */
-function Place({ height, head }) {
+function Place({ height, head, isWaiting = false }) {
   if (height === null) return "–";
   if (head === undefined) return formatNumber(height);
   const behind = Math.max(0, head - height);
-  const text = behind ? t("durable.behind", { height: formatNumber(height), behind: formatNumber(behind) })
-    : t("durable.atHead", { height: formatNumber(height) });
+  const name = !behind ? "durable.atHead" : isWaiting ? "durable.behind" : "durable.upTo";
+  const text = t(name, { height: formatNumber(height), head: formatNumber(head), behind: formatNumber(behind) });
   return html`<meter min="0" max=${Math.max(1, head)} value=${Math.min(height, head)} aria-label=${text}></meter>
     <br /><span class="quiet">${text}</span>`;
 }
@@ -216,6 +217,12 @@ function Subscribed({ topics, delivered, rate }) {
     <br /><span class="quiet">${t("clients.delivered", { count: formatNumber(delivered), rate: rate === null ? "–" : formatNumber(rate, 1) })}</span>`;
 }
 
+/** How many events the client has not acknowledged, and how many may wait for that. */
+function Pending({ row, pending }) {
+  if (pending === undefined) return "–";
+  return row.window ? t("clients.pendingOf", { count: formatNumber(pending), window: formatNumber(row.window) }) : formatNumber(pending);
+}
+
 /** Who is connected to this broker, for operators. */
 function Connections({ subscribed }) {
   const [search, setSearch] = useState("");
@@ -251,8 +258,7 @@ function Connections({ subscribed }) {
           { title: t("live.since"), cell: (row) => html`<${Time} at=${row.connectedTimestamp} />` },
           { title: t("page.topics"), cell: (row) => Object.hasOwn(subscribed, row.remote)
             ? html`<${Subscribed} ...${subscribed[row.remote]} />` : "–" },
-          { title: t("live.pending"), isNumber: true, cell: (row) => Object.hasOwn(subscribed, row.remote)
-            ? formatNumber(subscribed[row.remote].pending) : "–" },
+          { title: t("clients.window"), isNumber: true, cell: (row) => html`<${Pending} row=${row} pending=${subscribed[row.remote]?.pending} />` },
           { title: t("clients.unread"), isNumber: true, cell: (row) => formatBytes(row.unreadBytes) },
           { title: t("actions"), cell: (row) => html`<${ActionButton} label=${`${t("clients.close")} ${row.remote}`}
             run=${() => close(row)}>${t("clients.close")}<//>` },

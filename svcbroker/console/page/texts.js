@@ -49,9 +49,7 @@ export function formatTime(milliseconds) {
   const time = new Date(milliseconds);
   const date = [time.getFullYear(), time.getMonth() + 1, time.getDate()].map(digits).join("-");
   const clock = [time.getHours(), time.getMinutes(), time.getSeconds()].map(digits).join(":");
-  const ahead = -time.getTimezoneOffset();
-  const zone = `${ahead < 0 ? "-" : "+"}${digits(Math.floor(Math.abs(ahead) / 60))}:${digits(Math.abs(ahead) % 60)}`;
-  return `${date} ${clock} ${ahead ? zone : "UTC"}`;
+  return `${date} ${clock} ${formatZone(milliseconds)}`;
 }
 
 /** A number of bytes, by a unit that fits. */
@@ -70,9 +68,17 @@ export function formatMilliseconds(seconds) {
   );
 }
 
-/** The time of day of seconds since the epoch. */
+/** The time of day of seconds since the epoch, as formatTime has it. */
 export function formatClock(seconds) {
-  return new Intl.DateTimeFormat(language, { timeStyle: "medium" }).format(seconds * 1000);
+  const time = new Date(seconds * 1000);
+  return [time.getHours(), time.getMinutes(), time.getSeconds()].map(digits).join(":");
+}
+
+/** The zone of the reader at a time in milliseconds since the epoch. */
+export function formatZone(milliseconds) {
+  const ahead = -new Date(milliseconds).getTimezoneOffset();
+  const size = Math.abs(ahead);
+  return ahead ? `${ahead < 0 ? "-" : "+"}${digits(Math.floor(size / 60))}:${digits(size % 60)}` : "UTC";
 }
 
 /** A duration, by its largest unit. */

@@ -1,8 +1,8 @@
 // What has happened to replicas in the last minute: a lane for each, and the changes in words.
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
-import { Section } from "./parts.js";
-import { formatClock, formatNumber, t } from "./texts.js";
+import { Section, Time } from "./parts.js";
+import { formatNumber, t } from "./texts.js";
 
 // Seconds that are shown.
 const WINDOW = 60;
@@ -104,7 +104,7 @@ export function Timeline({ history, count, hasLeaders }) {
     <h3 id="changes-title">${t("replicas.changes")}</h3>
     ${changes.length
       ? html`<div class="changes" role="log" aria-labelledby="changes-title" tabindex="0"><ol>
-          ${changes.map((each) => html`<li key=${each.key}><time>${formatClock(each.at)}</time> ${each.text}</li>`)}
+          ${changes.map((each) => html`<li key=${each.key}><${Time} at=${each.at * 1000} /> ${each.text}</li>`)}
         </ol></div>`
       : html`<p class="quiet">${t("replicas.noChanges")}</p>`}
   <//>`;
