@@ -17,7 +17,7 @@ from ..net.history import History
 from ..version import VersionRecord
 from ._administration import AccountQueries, Administration
 from ._broker import Broker
-from ._collaborators import IJobs, IWebhooks
+from ._collaborators import IJobs, IRetention, IWebhooks
 from ._eventerasure import EventErasing
 from ._operator import ClientConnection, Operator
 from ._proving import Proving
@@ -114,6 +114,7 @@ class Calls:
             configuration=configuration,
             connections=connections,
             jobs=answers.get(IJobs),
+            retention=answers.get(IRetention),
             work=broker.budgets.work,
         )
         self.erasing = EventErasing(groups, timeouts, broker.clock, broker.subscriptions, reserved)

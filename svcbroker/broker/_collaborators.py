@@ -322,6 +322,38 @@ class IJobs(Interface):
         """The jobs since the start of the broker, the last of each name, the newest first."""
 
 
+@frozen(kw_only=True)
+class RetentionReport:
+    """
+    How far the old events of a group are erased, of the topics with one age.
+
+    @ivar patterns: the patterns of these topics.
+    @ivar age: how many seconds their events are kept.
+    @ivar height: the block up to which the log was searched.
+    @ivar erased: how many events were erased since the start of the broker.
+    @ivar problem: why the last search failed; empty if it did not.
+    """
+
+    patterns: tuple[str, ...]
+    age: int
+    height: int
+    erased: int
+    problem: str
+
+
+class IRetention(Interface):
+    """
+    Rules by which events are erased when they are old. Called by the operator call about them.
+    """
+
+    def reports(group: str) -> Sequence[RetentionReport]:
+        """
+        How far the rules are carried out, the shortest age first; none where nothing is erased.
+
+        @param group: the id of a group that is served.
+        """
+
+
 class IWebhooks(Interface):
     """
     Subscriptions whose events are sent to a URL. Called by the operations and operator calls of

@@ -27,7 +27,13 @@ from ..model import (
 from ..net.addresses import accountOf, ownerOf
 from ..net.budgets import Unsent, WorkBudget
 from ..net.deferreds import asDeferred
-from ._collaborators import IDurableSubscriptions, IJobs, JobReport
+from ._collaborators import (
+    IDurableSubscriptions,
+    IJobs,
+    IRetention,
+    JobReport,
+    RetentionReport,
+)
 from ._groups import Groups, TimeoutQueue
 
 MAX_CONNECTIONS: Final = 1000
@@ -104,6 +110,7 @@ class Operator:
         configuration: Callable[[], ConfigurationReport] | None,
         connections: Callable[[], Iterable[ClientConnection]],
         jobs: IJobs | None,
+        retention: IRetention | None,
         work: WorkBudget,
     ) -> None:
         """
@@ -115,6 +122,7 @@ class Operator:
         @param configuration: tells all settings that are in force.
         @param connections: all connections of clients.
         @param jobs: runs commands; C{None} where the broker runs none.
+        @param retention: erases old events; C{None} where nothing does.
         @param work: says when there is time for more.
         """
         self._groups = groups
@@ -126,6 +134,7 @@ class Operator:
         self._describeConfiguration = configuration
         self._connections = connections
         self._jobs = jobs
+        self._retention = retention
         self._work = work
 
     @asDeferred
@@ -189,6 +198,15 @@ class Operator:
         if self._jobs is None:
             raise NoSuchCall("this broker runs no commands")
         return self._jobs
+
+    @asDeferred
+    async def listRetention(
+        self, principal: Principal, groupId: str | None
+    ) -> Sequence[RetentionReport]:
+        """How far the old events of a group are erased, by the rules that are in force."""
+        group = self._groups.resolve(principal, groupId)
+        principal.require(Action.OPERATE, group)
+        return () if self._retention is None else self._retention.reports(group)
 
     @asDeferred
     async def listConnections(

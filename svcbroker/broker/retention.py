@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from ..errors import BrokerError, LedgerUnavailable
 from ..interfaces import ILedger
@@ -28,6 +29,7 @@ from ..model import (
 )
 from ..net.deferreds import asDeferred, cancelAll
 from ..net.settings import UNITS, Table, Text, declareSetting, secondsOf
+from ._collaborators import IRetention, RetentionReport
 from ._eventerasure import erasuresOf
 from ._metadatastore import MetadataStore
 from .features import Feature, RunningFeature, Services
@@ -127,6 +129,19 @@ class Retention:
         cancelAll(self._running)
         return succeed(None)
 
+    def reports(self) -> Sequence[RetentionReport]:
+        """How far the rules are carried out, the shortest age first."""
+        return [
+            RetentionReport(
+                patterns=tuple(search.patterns),
+                age=search.age,
+                height=int(self._store.get(RETENTION, self._name(search)) or 0),
+                erased=search.erased,
+                problem=search.problem,
+            )
+            for search in self._searches
+        ]
+
     def _name(self, search: _Search) -> str:
         return f"{self._ledger.group}/{search.name}"
 
@@ -136,7 +151,7 @@ class Retention:
         while True:
             try:
                 delay = search.period if await self._search(search) else PAUSE
-                hasFailed = False
+                hasFailed, search.problem = False, ""
             except BrokerError as error:
                 if not hasFailed:
                     self._log.error(
@@ -145,6 +160,7 @@ class Retention:
                         reason=error.message,
                     )
                 hasFailed, delay = True, RETRY
+                search.problem = error.message
             await self._sleep(delay)
 
     async def _search(self, search: _Search) -> bool:
@@ -175,6 +191,7 @@ class Retention:
                 await self._sleep(REST * took)
                 began = self._reactor.seconds()
         await self._erase(found.requests())
+        search.erased += found.count
         if height > first:
             self._store.put(RETENTION, name, b"%d" % height)
         return isDone
@@ -199,10 +216,15 @@ class _Search:
 
     @ivar name: names it in the metadata store: other rules begin from the first block.
     @ivar period: the seconds between two searches.
+    @ivar erased: how many events it has erased.
+    @ivar problem: why the last search failed; empty if it did not.
     """
 
     def __init__(self, age: int, patterns: Sequence[str]) -> None:
         self.age = age
+        self.patterns = patterns
+        self.erased = 0
+        self.problem = ""
         self.name = f"{age}:{' '.join(patterns)}"
         self.period = min(max(age / 100, SHORTEST_PERIOD), LONGEST_PERIOD)
 
@@ -287,25 +309,33 @@ class RetentionOptions:
     )
 
 
+@implementer(IRetention)
 class RetentionFeature(RunningFeature):
     """The retention of all groups."""
 
     def __init__(self, options: RetentionOptions, services: Services) -> None:
-        self._retentions = [
-            Retention(ledger, options.rules, services.metadata, services.reactor, services.now)
-            for ledger in services.ledgers.values()
-        ]
+        self._retentions = {
+            group: Retention(
+                ledger, options.rules, services.metadata, services.reactor, services.now
+            )
+            for group, ledger in services.ledgers.items()
+        }
+        self.answers = {IRetention: self}
+
+    def reports(self, group: str) -> Sequence[RetentionReport]:
+        """See L{IRetention}."""
+        return self._retentions[group].reports()
 
     @asDeferred
     async def start(self) -> None:
         """See L{RunningFeature}."""
-        for each in self._retentions:
+        for each in self._retentions.values():
             await each.start()
 
     @asDeferred
     async def drain(self) -> None:
         """See L{RunningFeature}."""
-        for each in self._retentions:
+        for each in self._retentions.values():
             await each.stop()
 
 

@@ -368,6 +368,13 @@ COMMANDS: Final = (
     ),
     Command("erase", "Erase the content of events, for good and on all nodes.", group="admin"),
     Command(
+        "retain",
+        "Show how long the contents of events are kept, and how far older ones are erased.",
+        group="admin",
+        place="erase:retainCommand",
+        example="svcbroker admin retain --data-dir /var/lib/svcbroker",
+    ),
+    Command(
         "reload",
         "Have a running daemon read its accounts and certificates again.",
         group="admin",

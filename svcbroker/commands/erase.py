@@ -1,9 +1,11 @@
 """
-C{svcbroker admin erase}: erasing the content of events, by a running daemon.
+C{svcbroker admin erase} and C{retain}: erasing the content of events, by a running daemon, at once
+or when they are old.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import click
@@ -12,11 +14,21 @@ from ..errors import BrokerError
 from ..model import EventId, parseOffset
 from .arguments import jsonOption, options
 from .operatorcommand import Daemon, operatorCommand, takeDaemon
-from .terminal import CommandError, Console, Exit, counted, progressBar, showRecord
+from .terminal import (
+    CommandError,
+    Console,
+    Exit,
+    counted,
+    progressBar,
+    quoted,
+    showRecord,
+    showTable,
+)
 
 _AT_ONCE: Final = 500
 """The most ids of a call: its body is bounded."""
 _TIME: Final = "OFFSET_TIME:"
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def _place(text: str) -> str:
@@ -117,3 +129,48 @@ def command(
                 report(start + len(some), len(events))
     showRecord(console, {"erased": count}, [f"{counted(count, 'event')} erased"], asJson)
     return Exit.GOOD
+
+
+@operatorCommand(
+    """\
+    Show how long the contents of events are kept, and how far older ones are erased.
+
+    The rules are the settings --retain of the daemon. A rule has erased all events that are too
+    old up to the block that is shown. Where several rules match a topic, the shortest age counts;
+    topics that begin with $ are matched by patterns that begin so, too.
+    """
+)
+@options(jsonOption("Show the daemon's answer as it is."))
+def retainCommand(console: Console, daemon: Daemon, asJson: bool) -> int:
+    """Show the rules of the group."""
+    found = daemon.call("retention/list", groupId=daemon.group)
+    if asJson:
+        console.say(json.dumps(found))
+        return Exit.GOOD
+    if not found:
+        console.say("contents are kept for ever: the daemon has no --retain")
+        return Exit.GOOD
+    rows = [
+        (
+            " ".join(each["patterns"]),
+            ageText(each["seconds"]),
+            f"{each['blockNumber']:,}",
+            f"{each['erasedCount']:,}",
+            each["problem"],
+        )
+        for each in found
+    ]
+    lines = [
+        f"{topics}  kept {age}; searched up to block {height}; {erased} erased since the start"
+        + (f"; FAILED: {problem}" if problem else "")
+        for topics, age, height, erased, problem in (map(quoted, row) for row in rows)
+    ]
+    columns = ("topics", "kept", "searched up to block", "erased since the start", "problem")
+    showTable(console, columns, [tuple(map(quoted, row)) for row in rows], lines)
+    return Exit.BAD if any(each["problem"] for each in found) else Exit.GOOD
+
+
+def ageText(seconds: int) -> str:
+    """An age in the largest unit that it is a whole number of, as C{--retain} takes it."""
+    size, unit = next(each for each in _UNITS if seconds % each[0] == 0)
+    return f"{seconds // size}{unit}"

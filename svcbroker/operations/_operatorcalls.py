@@ -491,6 +491,34 @@ def _jobsOf(reports: Sequence[broker.JobReport]) -> JobsResult:
     )
 
 
+class RetentionResult(Struct, frozen=True):
+    """
+    How far the old events are erased, of the topics that some patterns match: for how many seconds
+    they are kept; the block up to which the log was searched; how many events were erased since
+    the start of the broker; and why the last search failed, or an empty text.
+    """
+
+    patterns: list[str]
+    seconds: int
+    blockNumber: int
+    erasedCount: int
+    problem: str
+
+
+def _retentionOf(reports: Sequence[broker.RetentionReport]) -> list[RetentionResult]:
+    """Make the record of retention."""
+    return [
+        RetentionResult(
+            patterns=list(each.patterns),
+            seconds=each.age,
+            blockNumber=each.height,
+            erasedCount=each.erased,
+            problem=each.problem,
+        )
+        for each in reports
+    ]
+
+
 _JOBS = envelope(JobsResult, _jobsOf)
 _VALIDATORS = envelope(Validators, _validatorsOf)
 _FAULTS = envelope(Faults, _faultsOf)
@@ -659,6 +687,14 @@ OPERATOR_CALLS: Final = (
         ),
         result=_JOBS,
         method=lambda calls: calls.operator.startJob,
+    ),
+    Operation(
+        name="retention/list",
+        summary="Tell how long contents are kept, and how far older ones are erased.",
+        parameters=(GROUP,),
+        result=envelope(list[RetentionResult], _retentionOf),
+        method=lambda calls: calls.operator.listRetention,
+        changedBy=(),
     ),
     ERASE,
     *CONNECTION_CALLS,

@@ -190,3 +190,33 @@ class RetentionTests(SynchronousTestCase):
         self.retain(a=1)
         self.assertEqual(self.metadata.items("retention"), [("2/9:other", b"7")])
         self.assertEqual(retentionGroup("retention", "2/9:other", b""), "2")
+
+    def test_reportsTellHowFarRulesAreCarriedOut(self) -> None:
+        """Each age has the block up to which the log was searched, and what was erased."""
+        self.submit(OpenTopic(topic="a"), OpenTopic(topic="b"))
+        self.publish("a", b"1", b"2")
+        retention = self.retain(b=2, a=1)
+        self.clock.advance(0)
+        first, second = retention.reports()
+        self.assertEqual((first.patterns, first.age, first.erased), (("a",), HOUR, 0))
+        self.assertEqual((second.patterns, second.age), (("b",), 2 * HOUR))
+        self.assertEqual({each.height for each in (first, second)}, {0})
+        self.clock.pump([HOUR] * 2)
+        self.assertEqual([each.erased for each in retention.reports()], [2, 0])
+        self.assertGreaterEqual(retention.reports()[0].height, 4)
+
+    def test_reportsTellWhyASearchFailed(self) -> None:
+        """Until one succeeds."""
+        self.submit(OpenTopic(topic="a"))
+        self.publish("a", b"event")
+        submitMany = self.ledger.submitMany
+        unavailable = Submission.refused(1, LedgerUnavailable("full"))
+        self.ledger.submitMany = lambda requests: unavailable  # type: ignore[method-assign]
+        retention = self.retain(a=1)
+        self.clock.pump([HOUR] * 2)
+        [report] = retention.reports()
+        self.assertEqual((report.problem, report.erased, report.height), ("full", 0, 0))
+        self.ledger.submitMany = submitMany  # type: ignore[method-assign]
+        self.clock.advance(RETRY)
+        [report] = retention.reports()
+        self.assertEqual((report.problem, report.erased), ("", 1))

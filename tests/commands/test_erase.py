@@ -1,12 +1,14 @@
 """
-Tests for C{svcbroker admin erase}: what is asked of the daemon. A real one is asked in
-L{tests.functional.test_erasing}.
+Tests for C{svcbroker admin erase} and C{retain}: what is asked of the daemon, and what is shown. A
+real one is asked in L{tests.functional.test_erasing}.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, Final
 
+from svcbroker.commands.erase import ageText
 from tests.commands.support import OperatorTestCase
 
 
@@ -25,6 +27,57 @@ class DaemonDouble:
         assert given.pop("groupId") is None
         self.calls.append(given)
         return len(given.get("events", "123"))
+
+
+class RetainingDaemon:
+    """A daemon that answers how far its rules are carried out."""
+
+    group: str | None
+
+    def __init__(self, *rules: dict[str, Any]) -> None:
+        self.rules = list(rules)
+
+    def call(self, name: str, **given: Any) -> Any:
+        """An operator call."""
+        assert (name, given) == ("retention/list", {"groupId": self.group})
+        return self.rules
+
+
+class RetainCommandTests(OperatorTestCase):
+    RULE: Final = {
+        "patterns": ["logs/#", "telemetry/#"],
+        "seconds": 90 * 86400,
+        "blockNumber": 1234,
+        "erasedCount": 56789,
+        "problem": "",
+    }
+
+    def test_rulesAreShownWithWhatTheyErased(self) -> None:
+        self.daemon = RetainingDaemon(self.RULE)
+        self.assertEqual(
+            self.good("admin", "retain"),
+            "logs/# telemetry/#  kept 90d; searched up to block 1,234; "
+            "56,789 erased since the start\n",
+        )
+        self.assertEqual(json.loads(self.good("admin", "retain", "--json")), [self.RULE])
+
+    def test_failedSearchIsTold(self) -> None:
+        """With exit code 1, and without control characters of a topic."""
+        problem = {**self.RULE, "patterns": ["a\x1b"], "seconds": 90, "problem": "disk full"}
+        self.daemon = RetainingDaemon(problem)
+        code, output, _ = self.run_("admin", "retain")
+        self.assertEqual(code, 1)
+        self.assertIn("kept 90s;", output)
+        self.assertIn("; FAILED: disk full\n", output)
+        self.assertNotIn("\x1b", output)
+
+    def test_daemonWithoutRulesKeepsContents(self) -> None:
+        self.daemon = RetainingDaemon()
+        self.assertIn("kept for ever", self.good("admin", "retain"))
+
+    def test_agesAreInTheirLargestUnit(self) -> None:
+        for seconds, text in ((86400, "1d"), (7200, "2h"), (5400, "90m"), (61, "61s")):
+            self.assertEqual(ageText(seconds), text)
 
 
 class EraseCommandTests(OperatorTestCase):
