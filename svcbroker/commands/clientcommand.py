@@ -15,6 +15,7 @@ from functools import wraps
 from getpass import getpass
 from logging import INFO, Handler, LogRecord, getLogger
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 from urllib.parse import urlsplit
@@ -295,7 +296,8 @@ def connected(urls: Sequence[str], options: Mapping[str, Any]) -> Iterator[Clien
         params = click.get_current_context().params
         topic = params.get("topic") or params.get("pattern") or params.get("name") or ""
         about = f": {topic!r}" if topic and topic not in error.message else ""
-        raise CommandError(f"{error.message}{about}; see: svcbroker topic open", Exit.BAD) from None
+        command = " ".join(["svcbroker topic open", *([quote(topic)] if topic else [])])
+        raise CommandError(f"{error.message}{about}; open it: {command}", Exit.BAD) from None
     except Unreachable as error:
         hint = "" if error.isSent or error.isFinal else "; svcbroker run starts a daemon"
         raise CommandError(f"{error.message}, at {' or '.join(urls)}{hint}") from None

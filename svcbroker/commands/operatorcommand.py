@@ -230,7 +230,8 @@ class Daemon:
                 raise CommandError(f"{failure.message}, at {url}") from None
             if not failure.isSent:
                 raise CommandError(
-                    f"no daemon answers at {url}: it has ended without telling, or is not up yet"
+                    f"no daemon answers at {url}: it is not up yet, or was killed; svcbroker run "
+                    "starts one"
                 ) from None
             if isinstance(error, httpx.TimeoutException):
                 raise CommandError(

@@ -165,9 +165,9 @@ def checkFilter(filter: str, rule: TopicRule = TopicRule.PUBLISHED) -> None:
     levels = filter.split(SEPARATOR)
     for number, level in enumerate(levels):
         if ALL_BELOW in level and (level != ALL_BELOW or number != len(levels) - 1):
-            raise PatternInvalid("# stands for the last level only")
+            raise PatternInvalid(f"pattern {filter!r}: # stands for the last level only")
         if ONE_LEVEL in level and level != ONE_LEVEL:
-            raise PatternInvalid("+ stands for a whole level only")
+            raise PatternInvalid(f"pattern {filter!r}: + stands for a whole level only")
     # What is left when the wildcards are taken out has only characters that a name may have.
     _checkCharacters(filter.replace(ONE_LEVEL, "x").replace(ALL_BELOW, "x"), filter, rule)
     checkNormalised(filter)

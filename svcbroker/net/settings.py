@@ -252,7 +252,7 @@ class Endpoint:
         if _NUMBER.fullmatch(value) is None:
             return value
         if len(value) > 5 or not 0 <= int(value) <= 65535:
-            raise ValueError(f"is not a port number: {value[:10]!r}")
+            raise ValueError(f"is not a port number, which is 0 to 65535: {value[:10]!r}")
         return f"tcp:{int(value)}:interface=127.0.0.1"
 
 

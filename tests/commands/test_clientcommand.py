@@ -141,7 +141,12 @@ class BrokerTests(SynchronousTestCase):
         for error, argv, words in (
             (NoSuchCall(), ("topic", "list", url), "is it http://host:1/svcbroker?"),
             (AnswerInvalid(), ("topic", "list", url), "is it http://host:1/svcbroker?"),
-            (TopicNotFound(), ("topic", "info", "a/b"), "topic does not exist: 'a/b'; see: "),
+            (TopicNotFound(), ("topic", "info", "a/b"), "open it: svcbroker topic open a/b\n"),
+            (
+                TopicNotFound(),
+                ("topic", "info", "a b"),
+                "'a b'; open it: svcbroker topic open 'a b'",
+            ),
             (TopicNotFound(), ("topic", "open", "a", "b"), "not open: a, b\n"),
             (Unreachable(isSent=False), ("topic", "list"), "svcbroker run starts a daemon"),
         ):

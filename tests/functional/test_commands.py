@@ -150,7 +150,7 @@ class CommandTests(DaemonTestCase):
         self.assertEqual(await self.svcbroker("topic", "close", "a"), ["closed: a"])
         self.assertEqual([each["topicName"] for each in await self.json("topic", "list")], ["b"])
         [line] = await self.svcbroker("pub", "a", "x", code=1)
-        self.assertIn("see: svcbroker topic open", line)
+        self.assertIn("open it: svcbroker topic open a", line)
 
     async def test_signedEventIsProved(self) -> None:
         """Against a kept genesis, and not against a checkpoint of another chain."""

@@ -17,6 +17,7 @@ from twisted.web import http
 from twisted.web.http_headers import Headers
 
 from ...archive import MAX_PART
+from ...errors import NoSuchCall
 from ...files import readFile
 from ...interfaces import InvalidDescription
 from ...net.deferreds import asDeferred
@@ -230,9 +231,13 @@ def _secretIn(path: Path) -> str:
 
 def _explain(status: int, body: bytes) -> str:
     try:
-        message = str(json.loads(body)["message"])
-    except (ValueError, LookupError, TypeError, RecursionError):
-        message = ""
-    if message:
+        answer = json.loads(body)
+        message, code = str(answer["message"]), answer.get("code")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        message, code = "", None
+    if message and code != NoSuchCall.code:
         return f"refuses: {message[:_MAX_MESSAGE]!r} (HTTP status {status})"
-    return f"is no svcbroker that can be copied (HTTP status {status}): is its path right?"
+    return (
+        f"is no svcbroker that can be copied (HTTP status {status}): is its path right, such as "
+        "/svcbroker?"
+    )

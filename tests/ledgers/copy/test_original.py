@@ -95,6 +95,8 @@ class OriginalTests(SynchronousTestCase):
         """The original's refusal is told, and an answer that is none is told, too."""
         text = self.refused(403, b'{"code":101016,"message":"not granted\\n"}')
         self.assertEqual(text, "refuses: 'not granted\\n' (HTTP status 403)")
+        wrongPath = self.refused(404, b'{"code":200204,"message":"no such call"}')
+        self.assertIn("is its path right, such as /svcbroker?", wrongPath)
         for body in (b"<html>", b"[]", b"\xff", b"{}"):
             self.assertIn("is no svcbroker that can be copied", self.refused(200, body))
         self.assertIn("200", self.refused(200, b"", {**HEIGHTS, "Svcbroker-Height": "-1"}))
