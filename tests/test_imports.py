@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("chain",),
     ("proofs.tlog",),
     ("proofs",),
-    ("proofs.bundle",),
+    ("proofs.bundle", "proofs.scitt"),
     ("interfaces",),
     ("storage",),
     ("archive",),

@@ -314,6 +314,12 @@ COMMANDS: Final = (
         example="svcbroker proof contradict yours.json mine.json",
     ),
     Command(
+        "scitt",
+        "Check a statement of SCITT and its receipts offline.",
+        group="proof",
+        example="svcbroker proof scitt statement.scitt --keys scitt-keys",
+    ),
+    Command(
         "sign",
         "Sign an event as its author, offline.",
         group="proof",
