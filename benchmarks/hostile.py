@@ -41,6 +41,7 @@ from svcbroker.commands.bench.load import (
     publishPacket,
     text,
 )
+from svcbroker.daemon.operating import readOperatorFile
 
 from .brokers import Broker, startDaemon
 from .children import CHECKOUT, Missing, household, memoryOf, separateCores
@@ -99,6 +100,7 @@ class Attack:
     @ivar hello: what a connection begins with.
     @ivar connections: from how many.
     @ivar isRead: whether the answers are read.
+    @ivar leaves: whether a connection is closed when its answers have come, and opened anew.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Attack:
     hello: bytes = b""
     connections: int = 1
     isRead: bool = True
+    leaves: bool = False
 
 
 @frozen
@@ -119,11 +122,13 @@ class Known:
     @ivar ids: ids of events, of one block after the other in turn.
     @ivar large: an id of an event with the largest content.
     @ivar height: the height of the chain.
+    @ivar token: what operators have to show.
     """
 
     ids: Sequence[str]
     large: str
     height: int
+    token: str
 
 
 def restCalls(known: Known) -> Mapping[str, Callable[[int], tuple[str, dict[str, object]]]]:
@@ -171,6 +176,10 @@ def restCalls(known: Known) -> Mapping[str, Callable[[int], tuple[str, dict[str,
         "listNodes": steady("/admin/listNodes"),
         "listSubscription": steady("/admin/listSubscription"),
         "getVersion": steady("/admin/getVersion"),
+        "listAccounts": steady("/rest/listAccounts", limit=1000),
+        "listAlarms": steady("/admin/listAlarms"),
+        "history": steady("/admin/history", seconds=86400),
+        "listIncidents": steady("/admin/listIncidents"),
         "general": steady("/admin/group/general"),
         "measures": steady("/admin/group/measures"),
         "transList": lambda number: (
@@ -193,10 +202,51 @@ def restCalls(known: Known) -> Mapping[str, Callable[[int], tuple[str, dict[str,
         "metrics": lambda number: ("/../metrics", {}),
         "health": lambda number: ("/../healthz", {}),
         "console": steady("/console/"),
+        "console bundle": lambda number: (
+            "/console/bundle",
+            {"events": ",".join(ids[number * 50 % 5000 :][:50])},
+        ),
         "log checkpoint": steady("/log/1/checkpoint"),
         "log tile": steady("/log/1/tile/0/000.p/10"),
         "log proof": at("/log/1/proof", "eventId", ids),
     }
+
+
+def operatorCalls(known: Known) -> Mapping[str, Mapping[str, object]]:
+    """
+    The operator calls that change nothing that is looked at, each with the largest parameters; and
+    an erasure of events of which the last is not there.
+    """
+    return {
+        "alarms/list": {},
+        "history/show": {"seconds": 86400},
+        "incidents/list": {},
+        "jobs/list": {},
+        "configuration": {},
+        "reload": {},
+        "validators": {},
+        "connections/list": {"limit": 1000, "search": "7"},
+        "connections/close": {"protocol": "http", "remote": "x" * 60_000},
+        "subscriptions/list": {"interfaceType": "MQTT", "limit": 1000},
+        "webhooks/list": {"limit": 1000},
+        "erase": {"reason": "x" * 200, "events": [*known.ids[:999], f"{'0' * 8}-999999999-1"]},
+    }
+
+
+def _onHttp(name: str, one: Callable[[int], bytes]) -> Iterator[Attack]:
+    """A request, one after the other, from many connections, pipelined, and unread."""
+
+    def pipelined(connection: int) -> bytes:
+        return b"".join(one(connection * PIPELINED + each) for each in range(PIPELINED))
+
+    single = Attack(f"{name}, 1", "http", one)
+    yield single
+    yield evolve(single, name=f"{name}, {CONNECTIONS}", connections=CONNECTIONS)
+    many = Attack(f"{name}, 8 x {PIPELINED}", "http", pipelined, PIPELINED, connections=8)
+    yield many
+    many = evolve(many, connections=CONNECTIONS)
+    yield evolve(many, name=f"{name}, {CONNECTIONS} x {PIPELINED}")
+    yield evolve(many, name=f"{name}, {CONNECTIONS} x {PIPELINED}, unread", isRead=False)
 
 
 def attacks(known: Known) -> Iterator[Attack]:
@@ -210,17 +260,7 @@ def attacks(known: Known) -> Iterator[Attack]:
                 return httpRequest(b"GET", target.encode())
             return _get(path, **given)
 
-        def pipelined(connection: int, one: Callable[[int], bytes] = one) -> bytes:
-            return b"".join(one(connection * PIPELINED + each) for each in range(PIPELINED))
-
-        single = Attack(f"{name}, 1", "http", one)
-        yield single
-        yield evolve(single, name=f"{name}, {CONNECTIONS}", connections=CONNECTIONS)
-        many = Attack(f"{name}, 8 x {PIPELINED}", "http", pipelined, PIPELINED, connections=8)
-        yield many
-        many = evolve(many, connections=CONNECTIONS)
-        yield evolve(many, name=f"{name}, {CONNECTIONS} x {PIPELINED}")
-        yield evolve(many, name=f"{name}, {CONNECTIONS} x {PIPELINED}, unread", isRead=False)
+        yield from _onHttp(name, one)
         path, _ = parameters(0)
         if path.startswith("/rest/"):
             method = path.removeprefix("/rest/")
@@ -242,6 +282,11 @@ def attacks(known: Known) -> Iterator[Attack]:
                 yield Attack(title, "http", batch, connections=connections)
             title = f"{name}, batch of {BATCH}, {CONNECTIONS}, unread"
             yield Attack(title, "http", batch, connections=CONNECTIONS, isRead=False)
+    head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {known.token}\r\n".encode()
+    for name, given in operatorCalls(known).items():
+        target, body = f"/svcbroker/admin/operator/{name}".encode(), msgspec.json.encode(given)
+        request = httpRequest(b"POST", target, b"application/json", body, head)
+        yield from _onHttp(f"operator {name}", lambda _, request=request: request)
     yield from _more()
 
 
@@ -298,6 +343,11 @@ def _mqtt() -> Iterator[Attack]:
     # A CONNECT behind a CONNECT is refused, and the connection closed.
     for connections in (1, CONNECTIONS):
         yield Attack(
+            *(f"MQTT leave with 1000 filters, {connections}", "mqtt"),
+            *(lambda _: packet(0x82, b"\0\1", filters), 1, b"\x90", hello, connections),
+            leaves=True,
+        )
+        yield Attack(
             *(f"MQTT CONNECT, {connections}", "mqtt", lambda _: connectPacket() * 2),
             *(2, b"\x20\2", b"", connections),
         )
@@ -334,11 +384,19 @@ def _stomp() -> Iterator[Attack]:
             b"RECEIPT\n",
         ),
         ("newlines", b"\n" * 100_000, 0, b""),
+        (
+            "leave with 1000 subscriptions",
+            b"".join(b"SUBSCRIBE\nid:%d\ndestination:a/%d/+\n\n\0" % (n, n) for n in range(1000))
+            + b"BEGIN\ntransaction:1\nreceipt:1\n\n\0",
+            1,
+            b"RECEIPT\n",
+        ),
     ):
         for connections in (1, CONNECTIONS):
             yield Attack(
                 *(f"STOMP {name}, {connections}", "stomp", lambda _, data=payload: data),
                 *(answers, marker, hello, connections),
+                leaves=name.startswith("leave"),
             )
 
 
@@ -425,6 +483,8 @@ class Client:
             self.missing -= seen.count(marker)
             self.tail = seen[len(seen) - len(marker) + 1 :] if len(marker) > 1 else b""
         if self.attack.answers and self.missing <= 0:
+            if self.attack.leaves:
+                raise ConnectionError
             self._again()
 
     def _again(self) -> None:
@@ -551,10 +611,11 @@ def settle(pid: int) -> None:
 # What there is to ask for
 
 
-def fill(broker: Broker) -> Known:
+def fill(broker: Broker, data: Path) -> Known:
     """
     Publish what is asked for: blocks of a thousand events, large events, topics.
 
+    @param data: the data directory of the broker.
     @return: what can be asked for.
     """
     port = broker.ports["http"]
@@ -573,7 +634,7 @@ def fill(broker: Broker) -> Known:
         large = answer["result"]["eventId"]
     turned = [each for group in zip(*ids, strict=True) for each in group]
     height = broker.daemon.call("/admin/group/general", groupId="1")["data"]["latestBlock"]
-    return Known(turned, large, int(height))
+    return Known(turned, large, int(height), readOperatorFile(data).token)
 
 
 def _posted(port: int, body: bytes) -> list[dict[str, dict[str, str]]]:
@@ -627,6 +688,9 @@ def _options() -> Namespace:
     parser = ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="attacks with this")
     parser.add_argument("--tree", type=Path, default=CHECKOUT, help="the checkout of the daemon")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="how often each is made: what stays after the first?"
+    )
     parser.add_argument("--missed", action="store_true", help="show rows that miss a target alone")
     return parser.parse_args()
 
@@ -642,14 +706,17 @@ def main() -> None:
         broker = startDaemon(Path(home) / "daemon", serverCores, options.tree.resolve())
         try:
             pid = broker.processes[0].pid
-            known = fill(broker)
+            known = fill(broker, Path(home) / "daemon" / "data")
             subscribe(broker.ports["mqtt"], stay)
             alone = measure(None, broker.ports, pid)
             rows.append(row("none", alone, alone))
             print(" | ".join(rows[0]), file=sys.stderr, flush=True)
-            for attack in attacks(known):
-                if not any(each in attack.name for each in options.only):
-                    continue
+            chosen = [
+                attack
+                for attack in attacks(known)
+                if any(each in attack.name for each in options.only)
+            ]
+            for attack in chosen * options.rounds:
                 found = row(attack.name, measure(attack, broker.ports, pid), alone)
                 print(" | ".join(found), file=sys.stderr, flush=True)
                 if not options.missed or any("**" in each for each in found):
