@@ -117,7 +117,9 @@ class Calls:
             retention=answers.get(IRetention),
             work=broker.budgets.work,
         )
-        self.erasing = EventErasing(groups, timeouts, broker.clock, broker.subscriptions, reserved)
+        self.erasing = EventErasing(
+            groups, timeouts, broker.budgets.work, broker.subscriptions, reserved
+        )
         self.proving = Proving(groups, timeouts)
         self.authors = TopicAuthors(groups, timeouts)
         self.transparency = answers.get(Transparency) or Transparency(

@@ -7,9 +7,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
-
 from ..access import ANYBODY, Principal
 from ..errors import BrokerError, EventNotFound, ParameterInvalid, TopicNotFound, TransactionFailed
 from ..interfaces import Action, ILedger, topicOfEvent
@@ -24,14 +21,15 @@ from ..model import (
     extendRanges,
     topicPrefix,
 )
+from ..net.budgets import WorkBudget
 from ..net.deferreds import asDeferred
 from ._collaborators import ISubscriptionDirectory, ReadRequest
 from ._groups import Groups, TimeoutQueue, checkTopic
 
 _AT_ONCE: Final = 16
 """The number of erasures that are submitted together."""
-_EVENTS_A_TURN: Final = 50
-"""The number of events that are looked up in one turn of the reactor."""
+_EVENTS_AT_ONCE: Final = 20
+"""The number of events that are looked up between two looks at the time: some ms."""
 
 
 def rangesOf(sequences: Iterable[int]) -> list[tuple[int, int]]:
@@ -75,17 +73,18 @@ class EventErasing:
         self,
         groups: Groups,
         timeouts: TimeoutQueue,
-        clock: IReactorTime,
+        work: WorkBudget,
         subscriptions: ISubscriptionDirectory,
         reservedTopics: Collection[str],
     ) -> None:
         """
+        @param work: says when there is time for more.
         @param subscriptions: reads events, to find the last one before a time.
         @param reservedTopics: topics whose events are not erased: the broker's own records.
         """
         self._groups = groups
         self._timeouts = timeouts
-        self._clock = clock
+        self._work = work
         self._subscriptions = subscriptions
         self._reserved = reservedTopics
 
@@ -142,11 +141,13 @@ class EventErasing:
         self, ledger: ILedger, events: Sequence[EventId]
     ) -> dict[str, list[tuple[int, int]]]:
         sequences: dict[str, set[int]] = {}
+        lane = self._work.lane()
         for number, eventId in enumerate(events, 1):
             topic = await self._timeouts.wait(topicOfEvent(ledger, eventId))
             sequences.setdefault(topic, set()).add(eventId.sequence)
-            if number % _EVENTS_A_TURN == 0:
-                await deferLater(self._clock, 0)
+            if not number % _EVENTS_AT_ONCE:
+                await lane.turn(isWrite=False)
+        lane.end()
         return {topic: rangesOf(each) for topic, each in sequences.items()}
 
     async def _rangeOfTopic(

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
+from svcbroker.broker import _eventerasure
 from svcbroker.broker._eventerasure import erasuresOf, rangesOf
 from svcbroker.model import (
     MAX_ERASED,
@@ -75,6 +76,21 @@ class ErasingTests(FollowTestCase):
         self.assertEqual(self.gone(), [0, 1, 4, 5])
         ranges = {each.topic: list(each.ranges) for each in self.erasures()}
         self.assertEqual(ranges, {"a": [(1, 2), (5, 5)], "b/c": [(1, 1)]})
+
+    def test_eventsAreLookedUpInTurns(self) -> None:
+        """Many callers with long lists share the time of a turn."""
+        self.patch(_eventerasure, "_EVENTS_AT_ONCE", 2)
+        work = self.broker.budgets.work
+        waits: list[int] = []
+        wait = work.wait
+
+        def waited(*given: Any, **named: Any) -> None:
+            waits.append(1)
+            wait(*given, **named)
+
+        self.patch(work, "wait", waited)
+        self.assertEqual(self.erased(events=self.ids), 6)
+        self.assertEqual(len(waits), 3)
 
     def erasures(self) -> list[EraseEvents]:
         return [each for each in self.ledger.submitted if isinstance(each, EraseEvents)]

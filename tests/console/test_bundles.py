@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
@@ -16,6 +17,7 @@ from svcbroker.console import _bundles
 from svcbroker.console._bundles import MAX_EVENTS, BundleMaker, _readIds
 from svcbroker.errors import EventIdInvalid, EventNotFound, Overloaded, ParameterInvalid
 from svcbroker.model import EventId
+from svcbroker.net.budgets import WorkBudget
 
 _FIRST = EventId.parse("00000000-1-1")
 
@@ -31,7 +33,10 @@ class BundleTests(SynchronousTestCase):
             key=lambda *given: succeed(SimpleNamespace(key="a key")),
             prove=lambda *given: self.proving,
         )
-        broker = SimpleNamespace(getEvent=lambda *given: succeed(None))
+        self.clock = Clock()
+        self.work = WorkBudget(self.clock)
+        budgets = SimpleNamespace(work=self.work)
+        broker = SimpleNamespace(getEvent=lambda *given: succeed(None), budgets=budgets)
         calls: Any = SimpleNamespace(transparency=transparency, broker=broker)
         run: Callable[..., Deferred[bytes]] = lambda f: succeed(b"")  # noqa: E731
         self.maker = BundleMaker(calls, run)
@@ -47,6 +52,29 @@ class BundleTests(SynchronousTestCase):
         self.failureResultOf(first, EventNotFound)
         self.proving = Deferred()
         self.assertNoResult(self.make())
+
+    def test_proofsAreMadeInTurns(self) -> None:
+        """Each waits where the turn has no time left."""
+        made: list[object] = []
+
+        def prove(*given: object) -> Deferred[Any]:
+            made.append(given)
+            self.work.used = [1.0, 1.0]
+            return succeed(SimpleNamespace(encode=lambda: b""))
+
+        self.maker._calls.transparency.prove = prove  # type: ignore[method-assign]
+        ids = [EventId("00000000", number, 1) for number in (1, 2, 3)]
+        making = Deferred.fromCoroutine(self.maker.make(ANYBODY, "1", ids))
+        for count in (1, 2):
+            self.assertEqual(len(made), count)
+            self.assertNoResult(making)
+            turn: Any
+            [turn] = self.clock.getDelayedCalls()
+            serve = turn.func
+            turn.cancel()
+            serve()
+        self.assertEqual(len(made), len(ids))
+        self.assertEqual(self.successResultOf(making), b"")
 
     def test_largeProofsAreRefused(self) -> None:
         """With what makes larger bundles."""
