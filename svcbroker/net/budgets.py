@@ -448,6 +448,14 @@ class Lane:
                 if budget.clock is budget:
                     budget.schedule()
 
+    def do(self, call: Callable[[], object], isWrite: bool) -> None:
+        """Do a unit of work in this turn where it has time for it, or else in a later one."""
+        if self.begin(isWrite):
+            call()
+            self.end()
+        else:
+            self.wait(call, isWrite)
+
     def wait(
         self, call: Callable[[], object], isWrite: bool, size: int = 0, events: int = 1
     ) -> None:
@@ -478,6 +486,38 @@ class Lane:
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             waiter.cancel()
+
+
+class TimedWork:
+    """
+    Work that is due at a time, and done in the first turn of the reactor from then on that has time
+    for it. It is for clients that have thousands of sessions, wills or connections end at the same
+    moment.
+    """
+
+    __slots__ = ("_call", "_lane")
+
+    def __init__(
+        self,
+        work: WorkBudget,
+        clock: IReactorTime,
+        seconds: float,
+        call: Callable[[], object],
+        isWrite: bool = False,
+    ) -> None:
+        """
+        @param seconds: how long from now it is due.
+        @param call: does it.
+        @param isWrite: whether it publishes.
+        """
+        self._lane = work.lane()
+        self._call = clock.callLater(max(0.0, seconds), self._lane.do, call, isWrite)
+
+    def cancel(self) -> None:
+        """Do it no more."""
+        if self._call.active():
+            self._call.cancel()
+        self._lane.stop()
 
 
 class Waiter:

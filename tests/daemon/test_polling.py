@@ -5,8 +5,9 @@ Tests for L{svcbroker.daemon.process}, which uses private attributes of Twisted'
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 from twisted.internet.abstract import FileDescriptor
@@ -111,17 +112,28 @@ class PollingTests(SynchronousTestCase):
         self.assertEqual(sorted(len(reader.received) for reader, _ in ends), [0, 1])
 
     def test_aTurnReadsForABoundedTime(self) -> None:
-        """The connections that are left are read in the next turns, each once before any twice."""
+        """The connections that are left are read in the next turns, all of them about as often."""
         ends = [self.connect() for _ in range(3 * EVENTS_AT_ONCE)]
-        times = iter(n * READING for n in range(1000))
-        self.patch(self.reactor, "seconds", lambda: next(times))
+        self.readFrom(ends, 100, difference=3)
+
+    def test_fewConnectionsThatTakeLongAreReadInTurns(self) -> None:
+        """A turn ends among those that the kernel has told of together, too."""
+        self.readFrom([self.connect() for _ in range(EVENTS_AT_ONCE // 2)], 10, 2)
+
+    def readFrom(
+        self, ends: Sequence[tuple[Reader, socket.socket]], atOnce: int, difference: int
+    ) -> None:
+        """Read from connections, where a turn has time for C{atOnce} of them."""
+        times = count(0)
+        self.patch(self.reactor, "seconds", lambda: next(times) * READING / atOnce)
         for _, other in ends:
-            other.send(b"x" * 200)
-        for count in range(1, 4):
+            other.send(b"x" * 1000)
+        for turn in range(1, 8):
             self.reactor.doIteration(0)
             found = [len(reader.received) for reader, _ in ends]
-            self.assertEqual(sum(found), 2 * count * EVENTS_AT_ONCE)
-            self.assertLessEqual(max(found) - min(found), 1)
+            self.assertLessEqual(sum(found), turn * atOnce)
+            self.assertGreaterEqual(sum(found), turn * (atOnce - 1))
+            self.assertLessEqual(max(found) - min(found), difference)
 
     def test_manyShortReadsAreOfOneTurn(self) -> None:
         ends = [self.connect() for _ in range(3 * EVENTS_AT_ONCE + 1)]

@@ -32,6 +32,7 @@ from svcbroker.net.budgets import (
     OutputBudget,
     Stranger,
     Strangers,
+    TimedWork,
     WorkBudget,
 )
 
@@ -296,6 +297,50 @@ class WorkTests(WorkTestCase):
         self.wait("a", self.work.lane())
         self.work.stop()
         self.assertEqual((self.turn(), self.clock.getDelayedCalls()), ([], []))
+
+
+class TimedTests(WorkTestCase):
+    """
+    L{TimedWork}.
+    """
+
+    def later(self, name: str) -> TimedWork:
+        """Work of 5 ms that is due in a second."""
+
+        def work() -> None:
+            self.clock.rightNow += 0.005
+            self.done.append(name)
+
+        return TimedWork(self.work, self.clock, 1.0, work)
+
+    def test_workOfOneMomentTakesSeveralTurns(self) -> None:
+        """Each is done once, and no turn takes longer than the budget and one of them."""
+        for number in range(50):
+            self.later(str(number))
+        self.clock.turn()
+        self.assertEqual(self.done, [])
+        self.clock.rightNow += 1.0
+        for _ in range(50):
+            before, begun = len(self.done), self.clock.seconds()
+            self.clock.turn()
+            self.assertLessEqual(self.clock.seconds() - begun, READS_A_TURN + 0.005 + 1e-9)
+            if len(self.done) == before:
+                break
+        self.assertEqual(sorted(self.done, key=int), [str(number) for number in range(50)])
+
+    def test_cancelledWorkIsNotDone(self) -> None:
+        """Before it is due, while it waits for a turn, and after it was done."""
+        early, late, done = self.later("early"), self.later("late"), self.later("done")
+        early.cancel()
+        self.clock.rightNow += 1.0
+        self.work.used = [1.0, 1.0]
+        self.clock.turn()
+        self.assertEqual(self.done, [])
+        late.cancel()
+        for _ in range(3):
+            self.clock.turn()
+        self.assertEqual(self.done, ["done"])
+        done.cancel()
 
 
 class OutputTests(SynchronousTestCase):

@@ -476,8 +476,14 @@ class MqttConnection:
             self._silence.start(self._keepAlive)
         elif self.session is None:
             self._finish()
+        elif self._wire.mayWork():
+            self._endSilent()
         else:
-            self._close(ReasonCode.KEEP_ALIVE_TIMEOUT, "the client was silent for too long")
+            # Thousands of connections with many subscriptions may have been silent for as long.
+            self._wire.turn().addCallback(self._endSilent)
+
+    def _endSilent(self, _: object = None) -> None:
+        self._close(ReasonCode.KEEP_ALIVE_TIMEOUT, "the client was silent for too long")
 
     # Ends.
 

@@ -16,7 +16,7 @@ from ...access import Access
 from ...broker import Broker, MetadataStore, PublishPolicy
 from ...broker.subscriptions import Subscriptions
 from ...interfaces import ILedger
-from ...net.budgets import MAX_RETAINED
+from ...net.budgets import MAX_RETAINED, TimedWork
 from .retained import RetainedIndex
 
 MAX_U16 = 65_535
@@ -123,6 +123,10 @@ class Context:
     now: Callable[[], float]
     entropy: Callable[[int], bytes]
     settings: MqttSettings
+
+    def later(self, seconds: float, call: Callable[[], object], isWrite: bool = False) -> TimedWork:
+        """Do work after a time; see L{TimedWork}."""
+        return TimedWork(self.broker.budgets.work, self.clock, seconds, call, isWrite)
 
     def maxRetained(self, group: str) -> int:
         """The most bytes that a group's index of retained messages may have beside the others."""

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from heapq import nsmallest
 from uuid import UUID
 
 import msgspec
 from attrs import frozen
-from twisted.internet.interfaces import IDelayedCall
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -21,6 +20,7 @@ from ...broker import IDurableSubscriptions
 from ...errors import QuotaExceeded, SubscriptionExists, SubscriptionNotFound
 from ...model import DurablePage, DurableRecord, InterfaceType, Offset, Owner
 from ...net.addresses import ownerOf, storedKey
+from ...net.budgets import TimedWork
 from ...net.deferreds import asDeferred
 from .context import Context
 from .delivery import Delivery, InFlight
@@ -78,7 +78,7 @@ class Sessions:
         self.wills = Wills(context)
         self._context = context
         self._sessions: dict[tuple[str, str], Session] = {}
-        self._expiring: dict[Session, IDelayedCall] = {}
+        self._expiring: dict[Session, TimedWork] = {}
         self._shares: dict[tuple[object, ...], ShareGroup] = {}
         # How many sessions that outlive connections each owner has made.
         self._counts: Counter[Owner] = Counter()
@@ -303,9 +303,7 @@ class Sessions:
         if session.isExpiring:
             assert session.absentSince is not None
             left = session.absentSince + session.expiry - self._context.now()
-            self._expiring[session] = self._context.clock.callLater(
-                max(0.0, left), self._expired, session
-            )
+            self._expiring[session] = self._context.later(left, partial(self._expired, session))
 
     def _expired(self, session: Session) -> None:
         del self._expiring[session]
@@ -382,6 +380,7 @@ class Sessions:
         """See L{IDurableSubscriptions}."""
         sessions = [self._absent(group, each, owner) for each in dict.fromkeys(ids)]
         count = 0
+        lane = self._context.broker.budgets.work.lane()
         for session in sessions:
             if session.client is None and self.find(group, session.clientId) is session:
                 call = self._expiring.pop(session, None)
@@ -390,7 +389,8 @@ class Sessions:
                 self.end(session)
                 count += 1
             # A session may have many subscriptions.
-            await deferLater(self._context.clock, 0)
+            await lane.turn(isWrite=False)
+        lane.end()
         await self._context.store.flush()
         return count
 

@@ -5,13 +5,13 @@ Will messages (section 3.1.2.5): published when a connection ends without a DISC
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
 from attrs import define
 from msgspec import Struct
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -21,7 +21,7 @@ from ...errors import BrokerError, ContentTooLarge
 from ...interfaces import Action
 from ...model import checkExtensions
 from ...net.addresses import storedKey
-from ...net.budgets import ENTRY_BYTES, ByteCount
+from ...net.budgets import ENTRY_BYTES, ByteCount, TimedWork
 from ...net.deferreds import asDeferred
 from .codec import Decoder, encode
 from .context import Context, policyOf
@@ -69,7 +69,7 @@ class _Waiting:
 
     kept: KeptWill
     principal: Principal | None
-    call: IDelayedCall
+    call: TimedWork
 
 
 class Wills:
@@ -171,7 +171,7 @@ class Wills:
             self._publish(name, kept, principal)
             return
         self._context.store.put(WILL, name, msgspec.json.encode(kept))
-        call = self._context.clock.callLater(kept.due - now, self._due, name)
+        call = self._context.later(kept.due - now, partial(self._due, name), isWrite=True)
         self._waiting[name] = _Waiting(kept, principal, call)
 
     def clientReturned(self, session: Session) -> None:

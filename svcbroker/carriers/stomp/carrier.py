@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 from typing import Protocol as TypingProtocol
 
@@ -70,6 +71,9 @@ ABORT: Final = 5.0
 
 _POLICY: Final = PublishPolicy(carrier="stomp", mayBeEmpty=True)
 _COMMIT_POLICY: Final = evolve(_POLICY, isWhole=True)
+
+_ENDED_AT_ONCE: Final = 50
+"""The number of subscriptions that are closed between two looks at the time."""
 
 
 class ISubscriptions(TypingProtocol):
@@ -348,12 +352,16 @@ class StompProtocol(Protocol):
     # What the broker says.
 
     def deliver(self, number: int, batch: Batch) -> None:
-        """The next events of a subscription."""
+        """The next events of a subscription. Some may not be closed yet after the connection is."""
+        if self._isClosed:
+            return
         self._perform(self._session.deliver(number, batch, self._clock.seconds()))
 
     def subscriptionEnded(self, number: int, error: BrokerError) -> None:
         """A subscription has ended."""
         self._subscriptions.pop(number, None)
+        if self._isClosed:
+            return
         self._perform(self._session.end(error, self._clock.seconds()))
 
     def _accountEnded(self) -> None:
@@ -625,9 +633,21 @@ class StompProtocol(Protocol):
         transport.abortConnection()
 
     def _endSubscriptions(self) -> None:
-        subscriptions, self._subscriptions = self._subscriptions, {}
-        for subscription in subscriptions.values():
-            subscription.close()
+        """Close all subscriptions, a few at a time: many connections may end at the same moment."""
+        while self._subscriptions:
+            if not self._lane.begin(isWrite=False):
+                self._lane.wait(self._endMore, isWrite=False)
+                return
+            self._endSome()
+            self._lane.end()
+
+    def _endMore(self) -> None:
+        self._endSome()
+        self._endSubscriptions()
+
+    def _endSome(self) -> None:
+        for number in [*islice(self._subscriptions, _ENDED_AT_ONCE)]:
+            self._subscriptions.pop(number).close()
 
 
 _LONG: Final[dict[type[Any], Callable[[Any], int]]] = {

@@ -5,6 +5,7 @@ SUBSCRIBE, MESSAGE, UNSUBSCRIBE.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import count
 
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
@@ -15,6 +16,7 @@ from svcbroker.carriers.stomp.messages import MESSAGE_HEADERS
 from svcbroker.errors import Overloaded, SubscriptionExists
 from svcbroker.interfaces import Batch, ISubscriber
 from svcbroker.model import Edge, EventId, InterfaceType, Moment, Position
+from svcbroker.net.budgets import WRITES_A_TURN
 
 from .support import UUID, FakeSubscription, Server, event, frame
 
@@ -326,6 +328,28 @@ class MessageTests(SynchronousTestCase):
     def test_readerProvidesISubscriber(self) -> None:
         server = Server()
         verifyObject(ISubscriber, StompSubscriber(server.connect().protocol, 1))
+
+
+class EndTests(SynchronousTestCase):
+    """Connections with many subscriptions that end."""
+
+    def test_subscriptionsOfOneMomentEndInTurns(self) -> None:
+        """A unit closes some, so that connections which end together do not hold the reactor."""
+        server = Server()
+        work = server.fixture.broker.budgets.work
+        client = server.connect()
+        for number in range(200):
+            client.send("SUBSCRIBE", {"id": f"{number}", "destination": "a"})
+        work.seconds = count(0, WRITES_A_TURN).__next__
+        client.disconnect()
+        closed = [each.isClosed for each in server.fake.made].count(True)
+        self.assertIn(closed, range(1, 200))
+        # What one of the others is given meanwhile is dropped, and counted nowhere.
+        server.fake.made[-1].publish(event(1, content=b"x" * 10_000))
+        self.assertEqual(server.fixture.broker.budgets.windows.used, 0)
+        for _ in range(10):
+            server.fixture.clock.advance(0)
+        self.assertTrue(all(each.isClosed for each in server.fake.made))
 
 
 class UnsubscribeTests(SynchronousTestCase):
