@@ -82,11 +82,12 @@ def decodeAnswers(calls: Sequence[RpcCall[Any]], body: bytes) -> list[RpcAnswer]
     @raise NoRpcAnswer: there is none to one of them.
     """
     try:
-        # The answer to one call is no list, nor is the refusal of a whole request.
+        # The answer to one call is no list, nor is the refusal of a whole request by most nodes.
         isOne = body.lstrip()[:1] == b"{"
         found = [_answer.decode(body)] if isOne else _answers.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise NoRpcAnswer(str(error)) from error
+    isOne = isOne or len(found) == 1
     byId = {answer.id: answer for answer in found}
     refusal = next(
         (each for each in found if each.error and (isOne or each.id not in range(len(calls)))), None

@@ -25,10 +25,13 @@ class EvmTests(DaemonTestCase):
         await chain.start()
         self.endpoint = chain.url
         self.owner, self.key = self.root / "owner.key", self.root / "broker.key"
-        await self.told("account", self.owner)
+        word = self.root / "password"
+        word.write_text("long enough\n")
+        await self.told("account", self.owner, "--password", word)
         address = (await self.told("account", self.key)).strip()
         made = await self.told(
-            "deploy", "--endpoint", self.endpoint, "--key", self.owner, "--allow", address, "--json"
+            *("deploy", "--endpoint", self.endpoint, "--key", self.owner, "--password", word),
+            *("--allow", address, "--json"),
         )
         self.contract = json.loads(made)["contract"]
         self.description = json.loads(made)["description"].replace("FILE", str(self.key))

@@ -15,6 +15,7 @@ from attrs import frozen
 from ...chain import Malformed
 from ...files import readFile
 from ...storage import writeFile
+from ._keystore import isKeystore, lock, unlock
 
 try:
     from coincurve import PrivateKey
@@ -158,36 +159,52 @@ class Account:
         self.address = keccak256(point[1:])[-ADDRESS_SIZE:]
 
     @classmethod
-    def load(cls, path: Path) -> Account:
+    def load(cls, path: Path, password: Path | None = None) -> Account:
         """
-        Read the file of a key: 64 hexadecimal digits.
+        Read the file of a key: 64 hexadecimal digits, or a keystore, which takes a second.
 
-        @raise KeyUnusable: it holds something else.
+        @param password: the file of a keystore's password.
+        @raise KeyUnusable: it holds something else, or the password does not fit.
         @raise OSError: it cannot be read.
         """
-        text = readFile(path).decode("ascii", "replace").strip().removeprefix("0x")
+        data = readFile(path)
+        if isKeystore(data):
+            if password is None:
+                raise KeyUnusable(f"{path} is locked: name the file of its password")
+            try:
+                return cls(unlock(data, readFile(password).rstrip(b"\r\n")))
+            except ValueError as error:
+                raise KeyUnusable(f"{path}: {error}") from None
+        text = data.decode("ascii", "replace").strip().removeprefix("0x")
         try:
             if len(text) != 2 * KEY_SIZE:
                 raise ValueError
             return cls(bytes.fromhex(text))
         except ValueError:
             raise KeyUnusable(
-                f"{path} is not an account's key, which is {2 * KEY_SIZE} hexadecimal digits: "
-                "make one with svcbroker net evm account"
+                f"{path} is not an account's key, which is {2 * KEY_SIZE} hexadecimal digits, or a "
+                "keystore: make one with svcbroker net evm account"
             ) from None
 
     @classmethod
-    def create(cls, path: Path, entropy: Callable[[int], bytes]) -> Account:
+    def create(
+        cls, path: Path, entropy: Callable[[int], bytes], password: Path | None = None
+    ) -> Account:
         """
         Make a key and write its file, for its owner alone.
 
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+        @param password: the file of a password that locks it.
         @raise FileExistsError: there is one.
         """
         if path.exists():
             raise FileExistsError(f"{path} is there already")
         account = cls(entropy(KEY_SIZE))
-        writeFile(path, account.secret.hex().encode("ascii") + b"\n", 0o600)
+        data = account.secret.hex().encode("ascii") + b"\n"
+        if password is not None:
+            words = readFile(password).rstrip(b"\r\n")
+            data = lock(account.secret, account.address, words, entropy)
+        writeFile(path, data, 0o600)
         return account
 
     def sign(

@@ -58,10 +58,21 @@ from ._batchsource import BatchSource, LogIncomplete, Reorganized, SourcePlace
 from ._contract import LogState, bornCall, readPair
 from ._ethereum import Account, KeyUnusable, showAddress
 from ._evmbatch import NEWEST, BatchBlock, executeBlock, genesisOf, senderOf
-from ._evmrpc import DIALECTS, EvmError, EvmRpc, blockCall, connectChain, contractCall
+from ._evmrpc import (
+    DIALECTS,
+    EvmError,
+    EvmRpc,
+    SyncInfo,
+    blockCall,
+    connectChain,
+    contractCall,
+    syncingCall,
+    unquantity,
+)
 from ._evmsettings import EvmSettings
 from ._journal import Journal
 from ._sender import Sender
+from ._validators import Validators
 
 BUSY: Final = 0.1
 """Seconds between two looks at the chain while transactions wait for it."""
@@ -81,8 +92,14 @@ STOP_TIMEOUT: Final = 10.0
 COMPARED: Final = 5.0
 """Seconds between two looks at what the brokers have attested."""
 
+SURVEYED: Final = 60.0
+"""Seconds between two looks at who the chain's validators are."""
+
 BEHIND: Final = 10.0
 """Seconds that reading what is final may take before the ledger tells that it is behind."""
+
+STILL: Final = 30.0
+"""Seconds without a new block after which a node is left for the next endpoint."""
 
 STALL_TIMEOUT: Final = 60.0
 """Seconds that a transaction may wait before the ledger reports that it makes no progress."""
@@ -125,6 +142,8 @@ class EvmLedger(StoredLedger):
         self._head: Header | None = None
         self._told = 0
         self._comparedAt = -COMPARED
+        self._surveyedAt = -SURVEYED
+        self._validators = Validators(self._rpc)
         self._source: BatchSource | None = None
         self._sender: Sender | None = None
         self._account: Account | None = None
@@ -134,6 +153,9 @@ class EvmLedger(StoredLedger):
         self._isStopping = False
         self._readingSince: float | None = None
         self._looked = context.reactor.seconds()
+        self._newest = -1
+        self._newestAt = self._triedAt = self._looked
+        self._syncing = ""
         self._call: IDelayedCall | None = None
         self._looking: Deferred[Any] | None = None
         self._draining: Deferred[None] | None = None
@@ -145,7 +167,9 @@ class EvmLedger(StoredLedger):
         directory = self._context.directory
         try:
             refuseOther(directory, "evm")
-            self._account = Account.load(self._settings.key)
+            self._account = await self._context.runInThread(
+                Account.load, self._settings.key, self._settings.password
+            )
             directory.mkdir(mode=0o700, exist_ok=True)
             if (directory / STORE_NAME).exists():
                 self._open(Store.open(directory / STORE_NAME, mayLose=True))
@@ -157,15 +181,24 @@ class EvmLedger(StoredLedger):
         except (KeyUnusable, StorageError, EvmError, ValueError, OSError) as error:
             await self._close()
             raise LedgerUnavailable(f"group {self.group}: {error}") from error
-        # A chain that does not answer keeps nobody from reading.
-        await self._look()
+        # A chain that does not answer keeps nobody from reading, nor does one that is long.
+        begun: Deferred[None] = Deferred()
+        call = self._context.reactor.callLater(BEHIND, begun.callback, None)
+
+        def looked(_: object) -> None:
+            if call.active():
+                call.cancel()
+                begun.callback(None)
+
+        self._look().addCallback(looked)
+        await begun
 
     def check(self) -> None:
         """See L{ICheckedLedger<svcbroker.interfaces.ICheckedLedger>}."""
         directory = self._context.directory
         refuseOther(directory, "evm")
         try:
-            Account.load(self._settings.key)
+            Account.load(self._settings.key, self._settings.password)
             if (directory / STORE_NAME).exists():
                 with lookAt(directory / STORE_NAME, mayLose=True) as store:
                     self._load(store)
@@ -318,6 +351,7 @@ class EvmLedger(StoredLedger):
             await self._context.turn()
         self._readingSince = None
         self._looked = self._context.reactor.seconds()
+        self._noteNewest(source.final)
         if self._fault:
             self._fault = ""
             self._log.info("group {group} is up to date with its chain", group=self.group)
@@ -326,7 +360,35 @@ class EvmLedger(StoredLedger):
         if self._looked >= self._comparedAt + COMPARED:
             self._comparedAt = self._looked
             await self._attestations.compare()
+            await self._lookAtSync()
+        if self._looked >= self._surveyedAt + SURVEYED:
+            self._surveyedAt = self._looked
+            await self._validators.look(source.final)
         return BUSY if self._pending or self._sender.underWay else IDLE
+
+    def _noteNewest(self, final: int) -> None:
+        """
+        Note the last final block. A node that stands still cannot be told from a chain that does:
+        after a while without a new block the next endpoint is asked.
+        """
+        now = self._looked
+        if final > self._newest:
+            self._newest, self._newestAt, self._triedAt = final, now, now
+        elif now - self._triedAt > STILL and len(self._settings.endpoint) > 1:
+            self._triedAt = now
+            self._rpc.leave()
+
+    async def _lookAtSync(self) -> None:
+        """Ask whether the node says that it is behind its chain."""
+        [found] = await self._rpc.tryAll([syncingCall()])
+        self._syncing = ""
+        if isinstance(found, SyncInfo):
+            current, highest = unquantity(found.currentBlock), unquantity(found.highestBlock)
+            if current < highest:
+                self._syncing = (
+                    f"the node {self._rpc.url} is catching up with its chain: it has block "
+                    f"{current} of {highest}"
+                )
 
     async def _sourceOf(self) -> BatchSource:
         if self._source is None:
@@ -510,7 +572,18 @@ class EvmLedger(StoredLedger):
     ) -> Page[NodeRecord]:
         self._checkOpen()
         height = 0 if self._head is None else self._head.height
+        # Each proposes a block in its turn.
         records = [
+            NodeRecord(
+                nodeId=each.address,
+                name=showAddress(each.address),
+                view=0,
+                nodeType=NodeType.SEALER,
+                height=each.proposed,
+                isActive=each.proposed > 0,
+            )
+            for each in self._validators.known
+        ] or [
             NodeRecord(
                 nodeId=url.encode("ascii"),
                 name=url,
@@ -531,21 +604,29 @@ class EvmLedger(StoredLedger):
         return Health(isReady=not reason, reason=reason)
 
     def _reasonNotReady(self) -> str:
-        reason = self._stopped or ("the ledger is stopping" if self._isStopping else self._fault)
+        reason = self._stopped or ("the ledger is stopping" if self._isStopping else "")
         if reason:
             return reason
         now = self._context.reactor.seconds()
         if self._readingSince is not None and now - self._readingSince > BEHIND:
             assert self._source is not None
             return f"{self._source.behind} blocks of the chain are still to be read"
+        if self._fault:
+            return self._fault
         if self._sender is not None and self._sender.reason:
             return self._sender.reason
         if self._sender is not None and self._attestations.fault:
             return self._attestations.fault
         oldest = self._pending.oldest
-        if oldest is not None and now - oldest > STALL_TIMEOUT:
-            return f"transactions have waited for more than {STALL_TIMEOUT:g} seconds"
-        return ""
+        if self._syncing or oldest is None or now - oldest <= STALL_TIMEOUT:
+            return self._syncing
+        reason = f"transactions have waited for more than {STALL_TIMEOUT:g} seconds"
+        if now - self._newestAt > STILL:
+            reason += (
+                f", and no block has come for {now - self._newestAt:.0f}: the node "
+                f"{self._rpc.url} stands still, or its chain does"
+            )
+        return reason
 
     def _checkOpen(self) -> None:
         if self._stopped:

@@ -156,6 +156,15 @@ class BlockInfo(Struct, frozen=True, rename="camel"):
         return time if time > _MILLISECONDS else time * 1000
 
 
+class SyncInfo(Struct, frozen=True, rename="camel"):
+    """
+    The answer of a node that is catching up with its chain.
+    """
+
+    currentBlock: str = "0x0"
+    highestBlock: str = "0x0"
+
+
 class LogInfo(Struct, frozen=True, rename="camel"):
     """
     A log of the contract.
@@ -243,6 +252,7 @@ def todata(data: bytes) -> str:
 _text = msgspec.json.Decoder(str).decode
 _block = msgspec.json.Decoder(BlockInfo | None).decode
 _logs = msgspec.json.Decoder(list[LogInfo]).decode
+_syncing = msgspec.json.Decoder(bool | SyncInfo).decode
 _receipt = msgspec.json.Decoder(ReceiptInfo | None).decode
 
 
@@ -269,6 +279,11 @@ def at(block: int | str) -> str:
 def chainIdCall() -> RpcCall[int]:
     """The chain's id."""
     return RpcCall("eth_chainId", (), _number)
+
+
+def syncingCall() -> RpcCall[bool | SyncInfo]:
+    """Whether the node is catching up with its chain, and how far it is."""
+    return RpcCall("eth_syncing", (), _syncing)
 
 
 def codeCall(address: bytes) -> RpcCall[bytes]:
@@ -361,6 +376,7 @@ class EvmRpc:
         self._urls = urls
         self._index = 0
         self._dialect = dialect
+        self._most = dialect.batch
         self._chainId = chainId
         self._contract = contract
         self._isChecked = False
@@ -378,6 +394,7 @@ class EvmRpc:
     def leave(self) -> None:
         """Ask the next node from now on, as this one is not whole."""
         self._index = (self._index + 1) % len(self._urls)
+        self._most = self._dialect.batch
         self._isChecked = False
         self.generation += 1
 
@@ -413,16 +430,19 @@ class EvmRpc:
         """
         if not self._isChecked:
             await self._check()
+        return await self._requestAll(calls)
+
+    async def _requestAll(self, calls: Sequence[RpcCall[Any]]) -> list[Any]:
         results: list[Any] = []
-        for first in range(0, len(calls), self._dialect.batch):
-            results += await self._request(calls[first : first + self._dialect.batch])
+        while len(results) < len(calls):
+            results += await self._request(calls[len(results) :][: self._most])
         return results
 
     async def _check(self) -> None:
         calls: list[RpcCall[Any]] = [chainIdCall()]
         if self._contract:
             calls.append(codeCall(self._contract))
-        answers = await self._request(calls)
+        answers = await self._requestAll(calls)
         for answer in answers:
             if isinstance(answer, EvmError):
                 raise answer
@@ -439,11 +459,16 @@ class EvmRpc:
         self._isChecked = True
 
     async def _request(self, calls: Sequence[RpcCall[Any]]) -> list[Any]:
+        """The results of some calls, or of the first of them where the node takes no more."""
         body = await self._post(encodeCalls(calls))
         try:
             answers = decodeAnswers(calls, body)
         except NoRpcAnswer as error:
             raise self._bad(str(error)) from error
+        if len(calls) > 1 and answers[0].error and all(each is answers[0] for each in answers):
+            # The whole request was refused: some nodes take few calls in one.
+            self._most = max(1, len(calls) // 2)
+            return await self._request(calls[: self._most])
         return [self._read(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
     def _read(self, call: RpcCall[Any], answer: RpcAnswer) -> Any:

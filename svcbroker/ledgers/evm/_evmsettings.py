@@ -30,6 +30,7 @@ SETTINGS: Mapping[str, str] = {
     "(required)",
     "key": "the file with the key of this broker's account, which svcbroker net evm account makes "
     "(required)",
+    "password": "the file with the password of a key in keystore format",
     "chain-id": "the id of the chain, which each node has to tell (required)",
     "finality": "instant (QBFT, IBFT, FISCO-BCOS), finalized (proof of stake), or the number of "
     "blocks that make one final (required)",
@@ -58,6 +59,7 @@ class EvmSettings:
     key: Path
     chainId: int
     finality: str | int
+    password: Path | None = None
     topics: TopicRule = TopicRule.PUBLISHED
     dialect: str = "auto"
     window: int = 64
@@ -90,6 +92,7 @@ _READERS: Readers = {
     "endpoint": (_urls, r"a port, or a URL such as http\://10.0.0.1\:8545, or several"),
     "contract": (readAddress, "an address: 0x and 40 hexadecimal digits"),
     "key": (absolutePath, "a path"),
+    "password": (absolutePath, "a path"),
     "chain-id": (lambda text: integer(text, 1, 2**64 - 1), "a number from 1"),
     "finality": (_finality, "instant, finalized, or a number of blocks from 1 to 100000"),
     "topics": TOPICS_READER,

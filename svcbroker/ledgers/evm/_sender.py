@@ -140,6 +140,7 @@ class Sender:
         self._sent: list[_Sent] = []
         self._others: deque[bytes] = deque(maxlen=_MAX_OTHERS)
         self._next = 0
+        self._used = 0
         self._generation = -1
         self._batchBytes = MAX_BATCH
         self._perByte = DEAR_BYTE
@@ -267,7 +268,8 @@ class Sender:
         if self.gasPrice and self.balance < self.gasPrice * FIXED_GAS:
             raise EvmError(Reason.NO_FUNDS, self._noFunds())
         await self._lookAtGas()
-        self._next = max(nonce, *(each.nonce + 1 for each in self._sent), 0)
+        # A node that is behind tells a nonce that was used.
+        self._next = max(nonce, self._used, *(each.nonce + 1 for each in self._sent))
         for each in self._sent:
             each.due = 0.0
         self._generation = generation
@@ -395,6 +397,7 @@ class Sender:
         nonce, self.balance = await self._rpc.askAll(
             [nonceCall(self._account.address, block), balanceCall(self._account.address)]
         )
+        self._used = max(self._used, nonce)
         done = []
         for each in [each for each in self._sent if each.nonce < nonce]:
             if each.hashes and not await self._explain(each, block):

@@ -38,6 +38,12 @@ _KEY: Final = click.option(
     required=True,
     help="The file with the key of the owner's account.",
 )
+_PASSWORD: Final = click.option(
+    "--password",
+    type=PATH,
+    metavar="FILE",
+    help="The file with the password of a key in keystore format.",
+)
 _GAS_PRICE: Final = click.option(
     "--gas-price",
     "gasPrice",
@@ -58,17 +64,16 @@ def _installed() -> None:
         raise CommandError(missing)
 
 
-def _account(path: Path) -> Any:
+def _account(path: Path, password: Path | None) -> Any:
     _installed()
     try:
-        return operating.Account.load(path)
+        return operating.Account.load(path, password)
     except KeyUnusable as error:
         raise CommandError(str(error)) from None
 
 
-def _owned(endpoint: str, key: Path, gasPrice: int | None, work: Any) -> Any:
+def _owned(endpoint: str, account: Any, gasPrice: int | None, work: Any) -> Any:
     """Do something as the owner of a contract."""
-    account = _account(key)
 
     async def run(reactor: Any) -> Any:
         rpc = operating.connectChain(reactor, [endpoint], operating.DIALECTS["auto"])
@@ -96,12 +101,18 @@ def _owned(endpoint: str, key: Path, gasPrice: int | None, work: Any) -> Any:
 )
 @options(
     click.argument("file", type=PATH),
+    click.option(
+        "--password",
+        type=PATH,
+        metavar="FILE",
+        help="A file with a password: makes a key in keystore format that it locks.",
+    ),
     jsonOption("Print the address in JSON."),
 )
-def _makeAccount(console: Console, file: Path, asJson: bool) -> int:
+def _makeAccount(console: Console, file: Path, password: Path | None, asJson: bool) -> int:
     _installed()
     try:
-        account = operating.Account.create(file, os.urandom)
+        account = operating.Account.create(file, os.urandom, password)
     except FileExistsError as error:
         raise CommandError(f"{error}: it is not overwritten") from None
     address = operating.showAddress(account.address)
@@ -123,6 +134,7 @@ def _makeAccount(console: Console, file: Path, asJson: bool) -> int:
 @options(
     _ENDPOINT,
     _KEY,
+    _PASSWORD,
     click.option(
         "--allow",
         "accounts",
@@ -138,6 +150,7 @@ def _deploy(
     console: Console,
     endpoint: str,
     key: Path,
+    password: Path | None,
     accounts: tuple[bytes, ...],
     gasPrice: int | None,
     asJson: bool,
@@ -145,7 +158,7 @@ def _deploy(
     async def work(owner: ContractOwner) -> tuple[bytes, int]:
         return await owner.deploy(accounts), await owner.rpc.ask(operating.chainIdCall())
 
-    contract, chainId = _owned(endpoint, key, gasPrice, work)
+    contract, chainId = _owned(endpoint, _account(key, password), gasPrice, work)
     address = operating.showAddress(contract)
     escaped = endpoint.replace(":", "\\:")
     description = (
@@ -180,6 +193,7 @@ def _deploy(
     click.option("--remove", "isRemoved", is_flag=True, help="Do not allow it any more."),
     _ENDPOINT,
     _KEY,
+    _PASSWORD,
     _GAS_PRICE,
     jsonOption("Print the account in JSON."),
 )
@@ -190,13 +204,14 @@ def _allow(
     isRemoved: bool,
     endpoint: str,
     key: Path,
+    password: Path | None,
     gasPrice: int | None,
     asJson: bool,
 ) -> int:
     async def work(owner: ContractOwner) -> None:
         await owner.allow(contract, account, isAllowed=not isRemoved)
 
-    _owned(endpoint, key, gasPrice, work)
+    _owned(endpoint, _account(key, password), gasPrice, work)
     said = "is not allowed any more" if isRemoved else "is allowed"
     address = operating.showAddress(account)
     record = {"account": address, "isAllowed": not isRemoved}
@@ -224,7 +239,7 @@ def _doctor(console: Console, description: str, asJson: bool) -> int:
         settings = readSettings(readDescription(description).settings)
     except InvalidDescription as error:
         raise CommandError(str(error)) from None
-    account = _account(settings.key)
+    account = _account(settings.key, settings.password)
 
     async def run(reactor: Any) -> Any:
         return await operating.examine(reactor, settings, account, time.time())

@@ -5,22 +5,30 @@ A node of a chain in memory, which keeps a contract's log, and may be wrong in m
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
+from twisted.trial.unittest import TestCase
+from twisted.web.http import Request
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Site
 
 from svcbroker.ledgers.evm._contract import (
     LoggedBatch,
     LogState,
+    allowedCall,
+    attestedCall,
     batchTopic,
     bornCall,
     contractCode,
     stateCall,
+    submitCall,
 )
-from svcbroker.ledgers.evm._ethereum import WORD, packBytes, word
+from svcbroker.ledgers.evm._ethereum import WORD, encodeRlp, keccak256, packBytes, word
 from svcbroker.ledgers.evm._evmrpc import (
     DIALECTS,
     Dialect,
@@ -29,8 +37,14 @@ from svcbroker.ledgers.evm._evmrpc import (
     Reason,
     quantity,
     todata,
+    undata,
     unquantity,
 )
+from svcbroker.ledgers.evm._stateproof import decodeRlp
+from tests.waiting import reactor
+
+with suppress(ImportError):
+    from coincurve import PublicKey
 
 CHAIN_ID = 7
 CONTRACT = b"\x0c" * 20
@@ -43,11 +57,13 @@ class FakeBlock:
     A block of the chain.
 
     @ivar salt: what its hash differs by from that of another chain's.
+    @ivar senders: the hashes of its transactions, and who has sent them.
     """
 
     number: int
     salt: str
     batches: list[LoggedBatch] = field(factory=list)
+    senders: dict[bytes, bytes] = field(factory=dict)
 
     @property
     def hash(self) -> bytes:
@@ -69,6 +85,12 @@ class FakeNode:
     @ivar hidden: the numbers of batches that it leaves out of the logs.
     @ivar keeps: the number of blocks whose states it keeps.
     @ivar fault: what it answers to everything, while it is set.
+    @ivar standsAt: the last block that it has, where it has lost its chain: then it hands on no
+        transactions.
+    @ivar most: the most calls that it takes in one request.
+    @ivar validators: who propose its blocks, in turn.
+    @ivar tells: whether it tells them, and one more that proposes none.
+    @ivar syncing: what it answers to who asks whether it is catching up.
     """
 
     blocks: list[FakeBlock] = field(factory=lambda: [FakeBlock(0, "")])
@@ -78,6 +100,11 @@ class FakeNode:
     hidden: set[int] = field(factory=set)
     keeps: int | None = None
     fault: str = ""
+    standsAt: int | None = None
+    most: int = 1000
+    syncing: Any = False
+    validators: list[bytes] = field(factory=lambda: [bytes([n]) * 20 for n in (1, 2, 3)])
+    tells: bool = False
     chainId: int = CHAIN_ID
     code: str = field(factory=lambda: contractCode().deployed)
 
@@ -99,17 +126,26 @@ class FakeNode:
                 state = state.after(batch)
         return state
 
+    @property
+    def last(self) -> int:
+        """The number of the last block that it has."""
+        last = len(self.blocks) - 1
+        return last if self.standsAt is None else min(last, self.standsAt)
+
     def answer(self, method: str, parameters: Sequence[Any]) -> Any:
         """The result of a call; C{ValueError} with an error's text."""
         self.asked.append(method)
         if self.fault:
             raise ValueError(self.fault)
-        return getattr(self, method)(*parameters)
+        found = getattr(self, method, None)
+        if found is None:
+            raise ValueError(f"the method {method} does not exist")
+        return found(*parameters)
 
     def number(self, tag: str) -> int:
         """The number that a block's number or tag stands for."""
         if tag in ("latest", "finalized"):
-            return len(self.blocks) - 1
+            return self.last
         return unquantity(tag)
 
     def eth_chainId(self) -> str:
@@ -120,7 +156,7 @@ class FakeNode:
 
     def eth_getBlockByNumber(self, tag: str, isWhole: bool) -> Any:
         number = self.number(tag)
-        if number >= len(self.blocks):
+        if number > self.last:
             return None
         block = self.blocks[number]
         return {
@@ -128,6 +164,7 @@ class FakeNode:
             "hash": todata(block.hash),
             "parentHash": todata(bytes(32)),
             "timestamp": quantity(block.time),
+            "miner": todata(self.validators[number % len(self.validators)]),
         }
 
     def eth_call(self, call: dict[str, str], tag: str) -> str:
@@ -140,10 +177,15 @@ class FakeNode:
             return todata(word(state.count) + state.head)
         if data == bornCall():
             return todata(word(0) + word(self.blocks[0].time))
+        if data[:4] == allowedCall(bytes(20))[:4]:
+            return todata(word(1))
+        if data == attestedCall(unword(data[4:])):
+            return todata(bytes(WORD))
         raise ValueError("execution reverted")
 
     def eth_getLogs(self, wanted: dict[str, Any]) -> list[Any]:
         first, last = self.number(wanted["fromBlock"]), self.number(wanted["toBlock"])
+        last = min(last, self.last)
         if self.limit is not None and last - first >= self.limit:
             raise ValueError("block range is too wide")
         if self.cut is not None:
@@ -169,6 +211,147 @@ class FakeNode:
                     )
         return logs
 
+    def qbft_getValidatorsByBlockNumber(self, tag: str) -> list[str]:
+        if not self.tells:
+            raise ValueError("Method not enabled")
+        return [todata(each) for each in [*self.validators, b"\x99" * 20]]
+
+    def eth_syncing(self) -> Any:
+        return self.syncing
+
+    def eth_gasPrice(self) -> str:
+        return "0x0"
+
+    def eth_estimateGas(self, call: dict[str, str]) -> str:
+        return quantity(2_000_000)
+
+    def eth_getBalance(self, address: str, tag: str) -> str:
+        return "0x0"
+
+    def eth_getTransactionCount(self, address: str, tag: str) -> str:
+        return quantity(self.nonceOf(undata(address), self.number(tag)))
+
+    def nonceOf(self, address: bytes, number: int) -> int:
+        """The number of an account's transactions in the blocks up to one."""
+        blocks = self.blocks[: number + 1]
+        return sum(sender == address for each in blocks for sender in each.senders.values())
+
+    def eth_getTransactionReceipt(self, hash: str) -> Any:
+        for block in self.blocks[: self.last + 1]:
+            if undata(hash) in block.senders:
+                return {"blockNumber": quantity(block.number), "status": "0x1"}
+        return None
+
+    def eth_sendRawTransaction(self, text: str) -> str:
+        raw = undata(text)
+        hash, sender, nonce, data = readTransaction(raw)
+        if self.standsAt is not None:
+            return todata(hash)
+        if any(hash in block.senders for block in self.blocks):
+            raise ValueError("already known")
+        expected = self.nonceOf(sender, len(self.blocks) - 1)
+        if nonce != expected:
+            raise ValueError("nonce too low" if nonce < expected else "nonce is too far ahead")
+        prefix = submitCall(b"")[:4]
+        isBatch = data[:4] == prefix
+        block = self.mine()
+        block.senders[hash] = sender
+        if isBatch:
+            size = int.from_bytes(data[4 + WORD : 4 + 2 * WORD], "big")
+            batch = data[4 + 2 * WORD :][:size]
+            count = self.stateAfter(block.number).count + 1
+            block.batches.append(LoggedBatch(count, sender, batch))
+        return todata(hash)
+
+    def reply(self, body: bytes) -> bytes:
+        """The answer to a request, of one call or of several."""
+        asked = json.loads(body)
+        calls = asked if isinstance(asked, list) else [asked]
+        if len(calls) > self.most:
+            told = {"code": -32600, "message": f"batch too large, {self.most} calls at most"}
+            return json.dumps({"jsonrpc": "2.0", "id": None, "error": told}).encode()
+        answers: list[Any] = []
+        for call in calls:
+            try:
+                result = self.answer(call["method"], call["params"])
+                answers.append({"jsonrpc": "2.0", "id": call["id"], "result": result})
+            except ValueError as error:
+                told = {"code": -32000, "message": str(error)}
+                answers.append({"jsonrpc": "2.0", "id": call["id"], "error": told})
+        # A node may answer in any order.
+        answers.reverse()
+        return json.dumps(answers if isinstance(asked, list) else answers[0]).encode()
+
+    def serve(self, test: TestCase) -> ServedNode:
+        """Serve it on this machine, until the end of a test."""
+        return ServedNode(test, self)
+
+
+def unword(data: bytes) -> int:
+    """A number as the ABI has it."""
+    return int.from_bytes(data[:WORD], "big")
+
+
+def readTransaction(raw: bytes) -> tuple[bytes, bytes, int, bytes]:
+    """The hash, the sender, the nonce and the data of a signed transaction."""
+    fields: Any = decodeRlp(raw)
+    nonce, data = int.from_bytes(fields[0], "big"), fields[5]
+    recovery = (int.from_bytes(fields[6], "big") - 35) % 2
+    signature = fields[7].rjust(32, b"\0") + fields[8].rjust(32, b"\0") + bytes([recovery])
+    digest = keccak256(encodeRlp([*fields[:6], CHAIN_ID, 0, 0]))
+    key = PublicKey.from_signature_and_message(signature, digest, hasher=None)
+    sender = keccak256(key.format(compressed=False)[1:])[-20:]
+    return keccak256(raw), sender, nonce, data
+
+
+class ServedNode(Resource):
+    """
+    The JSON-RPC of a node, on a port of this machine.
+
+    @ivar url: its address.
+    @ivar delay: seconds until it answers; C{None}: it never does.
+    @ivar change: makes what is sent of an answer.
+    """
+
+    isLeaf = True
+    delay: float | None = 0.0
+
+    def __init__(self, test: TestCase, node: FakeNode) -> None:
+        super().__init__()
+        self._node = node
+        self._waiting: list[Request] = []
+        self.change: Callable[[bytes], bytes] = lambda answer: answer
+        site = Site(self)
+        site.noisy = False
+        port = reactor.listenTCP(0, site, interface="127.0.0.1")
+        self.url = f"http://127.0.0.1:{port.getHost().port}"
+        test.addCleanup(port.stopListening)
+        test.addCleanup(self._end)
+
+    def _end(self) -> None:
+        for request in self._waiting:
+            if request.channel is not None:
+                request.channel.loseConnection()
+
+    def render_POST(self, request: Any) -> Any:
+        body = request.content.read()
+        if self.delay is None:
+            self._waiting.append(request)
+            request.notifyFinish().addErrback(lambda _: self._waiting.remove(request))
+            return NOT_DONE_YET
+        if not self.delay:
+            return self.change(self._node.reply(body))
+
+        def answer() -> None:
+            if not gone:
+                request.write(self.change(self._node.reply(body)))
+                request.finish()
+
+        gone: list[object] = []
+        request.notifyFinish().addErrback(gone.append)
+        reactor.callLater(self.delay, answer)
+        return NOT_DONE_YET
+
 
 class FakeRpc(EvmRpc):
     """
@@ -188,16 +371,4 @@ class FakeRpc(EvmRpc):
         if node.fault == "gone":
             self.leave()
             raise EvmError(Reason.UNREACHABLE, f"{self.url} cannot be reached")
-        asked = json.loads(body)
-        calls = asked if isinstance(asked, list) else [asked]
-        answers: list[Any] = []
-        for call in calls:
-            try:
-                result = node.answer(call["method"], call["params"])
-                answers.append({"jsonrpc": "2.0", "id": call["id"], "result": result})
-            except ValueError as error:
-                told = {"code": -32000, "message": str(error)}
-                answers.append({"jsonrpc": "2.0", "id": call["id"], "error": told})
-        # A node may answer in any order.
-        answers.reverse()
-        return json.dumps(answers if isinstance(asked, list) else answers[0]).encode()
+        return node.reply(body)
