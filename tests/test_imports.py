@@ -44,7 +44,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 # The commands of ledgers live in the rooms of these, and stand with all commands.
 LEDGER_COMMANDS = (
     "svcbroker.ledgers.cometbft.enginecommands",
-    "svcbroker.ledgers.cometbft.testnet",
+    "svcbroker.ledgers.testnet",
     "svcbroker.ledgers.evm.evmcommands",
 )
 # What makes requests of other programs over HTTP, and answers none.

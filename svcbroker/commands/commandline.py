@@ -337,7 +337,7 @@ COMMANDS: Final = (
         "testnet",
         "Run a whole CometBFT network on this machine, to try it out.",
         group="net",
-        place=".ledgers.cometbft.testnet",
+        place=".ledgers.testnet",
         example="svcbroker net testnet net --nodes 4",
     ),
     Command(

@@ -10,7 +10,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.daemon.options import ConfigOptions
-from svcbroker.ledgers.cometbft.testnet.blueprint import layOut
+from svcbroker.ledgers.testnet.blueprint import layOut
 from tests.directories import shortDirectory
 
 

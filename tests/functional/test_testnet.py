@@ -15,6 +15,9 @@ import treq
 from attrs import evolve
 from twisted.trial.unittest import SkipTest
 
+from svcbroker.ledgers.evm import checkInstalled
+from tests.ledgers.evm.nodes import Chain, Validators
+
 from .daemon import Daemon, until
 from .network import NetworkTestCase, commandLines, processesOf
 
@@ -157,3 +160,45 @@ class TestnetTests(NetworkTestCase):
         self.assertIn("node1 has ended with status 2", line)
         self.assertIn("nonsense", line)
         self.assertEqual(processesOf(self.directory), [])
+
+
+class EvmNetworkTests(NetworkTestCase):
+    """
+    A network on an EVM chain by one command.
+    """
+
+    skip = checkInstalled() or None
+
+    async def startsAndRestarts(self, count: int, *options: str) -> None:
+        """What one broker takes the last one has; a second start goes on; nothing is left."""
+        network = await self.startNetwork(*options)
+        other = evolve(network, base=self.base(count - 1))
+        await network.call("/rest/open", topic="t")
+        for number in (1, 2):
+            sent = await network.call("/rest/publish", topic="t", content=f"{number}")
+            self.assertEqual(sent["status"], "SUCCESS")
+
+            async def isThere(number: int = number) -> bool:
+                state = await other.call("/rest/state", topic="t")
+                return bool(state.get("sequenceNumber") == number)
+
+            await until(isThere)
+            event = await other.call("/rest/getEvent", eventId=sent["eventId"])
+            self.assertEqual(event["eventId"], sent["eventId"])
+            self.assertEqual(await network.stop(signal.SIGINT), 0)
+            self.assertEqual(network.protocol.errors, "")
+            self.assertEqual(processesOf(self.directory), [])
+            if number == 1:
+                network = await self.startNetwork()
+
+    async def test_validatorsHaveBrokersBesideThem(self) -> None:
+        """Two validators with IBFT have a broker each."""
+        self.environment["SVCBROKER_POLYGON_EDGE"] = Validators.program()
+        await self.startsAndRestarts(2, "--evm", "--nodes=2")
+
+    async def test_brokersShareOneNode(self) -> None:
+        """Two brokers are on one node, whose state outlives it."""
+        self.environment["SVCBROKER_ANVIL"] = Chain.program()
+        await self.startsAndRestarts(2, "--anvil", "--nodes=2")
+        refused = await self.command("testnet", "--evm", self.directory / "net", code=2)
+        self.assertIn("a network on anvil, not on ibft", refused)

@@ -19,12 +19,12 @@ import msgspec
 from attrs import frozen
 from msgspec import Struct
 
-from ....commands.terminal import CommandError
-from ....files import readFile
-from ....model import TopicRule
-from ....storage import writeFile
-from ..enginecommands.networkfiles import JOIN_REQUEST_NAME, brokerKey, seedOf
-from ..provisioning import (
+from ...commands.terminal import CommandError
+from ...files import readFile
+from ...model import TopicRule
+from ...storage import writeFile
+from ..cometbft.enginecommands.networkfiles import JOIN_REQUEST_NAME, brokerKey, seedOf
+from ..cometbft.provisioning import (
     PROFILES,
     Address,
     EngineKeys,
@@ -45,13 +45,14 @@ def describeLedger(home: Path, rpc: int, engine: Path | None) -> str:
     @param rpc: the port of the engine's RPC on this machine.
     @param engine: the program; C{None} where it is run separately.
     """
-    settings = [f"home={_escaped(home)}", f"rpc={rpc}"]
+    settings = [f"home={escaped(home)}", f"rpc={rpc}"]
     if engine is not None:
-        settings.append(f"engine={_escaped(engine)}")
+        settings.append(f"engine={escaped(engine)}")
     return ":".join(["cometbft", *settings])
 
 
-def _escaped(path: Path) -> str:
+def escaped(path: Path) -> str:
+    """A path in a ledger's description."""
     return str(path).replace("\\", "\\\\").replace(":", "\\:")
 
 
@@ -106,8 +107,11 @@ STRIDE: Final = 10
 """The number of ports that each node is given."""
 
 CARRIERS: Final = ("http", "stomp", "mqtt")
-PORTS: Final = (*CARRIERS, "p2p", "rpc")
+PORTS: Final = (*CARRIERS, "p2p", "rpc", "grpc")
 """The ports of a node, in their order: those of its broker, and those of its engine."""
+
+ENGINES: Final = "cometbft"
+"""The kind of a network of CometBFT engines. The others are those of EVM chains."""
 
 NAME: Final = "testnet.json"
 BASE_PATH: Final = "/svcbroker"
@@ -125,12 +129,14 @@ class _Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @ivar directory: where it was laid out; its files refer to this path.
     @ivar basePort: the first port of its first node.
+    @ivar kind: what decides its blocks.
     """
 
     chain: str
     directory: str
     nodes: int
     basePort: int
+    kind: str = ENGINES
 
 
 @frozen(kw_only=True)
@@ -199,11 +205,13 @@ class TestNetwork:
     A network on one machine.
 
     @ivar chain: the engines' name of the chain.
+    @ivar kind: what decides its blocks.
     """
 
     chain: str
     directory: Path
     nodes: Sequence[TestNode]
+    kind: str = ENGINES
 
     @classmethod
     def of(cls, record: _Record) -> TestNetwork:
@@ -212,6 +220,7 @@ class TestNetwork:
         return cls(
             chain=record.chain,
             directory=directory,
+            kind=record.kind,
             nodes=[
                 TestNode(
                     number=number,
@@ -289,13 +298,7 @@ def layOut(
     @param topics: the rule of topics' names.
     @raise CommandError: it cannot be laid out.
     """
-    record = _Record(
-        chain=f"testnet-{entropy(4).hex()}",
-        directory=str(directory),
-        nodes=nodes,
-        basePort=_freePorts(nodes, entropy) if basePort is None else basePort,
-    )
-    network = TestNetwork.of(record)
+    network = planNetwork(directory, nodes, basePort, ENGINES, entropy)
     plans = [
         NodePlan(
             home=node.home,
@@ -308,7 +311,7 @@ def layOut(
     created = Instant(int(now() * 1000) * 1_000_000)
     try:
         plan = NetworkPlan(
-            chainId=record.chain,
+            chainId=network.chain,
             created=created,
             nodes=plans,
             tuning=PROFILES[timeouts],
@@ -319,15 +322,62 @@ def layOut(
     except LayoutError as error:
         raise CommandError(str(error)) from None
     for node in network.nodes:
-        command = " ".join(unitText(word) for word in node.command())
-        unit = brokerUnit(f"svcbroker {node.name} of {record.chain}", command, node.directory)
-        script = f"#!/bin/sh\nexec {shlex.join(node.command())}\n"
-        writeFile(node.config, _configText(node, engine).encode("utf-8"))
-        writeFile(node.directory / f"svcbroker-{node.name}.service", unit.encode("utf-8"))
-        writeFile(node.directory / "start", script.encode("utf-8"), 0o755)
-    # The last file, so that an interrupted layout is not taken for a network.
-    writeFile(directory / NAME, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+        writeNode(network, node, describeLedger(node.home, node.ports["rpc"], engine))
+    writeRecord(network)
     return network
+
+
+def planNetwork(
+    directory: Path,
+    nodes: int,
+    basePort: int | None,
+    kind: str,
+    entropy: Callable[[int], bytes],
+) -> TestNetwork:
+    """
+    Give a new network its name and its ports.
+
+    @param basePort: the first port; C{None}: free ports.
+    @param kind: what decides its blocks.
+    """
+    return TestNetwork.of(
+        _Record(
+            chain=f"testnet-{entropy(4).hex()}",
+            directory=str(directory),
+            nodes=nodes,
+            basePort=_freePorts(nodes, entropy) if basePort is None else basePort,
+            kind=kind,
+        )
+    )
+
+
+def writeNode(network: TestNetwork, node: TestNode, ledger: str) -> None:
+    """
+    Write the configuration of a node's broker, and the files that start it.
+
+    @param ledger: the broker's ledger.
+    """
+    command = " ".join(unitText(word) for word in node.command())
+    unit = brokerUnit(f"svcbroker {node.name} of {network.chain}", command, node.directory)
+    script = f"#!/bin/sh\nexec {shlex.join(node.command())}\n"
+    writeFile(node.config, _configText(node, ledger).encode("utf-8"))
+    writeFile(node.directory / f"svcbroker-{node.name}.service", unit.encode("utf-8"))
+    writeFile(node.directory / "start", script.encode("utf-8"), 0o755)
+
+
+def writeRecord(network: TestNetwork) -> None:
+    """
+    Write the record of a network: the last file, so that an interrupted layout is not taken for
+    one.
+    """
+    record = _Record(
+        chain=network.chain,
+        directory=str(network.directory),
+        nodes=len(network.nodes),
+        basePort=network.nodes[0].basePort,
+        kind=network.kind,
+    )
+    writeFile(network.directory / NAME, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
 
 
 def _writeJoinRequest(
@@ -354,11 +404,11 @@ def _writeJoinRequest(
     writeFile(node.home / JOIN_REQUEST_NAME, encodeJoinRequest(request))
 
 
-def _configText(node: TestNode, engine: Path) -> str:
+def _configText(node: TestNode, ledger: str) -> str:
     ports = node.ports
     settings = {
         "data-dir": str(node.directory / "broker"),
-        "ledger": describeLedger(node.home, ports["rpc"], engine),
+        "ledger": ledger,
         "advertise": f"{HOST}:{ports['http']}",
         "base-path": BASE_PATH,
     }

@@ -5,138 +5,21 @@ The daemons of a test network: children of this process, from start to stop.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-from attrs import frozen
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
-from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater, react
 from twisted.python.failure import Failure
 
-from ....commands.terminal import CommandError, Console, Exit, progressBar, showRecord
-from ....net.deferreds import asDeferred
-from ....net.http import HttpError, makeClient, readBody
-from ....net.processes import ProcessEnd, ProcessLimits, Supervisor
-from .blueprint import CARRIERS, PORTS, TestNetwork, TestNode
-
-LIMITS: Final = ProcessLimits(firstDelay=1.0, maxDelay=30.0, endTimeout=45.0)
-
-_MAX_LINE = 4096
-
-
-@frozen(kw_only=True)
-class BrokerEnd:
-    """
-    The end of a broker.
-
-    @ivar how: with which status, or by which signal.
-    @ivar lastWords: the last line of its standard error; where it has none and no signal ended
-        it, of its log.
-    """
-
-    how: ProcessEnd
-    lastWords: str
-
-    def __str__(self) -> str:
-        return str(self.how) + (f": {self.lastWords}" if self.lastWords else "")
-
-
-class BrokerProcess:
-    """
-    Keeps one broker running, and its output in a file.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        log: Path,
-        *,
-        reactor: Any,
-        ended: Callable[[BrokerEnd], object],
-    ) -> None:
-        """
-        @param name: what it is called.
-        @param command: what starts it.
-        @param log: the file that its output is appended to.
-        @param reactor: starts processes and keeps time.
-        @param ended: told when it has ended without being stopped, before it is started again.
-        """
-        self._process = Supervisor(
-            name,
-            command,
-            clock=reactor,
-            limits=LIMITS,
-            launch=self._launch,
-            output=self._outputReceived,
-            ended=self._processEnded,
-        )
-        self._log = log
-        self._reactor = reactor
-        self._tell = ended
-        self._errors = b""
-
-    def start(self) -> None:
-        """Start it, and start it again whenever it ends."""
-        self._process.start()
-
-    def settle(self) -> None:
-        """It serves: its next end counts as the first."""
-        self._process.settle()
-
-    def stop(self) -> Deferred[None]:
-        """
-        End it, and do not start it again.
-
-        @return: fires when there is no process any more.
-        """
-        return self._process.stop()
-
-    def _launch(self, child: ProcessProtocol, program: str, arguments: Sequence[str]) -> None:
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                self._reactor.spawnProcess(
-                    child,
-                    program,
-                    arguments,
-                    env=os.environ,
-                    path=str(self._log.parent),
-                    childFDs={0: nothing, 1: log, 2: "r"},
-                )
-            finally:
-                os.close(log)
-        finally:
-            os.close(nothing)
-
-    def _outputReceived(self, data: bytes, isError: bool) -> None:
-        with self._log.open("ab") as file:
-            file.write(data)
-        self._errors = (self._errors + data)[-_MAX_LINE:]
-
-    def _processEnded(self, end: ProcessEnd) -> None:
-        words = _lastLine(self._errors)
-        self._errors = b""
-        if not words and end.status is not None:
-            with self._log.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - _MAX_LINE))
-                words = _lastLine(file.read())
-        if self._process.isWanted:
-            self._tell(BrokerEnd(how=end, lastWords=words))
-
-
-def _lastLine(data: bytes) -> str:
-    lines = data.decode("utf-8", "replace").split("\n")
-    words = [line.strip() for line in lines if line.strip()]
-    return words[-1] if words else ""
-
+from ...commands.terminal import CommandError, Console, Exit, progressBar, showRecord
+from ...net.deferreds import asDeferred
+from ...net.http import HttpError, makeClient, readBody
+from .blueprint import CARRIERS, ENGINES, HOST, TestNetwork, TestNode
+from .evmchain import IBFT, RunningChain, TestChain
+from .processes import BrokerEnd, BrokerProcess
 
 POLL: Final = 0.2
 """Seconds from one look at a broker that is not ready to the next."""
@@ -155,16 +38,18 @@ class RunningNetwork:
     def __init__(
         self,
         network: TestNetwork,
-        ledgers: Sequence[str],
+        ledgers: Sequence[str | None],
         *,
         reactor: Any,
         console: Console,
         timeout: float,
         asJson: bool,
+        chain: TestChain | None = None,
     ) -> None:
         """
-        @param ledgers: the ledger of each broker.
+        @param ledgers: the ledger of each broker, where it differs from its configuration.
         @param timeout: how many seconds the start may take.
+        @param chain: the EVM chain that the ledgers are on.
         @param asJson: show the network as JSON, and all else on standard error.
         """
         self._asJson = asJson
@@ -175,6 +60,7 @@ class RunningNetwork:
         self._client = makeClient(reactor, maxBody=_MAX_ANSWER)
         self._reasons = {node.number: "it has not answered" for node in network.nodes}
         self._begun: Deferred[None] = Deferred()
+        self._chain = None if chain is None else RunningChain(chain, reactor, self._chainEnded)
         self._returning: dict[int, Deferred[None]] = {}
         self._brokers = [
             BrokerProcess(
@@ -193,8 +79,6 @@ class RunningNetwork:
 
         @raise CommandError: it does not start.
         """
-        for broker in self._brokers:
-            broker.start()
         nodes = self._network.nodes
         with progressBar(self._console, "starting", "nodes") as report:
 
@@ -202,10 +86,17 @@ class RunningNetwork:
                 await self._ready(node)
                 report(len(nodes) - len(self._reasons), len(nodes))
 
+            async def begin() -> None:
+                if self._chain is not None:
+                    await self._chain.start()
+                for broker in self._brokers:
+                    broker.start()
+                await gatherResults(
+                    [Deferred.fromCoroutine(ready(node)) for node in nodes], consumeErrors=True
+                )
+
             report(0, len(nodes))
-            looking = gatherResults(
-                [Deferred.fromCoroutine(ready(node)) for node in nodes], consumeErrors=True
-            )
+            looking = Deferred.fromCoroutine(begin())
             looking.addCallbacks(lambda _: self._begun.callback(None), self._notReady)
             self._begun.addTimeout(self._timeout, self._reactor, self._tooLate)
             try:
@@ -224,6 +115,8 @@ class RunningNetwork:
         for returning in self._returning.values():
             returning.cancel()
         await gatherResults([broker.stop() for broker in self._brokers])
+        if self._chain is not None:
+            await self._chain.stop()
         self.say("Stopped.")
 
     def say(self, *lines: str) -> None:
@@ -231,6 +124,12 @@ class RunningNetwork:
         for line in lines:
             (self._console.warn if self._asJson else self._console.say)(line)
         self._console.output.flush()
+
+    def _chainEnded(self, name: str, end: BrokerEnd) -> None:
+        if self._begun.called:
+            self.say(f"{name} has ended {end}; it is started again")
+        else:
+            self._begun.errback(CommandError(f"{name} has ended {end}", Exit.BAD))
 
     def _brokerEnded(self, node: TestNode, end: BrokerEnd) -> None:
         if not self._begun.called:
@@ -293,8 +192,12 @@ class RunningNetwork:
             return f"what answers at {node.root} is no svcbroker"
 
 
-def recordOf(network: TestNetwork) -> Mapping[str, Any]:
-    """Addresses of the nodes of a network, and the commands that start them, for JSON."""
+def recordOf(network: TestNetwork, chain: TestChain | None = None) -> Mapping[str, Any]:
+    """
+    Addresses of the nodes of a network, and the commands that start them, for JSON.
+
+    @param chain: the EVM chain that it is on, which has nodes of its own.
+    """
     return {
         "directory": str(network.directory),
         "nodes": [
@@ -307,38 +210,65 @@ def recordOf(network: TestNetwork) -> Mapping[str, Any]:
             }
             for node in network.nodes
         ],
+        **({} if chain is None else {"chain": _chainRecord(chain)}),
     }
+
+
+def _chainRecord(chain: TestChain) -> Mapping[str, Any]:
+    return {
+        "id": chain.id,
+        "ownerKey": str(chain.ownerKey),
+        "nodes": [
+            {
+                "genesis": str(chain.genesisOf(node)),
+                "log": str(chain.logOf(node)),
+                "command": chain.command(node),
+            }
+            for node in chain.nodes
+        ],
+    }
+
+
+_ENGINE_PORTS: Final[Mapping[str, Mapping[str, str]]] = {
+    ENGINES: {"p2p": "engine's P2P", "rpc": "engine's RPC"},
+    IBFT: {"p2p": "validator's P2P", "rpc": "validator's RPC"},
+}
 
 
 def describe(network: TestNetwork) -> Sequence[str]:
     """Addresses of the nodes of a network, in lines for people."""
+    ofEngines = _ENGINE_PORTS.get(network.kind, {})
+    shown = (*CARRIERS[1:], *ofEngines)
     rows: list[tuple[str, ...]] = [
-        ("node", *(name.upper() for name in CARRIERS), "engine's P2P", "engine's RPC")
+        ("node", *(name.upper() for name in CARRIERS), *ofEngines.values())
     ]
     for node in network.nodes:
-        ports = node.ports
-        others = (f":{ports[name]}" for name in PORTS[1:])
-        rows.append((node.name, node.url, *others))
+        rows.append((node.name, node.url, *(f":{node.ports[name]}" for name in shown)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    return [
+    lines = [
         *table,
         "",
         f"{len(network.nodes)} nodes are ready. Their logs: "
         f"{network.directory}/node*/broker.log. Ctrl-C stops all of them.",
     ]
+    if not ofEngines:
+        port = network.nodes[0].ports["rpc"]
+        lines.insert(-1, f"The chain is one node, at http://{HOST}:{port}.")
+    return lines
 
 
 def runNetwork(
     network: TestNetwork,
-    ledgers: Sequence[str],
+    ledgers: Sequence[str | None],
     console: Console,
     timeout: float,
     *,
     asJson: bool,
+    chain: TestChain | None = None,
 ) -> None:
     """
     Run a network until somebody interrupts this process. Runs the reactor, so it may be called
@@ -350,7 +280,13 @@ def runNetwork(
 
     def main(reactor: Any) -> Deferred[None]:
         running = RunningNetwork(
-            network, ledgers, reactor=reactor, console=console, timeout=timeout, asJson=asJson
+            network,
+            ledgers,
+            reactor=reactor,
+            console=console,
+            timeout=timeout,
+            asJson=asJson,
+            chain=chain,
         )
         work = Deferred.fromCoroutine(running.run())
 
