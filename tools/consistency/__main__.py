@@ -22,19 +22,26 @@ from rich.console import Console
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater, react
 
+from .chains import Reorganized, Validated
 from .deployments import Copied, Deployment, EngineNetwork
-from .faults import COPIES, ENGINES, Fault
+from .faults import COPIES, ENGINES, REORGANIZED, VALIDATORS, Fault
 from .history import Operation, Result, Round, judge
 from .traffic import Traffic
 
 BUILD = Path(__file__).parent.parent / "engines" / "build"
+ENGINE_OF = {"engines": "cometbft", "validators": "polygon-edge"}
+"""The program that a deployment needs, of those that L{BUILD} makes."""
 BEFORE = 2.0
 """The seconds that clients run before a fault and after it."""
 
 DEPLOYMENTS: Mapping[str, tuple[type[Deployment], Mapping[str, Fault]]] = {
     "engines": (EngineNetwork, ENGINES),
     "embedded": (Copied, COPIES),
+    "validators": (Validated, VALIDATORS),
+    "reorganized": (Reorganized, REORGANIZED),
 }
+USUAL = ("engines", "embedded")
+"""The deployments that need nothing but what is built here."""
 
 
 def parser() -> ArgumentParser:
@@ -46,7 +53,9 @@ def parser() -> ArgumentParser:
     )
     made.add_argument("--seconds", type=float, default=600.0, help="how long to go on (600)")
     made.add_argument("--seed", type=int, default=0, help="what decides the faults (0)")
-    made.add_argument("--deployment", choices=DEPLOYMENTS, action="append", help="default: both")
+    made.add_argument(
+        "--deployment", choices=DEPLOYMENTS, action="append", help=f"default: {USUAL}"
+    )
     made.add_argument("--fault", help="only this one; --faults lists them")
     made.add_argument("--faults", action="store_true", help="list the faults, and end")
     made.add_argument(
@@ -72,7 +81,7 @@ class Run:
 
     async def run(self) -> None:
         """Run all, and print a table."""
-        names = self._options.deployment or [*DEPLOYMENTS]
+        names = self._options.deployment or USUAL
         for name in names:
             await self._deployment(name, self._options.seconds / len(names))
         self._console.print("\n".join(self._table()))
@@ -152,9 +161,11 @@ def main() -> None:
             Console().print(*(f"{name}: {fault}" for fault in faults), sep="\n")
         return
     built = subprocess.run([BUILD, "linearizable"], check=True, stdout=subprocess.PIPE, text=True)
-    if "SVCBROKER_COMETBFT" not in os.environ:
-        engine = subprocess.run([BUILD, "cometbft"], check=True, capture_output=True, text=True)
-        os.environ["SVCBROKER_COMETBFT"] = engine.stdout.split()[-1]
+    for name in {ENGINE_OF[each] for each in options.deployment or USUAL if each in ENGINE_OF}:
+        variable = f"SVCBROKER_{name.upper().replace('-', '_')}"
+        if variable not in os.environ:
+            engine = subprocess.run([BUILD, name], check=True, capture_output=True, text=True)
+            os.environ[variable] = engine.stdout.split()[-1]
     with ExitStack() as stack:
         # Below /tmp: the path of a socket has at most 107 bytes.
         if options.keep is not None:

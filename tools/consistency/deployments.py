@@ -34,10 +34,10 @@ STEP = 0.2
 
 _JSON: dict[bytes | str, bytes | str] = {"Content-Type": "application/json"}
 _MODULE = "svcbroker.commands"
-_TWISTD = ("-c", "from twisted.scripts.twistd import run; run()")
+TWISTD = ("-c", "from twisted.scripts.twistd import run; run()")
 
 
-class _Process(ProcessProtocol):
+class Process(ProcessProtocol):
     """The process of a broker, whose output goes to a file."""
 
     transport: Any
@@ -76,11 +76,11 @@ class Node:
     directory: Path
     data: Path
     isWriter: bool = True
-    _process: _Process | None = field(default=None, init=False)
+    _process: Process | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Start the broker."""
-        process = self._process = _Process(self.directory / "output")
+        process = self._process = Process(self.directory / "output")
         words = [sys.executable, *self.command]
         self.reactor.spawnProcess(process, sys.executable, words, env=os.environ)
 
@@ -270,7 +270,7 @@ class EngineNetwork(Deployment):
                     reactor=self.reactor,
                     name=record["name"],
                     url=record["url"],
-                    command=[*_TWISTD, *record["command"][1:]],
+                    command=[*TWISTD, *record["command"][1:]],
                     directory=home,
                     data=home / "broker",
                 )
@@ -309,7 +309,7 @@ class Copied(Deployment):
                     reactor=self.reactor,
                     name=name,
                     url=url,
-                    command=[*_TWISTD, "-n", "--pidfile=", "svcbroker", *options],
+                    command=[*TWISTD, "-n", "--pidfile=", "svcbroker", *options],
                     directory=directory,
                     data=directory / "data",
                     isWriter=name == "original",

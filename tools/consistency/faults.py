@@ -13,6 +13,7 @@ from typing import Any, Final
 from twisted.internet.defer import ensureDeferred, gatherResults
 from twisted.internet.task import deferLater
 
+from .chains import FINALITY, Chained, Reorganized
 from .deployments import Copied, Deployment
 
 LENGTH: Final = 6.0
@@ -143,6 +144,37 @@ async def wipesCopy(deployment: Copied, random: Random) -> None:
     await _rest(deployment)
 
 
+def _killsNodes(count: int, number: int = signal.SIGKILL) -> Fault:
+    async def kill(deployment: Chained, random: Random) -> None:
+        nodes = random.sample(deployment.chain, count)
+        for node in nodes:
+            node.signal(number)
+        await _rest(deployment)
+        for node in nodes:
+            if number == signal.SIGKILL:
+                await node.end()
+                node.start()
+            else:
+                node.signal(signal.SIGCONT)
+        await _rest(deployment)
+
+    return kill
+
+
+async def reorganizes(deployment: Reorganized, random: Random) -> None:
+    """The last blocks of the chain are replaced, none of them final."""
+    for _ in range(int(LENGTH / 2)):
+        await deployment.reorganize(random.randint(1, FINALITY - 1))
+        await deferLater(deployment.reactor, 2.0)
+
+
+async def dropsTransactions(deployment: Reorganized, random: Random) -> None:
+    """The node forgets what is in no block."""
+    for _ in range(int(4 * LENGTH)):
+        await deployment.dropAll()
+        await deferLater(deployment.reactor, 0.25)
+
+
 def _both(ofNodes: Sequence[Fault], ofLinks: Sequence[Fault]) -> Fault:
     async def both(deployment: Deployment, random: Random) -> None:
         faults = [random.choice(each) for each in (ofNodes, ofLinks)]
@@ -209,3 +241,29 @@ COPIES: Final[Mapping[str, Fault]] = MappingProxyType(
     }
 )
 """The faults of the embedded ledger with a copy."""
+
+VALIDATORS: Final[Mapping[str, Fault]] = MappingProxyType(
+    {
+        "healthy": healthy,
+        "one validator killed": _killsNodes(1),
+        "two validators killed": _killsNodes(2),
+        "one validator suspended": _killsNodes(1, signal.SIGSTOP),
+        "cut 3 | 1": _cuts(1),
+        "cut 2 | 2": _cuts(2),
+        "one broker killed": _kills(1),
+        "all brokers killed": _kills(None),
+        "a broker and a validator": _both([_kills(1), suspendsBroker], [_killsNodes(1)]),
+    }
+)
+"""The faults of validators of an EVM chain with brokers."""
+
+REORGANIZED: Final[Mapping[str, Fault]] = MappingProxyType(
+    {
+        "healthy": healthy,
+        "last blocks replaced": reorganizes,
+        "transactions dropped": dropsTransactions,
+        "one broker killed": _kills(1),
+        "a broker, and blocks replaced": _both([_kills(1), suspendsBroker], [reorganizes]),
+    }
+)
+"""The faults of brokers on one node of an EVM chain."""
