@@ -346,6 +346,10 @@ class DeclarationTests(SynchronousTestCase):
                     *("topic", "groupId", "from", "limit", "tag", "wait", "reverse", "format"),
                     *("erased", "after"),
                 ],
+                "find": [
+                    *("hash", "groupId", "author", "extensions", "topic", "from", "until"),
+                    *("limit", "after"),
+                ],
                 "list": ["pageIndex", "pageSize", "groupId", "after"],
                 "state": ["topic", "groupId", "after"],
                 "authors": [

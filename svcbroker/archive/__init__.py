@@ -32,6 +32,7 @@ from ._importer import (
 from ._layout import (
     BROKER_FILES,
     COPY_NAME,
+    INDEX_NAME,
     JOURNAL_NAME,
     KEYS_NAME,
     METADATA_NAME,
@@ -62,6 +63,7 @@ __all__ = [
     "BROKER_FILES",
     "COPY_NAME",
     "ERASURE_BYTES",
+    "INDEX_NAME",
     "JOURNAL_NAME",
     "KEYS_NAME",
     "MAX_PART",

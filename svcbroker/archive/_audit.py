@@ -31,6 +31,7 @@ from ._findings import LIMIT, Finding, FindingKind, Findings, Pause, Report, noP
 from ._layout import (
     BROKER_FILES,
     COPY_NAME,
+    INDEX_NAME,
     JOURNAL_NAME,
     KEY_SUFFIX,
     KEYS_NAME,
@@ -55,6 +56,7 @@ _DATA_DIRECTORY: Final = (
 _GROUP: Final[tuple[str, ...]] = (
     KEYS_NAME,
     COPY_NAME,
+    INDEX_NAME,
     *(STORE_NAME + end for end in (*_SQLITE, TIP_SUFFIX)),
 )
 

@@ -37,6 +37,9 @@ The file in the group's directory that says what its chain is a copy of. The emb
 not start on it.
 """
 
+INDEX_NAME: Final = "index"
+"""The directory of the index of a group's events, in the group's directory. It is made anew."""
+
 METADATA_NAME: Final = "notes.sqlite"
 """The metadata store, in the data directory."""
 

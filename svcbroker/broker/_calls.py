@@ -22,6 +22,7 @@ from ._eventerasure import EventErasing
 from ._operator import ClientConnection, Operator
 from ._proving import Proving
 from ._topicauthors import TopicAuthors
+from .find import EventSearch
 from .transparency import Transparency
 
 Answers = Mapping[Any, Any]
@@ -42,6 +43,7 @@ class Calls:
     @ivar operator: what operators may change.
     @ivar erasing: what erases events, for operators.
     @ivar proving: what proves something.
+    @ivar search: what finds events by the index.
     @ivar authors: what changes the authors of topics.
     @ivar transparency: what serves the transparency logs.
     @ivar webhooks: who sends events to URLs.
@@ -121,6 +123,7 @@ class Calls:
             groups, timeouts, broker.budgets.work, broker.subscriptions, reserved
         )
         self.proving = Proving(groups, timeouts)
+        self.search = answers.get(EventSearch) or EventSearch(groups, {})
         self.authors = TopicAuthors(groups, timeouts)
         self.transparency = answers.get(Transparency) or Transparency(
             *(groups, timeouts, self.proving, MappingProxyType({}), MappingProxyType({}))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypedDict, TypeVar
@@ -38,6 +39,7 @@ from ._records import (
     ClosedEvent,
     Event,
     EventPage,
+    Found,
     NewKey,
     OpenedEvent,
     Publication,
@@ -502,6 +504,7 @@ _booleans = msgspec.json.Decoder(bool)
 _chains = msgspec.json.Decoder(_Chain)
 _checkpoints = msgspec.json.Decoder(CheckpointRecord)
 _events = msgspec.json.Decoder(Event)
+_founds = msgspec.json.Decoder(Found)
 _pages = msgspec.json.Decoder(EventPage)
 _topicPages = msgspec.json.Decoder(TopicPage)
 _topicStates = msgspec.json.Decoder(TopicState)
@@ -822,6 +825,54 @@ class Core:
                 left -= len(page.events)
             fields["from"] = page.next
 
+    def find(
+        self,
+        content: bytes | str | None = None,
+        *,
+        hash: bytes | None = None,
+        author: bytes | None = None,
+        extensions: Mapping[str, str] | None = None,
+        topic: str | None = None,
+        after: str | int | datetime = "OFFSET_FIRST",
+        until: int | datetime | None = None,
+        limit: int = MAX_PAGE,
+    ) -> Procedure[Found]:
+        """
+        Find the events with a content, of an author, or with an extension, by the broker's index.
+        The content is hashed here and not sent. Events that are not found may be there all the
+        same: only the log itself proves that there are none.
+
+        @param content: the content; text stands for its UTF-8 bytes.
+        @param hash: the SHA-256 of the content, instead.
+        @param author: the public key of the author.
+        @param extensions: extensions that they have, of those that the index has.
+        @param topic: a topic or a pattern; by default all topics.
+        @param after: where to begin, as C{events} has it.
+        @param until: before which height or time to end.
+        @param limit: the most events to find.
+        @raise ParameterInvalid: the broker keeps no index, or not of this extension.
+        """
+        if content is not None:
+            data = content.encode("utf-8") if isinstance(content, str) else content
+            hash = sha256(data).digest()
+        given = {
+            "hash": None if hash is None else hash.hex(),
+            "author": None if author is None else author.hex(),
+            "topic": topic,
+            "until": None if until is None else offsetText(until),
+        }
+        fields: dict[str, str] = {name: text for name, text in given.items() if text is not None}
+        fields |= {"from": offsetText(after), **(extensions or {})}
+        found: list[Event] = []
+        while True:
+            fields["limit"] = str(min(limit - len(found), MAX_PAGE))
+            page = yield from self._read("find", _founds, **fields)
+            if page.events:
+                found += yield from self._receive(page.events)
+            if page.atEnd or len(found) >= limit:
+                return msgspec.structs.replace(page, events=found)
+            fields["from"] = page.next
+
     def follow(
         self,
         topic: str,
@@ -865,6 +916,16 @@ class Core:
         if trusted is not None:
             fields["trusted"] = str(trusted)
         return self._requests.read("proof", fields, readDocument)
+
+    def topicProof(self, topic: str) -> Procedure[bytes]:
+        """
+        Get the proof of how many events a topic has, to be kept and to be verified by others.
+
+        @return: the proof: JSON, for C{svcbroker verify} or
+            L{verifyTopic<svcbroker.proofs.verifyTopic>}.
+        @raise TopicNotFound: it was never opened.
+        """
+        return self._requests.read("topicProof", {"topic": topic}, readDocument)
 
     def checkpoint(self, height: int | None = None) -> Procedure[CheckpointRecord]:
         """

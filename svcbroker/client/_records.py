@@ -85,6 +85,22 @@ class EventPage(Struct, frozen=True):
     atEnd: bool
 
 
+class Found(Struct, frozen=True):
+    """
+    Events that C{find} has found.
+
+    @ivar atEnd: whether these are all up to the block C{height}; otherwise the limit was reached.
+    @ivar height: the height of the last block that the broker's index has.
+    @ivar chainHeight: the height of the last block of the log.
+    """
+
+    events: list[Event]
+    next: str
+    atEnd: bool
+    height: int
+    chainHeight: int
+
+
 class SendAnswer(Struct, frozen=True):
     """The answer to a publish."""
 

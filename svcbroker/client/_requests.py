@@ -268,7 +268,7 @@ DEFAULT_GROUP: Final = "1"
 
 _AFTER: Final = frozenset(
     {
-        *("exist", "state", "list", "getEvent", "events"),
+        *("exist", "state", "list", "getEvent", "events", "find"),
         *("proof", "topicProof", "checkpoint", "consistency"),
     }
 )

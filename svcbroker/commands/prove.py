@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from ..client import Client
     from ..proofs import Checkpoint, ProvedEvent
 
-_TRUSTED: Final = (
+TRUSTED: Final = (
     click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
     click.option("--checkpoint", metavar="HEIGHT:HASH", help="A block that is trusted."),
 )
 
 
 @frozen
-class _FetchedProof:
+class FetchedProof:
     """
     The proof of an event from the broker, and what is trusted to check it.
 
@@ -45,24 +45,18 @@ class _FetchedProof:
     @classmethod
     def fetch(
         cls, client: Client, event: str, genesis: str | None, checkpoint: str | None
-    ) -> _FetchedProof:
+    ) -> FetchedProof:
         """Find out what is trusted, and get the proof."""
-        from ..proofs import Checkpoint, ProofInvalid, readGenesis
+        from ..proofs import Checkpoint
 
         try:
             known = None if checkpoint is None else Checkpoint.parse(checkpoint)
         except ValueError:
             raise CommandError(f"--checkpoint: {checkpoint!r} is not HEIGHT:HASH") from None
         chain, trusted = None, [] if known is None else [f"checkpoint {known}"]
-        try:
-            if genesis is not None:
-                chain = readGenesis(readFile(genesis)).chain
-                trusted.append(f"the genesis in {genesis}")
-            elif known is None:
-                chain = readGenesis(client.genesis()).chain
-                trusted.append("the genesis that this broker tells")
-        except ProofInvalid as error:
-            raise CommandError(f"{genesis or 'the broker'}: {error}") from None
+        if known is None or genesis is not None:
+            chain, words = trustedChain(client, genesis)
+            trusted.append(words)
         # A checkpoint before the event covers no proof: verifying any proof of the event says so.
         isCovered = known is not None and known.height >= EventId.parse(event).height
         height = known.height if known is not None and isCovered else None
@@ -80,6 +74,23 @@ class _FetchedProof:
         if proved.eventId != self.event:
             raise ProofInvalid("the proof is of another event")
         return proved
+
+
+def trustedChain(client: Client, genesis: str | None) -> tuple[bytes, str]:
+    """
+    The id of the chain that is trusted, and what says so, for people.
+
+    @param genesis: the file of its genesis; C{None} for the one that the broker tells.
+    @raise CommandError: the file has none.
+    """
+    from ..proofs import ProofInvalid, readGenesis
+
+    try:
+        if genesis is not None:
+            return readGenesis(readFile(genesis)).chain, f"the genesis in {genesis}"
+        return readGenesis(client.genesis()).chain, "the genesis that this broker tells"
+    except ProofInvalid as error:
+        raise CommandError(f"{genesis or 'the broker'}: {error}") from None
 
 
 @clientCommand(
@@ -100,7 +111,7 @@ class _FetchedProof:
 )
 @options(
     click.argument("event", type=EVENT),
-    *_TRUSTED,
+    *TRUSTED,
     click.option("--output", metavar="FILE", help="Keep the proof in this new file."),
     click.option(
         "--without-content",
@@ -127,7 +138,7 @@ def command(
     from .inputs import readIdentityFile
     from .prooftext import eventFields, eventLines
 
-    fetched = _FetchedProof.fetch(client, event, genesis, checkpoint)
+    fetched = FetchedProof.fetch(client, event, genesis, checkpoint)
     try:
         if isBare:
             fetched = evolve(fetched, proof=withoutContent(fetched.proof))
@@ -168,7 +179,7 @@ def command(
 )
 @options(
     click.argument("event", type=EVENT),
-    *_TRUSTED,
+    *TRUSTED,
     click.option("--output", metavar="FILE", help="Write it to this new file."),
     IDENTITY,
 )
@@ -186,7 +197,7 @@ def revealCommand(
 
     identities = namedFile("identity")
     known = [] if identities is None else readIdentityFile(identities)
-    fetched = _FetchedProof.fetch(client, event, genesis, checkpoint)
+    fetched = FetchedProof.fetch(client, event, genesis, checkpoint)
     try:
         reveal = makeReveal(fetched.proof, fetched.verify(), known)
     except ProofInvalid as error:

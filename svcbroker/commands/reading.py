@@ -179,10 +179,15 @@ def closedText(event: Event) -> str:
     return "" if reason is None else f"closed, {len(event.content)} bytes: {reason}"
 
 
-def sinceTime(text: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> datetime:
+def sinceTime(
+    text: str,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    option: str = "--since",
+) -> datetime:
     """
     The time that C{--since} says: so long ago, or a time of ISO 8601.
 
+    @param option: the option that says it.
     @raise CommandError: it is neither.
     """
     found = _DURATION.fullmatch(text)
@@ -192,7 +197,7 @@ def sinceTime(text: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)
         return datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise CommandError(
-            f"--since: {text!r} is neither a time such as 2027-01-31T12:00 nor 90s, 5m, 1h or 2d"
+            f"{option}: {text!r} is neither a time such as 2027-01-31T12:00 nor 90s, 5m, 1h or 2d"
         ) from None
 
 

@@ -15,6 +15,7 @@ from twisted.plugin import getPlugins
 
 from ..broker import GroupOf, retention
 from ..broker.features import Feature
+from ..broker.find import feature as find
 from ..broker.subscriptions import feature as subscriptions
 from ..broker.transparency import feature as transparency
 from ..carriers.http import feature as http
@@ -39,6 +40,7 @@ BUILT_IN: Final[Sequence[Feature]] = (
     replication.FEATURE,
     transparency.FEATURE,
     retention.FEATURE,
+    find.FEATURE,
     auditing.FEATURE,
     jobs.FEATURE,
     metrics.FEATURE,

@@ -419,9 +419,18 @@ def blockOf(
         hash=header.hash,
         events=events,
         # Most blocks have events alone.
-        erases=len(events) < len(transactions)
-        and any(each.kind is Kind.ERASE for each in transactions),
+        erasures=_erasuresIn(transactions) if len(events) < len(transactions) else (),
     )
+
+
+def _erasuresIn(
+    transactions: Sequence[Transaction],
+) -> Sequence[tuple[str, Sequence[tuple[int, int]]]]:
+    return [
+        (each.topic, Erasure.decode(each.content).ranges)
+        for each in transactions
+        if each.kind is Kind.ERASE
+    ]
 
 
 def blockRecordOf(header: Header) -> BlockRecord:

@@ -43,15 +43,15 @@ class Block(Struct, frozen=True, kw_only=True, gc=False):
     @ivar timestamp: its time in milliseconds since the epoch.
     @ivar hash: its hash: 32 bytes.
     @ivar events: the events published in it, in order.
-    @ivar erases: whether it has erased events of earlier blocks, so that what was read of these
-        before is to be read again.
+    @ivar erasures: the topics and the ranges of sequence numbers that erasures in it name. The
+        chain may have refused some of them.
     """
 
     height: int
     timestamp: int
     hash: bytes
     events: Sequence[Event]
-    erases: bool = False
+    erasures: Sequence[tuple[str, Sequence[tuple[int, int]]]] = ()
 
 
 @frozen(kw_only=True)

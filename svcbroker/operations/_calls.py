@@ -6,7 +6,7 @@ their answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from ..broker import (
     WebhookRequest,
     makePublication,
 )
+from ..broker.find import FindRequest, FoundPage
 from ..broker.transparency import WitnessesAnswer
 from ..errors import (
     AuthorRefused,
@@ -103,7 +104,9 @@ from ._results import (
     EVENT_PAGE,
     STRING,
     EventWriter,
+    LoggedEvent,
     eventWriter,
+    loggedEvents,
     prefixedHex,
     same,
 )
@@ -111,6 +114,7 @@ from ._types import (
     EventIdType,
     FilterType,
     FlagType,
+    HashType,
     NumberType,
     OffsetType,
     OptionalSubscriptionIdType,
@@ -198,6 +202,19 @@ class WitnessesResult(Struct, frozen=True):
     witnesses: list[WitnessResult]
 
 
+class FoundPageResult(Struct, frozen=True):
+    """
+    Events that were found, in the order of the log. The search goes on from C{next}. At the end
+    everything was looked at up to the block C{height}; the log has blocks up to C{chainHeight}.
+    """
+
+    events: list[LoggedEvent]
+    next: str
+    atEnd: bool
+    height: int
+    chainHeight: int
+
+
 def _topicInfo(topic: model.Topic) -> TopicInfoResult:
     return TopicInfoResult(
         topic.name, prefixedHex(topic.address), prefixedHex(topic.sender), topic.created
@@ -238,6 +255,13 @@ def _checkpoint(answer: broker.CheckpointAnswer) -> CheckpointResult:
 
 def _witnesses(answer: WitnessesAnswer) -> WitnessesResult:
     return convert(answer, WitnessesResult, from_attributes=True)
+
+
+def _foundPage(answer: FoundPage) -> FoundPageResult:
+    page = answer.page
+    events = [event for batch in page.batches for event in loggedEvents(batch)]
+    next = str(page.next)
+    return FoundPageResult(events, next, page.isAtEnd, answer.height, answer.committed)
 
 
 _SEND_RESULT = Result(type=SendResult, render=same)
@@ -310,6 +334,21 @@ _LIMIT = Parameter(
     type=NumberType(ParameterInvalid, 1, MAX_READ),
     default=DEFAULT_READ,
     description=f"The most events to answer: 1 to {MAX_READ}, by default {DEFAULT_READ}.",
+)
+_HASH = Parameter(
+    name="hash",
+    type=HashType(),
+    default=None,
+    description="The SHA-256 of the content: 64 hex digits.",
+)
+_INDEXED: Final = evolve(
+    EXTENSIONS, description="Extensions that the events have, of those that the index has."
+)
+_UNTIL = Parameter(
+    name="until",
+    type=OffsetType(),
+    default=None,
+    description="Where to end: before a height, or at OFFSET_TIME: with a time.",
 )
 _WAIT = Parameter(
     name="wait",
@@ -420,6 +459,32 @@ def _readRequest(
     return request, format
 
 
+def _findRequest(
+    *,
+    hash: bytes | None,
+    groupId: str,
+    author: bytes | None,
+    extensions: Mapping[str, str],
+    topic: str,
+    offset: Offset | None,
+    until: Offset | None,
+    limit: int,
+    remote: str,
+) -> FindRequest:
+    """The search that a call of C{find} asks for."""
+    return FindRequest(
+        group=groupId,
+        hash=hash,
+        author=author,
+        extensions=extensions,
+        filter=topic,
+        offset=Edge.FIRST if offset is None else offset,
+        until=until,
+        limit=limit,
+        remote=remote,
+    )
+
+
 def _reading(calls: Calls) -> Callable[..., Deferred[tuple[ReadPage, EventWriter]]]:
     """Reading a page of events, with what writes them in the format that was asked for."""
 
@@ -502,6 +567,36 @@ OPERATIONS: Final = (
         ),
         method=_reading,
         record=_readRequest,
+        isByAddress=True,
+    ),
+    Operation(
+        name="find",
+        summary="Find the events with a content, of an author, or with an extension, by the index.",
+        parameters=(
+            *(_HASH, GROUP, evolve(AUTHOR, default=None), _INDEXED),
+            evolve(
+                _FILTER,
+                default="",
+                description="Only events of this topic, or of those that this pattern matches.",
+            ),
+            evolve(_FROM, description=_FROM.description.replace(" (the default in reverse)", "")),
+            *(_UNTIL, _LIMIT, SEEN),
+        ),
+        result=Result(type=FoundPageResult, render=_foundPage),
+        errors=(
+            TopicTooLong,
+            TopicInvalid,
+            PatternInvalid,
+            SignatureInvalid,
+            TopicNotFound,
+            EventIdTooLong,
+            EventIdInvalid,
+            EventNotFound,
+            HeightUnknown,
+            Overloaded,
+        ),
+        method=lambda calls: calls.search.find,
+        record=_findRequest,
         isByAddress=True,
     ),
     Operation(

@@ -10,6 +10,7 @@ Verifying a proof takes no broker, no network and no Twisted::
 C{docs/proofs.rst} is the specification.
 """
 
+from ._absence import ProvedAbsence, verifyAbsence
 from ._age import (
     MAX_RECIPIENTS,
     AgeFile,
@@ -123,6 +124,7 @@ __all__ = [
     "NotOpened",
     "PbftCertificate",
     "ProofInvalid",
+    "ProvedAbsence",
     "ProvedEvent",
     "ProvedGrowth",
     "ProvedTopic",
@@ -158,6 +160,7 @@ __all__ = [
     "readStatement",
     "storedCertificate",
     "unpadded",
+    "verifyAbsence",
     "verifyComplete",
     "verifyConsistency",
     "verifyContradiction",

@@ -65,6 +65,8 @@ class DefaultTests(SynchronousTestCase):
                 "max-positions": 10_000,
                 "position-expiry": 30,
                 "retain": (),
+                "find": False,
+                "index": (),
                 "chain-timeout": 10.0,
                 "log-format": "auto",
                 "log-level": "info",

@@ -21,9 +21,9 @@ from .daemon import LOCAL, DaemonTestCase
 COMMAND = (sys.executable, "-m", "svcbroker.commands")
 
 
-class CommandTests(DaemonTestCase):
+class CommandTestCase(DaemonTestCase):
     """
-    A daemon with one open topic.
+    A daemon, and commands that ask it.
     """
 
     async def serve(self, *arguments: str) -> None:
@@ -46,6 +46,12 @@ class CommandTests(DaemonTestCase):
     async def json(self, *arguments: str) -> list[Any]:
         """The same as JSON."""
         return [json.loads(line) for line in await self.svcbroker(*arguments, "--json")]
+
+
+class CommandTests(CommandTestCase):
+    """
+    The commands that publish and read.
+    """
 
     async def test_publishedEventsAreRead(self) -> None:
         """By all commands that read."""

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from base64 import b64decode
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,6 +37,27 @@ from .node import nodeModules
 BUILD = Path(__file__).parents[2] / "tools" / "packages" / "age" / "build"
 WIDTHS = (390, 1280, 1920)
 _DELETE = {"type": "keyDown", "key": "Delete", "code": "Delete", "windowsVirtualKeyCode": 46}
+_GIVE_FILES = """
+const fetched = fetch, sent = [];
+window.fetch = (url, options) => {
+  sent.push(`${url} ${options?.body ?? ""}`);
+  return fetched(url, options);
+};
+const filesOf = (name, text) => {
+  const data = new DataTransfer();
+  data.items.add(new File([text], name));
+  return data;
+};
+const drop = (name, text) => {
+  const given = { dataTransfer: filesOf(name, text), bubbles: true, cancelable: true };
+  document.querySelector(".drop").dispatchEvent(new DragEvent("drop", given));
+};
+const choose = (name, text) => {
+  const field = document.querySelector("input[type=file]");
+  field.files = filesOf(name, text).files;
+  field.dispatchEvent(new Event("change", { bubbles: true }));
+};
+"""
 _BUNDLE = """
 (async () => {
   const id = document.querySelector(".plain-list code").textContent;
@@ -288,6 +310,33 @@ class PagesTests(ConsoleTestCase):
                 await browser.press("Enter")
                 await browser.waitForText("122 found, in 122 events")
         await self.judge("search")
+
+    async def test_droppedDocumentIsFoundByItsHash(self) -> None:
+        """A file that is dropped or chosen is hashed in the browser: its hash is asked for, and
+        nothing else of it is sent."""
+        await self.open("--find", page="#search")
+        browser = self.browser
+        await self.daemon.call("/rest/open", topic="orders")
+        fields: dict[str, Any] = {"topic": "orders", "content": "the contract"}
+        await self.daemon.call("/rest/publish", **fields)
+        await browser.waitForText("Is this document on the log?")
+        await browser.evaluate(_GIVE_FILES)
+        await browser.evaluate("drop('contract.txt', 'the contract')")
+        await browser.waitForText("contract.txt is on the log: 1 found")
+        await browser.waitFor("document.querySelector('.events a.name').innerText === 'orders'")
+        await browser.evaluate("choose('note.txt', 'another text')")
+        await browser.waitForText("note.txt was not found")
+        await browser.waitForText("That proves nothing")
+        sent = json.loads(await browser.evaluate("JSON.stringify(sent)"))
+        asked = [each for each in sent if "/rest/find" in each]
+        hashes = [sha256(each).hexdigest() for each in (b"the contract", b"another text")]
+        self.assertEqual(len(asked), 2)
+        for text, hash in zip(asked, hashes, strict=True):
+            self.assertIn(f"hash={hash}", text)
+        for each in sent:
+            self.assertNotIn("contract", each)
+            self.assertNotIn("another", each)
+        await self.judge("document")
 
     async def test_lostConnectionIsNoLastWord(self) -> None:
         """Reading on can be tried again, and an error of one page is not shown on another."""

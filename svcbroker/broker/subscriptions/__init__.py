@@ -7,8 +7,8 @@ or live, and keeps nothing that the log keeps.
 """
 
 from ._backlog import MAX_NAMED, Backlog, Holder, Survey, Total, WaitingEvents
-from ._eventreading import Places
-from ._follower import Follower
+from ._eventreading import MAX_SEARCH, EventPage, Places, checkLogIn
+from ._follower import Follower, HistoryTurns
 from ._positions import (
     POSITIONS,
     SECONDS_A_DAY,
@@ -24,11 +24,14 @@ from ._topictree import FilterTrie, LevelTree, TopicMatches
 
 __all__ = [
     "MAX_NAMED",
+    "MAX_SEARCH",
     "POSITIONS",
     "SECONDS_A_DAY",
     "Backlog",
+    "EventPage",
     "FilterTrie",
     "Follower",
+    "HistoryTurns",
     "Holder",
     "KeptPosition",
     "KeptPositions",
@@ -41,6 +44,7 @@ __all__ = [
     "TopicMatches",
     "Total",
     "WaitingEvents",
+    "checkLogIn",
     "decodePosition",
     "positionGroup",
 ]

@@ -176,10 +176,10 @@ def checkLogIn(principal: Principal) -> None:
         raise NotAuthenticated("the log-in has ended")
 
 
-class _Page:
+class EventPage:
     """
-    A page that is being read. Its events count in the budget of what waits to be sent, at their
-    size as JSON: where that is used up, the page ends with its first event.
+    A page of events that is being read. Its events count in the budget of what waits to be sent, at
+    their size as JSON: where that is used up, the page ends with its first event.
 
     @ivar batches: its events, in the order in which they were asked for.
     @ivar count: how many they are.
@@ -267,7 +267,7 @@ class _ForwardRead:
     @ivar subscription: where the events come from.
     """
 
-    def __init__(self, page: _Page, follower: Follower, *, isWaiting: bool) -> None:
+    def __init__(self, page: EventPage, follower: Follower, *, isWaiting: bool) -> None:
         """
         @param isWaiting: whether to wait for an event where there is none.
         """
@@ -389,7 +389,7 @@ class EventReading:
             raise TopicNotFound()
         unsent = self._output.unsent(ownerKey(principal.name, request.remote))
         unsent.check()
-        page = _Page(request.limit, unsent, hasTombstones=request.hasTombstones)
+        page = EventPage(request.limit, unsent, hasTombstones=request.hasTombstones)
         try:
             if request.isReverse:
                 return await self._readBackward(principal, request, follower, page)
@@ -405,7 +405,7 @@ class EventReading:
         return succeed(None)
 
     async def _readForward(
-        self, principal: Principal, request: ReadRequest, follower: Follower, page: _Page
+        self, principal: Principal, request: ReadRequest, follower: Follower, page: EventPage
     ) -> ReadPage:
         isWaiting = request.wait > 0 and not self._isDrained
         place = self._places.take(principal, request.remote) if isWaiting else None
@@ -472,7 +472,7 @@ class EventReading:
         )
 
     async def _readBackward(
-        self, principal: Principal, request: ReadRequest, follower: Follower, page: _Page
+        self, principal: Principal, request: ReadRequest, follower: Follower, page: EventPage
     ) -> ReadPage:
         deadline = self._reactor.seconds() + MAX_SEARCH
         filter, tag, group, turns = request.filter, request.tag, request.group, follower.turns

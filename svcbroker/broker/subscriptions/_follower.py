@@ -151,7 +151,7 @@ class Follower:
         # What was final before this began is history.
         if block.height > self.height:
             self.height = block.height
-            if block.erases:
+            if block.erasures:
                 self._cache.clear()
                 self._cached = 0
             # Without subscriptions a block costs nothing.

@@ -67,7 +67,7 @@ async function send(url, options) {
 
 // Calls that may name an event which the node must have executed first. Behind a load balancer, the
 // next node may not have what this page has shown.
-const AFTER = new Set(["exist", "state", "list", "getEvent", "events", "proof", "topicProof", "checkpoint", "consistency"]
+const AFTER = new Set(["exist", "state", "list", "getEvent", "events", "find", "proof", "topicProof", "checkpoint", "consistency"]
   .map((name) => `rest/${name}`));
 const HEIGHT_UNKNOWN = 100304;
 const DEFAULT_GROUP = "1";

@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
 import { bytesOf, FormatField } from "./content.js";
+import { DocumentSearch } from "./document.js";
 import { EventList } from "./eventlist.js";
 import { ErrorText, Section } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
@@ -128,6 +129,7 @@ export default function Search({ group, parameters }) {
     return walk.start(fields);
   };
   return html`
+    <${DocumentSearch} group=${group} />
     <${Section} title=${t("search.title")}>
       <p class="quiet">${t("search.about")}</p>
       <${SearchForm} key=${given} topic=${given} onSearch=${search} />
