@@ -221,7 +221,7 @@ class ReaderTests(SynchronousTestCase):
         height = self.decide(self.chain.say("a", b"gone"))
         following = self.chain.erase("a", (1, 1)).height
         erasures = [[*self.reader.readBlock(each).erasures] for each in (height, following)]
-        self.assertEqual(erasures, [[], [("a", [(1, 1)])]])
+        self.assertEqual(erasures, [[], [("a", ((1, 1),))]])
 
     def test_eventsThatNoBlockErasedAreNotCalledErased(self) -> None:
         """A changed number in the table of erased events is damage: neither an event nor a block is
