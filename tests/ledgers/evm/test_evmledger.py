@@ -364,13 +364,15 @@ class LedgerTests(TestCase):
         for _ in range(9):
             self.node.mine()
 
+        newest = len(self.node.blocks) - 1
+
         async def areTold() -> bool:
-            return (await ledger.listNodes(0, 10)).total == 4
+            page = await ledger.listNodes(0, 10)
+            return page.total == 4 and max(each.height for each in page.items) == newest
 
         await until(areTold)
         page = await ledger.listNodes(0, 10)
         self.assertEqual([each.isActive for each in page.items], [True, True, True, False])
-        newest = len(self.node.blocks) - 1
         self.assertEqual({each.height for each in page.items}, {0, *range(newest - 2, newest + 1)})
         named = await ledger.listNodes(0, 10, name=page.items[1].name)
         self.assertEqual([each.nodeId for each in named.items], [b"\x02" * 20])
