@@ -71,3 +71,40 @@ class PageTests(SynchronousTestCase):
         self.assertEqual(shown, [each["opened"].encode() for each in VECTORS["reveals"]["good"]])
         self.assertEqual(len(said), len(good) + bad + 2 + len(VECTORS["reveals"]["bad"]))
         self.assertNotIn("BUG", done.stdout)
+
+
+class ReferenceTests(SynchronousTestCase):
+    """
+    A verifier that opens contents by the reference implementation of age, in Go.
+    """
+
+    def build(self, source: Path) -> str:
+        """Build a program of Go."""
+        program = str(Path(self.mktemp()).absolute())
+        subprocess.run(
+            [neededProgram("go"), "build", "-o", program, "."], cwd=source, check=True, timeout=300
+        )
+        return program
+
+    def test_referenceJudgesAlike(self) -> None:
+        """
+        It opens the good reveals, and refuses those of another event, with a changed content or
+        salt, and all other bad ones.
+        """
+        verify = self.build(SCRIPT.parent / "verify-go")
+        chain = VECTORS["reveals"]["chain"]
+        cases = [each["reveal"] for each in VECTORS["reveals"]["good"] + VECTORS["reveals"]["bad"]]
+        done = subprocess.run(
+            [self.build(Path(__file__).parent / "age-go"), verify],
+            input="".join(f"{chain} {json.dumps(each)}\n" for each in cases),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        said = [line.split(" ", 1) for line in done.stdout.splitlines()]
+        good = [each["opened"].encode() for each in VECTORS["reveals"]["good"]]
+        self.assertEqual([b64decode(text) for kind, text in said if kind == "OPENED:"], good)
+        self.assertEqual(
+            [kind for kind, _ in said[len(good) :]], ["REFUSED:"] * len(VECTORS["reveals"]["bad"])
+        )
