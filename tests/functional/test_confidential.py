@@ -4,13 +4,16 @@ Confidential events with the commands, on the real daemon.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import stat
 from base64 import b64encode
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from twisted.internet.threads import deferToThread
 from twisted.protocols.portforward import (
     ProxyClient,
     ProxyClientFactory,
@@ -18,10 +21,15 @@ from twisted.protocols.portforward import (
     ProxyServer,
 )
 
+from svcbroker.client._confidential import closed
+from tests.carriers.mqtt.conformance.packets import V5, connect, publish, subscribe
 from tests.needed import needPackage
 
-from .daemon import LOCAL, reactor
+from .daemon import LOCAL, Daemon, reactor
 from .test_proofs import CommandTestCase
+from .test_subscribing import STOMP, exchange
+from .test_webhooks import SECRET as WEBHOOK_SECRET
+from .test_webhooks import Receiver
 
 SECRET = "price 12.50"
 
@@ -221,53 +229,171 @@ def isIn(secret: bytes, data: bytes) -> bool:
     return any(each in data for each in (secret, secret.hex().encode(), *encoded))
 
 
+def memoryOf(process: int) -> bytes:
+    """The memory of a process; nothing where the system does not let it be read."""
+    pieces = []
+    try:
+        with open(f"/proc/{process}/maps") as maps, open(f"/proc/{process}/mem", "rb", 0) as memory:
+            for line in maps:
+                place, rights, *_ = line.split()
+                if rights.startswith("rw"):
+                    first, last = (int(each, 16) for each in place.split("-"))
+                    memory.seek(first)
+                    with contextlib.suppress(OSError):
+                        pieces.append(memory.read(last - first))
+    except OSError:
+        return b""
+    return b"".join(pieces)
+
+
+class BytesReceiver(Receiver):
+    """A receiver of contents that are no text."""
+
+    def contentsOf(self, told: Any) -> list[str]:
+        """See L{Receiver.contentsOf}."""
+        return []
+
+
 class CanaryTests(CommandTestCase):
     """
-    A secret that is closed never comes to the broker: not over its connections, and not onto its
-    disk, into its journal, or into what is made of its data.
+    A secret that is closed never comes to the broker: not over its connections, by whatever
+    protocol, not into its memory, and not onto its disk, into its journal, or into what is made of
+    its data.
     """
+
+    secret, shown = b"canary-q7f3a91c2-closed", b"canary-q7f3a91c2-shown!"
+
+    def setUp(self) -> None:
+        super().setUp()
+        needPackage("pyrage", "encryption")
+        self.relays: dict[str, Relay] = {}
+        self.ports: dict[str, int] = {}
+
+    async def startRelayed(self) -> Daemon:
+        """Start a broker, to which all clients come through relays."""
+        path = self.root / "secret"
+        path.write_text(WEBHOOK_SECRET)
+        arguments = ["--ledger=pbft", f"--data-dir={self.dataDir}"]
+        arguments += ["--webhook-allow=127.0.0.0/8", f"--webhook-secret-file={path}"]
+        ports = [f"--{each}={LOCAL}" for each in ("http", "mqtt", "stomp")]
+        daemon = await self.run_([*arguments, *ports]).serves()
+        at = urlsplit(daemon.base)
+        for name in ("http", "mqtt", "stomp"):
+            port = at.port
+            if name != "http":
+                found = await daemon.protocol.waitFor(rf"{name.upper()} on 127\.0\.0\.1:(\d+)")
+                port = int(found[1])
+            relay = self.relays[name] = Relay("127.0.0.1", port or 0)
+            listening = reactor.listenTCP(0, relay, interface="127.0.0.1")
+            self.addCleanup(listening.stopListening)
+            self.ports[name] = listening.getHost().port
+        self.environment["SVCBROKER_URL"] = at._replace(
+            netloc=f"127.0.0.1:{self.ports['http']}"
+        ).geturl()
+        return daemon
+
+    async def exchange(self, name: str, data: bytes, end: bytes) -> bytes:
+        """Write to a port, and read up to some bytes."""
+        return await deferToThread(exchange, ("127.0.0.1", self.ports[name]), data, end)
+
+    async def publishByAll(self, contents: Sequence[bytes]) -> None:
+        """Publish to C{a} by JSON-RPC, by MQTT as a retained message, and by STOMP."""
+        for content in contents:
+            call = {
+                "jsonrpc": "2.0",
+                "id": "1",
+                "method": "publish",
+                "params": {
+                    "topic": "a",
+                    "content": b64encode(content).decode(),
+                    "extensions": {"svc-encrypted": "age"},
+                },
+            }
+            body = json.dumps(call).encode()
+            head = (
+                "POST /svcbroker/jsonrpc HTTP/1.1\r\nHost: localhost\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
+            await self.exchange("http", head.encode() + body, b"SUCCESS")
+            own = [("userProperty", ("svc-encrypted", "age"))]
+            sent = publish(V5, "a", content, qos=1, packetId=1, retain=True, properties_=own)
+            await self.exchange("mqtt", connect(V5, "c") + sent, b"\x40\x02\x00\x01")
+            lines = (
+                f"SEND\ndestination:a\nsvc-encrypted:age\nreceipt:r\ncontent-length:{len(content)}"
+            )
+            frame = STOMP + f"{lines}\n\n".encode() + content + b"\0"
+            await self.exchange("stomp", frame, b"receipt-id:r")
+
+    async def readByAll(self, end: bytes) -> None:
+        """Read C{a} by all protocols, up to the last content."""
+        offset = [("userProperty", ("svc-offset", "OFFSET_FIRST"))]
+        asked = subscribe(V5, 1, [("a", 1)], properties_=offset)
+        await self.exchange("mqtt", connect(V5, "d") + asked, end)
+        await self.exchange("mqtt", connect(V5, "e") + subscribe(V5, 1, [("a", 0)]), end)
+        asked = b"SUBSCRIBE\nid:1\ndestination:a\neventId:OFFSET_FIRST\n\n\0"
+        await self.exchange("stomp", STOMP + asked, end)
+        host = b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        asked = b"GET /svcbroker/rest/follow?topic=a&from=OFFSET_FIRST" + host
+        await self.exchange("http", asked, b64encode(end))
+        await self.exchange("http", b"GET /svcbroker/console" + host, b"</html>")
 
     async def test_brokerNeverSeesAClosedContent(self) -> None:
         """Another content, which is open, is found everywhere by the same search."""
-        needPackage("pyrage", "encryption")
-        daemon = await self.run_(
-            [f"--http={LOCAL}", "--ledger=pbft", f"--data-dir={self.dataDir}"]
-        ).serves()
-        at = urlsplit(daemon.base)
-        relay = Relay(at.hostname or "", at.port or 0)
-        listening = reactor.listenTCP(0, relay, interface="127.0.0.1")
-        self.addCleanup(listening.stopListening)
-        self.environment["SVCBROKER_URL"] = at._replace(
-            netloc=f"127.0.0.1:{listening.getHost().port}"
-        ).geturl()
-        secret, shown = b"canary-7f3a91c2-closed", b"canary-7f3a91c2-shown!"
+        daemon = await self.startRelayed()
+        secret, shown = self.secret, self.shown
         identity = self.root / "mine.id"
         recipient = (await self.done("keygen", "--encryption", identity)).strip()
         to, own = ("--to", recipient), ("--identity", identity)
         await self.done("topic", "open", "a")
+        receiver = BytesReceiver(self)
+        receiver.answer = lambda number: 500 if number == 1 else 200
+        hook: dict[str, Any] = {
+            "topic": "a",
+            "url": f"http://127.0.0.1:{receiver.port}/",
+            "maxAttempts": 1,
+        }
+        await daemon.call("/rest/subscribe", **hook)
         eventId = (await self.done("pub", "a", secret.decode(), *to)).strip()
         other = (await self.done("pub", "a", shown.decode())).strip()
         code, _, errors = await self.outcomeOf(
             "pub", "a", "--lines", *to, stdin=b"\n".join([secret] * 3)
         )
         self.assertEqual((code, errors), (0, ""))
-        read = ("sub", "a", "--from", "OFFSET_FIRST", "--limit", "5", *own)
-        self.assertEqual((await self.done(*read)).count(secret.decode()), 4)
+        content = closed(secret, [recipient])
+        await self.publishByAll([content, shown])
+        await self.readByAll(shown)
+        await receiver.until(lambda: len(receiver.seen) >= 10)
+        dead = await self.done("sub", "$svc/dead/#", "--from", "OFFSET_FIRST", "--limit", "1")
+        self.assertIn("closed, ", dead)
+        read = ("sub", "a", "--from", "OFFSET_FIRST", "--limit", "11", *own)
+        self.assertEqual((await self.done(*read)).count(secret.decode()), 7)
         self.assertIn(secret.decode(), await self.done("events", "a", *own))
         self.assertIn(secret.decode(), await self.done("prove", eventId, *own))
         self.assertIn("fileKey", await self.done("reveal", eventId, *own))
-        made = [self.root / name for name in ("proof", "bundle", "export", "backup")]
+        told = [json.dumps(each).encode() for each in receiver.seen]
+        self.assertEqual((isIn(shown, b"".join(told)), isIn(secret, b"".join(told))), (True, False))
+        await self.search(daemon, eventId, other)
+
+    async def search(self, daemon: Daemon, eventId: str, other: str) -> None:
+        """Look for both contents in all that the broker has seen, kept and made."""
+        secret, shown = self.secret, self.shown
+        made = [self.root / name for name in ("proof", "bundle", "export", "backup", "copy")]
         await self.done("prove", eventId, "--output", made[0])
         for command in (
             ("bundle", eventId, other, "--output", made[1]),
             ("export", self.dataDir, made[2]),
             ("backup", self.dataDir, made[3]),
+            ("replicate", self.environment["SVCBROKER_URL"], made[4], "--once"),
         ):
             code, _, errors = await self.outcomeOf(*command)
             self.assertEqual(code, 0, errors)
-        passed = b"".join(relay.seen)
-        self.assertTrue(isIn(shown, passed))
-        self.assertFalse(isIn(secret, passed))
+        for name, relay in self.relays.items():
+            passed = b"".join(relay.seen)
+            self.assertTrue(isIn(shown, passed), name)
+            self.assertFalse(isIn(secret, passed), name)
+        memory = memoryOf(daemon.process.pid)
+        self.assertTrue(not memory or isIn(shown, memory))
+        self.assertFalse(isIn(secret, memory))
         self.assertEqual(await daemon.stop(), 0)
         for path in (self.dataDir, *made[1:]):
             files = (
