@@ -16,7 +16,7 @@ from attrs import frozen
 from twisted.internet.task import deferLater
 from twisted.internet.utils import getProcessOutputAndValue
 
-from tests.needed import neededProgram
+from tests.needed import neededProgram, needPackage
 
 from .daemon import AGAIN, LOCAL, STEP, Daemon, DaemonTestCase, reactor
 
@@ -29,12 +29,13 @@ INTERVAL = "--witness-interval=1"
 _BLOCK = re.compile(
     r"^\.\. code-block:: (console|text)\n\n((?: {3}.*\n|\n)+?)(?=\n*(?:\S|\Z))", re.MULTILINE
 )
-_NAMED = re.compile(r"\b[0-9a-f]{8}-\d+-\d+\b|\b[0-9a-f]{64}\b")
+_NAMED = re.compile(r"\b[0-9a-f]{8}-\d+-\d+\b|\b[0-9a-f]{64}\b|\bage1[0-9a-z]{58}\b")
 _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?)?"), "TIME"),
     (re.compile(r"\b([0-9a-f]{8}-\d+)-\d+\b"), r"\1-HEIGHT"),
     (re.compile(r"\b\d+:(?=[0-9a-f…])"), "HEIGHT:"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "HASH"),
+    (re.compile(r"\bage1[0-9a-z]{58}\b"), "RECIPIENT"),
     (re.compile(r"\+[0-9a-f]{8}\+[\w+/=…]+"), "+KEY"),
     (re.compile(r"\bsize \d+"), "size SIZE"),
     (re.compile(r"svcbroker \d\S* serves"), "svcbroker VERSION serves"),
@@ -85,6 +86,7 @@ class StoryTests(DaemonTestCase):
         self.words: dict[str, str] = {}
         for program in ("bash", "python3", "tail"):
             neededProgram(program)
+        needPackage("pyrage", "encryption")
 
     async def test_everyCommandPrintsWhatThePageShows(self) -> None:
         """From the first start to the contradiction."""
