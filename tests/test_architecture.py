@@ -30,7 +30,7 @@ from tools.rooms import PICTURE, drawRooms
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.rst"
 PACKAGE = Path(svcbroker.__file__).parent
 ROOT = PACKAGE.parent
-LEDGER = {"archive", "chain", "ledgers", "storage", "testing"}
+LEDGER = {"archive", "chain", "ledgers", "storage", KIT}
 """The rooms that are the ledger, and the test kit that runs it; all others are above it."""
 
 MAX_FILES = 10
@@ -39,9 +39,10 @@ MAX_FRAMES = 8
 """The most frames from a connection's C{dataReceived} to a call of SQLite for an event."""
 
 
-def filesCalled(action: Callable[[], None]) -> list[str]:
+def filesCalled(action: Callable[[], None], inLedger: bool = False) -> list[str]:
     """
-    The files above the ledger whose functions an action calls, in the order of their first call.
+    The files above the ledger, or of it, whose functions an action calls, in the order of their
+    first call.
 
     A class body or an C{__init__} that attrs made has no file of its own, so it is not seen.
     """
@@ -58,7 +59,8 @@ def filesCalled(action: Callable[[], None]) -> list[str]:
         sys.setprofile(None)
     paths = [Path(name) for name in seen if name.startswith(f"{PACKAGE}/")]
     inside = [path.relative_to(PACKAGE) for path in paths]
-    return [str(path) for path in inside if path.parts[0] not in LEDGER]
+    chosen = [path for path in inside if (path.parts[0] in LEDGER) == inLedger]
+    return [str(path) for path in chosen if path.parts[0] != KIT]
 
 
 def filesListed(label: str) -> list[str]:
@@ -151,6 +153,17 @@ class PublishTests(ReadingTestCase):
         self.assertEqual(sorted(filesListed("reading-publish")), sorted(called))
         rooms = ("carriers/http/", "operations/", "broker/")
         self.assertLessEqual(sum(name.startswith(rooms) for name in called), MAX_FILES)
+
+    def test_readingListNamesTheFilesOfADecision(self) -> None:
+        """Below the broker it calls functions of exactly the files of the next list."""
+
+        def publish() -> None:
+            self.ask("POST", "publish", b"topic=t&content=x")
+
+        self.ask("POST", "open", b"topic=t")
+        publish()
+        called = filesCalled(publish, inLedger=True)
+        self.assertEqual(sorted(filesListed("reading-decision")), sorted(called))
 
 
 class GetEventTests(ReadingTestCase):
