@@ -37,7 +37,7 @@ from ..model import (
 from ..net.alarms import Alarm, Alarms, Incident
 from ..net.budgets import WorkBudget
 from ..net.deferreds import asDeferred
-from ..net.history import History, HistoryPart
+from ..net.history import HistoryPart, MeasureHistory
 from ..version import VersionRecord
 from ._collaborators import ISubscriptionDirectory, NumberedPage, T, appliedSize, pageOffset
 from ._groups import Groups, TimeoutQueue, checkTopic
@@ -83,7 +83,7 @@ class Administration:
         metadataLoss: Callable[[], str] = lambda: "",
         measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
         alarms: Alarms | None = None,
-        history: History | None = None,
+        history: MeasureHistory | None = None,
     ) -> None:
         """
         @param version: what L{getVersion} tells.
@@ -196,7 +196,7 @@ class Administration:
         @param seconds: at most a day.
         """
         principal.requireAny(Action.ADMIN, None)
-        history = self._history or History((), lambda: 0.0)
+        history = self._history or MeasureHistory((), lambda: 0.0)
         return history.part(seconds)
 
     def listTransactions(

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 from ..access import Access, AuditTrail
 from ..model import ConfigurationReport, Disk, InterfaceType, ReloadDifference
 from ..net.alarms import Alarms
-from ..net.history import History
+from ..net.history import MeasureHistory
 from ..version import VersionRecord
 from ._administration import AccountQueries, Administration
 from ._broker import Broker
@@ -67,7 +67,7 @@ class Calls:
         measureDisk: Callable[[], Deferred[Disk | None]] = lambda: succeed(None),
         connections: Callable[[], Iterable[ClientConnection]] = tuple,
         alarms: Alarms | None = None,
-        history: History | None = None,
+        history: MeasureHistory | None = None,
     ) -> None:
         """
         @param nodeAddress: what this node is called, C{host:port}.

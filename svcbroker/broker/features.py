@@ -25,7 +25,7 @@ from ..net.alarms import Alarm, Alarms, Condition
 from ..net.bounds import Bound, Sizing
 from ..net.budgets import Budgets
 from ..net.findings import Finding
-from ..net.history import History
+from ..net.history import MeasureHistory
 from ..net.metrics import Metrics, Tracer, counter, gauge
 from ..net.settings import NoSettings
 from ..version import VersionRecord
@@ -102,7 +102,7 @@ class Services:
     access: Access
     metrics: Metrics
     alarms: Alarms
-    history: History
+    history: MeasureHistory
 
 
 class RunningFeature:

@@ -21,7 +21,7 @@ from ..histogram import quantile
 from ..interfaces import IMeasuredLedger
 from ..net.bounds import Bound, Sizing
 from ..net.deferreds import asDeferred
-from ..net.history import Malformed
+from ..net.history import HistoryMalformed
 from ..net.settings import NoSettings
 from .directory import measureDisk
 
@@ -70,7 +70,7 @@ class HistoryFeature(RunningFeature):
             self._history.decode(self._path.read_bytes())
         except FileNotFoundError:
             pass
-        except (OSError, Malformed) as error:
+        except (OSError, HistoryMalformed) as error:
             self._log.warn("The history begins anew: {error}", error=str(error))
         now, totals = self._services.now(), self._totals()
         self._before = {step: (int(now // step), totals) for step in self._history.steps}

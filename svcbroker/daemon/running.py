@@ -34,7 +34,7 @@ from ..model import (
 )
 from ..net.alarms import Alarms
 from ..net.deferreds import asDeferred
-from ..net.history import History
+from ..net.history import MeasureHistory
 from ..net.metrics import Metrics, gauge
 from ..net.settings import ConfigError, Setting, maskSecrets
 from ..storage import MetadataFile, StorageError
@@ -509,7 +509,7 @@ class _Base:
             access=self.control.access,
             metrics=Metrics(reactor),
             alarms=Alarms(conditions, reactor, dependencies.now),
-            history=History(SERIES, dependencies.now),
+            history=MeasureHistory(SERIES, dependencies.now),
         )
 
     def calls(

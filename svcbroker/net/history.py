@@ -31,7 +31,7 @@ _CHECKSUM: Final = 4
 _NAN: Final = float("nan")
 
 
-class Malformed(ValueError):
+class HistoryMalformed(ValueError):
     """The file of a history cannot be used."""
 
 
@@ -89,7 +89,7 @@ class HistoryPart:
     series: Mapping[str, Sequence[float | None]]
 
 
-class History:
+class MeasureHistory:
     """
     The measures of the last day.
 
@@ -167,11 +167,11 @@ class History:
         """
         Take what a file has. Series and rings that are no longer there are left out.
 
-        @raise Malformed: it is damaged.
+        @raise HistoryMalformed: it is damaged.
         """
         content, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
         if not data.startswith(MAGIC) or crc32(content).to_bytes(_CHECKSUM, "big") != checksum:
-            raise Malformed("it is not what a broker has written")
+            raise HistoryMalformed("it is not what a broker has written")
         header, _, rest = content[len(MAGIC) :].partition(b"\n")
         told = json.loads(header)  # it is as it was written, says the checksum
         places = [told["series"].index(n) if n in told["series"] else None for n in self.names]

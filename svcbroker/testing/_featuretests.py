@@ -22,7 +22,7 @@ from ..interfaces import Identity
 from ..net.alarms import Alarms
 from ..net.bounds import Sizing
 from ..net.budgets import Budgets
-from ..net.history import History
+from ..net.history import MeasureHistory
 from ..net.metrics import Metrics
 from ..net.settings import ConfigError, declaredSettings
 from ..version import readVersion
@@ -137,7 +137,7 @@ class FeatureTests(SynchronousTestCase):
             access=self.access,
             metrics=Metrics(clock),
             alarms=Alarms(conditions, clock, clock.seconds),
-            history=History((), clock.seconds),
+            history=MeasureHistory((), clock.seconds),
         )
         feature = self.fixture.feature
         made = feature.make(feature.read(self.options), self.services)

@@ -8,7 +8,7 @@ import stat
 from typing import Any
 
 from svcbroker.daemon.history import FEATURE, NAME, SERIES
-from svcbroker.net.history import History
+from svcbroker.net.history import MeasureHistory
 from svcbroker.testing import _featuretests as contract
 
 
@@ -29,7 +29,7 @@ class FeatureTests(contract.FeatureTests):
         self.serve()
         if data:
             (self.services.dataDir / NAME).write_bytes(data)
-        self.history = History(SERIES, self.reactor.seconds)
+        self.history = MeasureHistory(SERIES, self.reactor.seconds)
         object.__setattr__(self.services, "history", self.history)
         made = FEATURE.make(self.options, self.services)
         self.successResultOf(made.start())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.net.history import DAY, MAX_POINTS, History, Malformed
+from svcbroker.net.history import DAY, MAX_POINTS, HistoryMalformed, MeasureHistory
 
 START = 1_700_000_040.0
 """A full minute."""
@@ -20,8 +20,8 @@ class HistoryTests(SynchronousTestCase):
         self.now = START
         self.history = self.make("a", "b")
 
-    def make(self, *names: str) -> History:
-        return History(names, lambda: self.now)
+    def make(self, *names: str) -> MeasureHistory:
+        return MeasureHistory(names, lambda: self.now)
 
     def measure(self, *values: float) -> None:
         """Let 5 seconds pass after each value of C{a}."""
@@ -115,8 +115,8 @@ class HistoryTests(SynchronousTestCase):
         for place in (0, 25, len(data) // 2, len(data) - 1):
             changed = bytearray(data)
             changed[place] ^= 1
-            self.assertRaises(Malformed, self.history.decode, bytes(changed))
+            self.assertRaises(HistoryMalformed, self.history.decode, bytes(changed))
         for cut in (b"", data[:10], data[:-1]):
-            self.assertRaises(Malformed, self.history.decode, cut)
+            self.assertRaises(HistoryMalformed, self.history.decode, cut)
         self.assertEqual(self.told(5), [1])
         self.assertFalse(any(math.isnan(each) for each in self.told(60) if each is not None))

@@ -63,7 +63,7 @@ _NO_IDS = frozenset((b"{", b"[", b"t", b"f"))
 """The first bytes of JSON text that is no id: an object, an array, C{true} or C{false}."""
 
 
-class RpcCall(Struct, gc=False):
+class RpcRequest(Struct, gc=False):
     """A call as it was sent. An absent member is empty; a notification has no id."""
 
     jsonrpc: Raw = Raw()
@@ -155,7 +155,7 @@ class PlainBatch:
     text: bytes
 
 
-Body: TypeAlias = RpcCall | RpcMalformed | list[RpcCall | RpcMalformed] | PlainBatch
+Body: TypeAlias = RpcRequest | RpcMalformed | list[RpcRequest | RpcMalformed] | PlainBatch
 """A body that was read."""
 
 
@@ -197,8 +197,8 @@ class PlainBatches:
         return PlainBatch(self._method, calls, body)
 
 
-_callDecoder = Decoder(RpcCall)
-_callsDecoder = Decoder(list[RpcCall])
+_callDecoder = Decoder(RpcRequest)
+_callsDecoder = Decoder(list[RpcRequest])
 _textsDecoder = Decoder(list[Raw])
 
 
@@ -248,14 +248,14 @@ def _parseBody(body: bytes, plain: Iterable[PlainBatches]) -> Body:
     return parseEntries(body)
 
 
-def parseEntries(body: bytes) -> list[RpcCall | RpcMalformed]:
+def parseEntries(body: bytes) -> list[RpcRequest | RpcMalformed]:
     """
     Read the entries of a batch, one by one.
 
     @param body: JSON text in UTF-8.
     @raise RpcMalformed: it is no batch.
     """
-    batch: list[RpcCall] | list[Raw]
+    batch: list[RpcRequest] | list[Raw]
     try:
         batch = _callsDecoder.decode(body)
     except (DecodeError, RecursionError):
@@ -268,14 +268,14 @@ def parseEntries(body: bytes) -> list[RpcCall | RpcMalformed]:
     return [_parseEntry(entry) for entry in batch]
 
 
-def _parseEntry(entry: RpcCall | Raw) -> RpcCall | RpcMalformed:
+def _parseEntry(entry: RpcRequest | Raw) -> RpcRequest | RpcMalformed:
     try:
-        return _check(entry if isinstance(entry, RpcCall) else _decode(_callDecoder, entry))
+        return _check(entry if isinstance(entry, RpcRequest) else _decode(_callDecoder, entry))
     except RpcMalformed as malformed:
         return malformed
 
 
-def _check(call: RpcCall) -> RpcCall:
+def _check(call: RpcRequest) -> RpcRequest:
     """
     @raise RpcMalformed: its members are not what they must be.
     """
@@ -438,7 +438,7 @@ class JSONRPC:
         @param body: the request, or what is answered to it.
         @return: fires with the answer, or C{None} where nothing is to be answered.
         """
-        if isinstance(body, RpcCall):
+        if isinstance(body, RpcRequest):
             if self._batchMethod(body) is None and not connection.lane.begin(isWrite=False):
                 return self._performLater(principal, body, connection)
             return self._perform(principal, body, connection)
@@ -453,7 +453,7 @@ class JSONRPC:
     def isBatched(self, body: _Request) -> bool:
         """See L{svcbroker.carriers.http.routes.HttpEndpoint}."""
         return (
-            isinstance(body, RpcCall)
+            isinstance(body, RpcRequest)
             and self._batchMethod(body) is not None
             and (self._hasOneGroup or b"groupId" not in bytes(body.params))
             # It waits, and no other call with it.
@@ -462,7 +462,7 @@ class JSONRPC:
 
     @asDeferred
     async def answerCalls(
-        self, principal: Principal, calls: Sequence[RpcCall]
+        self, principal: Principal, calls: Sequence[RpcRequest]
     ) -> Sequence[_Answer]:
         """Make calls of many requests, for which L{isBatched} holds."""
         answers: list[_Answer] = []
@@ -480,7 +480,7 @@ class JSONRPC:
         """
         if isinstance(body, RpcMalformed):
             return body
-        if isinstance(body, RpcCall):
+        if isinstance(body, RpcRequest):
             try:
                 return self._addHeaders(body, headers)
             except ParameterInvalid as error:
@@ -493,7 +493,7 @@ class JSONRPC:
             for each in (parseEntries(body.text) if isinstance(body, PlainBatch) else body)
         ]
 
-    def _addHeaders(self, call: RpcCall, headers: PublishHeaders) -> RpcCall:
+    def _addHeaders(self, call: RpcRequest, headers: PublishHeaders) -> RpcRequest:
         method = self._byText.get(bytes(call.method))
         if method is None:
             return call
@@ -504,7 +504,7 @@ class JSONRPC:
             headers = PublishHeaders(b"", {}, headers.after)
         return replace(call, params=addHeaders(call.params, method.names, headers))
 
-    def _method(self, call: RpcCall) -> _Method:
+    def _method(self, call: RpcRequest) -> _Method:
         """
         @raise NoSuchCall: there is none.
         """
@@ -515,7 +515,7 @@ class JSONRPC:
                 raise NoSuchCall()
         return method
 
-    def _batchMethod(self, entry: RpcCall | RpcMalformed) -> _Method | None:
+    def _batchMethod(self, entry: RpcRequest | RpcMalformed) -> _Method | None:
         """The method of an entry that can be called in a batch with others of its kind."""
         if isinstance(entry, RpcMalformed):
             return None
@@ -539,7 +539,10 @@ class JSONRPC:
 
     @asDeferred
     async def _answerBatch(
-        self, principal: Principal, batch: Sequence[RpcCall | RpcMalformed], connection: Connection
+        self,
+        principal: Principal,
+        batch: Sequence[RpcRequest | RpcMalformed],
+        connection: Connection,
     ) -> Raw | None:
         """
         Publishes that follow each other are submitted in one batch, and so are calls that open or
@@ -573,7 +576,7 @@ class JSONRPC:
         return Raw(b"[%b]" % b",".join(answers)) if answers else None
 
     def _steps(
-        self, batch: Sequence[RpcCall | RpcMalformed]
+        self, batch: Sequence[RpcRequest | RpcMalformed]
     ) -> Iterator[tuple[_Method | None, Sequence[Any]]]:
         """The calls of a batch that are made together, with their method; C{None} for one alone."""
         for method, group in groupby(batch, self._togetherMethod):
@@ -582,7 +585,7 @@ class JSONRPC:
             for start in range(0, len(entries), most):
                 yield method, entries[start : start + most]
 
-    def _togetherMethod(self, entry: RpcCall | RpcMalformed) -> _Method | None:
+    def _togetherMethod(self, entry: RpcRequest | RpcMalformed) -> _Method | None:
         """The method of an entry that is made together with others of its kind."""
         if isinstance(entry, RpcMalformed):
             return None
@@ -594,7 +597,7 @@ class JSONRPC:
     async def _performEntry(
         self,
         principal: Principal,
-        entry: RpcCall | RpcMalformed,
+        entry: RpcRequest | RpcMalformed,
         connection: Connection,
         made: dict[bytes, _Answer],
     ) -> _Answer:
@@ -613,13 +616,13 @@ class JSONRPC:
 
     @asDeferred
     async def _performLater(
-        self, principal: Principal, call: RpcCall, connection: Connection
+        self, principal: Principal, call: RpcRequest, connection: Connection
     ) -> _Answer:
         await connection.lane.turn(isWrite=False)
         return await self._perform(principal, call, connection)
 
     def _perform(
-        self, principal: Principal, call: RpcCall, connection: Connection
+        self, principal: Principal, call: RpcRequest, connection: Connection
     ) -> Deferred[_Answer]:
         try:
             method = self._method(call)
@@ -708,22 +711,22 @@ class JSONRPC:
         # A notification has no id.
         return Success("2.0", call.id, method.render(outcome)) if bytes(call.id) else None
 
-    def _succeed(self, result: Any, method: _Method, call: RpcCall) -> _Answer | Failure:
+    def _succeed(self, result: Any, method: _Method, call: RpcRequest) -> _Answer | Failure:
         try:
             return self._answerTo(result, method, call)
         except Exception:
             return self._fail(Failure(), call)
 
-    def _fail(self, failure: Failure, call: RpcCall) -> Failed | Failure | None:
+    def _fail(self, failure: Failure, call: RpcRequest) -> Failed | Failure | None:
         # Raised here, the error would be a cycle with the frame of this function.
         if isinstance(failure.value, CancelledError):
             return failure
         return self._failed(self._incidents.explain(failure), call)
 
-    def _failed(self, error: BrokerError, call: RpcCall) -> Failed | None:
+    def _failed(self, error: BrokerError, call: RpcRequest) -> Failed | None:
         return failed(error, call.id, self._exceptionName) if bytes(call.id) else None
 
-    def _tooLarge(self, entry: RpcCall | RpcMalformed) -> Failed | None:
+    def _tooLarge(self, entry: RpcRequest | RpcMalformed) -> Failed | None:
         if isinstance(entry, RpcMalformed):
             return entry.answer
         error = Overloaded("the answer to this batch is too large: ask for less")

@@ -110,7 +110,7 @@ class DeliveryContext:
     counts: RequestCounts = field(factory=RequestCounts)
 
 
-class Sender:
+class WebhookSender:
     """
     Sends the events of one webhook, in order. Its methods are called by the delivery alone.
 
@@ -445,7 +445,7 @@ class WebhookDelivery:
         self._lane = receiver.target.authority
         self._context = context
         self._owner = owner
-        self.sender = Sender(self._id, receiver, context, owner)
+        self.sender = WebhookSender(self._id, receiver, context, owner)
         self._subscription: ISubscription | None = None
         self._wanted: Deferred[Batch] | None = None
         self._running: Deferred[None] | None = None

@@ -26,7 +26,7 @@ from twisted.python.failure import Failure
 
 from ...model import Health, NodeRecord, NodeType
 from ...net.deferreds import asDeferred
-from ...proofs.cometbft import Commit, Flag, Instant, Validator
+from ...proofs.cometbft import BlockFlag, Commit, Instant, Validator
 from . import _rpc as calls
 from ._engineports import EnginePorts
 from ._rpc import (
@@ -237,7 +237,7 @@ def _voters(picture: Picture) -> Mapping[bytes, int]:
     return {
         validator.pubKey.value: round
         for validator, entry in zip(picture.voters, picture.commit.signatures, strict=False)
-        if entry.flag != Flag.ABSENT and entry.validatorAddress == validator.address
+        if entry.flag != BlockFlag.ABSENT and entry.validatorAddress == validator.address
     }
 
 

@@ -27,10 +27,10 @@ from ._values import (
     ED25519,
     BadAnswer,
     Base64,
+    BlockFlag,
     BlockId,
     Commit,
     EngineHeader,
-    Flag,
     Hex,
     Instant,
     Member,
@@ -263,7 +263,7 @@ def makeLightBlock(
     holds = _verifierOf(block)
     votes: list[Vote | None] = [None] * len(members)
     for index, entry in enumerate(commit.signatures[: len(members)]):
-        if entry.flag == Flag.COMMIT and entry.signature is not None:
+        if entry.flag == BlockFlag.COMMIT and entry.signature is not None:
             vote = Vote(entry.timestamp, entry.signature)
             if holds(members[index], vote):
                 votes[index] = vote

@@ -133,7 +133,7 @@ class EngineHeader(Wire, frozen=True, kw_only=True):
     proposerAddress: Hex
 
 
-class Flag(IntEnum):
+class BlockFlag(IntEnum):
     """The kind of a validator's entry in a commit."""
 
     ABSENT = 1
@@ -145,7 +145,7 @@ class CommitSignature(Wire, frozen=True, kw_only=True):
     """
     A validator's entry in a commit.
 
-    @ivar flag: a L{Flag}.
+    @ivar flag: a L{BlockFlag}.
     """
 
     flag: int = field(name="block_id_flag")

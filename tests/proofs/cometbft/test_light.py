@@ -17,9 +17,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.proofs import cometbft
 from svcbroker.proofs.cometbft import (
     Base64,
+    BlockFlag,
     Commit,
     EngineHeader,
-    Flag,
     Hex,
     Instant,
     LightBlock,
@@ -306,7 +306,7 @@ class MakeTests(SynchronousTestCase):
         """A validator that did not vote has no vote."""
         self.check(
             self.make(
-                block_id_flag=Flag.ABSENT,
+                block_id_flag=BlockFlag.ABSENT,
                 validator_address="",
                 timestamp="0001-01-01T00:00:00Z",
                 signature=None,
@@ -315,7 +315,7 @@ class MakeTests(SynchronousTestCase):
 
     def test_nilVotesDoNotCount(self) -> None:
         """A vote for no block does not count."""
-        self.check(self.make(block_id_flag=Flag.NIL))
+        self.check(self.make(block_id_flag=BlockFlag.NIL))
 
     def test_invalidSignaturesAreLeftOut(self) -> None:
         """A signature that does not hold is left out; so is one that is none."""
