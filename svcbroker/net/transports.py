@@ -1,15 +1,16 @@
 """
-Writing to transports without waiting for a turn of the reactor, ending that at once, and finding
-out that the other side has ended.
+Connections: writing to their transports without waiting for a turn of the reactor, ending that at
+once, finding out that the other side has ended, and closing all of them when the daemon stops.
 """
 
 from __future__ import annotations
 
 import select
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from twisted.internet.abstract import FileDescriptor
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.tcp import Connection
 
@@ -17,6 +18,8 @@ CLOSE_AT_STOP: Final = 2.0
 """Seconds that a client has to close its end of a connection, or to read on, when the daemon stops.
 """
 
+
+T = TypeVar("T")
 
 _ENDED: Final = getattr(select, "POLLRDHUP", 0)
 """The events of a connection whose other side sends no more, as the kernel tells them. That it is
@@ -154,3 +157,49 @@ class ClosingAtStop:
             self._call = self._clock.callLater(CLOSE_AT_STOP, self._look)
         else:
             self._transport.abortConnection()
+
+
+class OpenConnections(set[T]):
+    """
+    The open connections of a carrier, which adds and discards them. In an orderly stop it drains
+    them: no new one is accepted, and it waits until the last one is discarded.
+    """
+
+    _drained: Deferred[None] | None = None
+
+    @property
+    def isDraining(self) -> bool:
+        """Whether connections are being closed, and new ones are refused."""
+        return self._drained is not None
+
+    def drain(
+        self, close: Callable[[T], object], abort: Callable[[T], object] = lambda each: None
+    ) -> Deferred[None]:
+        """
+        Close all connections. Called once, by a caller that bounds how long it may take.
+
+        @param close: closes a connection after what has arrived on it is answered.
+        @param abort: closes a connection at once. Called where the wait is cancelled.
+        @return: fires when the last connection is closed.
+        """
+
+        def cancel(drained: Deferred[None]) -> None:
+            for each in tuple(self):
+                abort(each)
+
+        self._drained = Deferred(cancel)
+        for each in tuple(self):
+            # Closing one may close another.
+            if each in self:
+                close(each)
+        self._finish()
+        return self._drained
+
+    def discard(self, connection: object) -> None:
+        """Remove a closed connection."""
+        super().discard(connection)
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._drained is not None and not self and not self._drained.called:
+            self._drained.callback(None)

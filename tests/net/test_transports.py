@@ -9,12 +9,13 @@ import struct
 from collections.abc import Callable
 
 from twisted.internet.abstract import FileDescriptor
+from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.net import transports
-from svcbroker.net.transports import CLOSE_AT_STOP, ClosingAtStop, hasEnded, isLost
+from svcbroker.net.transports import CLOSE_AT_STOP, ClosingAtStop, OpenConnections, hasEnded, isLost
 
 
 class ClosingAtStopTests(SynchronousTestCase):
@@ -61,6 +62,47 @@ class ClosingAtStopTests(SynchronousTestCase):
             closing.cancel()
         self.clock.advance(CLOSE_AT_STOP)
         self.assertEqual(self.aborted, 0)
+
+
+class OpenConnectionsTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.connections: OpenConnections[str] = OpenConnections()
+        self.connections.update(("a", "b"))
+        self.closed: list[str] = []
+
+    def test_drainWaitsForTheLastConnection(self) -> None:
+        self.assertFalse(self.connections.isDraining)
+        drained = self.connections.drain(self.closed.append)
+        self.assertTrue(self.connections.isDraining)
+        self.assertEqual(sorted(self.closed), ["a", "b"])
+        self.connections.discard("a")
+        self.assertNoResult(drained)
+        self.connections.discard("b")
+        self.assertIsNone(self.successResultOf(drained))
+        self.connections.discard("b")
+
+    def test_drainWithoutConnectionsIsDoneAtOnce(self) -> None:
+        self.connections.clear()
+        self.successResultOf(self.connections.drain(self.closed.append))
+        self.assertTrue(self.connections.isDraining)
+
+    def test_connectionThatAnotherClosedIsNotClosedAgain(self) -> None:
+        def close(each: str) -> None:
+            self.closed.append(each)
+            self.connections.discard("a")
+            self.connections.discard("b")
+
+        self.successResultOf(self.connections.drain(close))
+        self.assertEqual(len(self.closed), 1)
+
+    def test_cancelledDrainAborts(self) -> None:
+        aborted: list[str] = []
+        drained = self.connections.drain(self.closed.append, aborted.append)
+        drained.cancel()
+        self.failureResultOf(drained, CancelledError)
+        self.assertEqual(sorted(aborted), ["a", "b"])
+        self.connections.clear()
+        self.connections.discard("a")
 
 
 class EndedTests(SynchronousTestCase):

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, succeed
 from twisted.internet.protocol import Factory
 from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
@@ -24,6 +23,7 @@ from svcbroker.net.bounds import CONNECTIONS, Bound
 from svcbroker.net.deferreds import asDeferred
 from svcbroker.net.findings import good
 from svcbroker.net.settings import ConfigError, Endpoint, Text, anyText, declareSetting
+from svcbroker.net.transports import OpenConnections
 from svcbroker.operations import Incidents
 
 POLICY = PublishPolicy(carrier="line", opensTopics=True)
@@ -97,7 +97,7 @@ class LineProtocol(LineReceiver):
         else:
             self.send(*words)
             self.flow(isBusy=False)
-            if self.factory.drained is not None:
+            if self.factory.protocols.isDraining:
                 self.transport.loseConnection()
 
     async def login(self, name, password):
@@ -145,22 +145,27 @@ class LineProtocol(LineReceiver):
         for end in ends:
             end()
 
+    def close(self):
+        """Close once the line that is being answered, if one is, has its answer."""
+        if not self.isBusy:
+            self.transport.loseConnection()
+
     def connectionLost(self, reason=None):
         self.isClosed = True
         self.leave()
         self.unsent.close()
-        self.factory.closed(self)
+        self.factory.protocols.discard(self)
 
 
 class LineFeature(RunningFeature, Factory):
-    noisy, protocol, drained = False, LineProtocol, None
+    noisy, protocol = False, LineProtocol
 
     def __init__(self, read, services):
         (self.options, self.greeting), self.services = read, services
-        self.protocols, self.incidents = set(), Incidents()
+        self.protocols, self.incidents = OpenConnections(), Incidents()
 
     def buildProtocol(self, addr):
-        return super().buildProtocol(addr) if self.drained is None else None
+        return None if self.protocols.isDraining else super().buildProtocol(addr)
 
     def factories(self, calls, routes):
         return {"line": self}
@@ -173,21 +178,9 @@ class LineFeature(RunningFeature, Factory):
         return partial(setattr, self, "greeting", greeting)
 
     def drain(self):
-        """Answer the lines that are being answered, and close; at once where that is cancelled."""
-        self.drained = Deferred(self.abort) if self.protocols else succeed(None)
-        for each in tuple(self.protocols):
-            if not each.isBusy:
-                each.transport.loseConnection()
-        return self.drained
-
-    def abort(self, _):
-        for each in tuple(self.protocols):
-            each.transport.abortConnection()
-
-    def closed(self, protocol):
-        self.protocols.discard(protocol)
-        if self.drained is not None and not self.protocols and not self.drained.called:
-            self.drained.callback(None)
+        return self.protocols.drain(
+            LineProtocol.close, lambda each: each.transport.abortConnection()
+        )
 
 
 def checks(read):

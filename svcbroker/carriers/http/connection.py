@@ -14,7 +14,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from attrs import evolve
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
@@ -42,7 +42,7 @@ from ...errors import (
 )
 from ...net.addresses import isLoopback, networkOf, ownerKey, peerText
 from ...net.budgets import Budgets, ByteBudget, ByteCount, Lane, Stranger, Unsent
-from ...net.transports import ClosingAtStop, hasEnded, isLost
+from ...net.transports import ClosingAtStop, OpenConnections, hasEnded, isLost
 from .logins import (
     SESSION_CHALLENGE,
     ClientAuthenticator,
@@ -888,11 +888,10 @@ class BrokerSite(Site):
         self.userSessions = sessions
         self.bodies = IncompleteBodies(reactor, maxBody, budgets.input)
         self.hasAccessLog = settings.accessLog
-        self.channels: set[BrokerChannel] = set()
+        self.channels: OpenConnections[BrokerChannel] = OpenConnections()
         self.origins = OriginPolicy(settings)
         self._settings = settings
         self._publishByGet = f"GET {settings.basePath}/rest/publish?".encode("ascii")
-        self._drained: Deferred[None] | None = None
         # What was answered by which channel at the last look, and for how many looks; the next one.
         self._answered: dict[BrokerChannel, tuple[object, int]] = {}
         self._looking: IDelayedCall | None = None
@@ -914,7 +913,7 @@ class BrokerSite(Site):
     @property
     def isDraining(self) -> bool:
         """Whether connections are closed as soon as they are idle."""
-        return self._drained is not None
+        return self.channels.isDraining
 
     def log(self, request: http.Request) -> None:
         """An answer was given. See C{twisted.web.http.HTTPFactory.log}."""
@@ -949,13 +948,7 @@ class BrokerSite(Site):
 
         Fires when the last connection is closed.
         """
-        if not self.channels:
-            self._drained = succeed(None)
-            return self._drained
-        self._drained = Deferred()
-        for channel in list(self.channels):
-            channel.drain()
-        return self._drained
+        return self.channels.drain(lambda each: each.drain())
 
     def channelMade(self, channel: BrokerChannel) -> None:
         """A client has connected."""
@@ -965,13 +958,11 @@ class BrokerSite(Site):
 
     def channelLost(self, channel: BrokerChannel) -> None:
         """A connection is closed, or is no longer HTTP."""
-        self.channels.discard(channel)
         self._answered.pop(channel, None)
-        if self._looking is not None and not self.channels:
+        if self._looking is not None and self.channels == {channel}:
             self._looking.cancel()
             self._looking = None
-        if self._drained is not None and not self.channels and not self._drained.called:
-            self._drained.callback(None)
+        self.channels.discard(channel)
 
     def _look(self) -> None:
         """

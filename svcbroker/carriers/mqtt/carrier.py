@@ -26,7 +26,7 @@ from ...broker import ClientConnection
 from ...net.addresses import networkOf, ownerKey, peerText
 from ...net.budgets import Stranger
 from ...net.deferreds import asDeferred
-from ...net.transports import ClosingAtStop, endSending, isDirect, sender
+from ...net.transports import ClosingAtStop, OpenConnections, endSending, isDirect, sender
 from ...net.turns import EndOfTurn, ReadsInTurn
 from ..websocket import MESSAGE_BYTES, Route, WebSocketResource, WebSocketTransport, routeTo
 from .codec import grouped
@@ -52,8 +52,7 @@ class MqttCarrier:
         self.context = context
         self.sessions = Sessions(context)
         self.endOfTurn = EndOfTurn(context.clock)
-        self._links: set[Link] = set()
-        self._drained: Deferred[None] | None = None
+        self._links: OpenConnections[Link] = OpenConnections()
 
     @asDeferred
     async def start(self) -> None:
@@ -73,14 +72,8 @@ class MqttCarrier:
 
         @return: fires when that is done. Cancelling it aborts the remaining connections.
         """
-        self._drained = Deferred()
-        for link in tuple(self._links):
-            # One that is shut down may take another with it.
-            if link in self._links:
-                link.shutDown()
         try:
-            if self._links:
-                await self._drained
+            await self._links.drain(lambda each: each.shutDown())
             await self.sessions.wills.published()
         finally:
             for link in tuple(self._links):
@@ -103,7 +96,7 @@ class MqttCarrier:
     @property
     def isDraining(self) -> bool:
         """Whether new connections are refused."""
-        return self._drained is not None
+        return self._links.isDraining
 
     def opened(self, link: Link) -> None:
         """Add a new connection."""
@@ -112,8 +105,6 @@ class MqttCarrier:
     def closed(self, link: Link) -> None:
         """Remove a closed connection."""
         self._links.discard(link)
-        if self._drained is not None and not self._links and not self._drained.called:
-            self._drained.callback(None)
 
 
 class Link:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from typing import Protocol as TypingProtocol
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
@@ -35,7 +35,7 @@ from ...model import SubscribeRequest
 from ...net.addresses import networkOf, ownerKey, peerText
 from ...net.budgets import FEW, Stranger
 from ...net.deferreds import asDeferred
-from ...net.transports import ClosingAtStop, endSending, sender
+from ...net.transports import ClosingAtStop, OpenConnections, endSending, sender
 from ...net.turns import LazyTimer, ReadsInTurn
 from ...operations import Incidents
 from ..websocket import Route, WebSocketResource, WebSocketTransport, routeTo
@@ -122,10 +122,9 @@ class StompFactory(Factory):
         self.settings = StompSettings() if settings is None else settings
         self._dialect = dialect
         self.incidents = Incidents() if incidents is None else incidents
-        self.protocols: set[StompProtocol] = set()
+        self.protocols: OpenConnections[StompProtocol] = OpenConnections()
         self._entropy = entropy
         self._server = f"svcbroker/{version}"
-        self._drained: Deferred[None] | None = None
 
     def acceptableProtocols(self) -> list[bytes]:
         """
@@ -141,7 +140,7 @@ class StompFactory(Factory):
     @property
     def isDraining(self) -> bool:
         """Whether the carrier closes its connections."""
-        return self._drained is not None
+        return self.protocols.isDraining
 
     def makeSession(self, remote: str, *, isMessages: bool) -> StompSession:
         """
@@ -168,19 +167,11 @@ class StompFactory(Factory):
 
         Fires when the last connection is closed.
         """
-        if not self.protocols:
-            self._drained = succeed(None)
-            return self._drained
-        self._drained = Deferred()
-        for protocol in tuple(self.protocols):
-            protocol.shutDown()
-        return self._drained
+        return self.protocols.drain(lambda each: each.shutDown())
 
     def connectionLost(self, protocol: StompProtocol) -> None:
         """A connection is closed."""
         self.protocols.discard(protocol)
-        if self._drained is not None and not self.protocols and not self._drained.called:
-            self._drained.callback(None)
 
 
 def webSocketRoute(factory: StompFactory, basePath: str) -> Route:
