@@ -24,23 +24,29 @@ ROOMS = sorted(path.parent.name for path in HERE.glob("tests/*/__init__.py"))
 SLOW = (
     # What starts daemons, engines, browsers and other programs.
     *("functional.*", "interop.*", "benchmarks.*", "ledgers.*.test_real_*"),
-    *("commands.test_commandline", "ledgers.cometbft.test_packages"),
+    *("client.test_packaging", "commands.test_commandline", "ledgers.cometbft.test_packages"),
     # What tries many seeds, changes, crashes, lengths or damaged files.
-    *("simulation.*", "proofs.test_contradictions", "proofs.test_examples"),
-    *("proofs.test_reading", "proofs.test_tampering", "proofs.cometbft.*"),
-    *("proofs.witness.test_witness", "proofs.tlog.test_note", "access.authenticators.test_jwt"),
-    *("access.test_accounttext", "access.test_confidentiality", "access.test_existence"),
-    *("access.test_grants", "archive.test_audit", "archive.test_bytes", "archive.test_eraser"),
-    *("archive.test_erased", "archive.test_log", "archive.test_stream", "archive.test_sweep"),
-    *("broker.subscriptions.test_expiry", "broker.subscriptions.test_filters"),
+    *("access.authenticators.test_jwt", "access.test_accounttext", "access.test_confidentiality"),
+    *("access.test_existence", "access.test_grants", "archive.test_audit", "archive.test_bytes"),
+    *("archive.test_erased", "archive.test_eraser", "archive.test_log", "archive.test_logfiles"),
+    *("archive.test_stream", "archive.test_sweep", "broker.subscriptions.test_expiry"),
+    *("broker.subscriptions.test_filters", "broker.subscriptions.test_reading"),
     *("broker.test_witnessing", "carriers.http.test_differences", "carriers.http.test_jsonrpc"),
     *("carriers.http.test_site", "carriers.http.test_transports", "carriers.http.test_turns"),
-    *("carriers.mqtt.test_exactly_once", "carriers.mqtt.test_overlapping"),
-    *("carriers.stomp.test_fuzz", "chain.test_encoding", "chain.test_execution3"),
-    *("chain.test_signed_mutations", "chain.test_vectors3", "client.test_core"),
-    *("ledgers.evm.test_batchsource", "ledgers.test_damage", "storage.test_damage"),
-    *("storage.test_failure", "storage.test_history", "storage.test_property"),
-    "test_cloudevents",
+    *("carriers.mqtt.test_batches", "carriers.mqtt.test_exactly_once"),
+    *("carriers.mqtt.test_hostile", "carriers.mqtt.test_overlapping", "carriers.stomp.test_fuzz"),
+    *("carriers.webhook.test_batches", "chain.test_encoding", "chain.test_execution3"),
+    *("chain.test_generator", "chain.test_history", "chain.test_signed_mutations"),
+    *("chain.test_vectors3", "client.test_core", "client.test_sse", "commands.test_archive"),
+    *("commands.test_contradict", "ledgers.cometbft.test_outbox_any"),
+    *("ledgers.cometbft.test_restoring", "ledgers.cometbft.test_snapshots"),
+    *("ledgers.copy.test_refusal", "ledgers.evm.test_batchsource", "ledgers.pbft.test_change"),
+    *("ledgers.pbft.test_opening", "ledgers.pbft.test_replicaset", "ledgers.pbft.test_said_once"),
+    *("ledgers.test_damage", "proofs.cometbft.*", "proofs.test_contradictions"),
+    *("proofs.test_examples", "proofs.test_reading", "proofs.test_tampering"),
+    *("proofs.tlog.test_note", "proofs.witness.test_witness", "simulation.*"),
+    *("storage.test_damage", "storage.test_failure", "storage.test_history"),
+    *("storage.test_property", "test_cloudevents"),
     # What runs tests on several ledgers or a second time, or looks through all code or everything
     # in memory.
     *("ledgers.test_contract", "ledgers.copy.test_contract", "carriers.http.test_klein"),
@@ -88,6 +94,7 @@ def quick(session: nox.Session) -> None:
         if not any(fnmatchcase(each, f"tests.{pattern}") for each in modules):
             session.warn(f"no module of tests is {pattern}: it may run here under another name")
     jobs = f"--jobs={os.cpu_count() or 1}"
+    session.env["SVCBROKER_EXAMPLES"] = "20"
     python(session, "twisted.trial", jobs, "--reporter=summary", *chosen)
 
 

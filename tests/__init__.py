@@ -10,8 +10,13 @@ import tempfile
 from hypothesis import HealthCheck, settings
 
 # Time is never tested: a busy machine may be slow. Hypothesis's own profile for CI says the same.
+# C{nox -s quick} tries fewer examples.
 settings.register_profile(
-    "svcbroker", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "svcbroker",
+    settings.default,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=int(os.environ.get("SVCBROKER_EXAMPLES", "100")),
 )
 settings.load_profile("svcbroker")
 
