@@ -19,6 +19,7 @@ from ..errors import BrokerError
 from ._core import Options
 from ._errors import AnswerInvalid, NotVerified, Unreachable
 from ._httpx import AsyncClient, Client
+from ._receipts import Receipts
 from ._records import (
     CheckpointRecord,
     ClosedEvent,
@@ -48,6 +49,7 @@ __all__ = [
     "PassphraseMissing",
     "Publication",
     "Published",
+    "Receipts",
     "TopicInfo",
     "TopicState",
     "Unreachable",

@@ -30,10 +30,11 @@ from ..errors import (
     TransactionTimeout,
 )
 from ..files import readFile
-from ..model import ENCRYPTED, checkExtensions
+from ..model import ENCRYPTED, checkExtensions, filterMatches
 from ._confidential import EXTENSIONS, checkRecipients, closed, loadIdentities
 from ._effects import Delay, Deliver, HttpRequest, Procedure, openStream, readStream
 from ._errors import AnswerInvalid, Unreachable
+from ._receipts import Receipts, ReceiptWriter, checkReceipts
 from ._records import (
     CheckpointRecord,
     ClosedEvent,
@@ -400,14 +401,21 @@ class FollowedStream:
         fields: Fields,
         requests: Requests,
         receive: Callable[[list[Event]], Procedure[list[Event]]],
+        writer: ReceiptWriter | None = None,
+        *,
+        isResumed: bool = False,
     ) -> None:
         """
         @param fields: the parameters of the request.
         @param requests: the client's, with its credentials and what it has seen.
         @param receive: verifies and opens events before they are delivered.
+        @param writer: signs receipts for them.
+        @param isResumed: whether it begins after the last event that has a receipt.
         """
+        self._writer = writer
+        self._isResumed = isResumed
         self._attempts = attempts
-        self._query = urlencode(fields)
+        self._fields = fields
         self._requests = requests
         self._receive = receive
         self._lastId: str | None = None
@@ -418,6 +426,9 @@ class FollowedStream:
 
         @raise BrokerError: the broker refuses the request, or no broker has answered in time.
         """
+        if self._writer is not None and self._isResumed:
+            after = yield from self._writer.begin()
+            self._fields = {**self._fields, "from": after or "OFFSET_FIRST"}
         while True:
             try:
                 yield from self._stream()
@@ -440,7 +451,7 @@ class FollowedStream:
         response = yield from openStream(
             HttpRequest(
                 method="GET",
-                url=f"{self._attempts.url}/rest/follow?{self._query}",
+                url=f"{self._attempts.url}/rest/follow?{urlencode(self._fields)}",
                 headers=headers,
                 timeout=self._attempts.limit(IDLE),
             )
@@ -462,6 +473,8 @@ class FollowedStream:
                 yield from self._deliver(messages)
             # Also comments: the time without a connection begins when it is lost.
             self._attempts.succeeded()
+            if self._writer is not None:
+                yield from self._writer.due()
 
     def _deliver(self, messages: list[StreamMessage]) -> Procedure[None]:
         events = [_event(each) for each in messages if each.type == "event"]
@@ -473,10 +486,19 @@ class FollowedStream:
             self._lastId = messages[-1].lastId
         if events:
             self._requests.saw(events[-1].eventId)
-            yield Deliver(events)
+            yield from delivered(events, self._writer)
         for message in messages:
             if message.type == "end":
                 raise readError(message.data) or AnswerInvalid()
+
+
+def delivered(events: list[Event], writer: ReceiptWriter | None) -> Procedure[None]:
+    """Deliver events, and sign a receipt for them where it is time."""
+    if writer is not None and not writer.receipts.isProcessed:
+        yield from writer.took(events)
+    yield Deliver(events)
+    if writer is not None and writer.receipts.isProcessed:
+        yield from writer.took(events)
 
 
 def _event(message: StreamMessage) -> Event:
@@ -785,6 +807,7 @@ class Core:
         tombstones: bool = False,
         reverse: bool = False,
         wait: int = 0,
+        receipts: Receipts | None = None,
     ) -> Procedure[None]:
         """
         Read the events of a topic, or of all topics that a pattern of MQTT's kind matches, up to
@@ -798,7 +821,16 @@ class Core:
         @param tombstones: whether to deliver erased events, too, without their contents.
         @param reverse: whether to go backwards.
         @param wait: how long to wait at the end for a further event, 0 to 30 seconds.
+        @param receipts: signs receipts for what was read, the last one at the end. Where C{after}
+            says nothing, it begins after the last event that has one. Otherwise what comes before
+            C{after} was received before. Not with C{tag}, C{reverse} and C{limit}.
         """
+        checkReceipts(receipts, tag)
+        if receipts is not None and (reverse or limit is not None):
+            raise ParameterInvalid("receipts: they are not for reverse and limit")
+        writer = None if receipts is None else ReceiptWriter(self, topic, receipts)
+        if writer is not None and after == "OFFSET_FIRST":
+            after = (yield from writer.begin()) or after
         fields = _eventFields(topic, after, tag, tombstones)
         if reverse:
             fields["reverse"] = "true"
@@ -818,8 +850,10 @@ class Core:
             mayBeBehind = (HeightUnknown,)
             if page.events:
                 self._requests.saw(page.events[0 if reverse else -1].eventId)
-                yield Deliver((yield from self._receive(page.events)))
+                yield from delivered((yield from self._receive(page.events)), writer)
             if page.atEnd and not (wait and page.events):
+                if writer is not None:
+                    yield from writer.write()
                 return
             if left is not None:
                 left -= len(page.events)
@@ -881,6 +915,7 @@ class Core:
         tag: str | None = None,
         tombstones: bool = False,
         timeout: float | None = None,
+        receipts: Receipts | None = None,
     ) -> Procedure[NoReturn]:
         """
         Follow a topic, or all topics that a pattern of MQTT's kind matches: its events as they are
@@ -892,12 +927,46 @@ class Core:
         @param tag: only events whose extension C{svc-tag} equals it.
         @param tombstones: whether to deliver erased events, too, without their contents.
         @param timeout: how long there may be no connection, in seconds; by default for ever.
+        @param receipts: signs receipts for what was received. Where C{after} says nothing, it
+            begins after the last event that has one, or with the first. Otherwise what comes before
+            C{after} was received before. Not with C{tag}.
         """
+        checkReceipts(receipts, tag)
+        writer = None if receipts is None else ReceiptWriter(self, topic, receipts)
         fields = {**_eventFields(topic, after, tag, tombstones), **self._requests.group}
         following = FollowedStream(
-            Attempts(self._requests.brokers, timeout), fields, self._requests, self._receive
+            Attempts(self._requests.brokers, timeout),
+            fields,
+            self._requests,
+            self._receive,
+            writer,
+            isResumed=writer is not None and after == "OFFSET_LAST",
         )
         return following.run()
+
+    def receipt(self, topic: str, eventId: str, receipts: Receipts) -> Procedure[Published | None]:
+        """
+        Sign a receipt now: all events of a topic or pattern up to one were received.
+
+        @param eventId: the id of the last event.
+        @return: the receipt; C{None} where an earlier one says as much.
+        @raise EventNotFound: there is no such event.
+        """
+        event = yield from self.getEvent(eventId)
+        if not filterMatches(topic, event.topic):
+            raise ParameterInvalid("eventId: the event is of another topic")
+        writer = ReceiptWriter(self, topic, receipts)
+        return (yield from writer.sign(event))
+
+    def readPage(self, topic: str, limit: int) -> Procedure[EventPage]:
+        """Read the last events of a topic, the newest first."""
+        fields = {**_eventFields(topic, "OFFSET_LAST", None, False), "reverse": "true"}
+        fields["limit"] = str(limit)
+        page = yield from self._requests.read(
+            "events", fields, lambda response: readAnswer(response, _pages)
+        )
+        received = yield from self._receive(page.events)
+        return msgspec.structs.replace(page, events=received)
 
     # Proofs
 

@@ -139,6 +139,7 @@ class TwistedClient:
     find = _call(Core.find)
     events = _iterate(Core.events)
     follow = _iterate(Core.follow)
+    receipt = _call(Core.receipt)
     proof = _call(Core.proof)
     topicProof = _call(Core.topicProof)
     checkpoint = _call(Core.checkpoint)

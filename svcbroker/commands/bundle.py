@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,16 +16,16 @@ from urllib.parse import quote, unquote, urlsplit
 import click
 from attrs import evolve
 
-from ..errors import EventErased
+from ..errors import EventErased, TopicNotFound
 from ..files import readFile, writeNew
 from .arguments import EVENT, PATH, makeCommand, options
 from .clientcommand import IDENTITY, clientCommand, namedFile, runReactor
-from .terminal import CommandError, Console, Exit, counted
+from .terminal import CommandError, Console, Exit, counted, quoted
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
-    from ..client import Client
+    from ..client import Client, Event
     from ..proofs import ProvedEvent
     from ..proofs.bundle import Bundle, ErasureNote
 
@@ -86,6 +86,13 @@ _TSA_TIMEOUT: Final = 30.0
         "nothing that it says. It may come again.",
     ),
     IDENTITY,
+    click.option(
+        "--receipts",
+        "receiptTopics",
+        metavar="PATTERN",
+        help="Add the receipts of recipients for these events, published to such topics: "
+        "'receipts/#'.",
+    ),
     _OUTPUT,
 )
 def command(
@@ -97,6 +104,7 @@ def command(
     roots: Path | None,
     isRevealed: bool,
     withheld: tuple[str, ...],
+    receiptTopics: str | None,
     output: str | None,
 ) -> int:
     """Write a bundle."""
@@ -122,6 +130,8 @@ def command(
         console.warn("no witness is asked for: give --policy with those that the reader trusts")
     else:
         policy, policyText = readPolicy(policyPath), readFile(policyPath)
+    if receiptTopics is not None:
+        ids += _receiptsFor(console, client, ids, receiptTopics)
     proofs = {each: client.readLog(f"proof?eventId={quote(each, safe='')}") for each in ids}
     bundle = Bundle(proofs=proofs, policy=policyText)
     try:
@@ -184,6 +194,47 @@ def stampCommand(
         console, evolve(bundle, timestamps=_stamped(bundle.proofs.values(), tsa, trusted)), output
     )
     return Exit.GOOD
+
+
+def _receiptsFor(
+    console: Console, client: Client, ids: Sequence[str], pattern: str
+) -> Sequence[str]:
+    """The ids of receipts: of each recipient, the first one that covers an event."""
+    from ..model import EventId
+    from ..proofs import ProofInvalid, ReceiptReader
+
+    events = [client.getEvent(each) for each in ids]
+    reader = ReceiptReader(bytes.fromhex(client.checkpoint().chain))
+    found: dict[tuple[str, str, str], str] = {}
+    names = set()
+    for event in client.events(pattern):
+        try:
+            taken = reader.take(
+                event.topic, event.eventId, event.content, event.author, event.signedAt
+            )
+        except ProofInvalid as error:
+            console.warn(f"{event.eventId} is not believed, and left out: {error}")
+            continue
+        names.add(taken.recipient)
+        for each in events:
+            if taken.receipt.covers(each.topic, EventId.parse(each.eventId)):
+                found.setdefault((taken.recipient, taken.author, each.eventId), taken.eventId)
+    found |= {(topic, "", ""): id for topic, id in _expectations(client, events)}
+    for each in events:
+        without = names - {recipient for recipient, _, id in found if id == each.eventId}
+        for name in sorted(without):
+            console.warn(f"{quoted(name)} has signed no receipt for {each.eventId}")
+    return [each for each in dict.fromkeys(found.values()) if each not in ids]
+
+
+def _expectations(client: Client, events: Sequence[Event]) -> Iterator[tuple[str, str]]:
+    """The topics of events, and the newest events that say whose receipts are expected there."""
+    from ..proofs import EXPECTED
+
+    for topic in {each.topic for each in events}:
+        with suppress(TopicNotFound):
+            for each in client.events(EXPECTED + topic, after="OFFSET_LAST", reverse=True, limit=1):
+                yield topic, each.eventId
 
 
 def _checkOutput(console: Console, output: str | None) -> None:

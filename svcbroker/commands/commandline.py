@@ -297,6 +297,20 @@ COMMANDS: Final = (
         place="bundle:stampCommand",
     ),
     Command(
+        "receipt",
+        "Sign a receipt for the events of a topic.",
+        group="proof",
+        place="receipts:receiptCommand",
+        example="svcbroker proof receipt orders 7ba3f518-1-2 --key ann.pem",
+    ),
+    Command(
+        "receipts",
+        "Show who has signed receipts for a topic.",
+        group="proof",
+        place="receipts:receiptsCommand",
+        example="svcbroker proof receipts orders",
+    ),
+    Command(
         "monitor",
         "Follow a log from outside, and say so when it does not only grow.",
         group="proof",

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import to_builtins
 
 from ..proofs import (
+    SILENCE,
     AuthorFields,
     ProvedEvent,
     ProvedGrowth,
+    ProvedReceipt,
     ProvedTopic,
     WitnessedEvent,
     WitnessedTopic,
     contentFields,
+    receiptText,
+    sideTexts,
 )
 from ..proofs.tlog import Witnessed
 from .terminal import contentText, counted, printable, quoted, timeText
@@ -168,6 +172,7 @@ def eventLines(
     for name, value in sorted(proved.extensions.items()):
         yield factLine("extension", f"{quoted(name)}: {quoted(value)}")
     yield from _authorLines(proved, names)
+    yield from _receiptLines(proved, names)
     if proved.idempotencyKey is not None:
         yield factLine("idempotency", f"key {proved.idempotencyKey}")
     yield factLine("submitted", f"{timeText(proved.submitted)} by the broker's clock")
@@ -180,6 +185,23 @@ def eventLines(
     if proved.checkpoint is not None:
         yield factLine("", f"in the history of block {proved.checkpoint}")
     yield from _signedLines(proved)
+
+
+def _receiptLines(proved: ProvedEvent, names: Names | None) -> Iterator[str]:
+    """The receipt that an event is."""
+    found = ProvedReceipt.of(proved)
+    if found is not None:
+        yield factLine("receipt", receiptText(found, lambda key: _named(key, names)))
+        yield factLine("", SILENCE)
+
+
+def sideLines(events: Sequence[ProvedEvent], names: Names | None) -> Iterator[str]:
+    """
+    Format both sides of proved events, where receipts are among them.
+
+    @param names: of authors, by their public keys.
+    """
+    return iter(sideTexts(events, lambda key: _named(key, names)))
 
 
 def _contentOf(proved: ProvedEvent) -> str:

@@ -20,6 +20,7 @@ from attrs import frozen
 from ..errors import BrokerError, EventErased
 from .arguments import EVENT, Decimal, RenamedOption, Whole, jsonOption, options
 from .clientcommand import IDENTITY, clientCommand
+from .receipts import RECEIPT_OPTIONS, makeReceipts
 from .terminal import (
     CommandError,
     Console,
@@ -33,7 +34,9 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
-    from ..client import Client, Event
+    from pathlib import Path
+
+    from ..client import Client, Event, Receipts
 
 
 Format = Callable[["Event"], str]
@@ -348,6 +351,7 @@ def readerCommand(summary: str, *own: Any) -> Callable[[Callable[..., object]], 
         "are those of their blocks.",
     ),
     LIMIT,
+    *RECEIPT_OPTIONS,
 )
 def subCommand(
     reader: EventReader,
@@ -357,8 +361,22 @@ def subCommand(
     isBounded: bool,
     pace: float | None,
     limit: int | None,
+    keyFile: Path | None,
+    every: tuple[int, float] | None,
+    means: str,
+    receiptsTopic: str,
 ) -> None:
     """Follow, and show each event."""
+    if keyFile is not None:
+        if reader.tag is not None or any(
+            each is not None for each in (offset, since, last, pace, limit)
+        ):
+            raise CommandError(
+                "--receipts is for all events of a topic: it begins after the last receipt, and "
+                "goes with none of --from, --since, --last, --pace, --limit and --tag"
+            )
+        _showWithReceipts(reader, makeReceipts(keyFile, receiptsTopic, means, every), isBounded)
+        return
     if last is not None and (offset is not None or since is not None):
         raise CommandError("give --last, --from or --since, not several")
     after = beginning(offset, since, "OFFSET_FIRST" if isBounded else "OFFSET_LAST")
@@ -377,6 +395,18 @@ def subCommand(
         return
     with progressBar(reader.console, "reading", "events", isResultShown=True) as report:
         reader.show(reported(events, report, limit))
+
+
+def _showWithReceipts(reader: EventReader, receipts: Receipts, isBounded: bool) -> None:
+    """Show events, and sign receipts for those that were shown."""
+    client, pattern, tombstones = reader.client, reader.pattern, reader.isErasedShown
+    # To follow has no end, also where no broker has ever answered: this finds one.
+    client.checkpoint()
+    if isBounded:
+        events = client.events(pattern, tombstones=tombstones, receipts=receipts)
+    else:
+        events = client.follow(pattern, tombstones=tombstones, receipts=receipts)
+    reader.show(events)
 
 
 @readerCommand(

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from ..errors import BrokerError
-from .arguments import jsonOption, options
+from .arguments import PATH, jsonOption, options
 from .clientcommand import clientCommand
 from .commandline import Command
 from .terminal import CommandError, Console, Exit, quoted, showTable, timeText
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 _AS_JSON: Final = jsonOption("Show each topic as a line of JSON.")
 _HEXADECIMAL: Final = 64
+_SIGN: Final = click.option(
+    "--sign",
+    type=PATH,
+    metavar="FILE",
+    help="The file with the private key of an admin, who signs the recipients.",
+)
 
 
 def _jsonText(info: TopicInfo) -> str:
@@ -71,6 +78,13 @@ def _keys(given: tuple[str, ...], option: str) -> list[bytes]:
         multiple=True,
         help="A public key that may change the authors. May come again.",
     ),
+    click.option(
+        "--recipients",
+        metavar="NAME,...",
+        help="The recipients whose receipts are expected, in topics receipts/NAME. An admin "
+        "signs them with --sign.",
+    ),
+    _SIGN,
     _AS_JSON,
 )
 def _open(
@@ -79,10 +93,58 @@ def _open(
     names: tuple[str, ...],
     authors: tuple[str, ...],
     admins: tuple[str, ...],
+    recipients: str | None,
+    sign: Path | None,
     asJson: bool,
 ) -> int:
     keys = {"authors": _keys(authors, "--author"), "admins": _keys(admins, "--admin")}
-    return _each(console, names, "open", lambda name: client.open(name, **keys), asJson)
+
+    def openOne(name: str) -> None:
+        client.open(name, **keys)
+        if recipients is not None:
+            _expect(client, name, recipients, sign)
+
+    return _each(console, names, "open", openOne, asJson)
+
+
+def _expect(client: Client, topic: str, recipients: str, sign: Path | None) -> None:
+    """
+    Say whose receipts are expected: an event that only the topic's admins may publish.
+
+    @raise CommandError: it cannot be said so.
+    """
+    from ..proofs import EXPECTED, ProofInvalid, encodeExpected
+    from .inputs import readAuthorKey
+
+    key = None if sign is None else readAuthorKey(sign)
+    admins = [bytes.fromhex(each) for each in client.state(topic).admins or ()]
+    if admins and (key is None or key.public not in admins):
+        raise CommandError("--sign: one of the admins of the topic signs its recipients")
+    chain = bytes.fromhex(client.checkpoint().chain)
+    try:
+        content = encodeExpected(chain, topic, [each for each in recipients.split(",") if each])
+    except ProofInvalid as error:
+        raise CommandError(f"--recipients: {error}") from None
+    client.open(EXPECTED + topic, authors=admins)
+    client.publish(EXPECTED + topic, content, author=key, recipients=())
+
+
+@clientCommand(
+    """\
+    Say whose receipts are expected for a topic.
+
+    NAMES are separated by commas: of recipients who sign receipts in topics receipts/NAME. They
+    take the place of those before; an empty text expects none. Where the topic has admins, one of
+    them signs.
+    """
+)
+@options(click.argument("topic"), click.argument("names"), _SIGN, _AS_JSON)
+def _recipients(
+    console: Console, client: Client, topic: str, names: str, sign: Path | None, asJson: bool
+) -> int:
+    return _each(
+        console, [topic], "expected", lambda name: _expect(client, name, names, sign), asJson
+    )
 
 
 def _each(
@@ -132,6 +194,11 @@ HELP: Final = "An event is published to an open topic. Patterns of topics are fo
 COMMANDS: Final = (
     Command.of("list", _list, "svcbroker topic list --json"),
     Command.of("open", _open, "svcbroker topic open weather/zurich weather/bern"),
+    Command.of(
+        "recipients",
+        _recipients,
+        "svcbroker topic recipients weather/zurich ann,bob --sign ann.pem",
+    ),
     Command.of("close", _close, "svcbroker topic close weather/zurich"),
     Command.of("info", _info, "svcbroker topic info weather/zurich"),
 )

@@ -48,6 +48,7 @@ from .prooftext import (
     factLine,
     growthFields,
     growthLines,
+    sideLines,
     topicFields,
     topicLines,
     witnessedEventLines,
@@ -389,8 +390,12 @@ def _checkBundle(
             }
             for each in found
         ]
-        console.say(json.dumps({"proved": True, "events": told, "trusted": [trusted]}))
+        sides = [*sideLines([each.event for each in found], names)]
+        more = {"receipts": sides} if sides else {}
+        console.say(json.dumps({"proved": True, "events": told, "trusted": [trusted], **more}))
         return Exit.GOOD
+    for line in sideLines([each.event for each in found], names):
+        console.say(line)
     for each in found:
         for line in witnessedEventLines(each, names, bundle.erasures.get(each.event.eventId)):
             console.say(line)

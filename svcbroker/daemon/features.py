@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from twisted.plugin import getPlugins
 
-from ..broker import GroupOf, retention
+from ..broker import GroupOf, receipts, retention
 from ..broker.features import Feature
 from ..broker.find import feature as find
 from ..broker.subscriptions import feature as subscriptions
@@ -41,6 +41,7 @@ BUILT_IN: Final[Sequence[Feature]] = (
     transparency.FEATURE,
     retention.FEATURE,
     find.FEATURE,
+    receipts.FEATURE,
     auditing.FEATURE,
     jobs.FEATURE,
     metrics.FEATURE,

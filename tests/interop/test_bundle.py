@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 from base64 import b64encode
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.proofs import sideTexts
 from svcbroker.proofs.bundle import Bundle, decodeArchive, encodeArchive
+from svcbroker.proofs.tlog import Policy
 from tests.functional.daemon import DaemonTestCase
 from tests.needed import neededProgram
 from tools.vectors.signedchain import publicKeyOf
@@ -25,6 +28,7 @@ from ..proofs.bundle.support import (
     closedBundle,
     executedBundle,
     mlDsaBundle,
+    receiptBundle,
     signedBundle,
 )
 from ..proofs.bundle.test_bundle import MUTATIONS, mutated
@@ -159,6 +163,18 @@ class PageTests(DaemonTestCase):
         self.assertIn("withheld, or erased: it is not in this proof", shown)
         self.assertNotIn("words", shown)
         self.assertNotIn("closed: 208 bytes", shown)
+
+    async def test_bothSidesAreShown(self) -> None:
+        """Who has said what, who has signed to have it, and that silence proves nothing."""
+        made = receiptBundle()
+        shown = await self.said(made, "All 5 events are proved, if the keys below")
+        shown = re.sub(r"\.\d{3}Z", "Z", shown)
+        found = made.verify(Policy.parse(made.policy))
+        for text in sideTexts([each.event for each in found]):
+            # The page has times of ISO 8601.
+            text = re.sub(r"(\d) (\d\d:\d\d:\d\d) UTC", r"\1T\2Z", text)
+            text = re.sub(r"that can be believed: .*", "that can be believed", text)
+            self.assertIn(text, shown)
 
     async def test_wrongKeyIsRefused(self) -> None:
         """A key that does not open its event is no proof of what it says."""

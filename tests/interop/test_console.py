@@ -24,6 +24,7 @@ from svcbroker.client import Client, OpenedEvent
 from svcbroker.client._confidential import newIdentity
 from svcbroker.proofs.bundle import Bundle
 from svcbroker.proofs.tlog import Policy
+from tests.authors import makeKeyFile
 from tests.console.support import VENDOR, Origin, originOf
 from tests.functional.daemon import AGAIN, LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
 from tests.functional.test_confidential import Relay, isIn
@@ -572,6 +573,39 @@ class PagesTests(ConsoleTestCase):
         await browser.waitForText("with a content that was erased since")
         await browser.waitForText(": request 17")
         await self.judge("erased-event")
+
+    async def test_receiptsAreShownWithTheTopic(self) -> None:
+        """Who has signed up to which event, who is expected and silent, and what that proves."""
+        await self.open(ledger="pbft:nodes=1")
+        browser, topic = self.browser, "orders/zurich"
+        await self.publish(topic, 3)
+        page = await self.daemon.call("/rest/events", topic=topic)
+        second = page["events"][1]["eventId"]
+        makeKeyFile(self.root / "ann")
+        for arguments in (
+            ("topic", "recipients", topic, "ann,bob"),
+            ("receipt", topic, second, *self.signing("ann")),
+        ):
+            code, _, errors = await self.outcomeOf(*arguments, "--url", self.daemon.base)
+            self.assertEqual(code, 0, errors)
+        chain = page["events"][0]["eventId"]
+        for content in ("no receipt", f'{{"format": "svcbroker/receipt/1", "chain": "{chain}"}}'):
+            await self.daemon.call("/rest/publish", topic="receipts/ann", content=content)
+        await browser.evaluate("location.hash = '#topic?name=orders%2Fzurich'")
+        await browser.waitForText("Silence proves nothing")
+        rows = await browser.evaluate(
+            "[...document.querySelectorAll('section table tbody tr')].map((row) => row.innerText)"
+        )
+        found = [" ".join(each.split()) for each in rows]
+        self.assertEqual(len(found), 2, found)
+        self.assertIn(f"receipts/ann {second} processed", found[0])
+        self.assertTrue(found[0].endswith(" 1"), found)
+        self.assertIn("receipts/bob has signed nothing", found[1])
+        await self.judge("receipts")
+
+    def signing(self, name: str) -> tuple[object, ...]:
+        """The options that sign receipts in the name of somebody."""
+        return "--key", self.root / name, "--receipts-topic", f"receipts/{name}"
 
     async def test_closedEventsAreShownAsClosed(self) -> None:
         """With their size, on the pages of the topic and of the event."""

@@ -5,12 +5,18 @@ import { act, ask, isGranted, saw, TRANSIENT, urlOf } from "./api.js";
 import { close } from "./confidential.js";
 import { FormatField } from "./content.js";
 import { EventList } from "./eventlist.js";
-import { ActionButton, announce, Badge, ErrorText, EventLink, Facts, linkTo, Section, Time, useCall } from "./parts.js";
+import { ActionButton, announce, Badge, ErrorText, EventLink, Facts, linkTo, Section, Table, Time, useCall } from "./parts.js";
+import { matches, placeOf, readReceipt } from "./receipts.mjs";
 import { formatNumber, t } from "./texts.js";
 
 const PAGE = 50;
 // How many events are kept of those that come.
 const MOST_LIVE = 200;
+// How many receipts are read, the newest first.
+const MOST_RECEIPTS = 200;
+const EXPECTED = "svcbroker/recipients/1";
+
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
 
 function isPattern(topic) {
   return /(^|\/)(\+|#)(\/|$)/.test(topic);
@@ -212,6 +218,62 @@ function factsOf(state) {
   ];
 }
 
+/** The newest receipts for a topic, and who is expected and has signed none of them. */
+async function askReceipts(groupId, topic, signal) {
+  const { chain } = await ask("rest/genesis", { groupId }, signal);
+  const newest = new Map();
+  const page = await ask("rest/events", { topic: "receipts/#", groupId, limit: MOST_RECEIPTS, reverse: true }, signal);
+  for (const { content, eventId, topic: recipient, author, signedAt } of page.events) {
+    try {
+      const event = { content: new TextDecoder("utf-8", { fatal: true }).decode(bytesOf(content)), author };
+      if (author === undefined) continue;
+      const receipt = await readReceipt({ event, chain, block: placeOf(eventId) });
+      const before = newest.get(`${recipient} ${author}`);
+      if (!matches(receipt.topic, topic) || (before && before.receipt.topic === topic)) continue;
+      if (!before || receipt.topic === topic) {
+        newest.set(`${recipient} ${author}`, { recipient, author, signedAt, eventId, receipt });
+      }
+    } catch {
+      continue; // it is no receipt that can be believed
+    }
+  }
+  return { receipts: [...newest.values()], silent: await askSilent(groupId, topic, newest, chain, signal) };
+}
+
+/** The recipients that are expected and have signed nothing. */
+async function askSilent(groupId, topic, newest, chain, signal) {
+  const signed = new Set([...newest.values()].map(({ recipient }) => recipient));
+  try {
+    const page = await ask("rest/events", { topic: `recipients/${topic}`, groupId, limit: 1, reverse: true }, signal);
+    const said = page.events.length ? JSON.parse(new TextDecoder().decode(bytesOf(page.events[0].content))) : {};
+    if (said.format !== EXPECTED || said.chain !== chain || said.topic !== topic) return [];
+    return said.recipients.map((name) => `receipts/${name}`).filter((each) => !signed.has(each));
+  } catch {
+    return []; // nobody is expected
+  }
+}
+
+/** Who has signed to have received the topic, up to which event. */
+function Receipts({ topic, groupId, count }) {
+  const known = useCall((signal) => askReceipts(groupId, topic, signal), [topic, groupId]);
+  const { receipts = [], silent = [] } = known.data ?? {};
+  if (!receipts.length && !silent.length) return null;
+  const rows = [...receipts, ...silent.map((recipient) => ({ recipient }))];
+  const columns = [
+    { title: t("receipts.recipient"), cell: ({ recipient }) => html`<code>${recipient}</code>` },
+    { title: t("receipts.upTo"), cell: ({ receipt }) => receipt
+      ? html`<${EventLink} id=${receipt.eventId} /> ${t(`receipts.${receipt.means}`)}` : t("receipts.nothing") },
+    { title: t("receipts.signed"), cell: ({ signedAt }) => signedAt !== undefined && html`<${Time} at=${signedAt} />` },
+    { title: t("receipts.behind"), isNumber: true, cell: ({ receipt }) => (receipt?.topic === topic
+      ? formatNumber(Math.max(0, count - receipt.number)) : "") },
+  ];
+  return html`<${Section} title=${t("receipts.title")}>
+    <${Table} label=${t("receipts.title")} columns=${columns} rows=${rows}
+      keyOf=${({ recipient, author }) => `${recipient} ${author}`} empty="" />
+    <p class="hint">${t("receipts.silence")} ${t("receipts.newest", { count: formatNumber(MOST_RECEIPTS) })}</p>
+  <//>`;
+}
+
 /** What the user may do with a topic, of what this page can do. */
 async function askGranted(groupId, topic, signal) {
   const actions = ["publish", "close"];
@@ -256,6 +318,8 @@ export default function Topic({ group, parameters }) {
           <${PublishForm} key=${topic} topic=${topic} groupId=${groupId} onPublished=${state.reload} />
         <//>`}
       </div>`}
+    ${state.data && html`<${Receipts} key=${`receipts ${topic}`} topic=${topic} groupId=${groupId}
+      count=${state.data.sequenceNumber} />`}
     <p><a href=${linkTo("search", { topic })}>${t("search.here")}</a></p>
     <${Live} key=${`live ${topic}`} topic=${topic} groupId=${groupId} format=${format} isAlone=${isAlone} />
     <${History} key=${`events ${topic}`} topic=${topic} groupId=${groupId} format=${format} isAlone=${isAlone} />`;

@@ -210,7 +210,7 @@ PAGE: Final = "verify.html"
 README: Final = "README.txt"
 
 _HERE: Final = Path(__file__).parent / "page"
-_SCRIPTS: Final = ("verify.mjs", "verify-log.mjs", "reveal.mjs", "bundle.mjs")
+_SCRIPTS: Final = ("verify.mjs", "verify-log.mjs", "reveal.mjs", "receipts.mjs", "bundle.mjs")
 _IMPORT: Final = re.compile(r'^import [^;]* from "\./[a-z-]+\.mjs";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=async |function |const )", re.MULTILINE)
 

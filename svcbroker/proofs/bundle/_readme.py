@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from .. import ProvedEvent, WitnessedEvent
+from .. import ProvedEvent, WitnessedEvent, sideTexts
 
 _TEMPLATE: Final = Path(__file__).parent / "page" / "README.txt"
 _WIDTH: Final = 80
@@ -50,7 +50,7 @@ def makeReadme(
         "@TITLE@": _counted(len(found), "EVENT", "EVENTS"),
         "@WHAT@": "\n\n".join(_what(found, isStamped)),
         "@NOT@": _notProved(found),
-        "@ERASED@": _erased(found, erasures) + _closed(found),
+        "@ERASED@": _erased(found, erasures) + _closed(found) + _receipts(found),
         "@KEYS@": _keys(found),
         "@FILES@": "\n".join(_files(found, erasures, isStamped)),
     }
@@ -207,6 +207,19 @@ def _closed(found: Sequence[WitnessedEvent]) -> str:
         "Authors close such events, so that named recipients alone can read them. What is revealed "
         "has its key in reveals.json; page and program check that it is the key by which the event "
         "was closed. It opens no other event."
+    )
+    return "\n".join([*lines, "", fill(still, _WIDTH), ""])
+
+
+def _receipts(found: Sequence[WitnessedEvent]) -> str:
+    """The section on both sides, with receipts of recipients; empty where there are none."""
+    texts = sideTexts([each.event for each in found])
+    if not texts:
+        return ""
+    lines = ["", "Who said what, and who has received it", "-" * 38, *map(_item, texts[:-1])]
+    still = (
+        "A receipt is signed by its recipient, and is an event of the log itself. It says that all "
+        f"events up to a number were received: not that anybody agrees. {texts[-1]}"
     )
     return "\n".join([*lines, "", fill(still, _WIDTH), ""])
 

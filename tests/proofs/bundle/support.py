@@ -13,7 +13,15 @@ from attrs import evolve
 from msgspec.json import encode
 
 from svcbroker.model import EventId, topicPrefix
-from svcbroker.proofs import AgeFile, AgeIdentity, padded
+from svcbroker.proofs import (
+    AgeFile,
+    AgeIdentity,
+    Checkpoint,
+    RecipientReceipt,
+    encodeExpected,
+    encodeReceipt,
+    padded,
+)
 from svcbroker.proofs.bundle import Bundle, ErasureNote
 from svcbroker.proofs.tlog import LogKey, LogProof, WitnessKey
 from tools.vectors.closed import OURS, SECRET, close
@@ -104,6 +112,43 @@ def signedBundle(*, erased: bool = False, witnessed: bool = True) -> Bundle:
         finally:
             chain.close()
     return evolve(made, erasures={str(ids[0]): ERASED}) if erased else made
+
+
+def receiptBundle() -> Bundle:
+    """
+    Two events of a topic, the receipt of bob for the first one, one of eve for another chain, and
+    who is expected: bob and cat.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        chain = SignedChain(Path(directory))
+        try:
+            topics = ("receipts/bob", "receipts/eve", "recipients/contracts/x")
+            chain.open("contracts/x", *topics)
+            sent = [
+                chain.say("contracts/x", b"signed words", author="ada"),
+                chain.say("contracts/x", b"words"),
+            ]
+            head = chain.decide(sent)
+            ids = [EventId(topicPrefix("contracts/x"), number, head.height) for number in (1, 2)]
+            receipt = RecipientReceipt(
+                topic="contracts/+",
+                last=ids[0],
+                checkpoint=Checkpoint.of(head),
+                means="processed",
+            )
+            good = encodeReceipt(chain.genesis.chain, receipt)
+            sent = [
+                chain.say("receipts/bob", good, author="bob"),
+                chain.say("receipts/eve", encodeReceipt(bytes(32), receipt), author="eve"),
+                chain.say(
+                    topics[2], encodeExpected(chain.genesis.chain, "contracts/x", ["cat", "bob"])
+                ),
+            ]
+            height = chain.decide(sent).height
+            ids += [EventId(topicPrefix(each), 1, height) for each in topics]
+            return _bundled(chain, ids)
+        finally:
+            chain.close()
 
 
 def closedBundle(*, revealed: bool = True) -> Bundle:

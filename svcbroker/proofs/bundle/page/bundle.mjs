@@ -3,6 +3,7 @@
 import { H, join, need, parse, toHex, unhex } from "./verify.mjs";
 import { decode, parsePolicy, verifyLogProof } from "./verify-log.mjs";
 import { contentBytes, isClosed, openContent } from "./reveal.mjs";
+import { covers, placeOf, readReceipt, RECEIPT } from "./receipts.mjs";
 
 const FORMAT = "svcbroker/bundle/1";
 const MANIFEST = "manifest.json";
@@ -166,6 +167,80 @@ async function verifyBundle(bytes, policyText) {
   return results;
 }
 
+// Receipts
+
+const EXPECTED = "svcbroker/recipients/1";
+const EXPECTED_TOPICS = "recipients/";
+const SILENCE = "Silence proves nothing: who has signed no receipt may have received all the same.";
+
+function asReceipt({ event }) {
+  if (isBare({ event }) || event.content === undefined || event.content.length > 4096) return undefined;
+  try {
+    const said = JSON.parse(event.content);
+    return said?.format === RECEIPT ? said : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function receiptText({ event, receipt }) {
+  const done = receipt.means === "processed" ? "had processed" : "had received";
+  return `key ${event.author} signed at ${timeText(event.signedAt)} that it ${done} all events of `
+    + `${JSON.stringify(receipt.topic)} up to number ${receipt.number} (${receipt.eventId})`;
+}
+
+function silentFor(event, covering, expected) {
+  const names = Object.hasOwn(expected, event.topicName) ? expected[event.topicName].names : [];
+  return names.map((name) => `receipts/${name}`).sort()
+    .filter((topic) => covering.every((each) => each.event.topicName !== topic))
+    .map((topic) => `${topic} has signed nothing that is here`);
+}
+
+// The recipients that are expected for topics, by the newest events that say so.
+function expectedOf(results) {
+  const found = {};
+  for (const { event, chain, block } of [...results].sort((one, other) => one.block.height - other.block.height)) {
+    if (!event.topicName.startsWith(EXPECTED_TOPICS) || typeof event.content !== "string") continue;
+    const topic = event.topicName.slice(EXPECTED_TOPICS.length);
+    try {
+      const said = parse(join(event.content));
+      need(said.format === EXPECTED && said.chain === chain && said.topic === topic, "it is another list");
+      need(said.recipients.every((each) => typeof each === "string"), "a name is none");
+      found[topic] = { id: event.eventId, names: said.recipients, height: block.height };
+    } catch {
+      continue; // it is shown as any other event
+    }
+  }
+  return found;
+}
+
+// Both sides, a sentence for each event that is no receipt; nothing where there are no receipts.
+async function sidesOf(results) {
+  const good = results.filter((each) => !each.error);
+  const found = good.filter(asReceipt);
+  const expected = expectedOf(good);
+  const lists = Object.values(expected).map(({ id }) => id);
+  if (!found.length && !lists.length) return [];
+  const texts = [];
+  const receipts = [];
+  for (const each of found) {
+    try {
+      receipts.push({ ...each, receipt: await readReceipt(each) });
+    } catch (error) {
+      texts.push(`${each.id} is no receipt that can be believed: ${error.message}`);
+    }
+  }
+  for (const { event, chain, block } of good.filter((each) => !asReceipt(each) && !lists.includes(each.id))) {
+    const covering = receipts.filter((each) => each.chain === chain && covers(each.receipt, event));
+    const said = "author" in event ? `said by key ${event.author} at ${timeText(event.signedAt)}`
+      : `said by nobody who has signed it, in block ${block.height}`;
+    texts.push(`${event.eventId}: ${said}, number ${placeOf(event.eventId).number} of ${
+      JSON.stringify(event.topicName)}; ${
+      [...covering.map(receiptText), ...silentFor(event, covering, expected)].join("; ") || "nobody has signed a receipt for it here"}`);
+  }
+  return [...texts, SILENCE];
+}
+
 // The page
 
 function element(name, properties, ...children) {
@@ -279,11 +354,17 @@ function article({ id, error, event, erasure, opened, block, checkpoint }) {
   ]));
 }
 
-function show(verdict, isGood, results = []) {
+function sidesArticle(texts) {
+  return element("article", {}, element("h3", { textContent: "Who said what, and who has received it" }),
+    ...texts.map((each) => element("p", { textContent: each })));
+}
+
+function show(verdict, isGood, results = [], sides = []) {
   const place = document.getElementById("verdict");
   place.textContent = verdict;
   place.className = isGood ? "good" : "bad";
-  document.getElementById("events").replaceChildren(...results.map(article));
+  document.getElementById("events").replaceChildren(
+    ...(sides.length ? [sidesArticle(sides)] : []), ...results.map(article));
 }
 
 // What is said of proofs that all hold.
@@ -299,14 +380,15 @@ function verdictOf(results) {
     unseen ? ` No witness has seen ${some(unseen)}: this rests on the log's own key alone.` : ""}`;
 }
 
-function showResults(results) {
+async function showResults(results) {
+  const sides = await sidesOf(results);
   const bad = results.filter((each) => each.error).length;
-  show(bad ? `NOT PROVED: ${bad} of ${results.length}` : verdictOf(results), !bad, results);
+  show(bad ? `NOT PROVED: ${bad} of ${results.length}` : verdictOf(results), !bad, results, sides);
 }
 
 async function trying(work) {
   try {
-    showResults(await work());
+    await showResults(await work());
   } catch (error) {
     show(`NOT PROVED: ${error.message}`, false);
   }

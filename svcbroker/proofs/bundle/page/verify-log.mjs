@@ -175,7 +175,7 @@ export async function verifyLogProof(data, policy, report = () => {}) {
   need(root === toHex(checkpoint.root), "the block is not in the log");
   report("log", checkpoint);
   const { event } = await verify(proof, `${height}:${toHex(hash)}`, report);
-  return { event, checkpoint, block: { height, hash: toHex(hash), timestamp: block.header.timestamp } };
+  return { event, chain: genesis.chain, checkpoint, block: { height, hash: toHex(hash), timestamp: block.header.timestamp } };
 }
 
 const logProgram = globalThis.process?.argv[1];

@@ -1,0 +1,1 @@
+../../../console/page/receipts.mjs
