@@ -21,9 +21,12 @@ from twisted.protocols.portforward import (
     ProxyServer,
 )
 
+from svcbroker.client import Client
 from svcbroker.client._confidential import closed
 from tests.carriers.mqtt.conformance.packets import V5, connect, publish, subscribe
 from tests.needed import needPackage
+from tests.proofs.test_age import FOREIGN, OURS, RECIPIENT
+from tests.proofs.test_age import SECRET as KEY
 
 from .daemon import LOCAL, Daemon, reactor
 from .test_proofs import CommandTestCase
@@ -178,6 +181,81 @@ class ConfidentialTests(CommandTestCase):
             code, _, errors = await self.outcomeOf("pub", "a", SECRET, "--to", wrong)
             self.assertEqual(code, 2)
             self.assertIn(f"--to: '{wrong}' is no recipient (age1...), no name in", errors)
+
+
+class DamagedTests(CommandTestCase):
+    """
+    Closed events that nobody opens, among others that are opened.
+    """
+
+    def hostile(self) -> dict[str, tuple[bytes, dict[str, str]]]:
+        """Closed contents, by the reason why they are not opened, with their extensions."""
+        data = closed(SECRET.encode(), [RECIPIENT])
+        mac = data.index(b"--- ") + 4
+        wrong = b"B" if data[mac : mac + 1] == b"A" else b"A"
+        line = b64encode(bytes(range(32))).rstrip(b"=")
+        stanza = b"-> X25519 " + line + b"\n" + line + b"\n"
+        start, end = b"age-encryption.org/v1\n", b"--- " + line + b"\n" + bytes(40)
+        scrypt = start + b"-> scrypt " + line + b" 60\n" + line + b"\n" + end
+        terabyte = {"svc-encrypted": "age", "svc-padding": str(2**40)}
+        return {
+            "its header is cut": (data[: mac - 20], OURS),
+            "more than 256 recipients": (start + stanza * 10_000 + end, OURS),
+            "its padding is of an unknown kind: '1099511627776'": (data, terabyte),
+            "the MAC of its header does not hold": (data[:mac] + wrong + data[mac + 1 :], OURS),
+            "age has another version there": (data.replace(b"/v1", b"/v2"), OURS),
+            "with a passphrase": (scrypt, OURS),
+            "no identity here opens it": (start + stanza * 256 + end, OURS),
+            "its content was changed, or is cut": (data[:-1], OURS),
+        }
+
+    async def test_readersGoOn(self) -> None:
+        """Each has its line with its reason, in each command, and the others are opened."""
+        needPackage("pyrage", "encryption")
+        daemon = await self.start(ledger="pbft")
+        self.environment["SVCBROKER_URL"] = daemon.base
+        identity = self.root / "mine.id"
+        identity.write_text(KEY + "\n")
+        own = ("--identity", identity)
+        await self.done("topic", "open", "a")
+        good = closed(SECRET.encode(), [RECIPIENT])
+        client = Client(daemon.base)
+        ids = []
+        with client:
+            for content, extensions in [*self.hostile().values(), (good, FOREIGN)]:
+                sent = await deferToThread(client.publish, "a", content, extensions)
+                ids.append(sent.eventId)
+        reasons = [*self.hostile(), SECRET]
+        for command in (("sub", "a", "--until-end"), ("events", "a")):
+            lines = (await self.done(*command, *own)).splitlines()
+            self.assertEqual(len(lines), len(reasons))
+            for line, eventId, reason in zip(lines, ids, reasons, strict=True):
+                self.assertIn(eventId, line)
+                self.assertIn(reason, line)
+        for eventId, reason in zip(ids, reasons, strict=True):
+            self.assertIn(reason, await self.done("get", eventId, *own))
+            self.assertIn(reason, await self.done("prove", eventId, *own))
+
+    async def test_wrongFilesAreNamed(self) -> None:
+        """A wrong line of a file of recipients or identities is named, and nothing is sent."""
+        needPackage("pyrage", "encryption")
+        self.environment["SVCBROKER_URL"] = "http://127.0.0.1:9/svcbroker"
+        path = self.root / "partners.txt"
+        path.write_text(f"bank {RECIPIENT}\nbroken age1xyz\n")
+        identity = self.root / "bad.id"
+        identity.write_text("nonsense\n")
+        for arguments, why in (
+            (
+                ("pub", "a", "x", "--to", "bank", "--recipients", path),
+                "partners.txt, line 2: it is",
+            ),
+            (("pub", "a", "x", "--to", "bank"), "no name, without --recipients"),
+            (("sub", "a", "--identity", identity), "bad.id: line 1 is no identity"),
+            (("sub", "a", "--identity", self.root / "none.id"), "none.id"),
+        ):
+            code, output, errors = await self.outcomeOf(*arguments)
+            self.assertEqual((code, output, errors.count("\n")), (2, "", 1), errors)
+            self.assertIn(why, errors)
 
 
 class RecordedClient(ProxyClient):

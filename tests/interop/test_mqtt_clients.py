@@ -19,7 +19,9 @@ from uuid import uuid4
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.client import Client, OpenedEvent
 from tests.needed import neededProgram, needPackage
+from tests.proofs.test_age import RECIPIENT, SECRET
 
 from .daemon import shared
 from .node import nodeModules
@@ -220,6 +222,44 @@ class MosquittoTests(ClientTestCase):
             *("-D", "subscribe", "user-property", "svc-offset", "OFFSET_FIRST"),
         )
         self.assertEqual(got, "0\n1\n2\n")
+
+    def test_ageClosesAndOpensEvents(self) -> None:
+        """
+        What C{age -r} has closed and this client has published, our clients open; of what ours have
+        closed this client gets the bytes, with the extension, and C{age -d} opens them.
+        """
+        needPackage("pyrage", "encryption")
+        age = neededProgram("age")
+        path = Path(self.mktemp())
+        path.write_text(SECRET + "\n")
+        made = subprocess.run(
+            [age, "-r", RECIPIENT], input=b"closed by age", capture_output=True, check=True
+        ).stdout
+        path.with_suffix(".age").write_bytes(made)
+        self.run_(
+            *("mosquitto_pub", "-V", "5", "-q", "1", "-f", str(path.with_suffix(".age"))),
+            *("-D", "publish", "user-property", "svc-encrypted", "age"),
+        )
+        host, port = self.daemon.http
+        url = f"http://{host}:{port}/svcbroker"
+        with Client(url, identities=path, recipients=[RECIPIENT]) as client:
+            [event] = client.events(self.topic)
+            self.assertEqual((type(event), event.content), (OpenedEvent, b"closed by age"))
+            client.publish(self.topic, b"closed by us")
+        got = self.run_(
+            *("mosquitto_sub", "-V", "5", "-C", "2", "-W", "50", "-F", "%P %x"),
+            *("-D", "subscribe", "user-property", "svc-offset", "OFFSET_FIRST"),
+        )
+        first, second = got.splitlines()
+        self.assertEqual(bytes.fromhex(first.split()[-1]), made)
+        self.assertIn("svc-encrypted:age", second)
+        plain = subprocess.run(
+            [age, "-d", "-i", str(path)],
+            input=bytes.fromhex(second.split()[-1]),
+            capture_output=True,
+            check=True,
+        ).stdout
+        self.assertEqual(plain.rstrip(b" "), b"closed by us\n")
 
     def test_refusalIsTold(self) -> None:
         """A publish that cannot be is told by its reason code."""
