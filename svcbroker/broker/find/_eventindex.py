@@ -450,10 +450,12 @@ class EventIndex:
     def _mergeStart(self) -> int | None:
         """The first of the runs to merge, all that are behind it included; C{None} for none."""
         for level in range(max((each.level for each in self._runs), default=0) + 1):
-            start = len(self._runs)
+            start, count = len(self._runs), 0
             while start and self._runs[start - 1].level <= level:
                 start -= 1
-            if len(self._runs) - start >= FEW_RUNS:
+                count += self._runs[start].level == level
+            # Others that are smaller are merged with them, and never count for larger ones.
+            if count >= FEW_RUNS:
                 return start
         return None
 
