@@ -79,7 +79,7 @@ def storedHelp(words: Sequence[str], root: click.Context) -> str | None:
 
     @param words: the words of the command, without the program's name.
     @param root: the context of the whole program.
-    @return: the text, in the width of the terminal; L{None} if no command has these words.
+    @return: the text, in the width of the terminal; C{None} if no command has these words.
     """
     name = " ".join(words)
     record = json.loads(FILE.read_text("utf-8")).get(name)
