@@ -5,6 +5,7 @@ Sessions that outlive their connections, and restarts.
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -20,9 +21,11 @@ from svcbroker.carriers.mqtt.packets import (
     Suback,
     Subscribe,
     TopicSubscription,
+    Will,
 )
 from svcbroker.interfaces import submit
 from svcbroker.model import PublishEvent
+from svcbroker.net.budgets import WRITES_A_TURN
 
 from .support import Client, Server
 
@@ -93,6 +96,43 @@ class ResumeTests(SynchronousTestCase):
         server.connected("b", MQTT_311, cleanStart=False).lose()
         server.wait(10**9)
         self.assertEqual(len(server.carrier.sessions), 2)
+
+    def test_sessionsOfOneMomentEndInTurns(self) -> None:
+        """Each end is a unit of work; so are wills that are due, and keep-alives that are over."""
+        for end in ("expiry", "will", "keep-alive"):
+            server = Server()
+            work = server.budgets.work
+            for number in range(20):
+                will = Will(f"w/{number}", b"x", properties=Properties(willDelayInterval=100))
+                client = server.connected(
+                    f"c{number}",
+                    expiry=1000 if end == "will" else 100,
+                    keepAlive=60 if end == "keep-alive" else 0,
+                    will=will if end == "will" else None,
+                )
+                client.subscribe("t", 1)
+                if end != "keep-alive":
+                    client.lose()
+            waits: list[object] = []
+            wait = work.wait
+
+            def waited(*given: Any, wait: Any = wait, waits: Any = waits, **named: Any) -> None:
+                waits.append(given)
+                wait(*given, **named)
+
+            self.patch(work, "wait", waited)
+            # Each look at the clock takes time.
+            work.seconds = count(0, WRITES_A_TURN / 2).__next__
+            server.wait(300)
+            self.assertGreater(len(waits), 5, end)
+            # What was silent has a session until now.
+            server.wait(101)
+            self.assertEqual(len(server.carrier.sessions), 20 if end == "will" else 0, end)
+            if end == "will":
+                wills = server.carrier.sessions.wills
+                self.assertEqual((len(wills._waiting), len(wills._publishing)), (0, 0))
+                topics = {each.topic for each in server.ledger.submitted}
+                self.assertEqual(topics, {f"w/{number}" for number in range(20)})
 
     def test_expiryIsCapped(self) -> None:
         """The operator can bound the interval; the client is told."""
