@@ -159,21 +159,33 @@ class Run:
 
         @raise IndexDamaged: it is not as it was written.
         """
+        return self._rowsOf(self._page(number), number)
+
+    def _page(self, number: int) -> bytes:
         try:
-            data = os.pread(self.descriptor, PAGE_SIZE, (number + 1) * PAGE_SIZE)
+            return os.pread(self.descriptor, PAGE_SIZE, (number + 1) * PAGE_SIZE)
         except OSError as error:
             raise self.damage(error.strerror or str(error)) from error
-        return self._rowsOf(data, number)
 
     def _rowsOf(self, data: bytes, number: int) -> list[bytes]:
+        end = self._check(data, number)
+        return [data[at : at + ROW_SIZE] for at in range(_PAGE.size, end, ROW_SIZE)]
+
+    def _lastOf(self, number: int) -> bytes:
+        """The last row of a page. A look-up asks for many, so the others are not unpacked."""
+        data = self._page(number)
+        end = self._check(data, number)
+        return data[end - ROW_SIZE : end]
+
+    def _check(self, data: bytes, number: int) -> int:
+        """Check that a page is as it was written, and give the end of its rows."""
         expected = min(ROWS_A_PAGE, self.count - number * ROWS_A_PAGE)
         if len(data) < PAGE_SIZE:
             raise self.damage("it is cut short")
         checksum, count, place = _PAGE.unpack_from(data)
         if checksum != crc32(data[4:]) or count != expected or place != number & 0xFFFF:
             raise self.damage(f"page {number} is not as it was written")
-        end = _PAGE.size + count * ROW_SIZE
-        return [data[at : at + ROW_SIZE] for at in range(_PAGE.size, end, ROW_SIZE)]
+        return _PAGE.size + expected * ROW_SIZE
 
     def find(self, low: bytes, high: bytes, limit: int) -> list[bytes]:
         """
@@ -197,7 +209,7 @@ class Run:
         start, end = 0, self.pages
         while start < end:
             middle = (start + end) // 2
-            if self.read(middle)[-1] < row:
+            if self._lastOf(middle) < row:
                 start = middle + 1
             else:
                 end = middle
