@@ -31,7 +31,7 @@ from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers import readDescription
 from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.evm import EvmLedger, configure
-from svcbroker.ledgers.evm._evmrpc import EvmRpc, connectChain, todata
+from svcbroker.ledgers.evm._evmrpc import EvmRpc, balanceCall, connectChain, todata
 from svcbroker.ledgers.evm.operating import Account
 from svcbroker.ledgers.testnet.evmchain import (
     ANVIL,
@@ -159,9 +159,12 @@ class Measured:
         node = chain.nodes[0]
         url = f"http://127.0.0.1:{node.ports['rpc']}"
         self.rpc = connectChain(self._reactor, [url], _dialect())
-        self._running = RunningChain(chain, self._reactor, lambda name, end: print(name, end))
-        if isGeth:
-            self._reactor.callLater(3.0, lambda: Deferred.fromCoroutine(self._fund(chain)))
+        self._running = RunningChain(
+            chain,
+            self._reactor,
+            lambda name, end: print(name, end),
+            *([lambda rpc: self._fund(chain)] if isGeth else []),
+        )
         await self._running.start()
         [text] = [
             line.partition('"')[2][:-1]
@@ -180,6 +183,8 @@ class Measured:
             address = todata(Account.load(key).address)
             transfer = {"from": rich, "to": address, "value": MONEY}
             await self.rpc.ask(RpcCall("eth_sendTransaction", (transfer,), bytes))
+            while not await self.rpc.ask(balanceCall(Account.load(key).address)):
+                await deferLater(self._reactor, 0.1)
 
     async def stop(self) -> None:
         """Stop both."""
@@ -216,13 +221,14 @@ class Measured:
         }
 
     async def _block(self) -> int:
-        return int(json.loads(await self.rpc.ask(RpcCall("eth_blockNumber", (), bytes))), 16)
+        call: RpcCall[Any] = RpcCall("eth_blockNumber", (), bytes)
+        return int(json.loads(await self.rpc.ask(call)), 16)
 
     async def _gas(self, first: int) -> tuple[int, int]:
         """The gas and the bytes of calls of the blocks after one."""
         gas = size = 0
         for number in range(first + 1, await self._block() + 1):
-            call = RpcCall("eth_getBlockByNumber", (hex(number), True), bytes)
+            call: RpcCall[Any] = RpcCall("eth_getBlockByNumber", (hex(number), True), bytes)
             block = json.loads(await self.rpc.ask(call))
             gas += int(block["gasUsed"], 16)
             size += sum(len(each["input"]) // 2 - 1 for each in block["transactions"])
@@ -261,7 +267,7 @@ async def publish(ledger: EvmLedger, request: Any) -> None:
     await submission.done
     [outcome] = submission.outcomes
     if not isinstance(outcome, Receipt):
-        raise outcome
+        raise RuntimeError(f"it was refused: {outcome}")
 
 
 async def openLedger(reactor: Any, description: str, directory: Path) -> EvmLedger:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -235,17 +235,27 @@ def makeChain(
     return chain
 
 
+async def _nothing(rpc: Any) -> None:
+    """Prepare nothing."""
+
+
 class RunningChain:
     """
     The nodes of a chain, as children of this process.
     """
 
     def __init__(
-        self, chain: TestChain, reactor: Any, ended: Callable[[str, BrokerEnd], object]
+        self,
+        chain: TestChain,
+        reactor: Any,
+        ended: Callable[[str, BrokerEnd], object],
+        prepare: Callable[[Any], Awaitable[None]] = _nothing,
     ) -> None:
         """
         @param ended: told the name of a node that has ended without being stopped.
+        @param prepare: called with a client of the chain before the contract is made.
         """
+        self._prepare = prepare
         self._chain = chain
         self._reactor = reactor
         self._processes = [
@@ -273,6 +283,7 @@ class RunningChain:
         try:
             while not await self._hasBlock(rpc):
                 await deferLater(self._reactor, _POLL)
+            await self._prepare(rpc)
             if not await rpc.ask(operating.codeCall(chain.contract)):
                 owner = Account.load(chain.ownerKey)
                 accounts = [Account.load(chain.keyOf(node)) for node in chain.network.nodes]

@@ -33,6 +33,9 @@ class LedgerTests(TestCase):
     Nodes of one chain that are in memory, and brokers that ask them.
     """
 
+    # For a machine under load: each wait has a bound of its own.
+    timeout = 600
+
     def begin(self, count: int = 1, **fields: Any) -> list[ServedNode]:
         """Serve nodes of one chain."""
         self.directory = Path(self.mktemp())
@@ -124,7 +127,7 @@ class LedgerTests(TestCase):
     async def test_endpointThatChangesUnderWayLosesNothing(self) -> None:
         """A node that falls silent while transactions are under way is left: the next one is
         given what was accepted, and all of it is executed once, in order."""
-        self.patch(_evmrpc, "TIMEOUT", 0.5)
+        self.patch(_evmrpc, "TIMEOUT", 2.0)
         first, second = self.begin(2)
         ledger = await self.started(window=4)
         expected = []
@@ -154,11 +157,12 @@ class LedgerTests(TestCase):
     @asDeferred
     async def test_silentNodeIsTold(self) -> None:
         """A single node that never answers is told of; events are accepted again when it does."""
-        self.patch(_evmrpc, "TIMEOUT", 0.3)
         [served] = self.begin()
         ledger = await self.started()
         served.delay = None
+        patience = self.patch(_evmrpc, "TIMEOUT", 0.3)
         await self.reason(ledger, served.url)
+        patience.restore()
         served.delay = 0.0
         await self.untilReady(ledger)
         await self.event(ledger, b"x")
@@ -231,7 +235,7 @@ class LedgerTests(TestCase):
     @asDeferred
     async def test_nodeThatStandsStillIsLeft(self) -> None:
         """A node that has lost its chain, and answers all the same, is left for another one."""
-        self.patch(_evmledger, "STILL", 0.3)
+        self.patch(_evmledger, "STILL", 2.0)
         self.begin(2)
         ledger = await self.started()
         for each in self.nodes:
