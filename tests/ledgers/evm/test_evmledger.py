@@ -160,9 +160,9 @@ class LedgerTests(TestCase):
         [served] = self.begin()
         ledger = await self.started()
         served.delay = None
-        patience = self.patch(_evmrpc, "TIMEOUT", 0.3)
+        shortened = self.patch(_evmrpc, "TIMEOUT", 0.3)
         await self.reason(ledger, served.url)
-        patience.restore()
+        shortened.restore()
         served.delay = 0.0
         await self.untilReady(ledger)
         await self.event(ledger, b"x")
