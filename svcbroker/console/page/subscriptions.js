@@ -7,6 +7,8 @@ import { formatBytes, formatMilliseconds, formatNumber, formatSeconds, parseUtc,
 
 const EVERY = 10000;
 const MOST = 1000;
+// Further connections and live subscriptions are found by a search.
+const SHOWN = 200;
 
 /** Have a call made that changes something, and the list read again. */
 function useActing(reload) {
@@ -174,8 +176,8 @@ function Durable({ groupId, head }) {
 function Live({ live, rows }) {
   return html`<${Section} title=${t("overview.live")}>
     <${ErrorText} error=${live.error} />
-    ${live.data && html`<${Table} label=${t("overview.live")} rows=${rows.slice(0, MOST)}
-      keyOf=${(row) => `${row.interfaceType} ${row.subscribeId}`} empty=${t("live.none")} hasMore=${rows.length > MOST} columns=${[
+    ${live.data && html`<${Table} label=${t("overview.live")} rows=${rows.slice(0, SHOWN)}
+      keyOf=${(row) => `${row.interfaceType} ${row.subscribeId}`} empty=${t("live.none")} hasMore=${rows.length > SHOWN} columns=${[
         { title: t("live.protocol"), cell: (row) => row.interfaceType },
         { title: t("page.topics"), cell: (row) => html`<span class="name">${row.topicName}</span>` },
         { title: t("live.remote"), cell: (row) => row.remoteIp },
@@ -226,7 +228,7 @@ function Pending({ row, pending }) {
 /** Who is connected to this broker, for operators. */
 function Connections({ subscribed }) {
   const [search, setSearch] = useState("");
-  const given = { search: search.trim(), limit: MOST };
+  const given = { search: search.trim(), limit: SHOWN };
   const connections = useCall((signal) => operate("connections/list", given, signal), [given.search], EVERY);
   const [error, setError] = useState(null);
   const close = async ({ protocol, remote, account }) => {

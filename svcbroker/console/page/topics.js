@@ -27,10 +27,15 @@ async function askPage(groupId, isAdmin, index, signal) {
   return { total: page.total, items: page.topicInfoList };
 }
 
-/** All topics up to a bound; some pages at a time. */
-async function askTopics(groupId, isAdmin, signal) {
+/**
+ * All topics up to a bound; some pages at a time.
+ *
+ * @param onFirst is told of the first page.
+ */
+async function askTopics(groupId, isAdmin, signal, onFirst) {
   const first = await askPage(groupId, isAdmin, 0, signal);
   const items = [...first.items];
+  onFirst({ total: first.total, items: first.items });
   const pages = Math.ceil(Math.min(first.total, MOST) / PAGE);
   for (let index = 1; index < pages; index += AT_ONCE) {
     const some = Array.from({ length: Math.min(AT_ONCE, pages - index) }, (_, number) => index + number);
@@ -132,14 +137,17 @@ export default function Topics({ group, user }) {
   const groupId = group;
   const isAdmin = may(user, group, "admin");
   const [isMany, setMany] = useState(false);
-  const topics = useCall((signal) => askTopics(groupId, isAdmin, signal), [group, isAdmin], isMany ? 0 : EVERY);
+  // Many take a while: the first ones are shown meanwhile.
+  const [first, setFirst] = useState(undefined);
+  const topics = useCall((signal) => askTopics(groupId, isAdmin, signal, setFirst), [group, isAdmin], isMany ? 0 : EVERY);
+  const shown = topics.data ?? first;
   const filters = useCall((signal) => askFilters(groupId, signal), [group], isMany ? 0 : EVERY);
   useEffect(() => setMany((topics.data?.total ?? 0) > MOST_POLLED), [topics.data?.total]);
   const rates = useRates(isAdmin ? topics.data : undefined);
   const [search, setSearch] = useState("");
   const [sort, setSort] = useState({ key: "topicName", isDown: false });
   const wanted = search.trim();
-  const items = topics.data?.items ?? [];
+  const items = shown?.items ?? [];
   const found = items.filter((each) => each.topicName.toLowerCase().includes(wanted.toLowerCase()))
     .map((each) => ({ ...each, rate: rates.get(each.topicName) }));
   const countOf = (topic) => (filters.data
@@ -164,10 +172,10 @@ export default function Topics({ group, user }) {
         <p id="search-hint" class="hint">${t("topics.searchHint")}</p>
       </form>
       <${ErrorText} error=${topics.error} />
-      ${topics.data && html`
-        <p class="quiet" role="status">${topics.data.total > items.length
+      ${shown && html`
+        <p class="quiet" role="status">${shown.total > items.length
           ? t("topics.foundSome", { found: formatNumber(found.length), loaded: formatNumber(items.length),
-              total: formatNumber(topics.data.total) })
+              total: formatNumber(shown.total) })
           : t("topics.found", { found: formatNumber(found.length), total: formatNumber(items.length) })}</p>
         <${Table} label=${t("topics.openTopics")} rows=${rows} keyOf=${(row) => row.topicName} sort=${sort} onSort=${setSort}
           empty=${t("topics.none")} hasMore=${found.length > rows.length} columns=${columnsOf(isAdmin)} />`}
