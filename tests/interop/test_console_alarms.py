@@ -179,16 +179,16 @@ class ProcessAlarmTests(AlarmTestCase):
         await self.appears("logins-fail")
         await self.crowd()
         await self.appears("budget-used-up")
-        self.shift(2 * DAY + 30, 2 * DAY)
-        await self.appears("clock-off")
-        self.shift(2 * DAY)
-        await self.goes("clock-off")
         for _ in range(16):
             self.daemon.process.signalProcess(signal.SIGSTOP)
             await deferLater(reactor, 0.6)
             self.daemon.process.signalProcess(signal.SIGCONT)
             await deferLater(reactor, 0.3)
         await self.appears("reactor-blocked")
+        self.shift(2 * DAY + 15, 2 * DAY)
+        await self.appears("clock-off")
+        self.shift(2 * DAY)
+        await self.goes("clock-off")
         certificate(self.root, 365)
         await self.pass_(await self.pass_(2 * DAY), DAY)
         await self.goes("unclean-stop", "certificate-expires", "audit-old")
@@ -201,7 +201,7 @@ class ProcessAlarmTests(AlarmTestCase):
 
         async def isAudited() -> bool:
             url = f"http://127.0.0.1:{port}/metrics"
-            answer = await treq.get(url, auth=("ann", "secret"), pool=daemon.pool)
+            answer = await treq.get(url, pool=daemon.pool)
             return "svcbroker_audit_good{" in await answer.text()
 
         await until(isAudited)
@@ -287,7 +287,7 @@ class WebhookAlarmTests(AlarmTestCase):
         await self.daemon.call("/rest/open", topic="a")
         url = f"http://127.0.0.1:{port.getHost().port}/"
         await self.daemon.call("/rest/subscribe", topic="a", url=url)
-        given = {"maxAttempts": "1", "deadLetter": "dead"}
+        given: Any = {"maxAttempts": 1, "deadLetter": "dead"}
         await self.daemon.call("/rest/subscribe", topic="a", url=f"{url}other", **given)
         await self.publish("a", 1)
         await self.appears("webhooks-fail", "events-given-up")
@@ -322,31 +322,45 @@ class CopyAlarmTests(AlarmTestCase):
         there = AGAIN.replace(":0:", f":{port}:")
         self.dataDir = self.root / "another"
         other = await self.start(ledger="pbft", http=there)
+        await other.call("/rest/open", topic="a")
+        for _ in range(3):
+            await other.call("/rest/publish", topic="a", content="other")
         await self.appears("copy-forked")
         self.assertEqual(await other.stop(), 0)
         self.dataDir = original
-        first = await self.start(ledger="pbft", http=there)
-        await self.goes("copy-forked", "copy-behind")
-        await self.damage(copy, ledger)
+        await self.start(ledger="pbft", http=there)
+        # Nothing more is copied before the next start.
+        for changed in (
+            None,
+            (b"whole content", b"other content"),
+            (b"other content", b"whole content"),
+        ):
+            await self.restartCopy(copy, ledger, changed)
+            await self.goes("copy-forked", "copy-behind")
+            if changed is not None and changed[0] == b"whole content":
+                await self.appears("audit-failed")
+        await self.goes("audit-failed")
 
     async def isCopied(self) -> bool:
         """Whether the copy has the event."""
         answer = await self.daemon.call("/rest/events", topic="a")
         return bool(answer.get("events"))
 
-    async def damage(self, copy: Path, ledger: str) -> None:
-        """An audit finds what was changed in the copy's file, and that it was mended."""
+    async def restartCopy(
+        self, copy: Path, ledger: str, changed: tuple[bytes, bytes] | None
+    ) -> None:
+        """
+        Start the copy again on its port.
+
+        @param changed: bytes of its file that are changed meanwhile, and what they become.
+        """
         here = AGAIN.replace(":0:", f":{urlsplit(self.daemon.base).port}:")
         path = copy / "1" / "ledger.sqlite"
-        whole, other = b"whole content", b"other content"
-        for before, after in ((whole, other), (other, whole)):
-            self.assertEqual(await self.daemon.stop(), 0)
-            path.write_bytes(path.read_bytes().replace(before, after))
-            self.dataDir = copy
-            self.daemon = await self.start("--audit-every=1s", ledger=ledger, http=here)
-            if after is other:
-                await self.appears("audit-failed")
-        await self.goes("audit-failed")
+        self.assertEqual(await self.daemon.stop(), 0)
+        if changed is not None:
+            path.write_bytes(path.read_bytes().replace(*changed))
+        self.dataDir = copy
+        self.daemon = await self.start("--audit-every=1s", ledger=ledger, http=here)
 
 
 class WitnessAlarmTests(AlarmTestCase):
