@@ -201,7 +201,6 @@ COMMANDS: Final = (
     Command("sub", "Show events as they are published.", place="reading:subCommand"),
     Command("events", "Show stored events.", place="reading:eventsCommand"),
     Command("get", "Show one event.", place="reading:getCommand"),
-    Command("find", "Find who has published a document, when and where, with its proof."),
     Command("topic", "List, open, close and describe topics."),
     Command("webhook", "List, pause, resume, retry and end webhooks, and skip an event of one."),
     Command("prove", "Get the proof of an event, and check it."),
@@ -284,6 +283,11 @@ COMMANDS: Final = (
         group="chain",
         place="replicate:promoteCommand",
         example="svcbroker chain promote standby --original /mnt/svcbroker",
+    ),
+    Command(
+        "find",
+        "Find who has published a document, when and where, with its proof.",
+        group="proof",
     ),
     Command(
         "bundle",

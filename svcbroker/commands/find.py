@@ -1,6 +1,6 @@
 """
-C{svcbroker find}: who has published a document, when and where, with the proof; or the proof that
-nobody has published it to a topic.
+C{svcbroker proof find}: who has published a document, when and where, with the proof; or the proof
+that nobody has published it to a topic.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _NOTHING: Final = (
     their proofs, and that proves that none of them is this document.
 
     \b
-    svcbroker find contract.pdf
-    svcbroker find --extension order-id=4711 --topic 'orders/#' --since 30d
-    svcbroker find contract.pdf --topic contracts --prove-absence --genesis genesis.json
+    svcbroker proof find contract.pdf
+    svcbroker proof find --extension order-id=4711 --topic 'orders/#' --since 30d
+    svcbroker proof find contract.pdf --topic contracts --prove-absence --genesis genesis.json
     """
 )
 @options(

@@ -216,10 +216,10 @@ class TableTests(CommandTestCase):
                 words = words[: end[0]] if end else words
                 command.make_context(name, words, obj=Console(), parent=click.Context(group))
 
-    def test_firstHelpHasSeventeenWords(self) -> None:
+    def test_firstHelpHasSixteenWords(self) -> None:
         """More than that nobody reads."""
         group = makeGroup()
-        self.assertEqual(len(group.list_commands(click.Context(group))), 17)
+        self.assertEqual(len(group.list_commands(click.Context(group))), 16)
 
     def test_oldNamesStandForNewOnes(self) -> None:
         """Every first word of an earlier release is that of a command, whose help is shown."""
