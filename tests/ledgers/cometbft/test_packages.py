@@ -25,7 +25,8 @@ class PackageTests(SynchronousTestCase):
             for target in imported(name, path)
             if target.startswith(PROVISIONING)
         }
-        allowed = (PROVISIONING, "svcbroker.commands.")
+        commands = ("ledgers.cometbft.enginecommands.", "ledgers.testnet.", "commands.")
+        allowed = (PROVISIONING, *(f"svcbroker.{each}" for each in commands))
         self.assertEqual([each for each in importers if not each.startswith(allowed)], [])
 
     def test_provisioningImportsNoLedger(self) -> None:
