@@ -246,7 +246,7 @@ def _place(alarm: Alarm) -> str:
 
 class RecentCount:
     """
-    The growth of a counter in the last minutes.
+    The growth of a counter in the last minutes. It began at 0 when this was made.
     """
 
     def __init__(self, clock: IReactorTime, period: float) -> None:
@@ -255,7 +255,7 @@ class RecentCount:
         """
         self._clock = clock
         self._period = period
-        self._counts: list[tuple[float, float]] = []
+        self._counts: list[tuple[float, float]] = [(clock.seconds(), 0.0)]
 
     def grown(self, count: float) -> float:
         """
@@ -267,6 +267,6 @@ class RecentCount:
         counts = self._counts
         while len(counts) > 1 and counts[1][0] <= now - self._period:
             del counts[0]
-        if not counts or now - counts[-1][0] >= LOOK_EVERY / 2:
+        if now - counts[-1][0] >= LOOK_EVERY / 2:
             counts.append((now, count))
         return count - counts[0][1]

@@ -136,15 +136,23 @@ class RecentCountTests(SynchronousTestCase):
     def test_growthOfThePeriodIsCounted(self) -> None:
         clock = Clock()
         recent = RecentCount(clock, 60.0)
-        self.assertEqual(recent.grown(7), 0)
-        for count in (8, 8, 9):
+        for count, growth in ((7, 7), (8, 8), (8, 8), (9, 9)):
             clock.advance(LOOK_EVERY)
-            found = recent.grown(count)
-        self.assertEqual(found, 2)
+            self.assertEqual(recent.grown(count), growth)
         clock.advance(60.0 - LOOK_EVERY)
         self.assertEqual(recent.grown(9), 1)
         clock.advance(60.0)
         self.assertEqual(recent.grown(9), 0)
+
+    def test_whatGrewBeforeTheFirstLookCounts(self) -> None:
+        clock = Clock()
+        recent = RecentCount(clock, 60.0)
+        clock.advance(1.0)
+        self.assertEqual(recent.grown(1), 1)
+        clock.advance(59.0)
+        self.assertEqual(recent.grown(1), 1)
+        clock.advance(60.0)
+        self.assertEqual(recent.grown(1), 0)
 
     def test_memoryIsBounded(self) -> None:
         clock = Clock()
