@@ -434,12 +434,15 @@ class LedgerReader:
 
     def readBlock(self, height: int) -> Block:
         """See L{ILedger.readBlock<svcbroker.interfaces.ILedger.readBlock>}."""
-        row = self._block(height)
+        with self._store.moment():
+            row = self._block(height)
+            # Contents may be removed from the body at any time after it is read.
+            isErasing = self._store.isErasing()
         try:
             header, transactions = checkedHeader(row), decodeBody(row.body, mayBeErased=True)
             checkReceipts(header, [transaction.hash for transaction in transactions], row.receipts)
             receipts = decodeReceipts(row.receipts)
-            if self._store.isErasing():
+            if isErasing:
                 transactions = self._withoutErased(transactions, receipts)
             return blockOf(header, transactions, eventIdsOf(height, transactions, receipts))
         except Malformed as error:

@@ -19,7 +19,7 @@ from svcbroker.errors import EventErased
 from svcbroker.ledgers._erasingjob import REST, RETRY, ErasingJob
 from svcbroker.ledgers._storedledger import LedgerReader
 from svcbroker.model import EventId, topicPrefix
-from svcbroker.storage import StorageDamaged, StorageFailed
+from svcbroker.storage import BlockRow, StorageDamaged, StorageFailed
 from tests.archive.erasable import ErasableChain
 
 
@@ -215,6 +215,22 @@ class ReaderTests(SynchronousTestCase):
             for sequence in (1, 3):
                 event = self.reader.getEvent(self.eventId("a", sequence, height))
                 self.assertFalse(event.isErased)
+
+    def test_contentRemovedWhileItsBlockIsReadIsNotAnswered(self) -> None:
+        """A thread removes it after the body was read."""
+        store = self.chain.store
+        height = self.decide(self.chain.say("a", b"gone"))
+        self.chain.erase("a", (1, 1))
+        block = store.block
+
+        def read(height: int) -> BlockRow | None:
+            row = block(height)
+            Eraser(store).step()
+            return row
+
+        self.patch(store, "block", read)
+        [event] = self.reader.readBlock(height).events
+        self.assertEqual((event.content, event.isErased), (b"", True))
 
     def test_blockTellsOfErasure(self) -> None:
         """So that what was read before is read again."""
