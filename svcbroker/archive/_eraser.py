@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import itemgetter
 from typing import Final
@@ -205,6 +205,14 @@ class Eraser:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._verifier = ErasureVerifier(store.written)
+        self._stripped: set[str] = set()
+
+    def takeStripped(self) -> Collection[str]:
+        """
+        The topics whose contents were removed since the last call. Not called during a step.
+        """
+        stripped, self._stripped = self._stripped, set()
+        return stripped
 
     def step(self) -> Erasing:
         """
@@ -237,6 +245,7 @@ class Eraser:
         try:
             for each in block.erasures:
                 self._verifier.check(each)
+            self._stripped.update(block.erased)
             return stripBlock(block, self._store.chainId)
         except Malformed as error:
             raise StorageDamaged(

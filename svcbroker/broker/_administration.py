@@ -21,6 +21,7 @@ from ..interfaces import (
     Identity,
     ILedger,
     IMeasuredLedger,
+    ISizedLedger,
 )
 from ..model import (
     BlockRecord,
@@ -51,14 +52,16 @@ _BLOCKS_AT_ONCE: Final = 16
 @frozen
 class TopicActivity:
     """
-    A topic, and when its latest event came.
+    A topic, when its latest event came, and how many bytes its events take.
 
     @ivar lastAt: the time of the block of that event, in milliseconds since the epoch; C{None}
         where there is none.
+    @ivar bytes: the bytes of its events in the log; C{None} where they are not known (yet).
     """
 
     topic: Topic
     lastAt: int | None
+    bytes: int | None
 
 
 class Administration:
@@ -246,8 +249,8 @@ class Administration:
         self, principal: Principal, groupId: str | None, pageNumber: int, pageSize: int
     ) -> NumberedPage[TopicActivity]:
         """
-        The open topics in the order of their creation that the principal may know of, and when the
-        latest event of each came.
+        The open topics in the order of their creation that the principal may know of, when the
+        latest event of each came, and how many bytes its events take.
         """
         ledger = self._ledger(principal, groupId)
         index = pageNumber - _FIRST_PAGE
@@ -261,7 +264,15 @@ class Administration:
             if not number % _BLOCKS_AT_ONCE:
                 await lane.turn(isWrite=False)
         lane.end()
-        items = [TopicActivity(each, times.get(each.height)) for each in found.page.items]
+        names = [each.name for each in found.page.items]
+        sized: ISizedLedger | None = ISizedLedger(ledger, None)
+        sizes: Sequence[int | None] = [None] * len(names)
+        if sized is not None:
+            sizes = await self._timeouts.wait(sized.topicBytes(names))
+        items = [
+            TopicActivity(each, times.get(each.height), size)
+            for each, size in zip(found.page.items, sizes, strict=True)
+        ]
         page = Page(items=items, total=found.page.total)
         return NumberedPage(page=page, index=pageNumber, size=found.size)
 

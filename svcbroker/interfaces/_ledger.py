@@ -406,6 +406,23 @@ class ITopicRuleLedger(Interface):
     topicRule: TopicRule = Attribute("The rule of topics' names, once L{ILedger.start} has fired.")
 
 
+class ISizedLedger(Interface):
+    """
+    A ledger that tells how many bytes the events of its topics take.
+    """
+
+    def topicBytes(names: Sequence[str]) -> Deferred[Sequence[int | None]]:
+        """
+        The bytes of each topic's events in the log now: names, extensions and contents. An erased
+        event counts without its content, once that is removed.
+
+        The broker calls it for a page of topics. What takes long goes on at the next call.
+
+        @param names: names of topics.
+        @return: C{None} for a topic that was never opened, or whose bytes are not known yet.
+        """
+
+
 class INetworkLedger(ILedger):
     """
     A ledger of which other nodes have the log too. This node may lack blocks from which another

@@ -4,7 +4,7 @@ Removing the contents of erased events while a ledger runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -41,14 +41,17 @@ class ErasingJob:
         eraser: Eraser,
         reactor: IReactorTime,
         runInThread: Callable[..., Deferred[Any]],
+        removed: Callable[[Collection[str]], object],
     ) -> None:
         """
         @param runInThread: runs blocking disk work, one call after the other.
+        @param removed: told of the topics whose contents a step has removed.
         """
         self.isDone = False
         self._eraser = eraser
         self._reactor = reactor
         self._runInThread = runInThread
+        self._removed = removed
         self._call: IDelayedCall | None = None
         self._isStepping = self._isWoken = self._isStopped = False
         self._hasRemoved = self._hasWarned = False
@@ -110,6 +113,7 @@ class ErasingJob:
 
     def _stepped(self, progress: Erasing, started: float) -> None:
         self._isStepping = False
+        self._removed(self._eraser.takeStripped())
         if progress is Erasing.WAITING:
             self._retry("another process is reading the ledger")
         elif progress is Erasing.MORE or self._isWoken:

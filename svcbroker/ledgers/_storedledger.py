@@ -59,7 +59,7 @@ from ..chain import (
     transactionHashes,
 )
 from ..errors import BrokerError, EventNotFound, HeightUnknown, LedgerUnavailable, ParameterInvalid
-from ..interfaces import IBlockObserver, ITopicRuleLedger, LedgerContext
+from ..interfaces import IBlockObserver, ISizedLedger, ITopicRuleLedger, LedgerContext
 from ..model import (
     Block,
     BlockRecord,
@@ -91,6 +91,7 @@ from ..storage import (
     findItem,
 )
 from ._erasingjob import ErasingJob
+from ._topicbytes import TopicBytes
 from ._views import blockOf, blockRecordOf, erasedError, eventIdsOf, eventOf
 from .ledgermemory import PENDING
 
@@ -788,7 +789,7 @@ def _reading(
     return method
 
 
-@implementer(ITopicRuleLedger)
+@implementer(ISizedLedger, ITopicRuleLedger)
 class StoredLedger:
     """
     The reading half of a ledger: of L{ILedger<svcbroker.interfaces.ILedger>} what follows from
@@ -825,8 +826,11 @@ class StoredLedger:
         self._state = state
         self._directory = store.path.parent
         self._reader = LedgerReader(state, store, self._reactor.seconds, self._yieldToReactor)
+        self._topicBytes = TopicBytes(state, store, self._yieldToReactor)
         self._prover = Prover(genesis, store)
-        self._erasing: ErasingJob = ErasingJob(Eraser(store), self._reactor, self._runInThread)
+        self._erasing: ErasingJob = ErasingJob(
+            Eraser(store), self._reactor, self._runInThread, self._topicBytes.forget
+        )
 
     def _stopErasing(self) -> Deferred[None]:
         """Stop removing contents. Fires when nothing writes to the store for it any more."""
@@ -854,6 +858,9 @@ class StoredLedger:
 
     def countEvents(self, filters: Sequence[str], first: int) -> Deferred[int]:
         return self._search(lambda: self._reader.countEvents(filters, first))
+
+    def topicBytes(self, names: Sequence[str]) -> Deferred[Sequence[int | None]]:
+        return self._search(lambda: self._topicBytes.count(names))
 
     def getGenesis(self) -> Deferred[GenesisFields]:
         return self._read(lambda: self._prover.genesis())

@@ -7,6 +7,7 @@ tests and for trying things out; every other ledger must be seen to behave like 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -29,6 +30,7 @@ from ..interfaces import (
     IBlockObserver,
     ICheckedLedger,
     ILedger,
+    ISizedLedger,
     ITopicRuleLedger,
     LedgerContext,
     Submission,
@@ -92,6 +94,11 @@ def memory(settings: Mapping[str, str]) -> Mapping[str, int]:
     return {}
 
 
+def _sizeOf(transaction: Transaction) -> int:
+    """The bytes of a transaction in a block."""
+    return len(transaction.head) + len(transaction.seal) + len(transaction.content)
+
+
 @define
 class _StoredBlock:
     """
@@ -107,7 +114,7 @@ class _StoredBlock:
         return blockOf(self.header, self.transactions, self.ids)
 
 
-@implementer(ICheckedLedger, ITopicRuleLedger)
+@implementer(ICheckedLedger, ISizedLedger, ITopicRuleLedger)
 class MemoryLedger:
     """
     A chain with a single node, without consensus.
@@ -135,6 +142,7 @@ class MemoryLedger:
             self._genesis.chain, brokerAddress(self._genesis.chain), context.now, context.entropy
         )
         self._blocks: list[_StoredBlock] = []
+        self._bytes: Counter[str] = Counter()
         self._observers = Observers()
         self._isRunning = False
 
@@ -178,6 +186,8 @@ class MemoryLedger:
         ids = eventIdsOf(height, candidate.transactions, receipts)
         block = _StoredBlock(candidate.header, list(candidate.transactions), ids)
         self._blocks.append(block)
+        for event in block.read().events:
+            self._bytes[event.topic] += _sizeOf(block.transactions[event.index])
         for erased in outcome.erased:
             self._erase(erased)
         self._observers.tell(block.read)
@@ -190,7 +200,9 @@ class MemoryLedger:
             for event in block.read().events:
                 if event.topic == topic and erased.first <= event.eventId.sequence <= erased.last:
                     transaction = block.transactions[event.index]
-                    block.transactions[event.index] = transaction.withoutContent()
+                    stripped = transaction.withoutContent()
+                    block.transactions[event.index] = stripped
+                    self._bytes[topic] += _sizeOf(stripped) - _sizeOf(transaction)
 
     def topicState(self, name: str) -> Topic | None:
         if not self._isRunning:
@@ -200,6 +212,11 @@ class MemoryLedger:
     def listTopics(self, offset: int, limit: int) -> Deferred[Page[Topic]]:
         return succeed(
             Page(total=self._state.openCount, items=self._state.openTopics(offset, limit))
+        )
+
+    def topicBytes(self, names: Sequence[str]) -> Deferred[Sequence[int | None]]:
+        return succeed(
+            [None if self._state.topic(name) is None else self._bytes[name] for name in names]
         )
 
     def getEvent(self, eventId: EventId) -> Deferred[Event]:

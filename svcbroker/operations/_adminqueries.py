@@ -196,8 +196,10 @@ class NodeResult(Struct, frozen=True):
 
 class TopicActivityResult(Struct, frozen=True):
     """
-    An open topic: how many events it has, the height of the block of the latest, and the time of
-    that block, which is null where there is none. Times are in milliseconds since the epoch.
+    An open topic: how many events it has, the height of the block of the latest, the time of that
+    block, which is null where there is none, and how many bytes its events take in the log, names
+    and extensions included: null where the ledger does not tell, or is still counting. Times are in
+    milliseconds since the epoch.
     """
 
     topicName: str
@@ -205,6 +207,7 @@ class TopicActivityResult(Struct, frozen=True):
     sequenceNumber: int
     blockNumber: int
     lastTimestamp: int | None
+    bytes: int | None
 
 
 class AdminPage(Struct, Generic[_T], frozen=True):
@@ -288,7 +291,8 @@ def _node(record: model.NodeRecord) -> NodeResult:
 def _topic(activity: broker.TopicActivity) -> TopicActivityResult:
     topic = activity.topic
     return TopicActivityResult(
-        topic.name, topic.created, topic.sequence, topic.height, activity.lastAt
+        *(topic.name, topic.created, topic.sequence, topic.height),
+        *(activity.lastAt, activity.bytes),
     )
 
 

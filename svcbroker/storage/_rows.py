@@ -19,6 +19,8 @@ from ._keyuses import insertErased, insertUses
 
 _PAIR: Final = struct.Struct(">II")
 
+_NUMBER_SIZE: Final = 4
+
 POSITION_SIZE: Final = _PAIR.size
 """Bytes of one event's place in L{TopicBlockRow.positions}."""
 
@@ -219,6 +221,15 @@ def packPositions(positions: Iterable[tuple[int, int]]) -> bytes:
     """
     numbers = tuple(chain.from_iterable(positions))
     return struct.pack(f">{len(numbers)}I", *numbers)
+
+
+def sumOfLengths(positions: bytes) -> int:
+    """
+    The sum of the lengths in pairs that L{packPositions} has packed.
+
+    @raise struct.error: the bytes are no such pairs.
+    """
+    return sum(struct.unpack(f">{len(positions) // _NUMBER_SIZE}I", positions)[1::2])
 
 
 def findItem(items: bytes, wanted: bytes) -> Sequence[int]:

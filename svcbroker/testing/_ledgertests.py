@@ -25,7 +25,7 @@ from ..errors import (
     LedgerUnavailable,
     Overloaded,
 )
-from ..interfaces import ILedger, IMeasuredLedger, submit
+from ..interfaces import ILedger, IMeasuredLedger, ISizedLedger, submit
 from ..model import (
     AuthorChange,
     AuthorSet,
@@ -213,6 +213,39 @@ class AuthorshipTests(LedgerKit):
         beyond = EraseEvents(topic="t", ranges=((4, 5),), account="ops", reason="asked")
         [refused] = await self.submit(beyond)
         self.assertEqual(refused.execution, Execution.REFUSED)
+
+    async def test_bytesOfTopicsAreThoseInLog(self) -> None:
+        """A sized ledger counts what is published, also after a restart, less what is erased."""
+        ledger = await self.begin()
+        if not ISizedLedger.providedBy(ledger):
+            return
+        verifyObject(ISizedLedger, ledger)
+        await self.submit(OpenTopic(topic="t"), OpenTopic(topic="u"))
+        await self.publish("t", _CONTENT)
+        [first] = await self.bytesOf("t")
+        self.assertGreater(first, len(_CONTENT))
+        await self.publish("t", _CONTENT, _CONTENT)
+        self.assertEqual(await self.bytesOf("t", "u", "unknown"), [3 * first, 0, None])
+        if self.fixture.isDurable:
+            await self.end()
+            await self.startAgain()
+            self.assertEqual(await self.bytesOf("t", "u"), [3 * first, 0])
+        erasing = EraseEvents(topic="t", ranges=((2, 3),), account="ops", reason="asked")
+        if await self.attempt(erasing) is None:
+            return
+        for _ in range(1000):
+            [left] = await self.bytesOf("t")
+            # Contents go soon after the answer, in a thread where the ledger has one.
+            if left <= 3 * first - 2 * len(_CONTENT):
+                break
+            await self.fixture.pass_()
+        self.assertGreater(left, first)
+        self.assertLessEqual(left, 3 * first - 2 * len(_CONTENT))
+
+    async def bytesOf(self, *names: str) -> Sequence[Any]:
+        """The bytes of topics."""
+        ledger: Any = self.ledger
+        return list(await self.settle(ledger.topicBytes(names)))
 
     async def checkErased(self, ledger: ILedger, ids: Sequence[EventId], time: int) -> None:
         """The second and the third of four events are erased."""

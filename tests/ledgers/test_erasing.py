@@ -4,7 +4,7 @@ Erased events while a ledger runs: what is answered of them, and the removal of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -34,6 +34,10 @@ class FakeEraser:
         self.results: list[Erasing | Exception] = []
         self.steps = 0
 
+    def takeStripped(self) -> Collection[str]:
+        """The topic of the last step."""
+        return {f"t{self.steps}"}
+
     def step(self) -> Erasing:
         """The next result."""
         self.steps += 1
@@ -51,7 +55,13 @@ class JobTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock, self.eraser = Clock(), FakeEraser()
         self.running: list[tuple[Deferred[Any], Callable[[], Any]]] = []
-        self.job = ErasingJob(cast(Eraser, self.eraser), self.clock, self.runInThread)
+        self.removed: list[Collection[str]] = []
+        self.job = self.makeJob()
+
+    def makeJob(self) -> ErasingJob:
+        """Another job of this eraser."""
+        eraser = cast(Eraser, self.eraser)
+        return ErasingJob(eraser, self.clock, self.runInThread, self.removed.append)
 
     def runInThread(self, f: Callable[..., Any], *args: Any) -> Deferred[Any]:
         """A thread that runs when it is told to."""
@@ -89,6 +99,7 @@ class JobTests(SynchronousTestCase):
         self.run_()
         self.assertTrue(self.job.isDone)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.removed, [{"t1"}, {"t2"}, {"t3"}])
 
     def test_wakeDuringLastStepIsNotLost(self) -> None:
         """A call that comes while a step is made is looked at afterwards."""
@@ -152,7 +163,7 @@ class JobTests(SynchronousTestCase):
         self.run_()
         self.job.wake()
         self.assertEqual((self.clock.getDelayedCalls(), self.running), ([], []))
-        other = ErasingJob(cast(Eraser, self.eraser), self.clock, self.runInThread)
+        other = self.makeJob()
         other.wake()
         other.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -23,6 +23,7 @@ from svcbroker.storage import (
     TopicBlockRow,
     TopicRow,
     TransactionPlace,
+    _reader,
     packPositions,
 )
 from tests.storage.chains import CHAIN_ID, GENESIS, Chain, differences, headOf, newStore
@@ -267,6 +268,23 @@ class StoreTests(SynchronousTestCase):
             [row.height for row in self.store.topicBlocks(index, after, 2)] for after in (0, 4, 6)
         ]
         self.assertEqual(pages, [[2, 4], [6], []])
+
+    def test_bytesOfEventsAreAddedUpInPieces(self) -> None:
+        """
+        Those of one topic, from a height on, some blocks at a time.
+        """
+        for number in range(5):
+            self.append(("a", b"x" * number), ("b", b"yy"), ("a", b"z"))
+        index = self.chain.topics["a"].index
+        self.assertEqual(self.store.eventBytes(index, 0), (5, 15, True))
+        self.assertEqual(self.store.eventBytes(index, 3), (5, 9, True))
+        self.assertEqual(self.store.eventBytes(index, 5), (5, 0, True))
+        for name, most in (("_BLOCKS_A_PIECE", 2), ("_INDEX_BYTES_A_PIECE", 20)):
+            patch = self.patch(_reader, name, most)
+            self.assertEqual(self.store.eventBytes(index, 0), (2, 3, False))
+            self.assertEqual(self.store.eventBytes(index, 2), (4, 7, False))
+            self.assertEqual(self.store.eventBytes(index, 4), (5, 5, True))
+            patch.restore()
 
     def test_transactionsAreLocatedByNumber(self) -> None:
         """

@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { act, ask } from "./api.js";
 import { announce, ErrorText, linkTo, may, Section, Table, Time, useCall } from "./parts.js";
-import { formatNumber, t } from "./texts.js";
+import { formatBytes, formatNumber, t } from "./texts.js";
 
 const PAGE = 99;
 // How many pages are asked for at a time.
@@ -123,6 +123,7 @@ function columnsOf(isAdmin) {
       html`<a class="name" href=${linkTo("topic", { name: row.topicName })}>${row.topicName}</a>` },
     ...(isAdmin ? [
       { title: t("topic.count"), key: "sequenceNumber", isNumber: true, cell: (row) => formatNumber(row.sequenceNumber) },
+      { title: t("topics.bytes"), key: "bytes", isNumber: true, cell: (row) => (row.bytes === null ? "–" : formatBytes(row.bytes)) },
       { title: t("topics.rate"), key: "rate", isNumber: true, cell: (row) =>
         (row.rate === undefined ? "–" : formatNumber(row.rate, 1)) },
       { title: t("topics.last"), key: "lastTimestamp", cell: (row) =>

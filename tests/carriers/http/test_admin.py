@@ -85,6 +85,8 @@ class AdminTests(SynchronousTestCase):
                 "sequenceNumber": 1,
                 "blockNumber": 3,
                 "lastTimestamp": created,
+                # This ledger does not tell.
+                "bytes": None,
             },
         )
         self.assertEqual((second["sequenceNumber"], second["lastTimestamp"]), (0, None))
