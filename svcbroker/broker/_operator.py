@@ -53,6 +53,7 @@ class ClientConnection:
     @ivar client: the name that the client has given itself: its MQTT client id; empty for none.
     @ivar window: how many deliveries may wait for its acknowledgement; 0 where it acknowledges
         nothing.
+    @ivar sent: how many events its client has sent to be published, refused ones included.
     @ivar unsent: counts its bytes, and knows whose they are and since when it is there.
     @ivar close: closes it at once.
     """
@@ -63,6 +64,7 @@ class ClientConnection:
     close: Callable[[], object]
     client: str = ""
     window: int = 0
+    sent: int = 0
 
     @property
     def account(self) -> str:

@@ -669,6 +669,7 @@ class Unsent:
     @ivar owner: whose they are.
     @ivar size: how many bytes were counted last.
     @ivar openedAt: when it was made, by the reactor's clock.
+    @ivar eventsSent: how many events the client has sent to be published, refused ones included.
     """
 
     __slots__ = (
@@ -680,6 +681,7 @@ class Unsent:
         "_pause",
         "_resume",
         "_transport",
+        "eventsSent",
         "openedAt",
         "owner",
         "size",
@@ -694,6 +696,7 @@ class Unsent:
         resume: Callable[[], object] | None,
     ) -> None:
         self.size = 0
+        self.eventsSent = 0
         self._budget = budget
         self.openedAt = budget.now()
         self.owner = owner

@@ -276,11 +276,13 @@ def _bind(
     operation: Operation, calls: Calls, form: _Form, read: _Reader
 ) -> Callable[[Principal, Any, Connection], Deferred[Any]]:
     method, isByAddress = _method(operation, calls, form), operation.isByAddress
-    mayWait = operation.hasAfter
+    mayWait, isPublish = operation.hasAfter, operation.isForMany
     # Only in a network another node may have told of an event that is not here yet.
     mayBeBehind = operation.namesEvent and calls.broker.hasNetworks
 
     def call(principal: Principal, given: Any, connection: Connection) -> Deferred[Any]:
+        if isPublish:
+            connection.unsent.eventsSent += 1
         arguments = read(principal, given)
         if isByAddress:
             arguments["remote"] = peerText(connection.getPeer())

@@ -220,8 +220,9 @@ class ConnectionResult(Struct, frozen=True):
     """
     A connection of a client: its protocol and address, the MQTT client id, which is empty for other
     protocols, the account that it acts for, which is empty for none, since when it is there, in
-    milliseconds since the epoch, how many bytes its client has not read yet, and how many
-    deliveries may wait for its acknowledgement, 0 where it acknowledges nothing.
+    milliseconds since the epoch, how many bytes its client has not read yet, how many deliveries
+    may wait for its acknowledgement, 0 where it acknowledges nothing, and how many events the
+    client has sent to be published, refused ones included.
     """
 
     protocol: Literal["http", "mqtt", "stomp"]
@@ -231,6 +232,7 @@ class ConnectionResult(Struct, frozen=True):
     connectedTimestamp: int
     unreadBytes: int
     window: int
+    sentEvents: int
 
 
 class ConnectionsResult(Struct, frozen=True):
@@ -252,6 +254,7 @@ def _connectionsOf(page: broker.ConnectionPage) -> ConnectionsResult:
                 int(each.unsent.openedAt * 1000),
                 each.unsent.size,
                 each.window,
+                each.sent,
             )
             for each in page.items
         ],

@@ -487,6 +487,7 @@ class BrokerChannel(http.HTTPChannel):
             remote=peerText(self.getPeer()),
             unsent=self.unsent,
             close=transport.abortConnection,
+            sent=self.unsent.eventsSent,
         )
 
     def known(self) -> None:

@@ -117,6 +117,8 @@ class CallBatches:
                     # To make a batch of it would take longer.
                     self._makeAlone(part[0])
                     continue
+                for each in part:
+                    each.caller.unsent.eventsSent += 1
                 made = maybeDeferred(callMany, principal, [each.argument for each in part])
                 made.addCallbacks(
                     self._answer, self._fail, callbackArgs=(part,), errbackArgs=(part,)

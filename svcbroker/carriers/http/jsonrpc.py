@@ -533,6 +533,7 @@ class JSONRPC:
             items = method.batch.readPlain(principal, [call.params for call in calls])
         except BrokerError:
             return await self._answerBatch(principal, parseEntries(batch.text), connection)
+        connection.unsent.eventsSent += len(calls)
         outcomes = await self._outcomes(principal, method.batch, items, connection.lane)
         answers = self._answersTo(outcomes, method, calls)
         return [answer for answer in answers if answer is not None] or None
@@ -566,6 +567,7 @@ class JSONRPC:
                         [self._perform(principal, call, connection) for call in step]
                     )
                 else:
+                    unsent.eventsSent += len(step)
                     done = await self._performBatch(principal, method, step, lane)
                 known = [answer for answer in done if answer is not None]
                 if known:

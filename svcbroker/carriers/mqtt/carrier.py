@@ -206,6 +206,7 @@ class Link:
             close=self.abort,
             client=self._clientId,
             window=self.connection.window,
+            sent=self.connection.sent,
         )
 
     def abort(self) -> None:

@@ -460,6 +460,11 @@ class MqttConnection:
         """How many deliveries may wait for an acknowledgement; 0 before the client is let in."""
         return 0 if self._handshake is None else self._handshake.window
 
+    @property
+    def sent(self) -> int:
+        """How many messages the client has sent to be published."""
+        return 0 if self._receiving is None else self._receiving.sent
+
     # Keep alive.
 
     def _startKeepAlive(self, keepAlive: int) -> None:

@@ -101,6 +101,7 @@ class Receiving:
     behind them wait for their turn.
 
     @ivar unanswered: the number of pending publishes.
+    @ivar sent: how many messages were submitted, refused ones included.
     @ivar isPaused: whether the client is not read from until there are fewer.
     """
 
@@ -127,7 +128,7 @@ class Receiving:
             submitted is bounded by the ledger.
         @param names: counts the topics of aliases.
         """
-        self.unanswered = 0
+        self.unanswered = self.sent = 0
         self._broker = context.broker
         self._retained = context.retained[session.group]
         self._maxRetained = context.maxRetained
@@ -315,6 +316,7 @@ class Receiving:
     def _submit(self, run: PendingPublishes) -> None:
         principal, publications = self._session.principal, run.publications
         refused = partial(self._checkRefused, run)
+        self.sent += len(run.packetIds)
         done = self._broker.publish(principal, publications, self._policy, refused)
         self._order.append(run)
         done.addCallbacks(self._answered, self._failed, callbackArgs=(run,), errbackArgs=(run,))

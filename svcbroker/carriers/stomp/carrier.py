@@ -312,6 +312,7 @@ class StompProtocol(Protocol):
             unsent=self._unsent,
             close=transport.abortConnection,
             window=self._session.window,
+            sent=self._unsent.eventsSent,
         )
 
     def readConnectionLost(self) -> None:
@@ -497,6 +498,7 @@ class StompProtocol(Protocol):
             now = self._clock.seconds()
             self._perform(self._session.publishedEach(answers, outcomes, now))
 
+        self._unsent.eventsSent += len(effect.publications)
         publishing: Deferred[Any] = self.factory.broker.publish(
             self._principal, effect.publications, _POLICY
         )
@@ -517,6 +519,7 @@ class StompProtocol(Protocol):
         for group, topic in {(each.groupId, each.topic): None for each in effect.publications}:
             if not await self.factory.broker.exist(self._principal, group, topic):
                 raise TopicNotFound()
+        self._unsent.eventsSent += len(effect.publications)
         submitted = self.factory.broker.publish(
             self._principal, effect.publications, _COMMIT_POLICY
         )

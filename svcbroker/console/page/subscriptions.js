@@ -189,34 +189,45 @@ function Live({ live, rows }) {
 }
 
 /**
- * What each connection has subscribed to, by its address: topics, how many events were delivered, how many of
- * them a second since the last look, and how many are not acknowledged yet.
+ * How many of something came a second between the last two looks, by its key; undefined where that is not known.
+ *
+ * @param counts how many there have been; another map at each look.
  */
-function useSubscribed(rows) {
-  const before = useRef({ at: 0, delivered: {} });
+function useRates(counts) {
+  const before = useRef({ at: 0, counts: new Map() });
   return useMemo(() => {
-    const found = Object.create(null);
-    for (const row of rows) {
-      const each = (found[row.remoteIp] ??= { topics: [], delivered: 0, pending: 0 });
-      each.topics.push(row.topicName);
-      each.delivered += row.notifiedEventCount;
-      each.pending += row.notifyingEventCount;
-    }
-    const { at, delivered } = before.current;
+    const { at, counts: earlier } = before.current;
     const now = Date.now();
-    for (const [remote, each] of Object.entries(found)) {
-      const change = each.delivered - delivered[remote];
-      each.rate = change >= 0 ? (change * 1000) / (now - at) : null;
-    }
-    before.current = { at: now, delivered: Object.fromEntries(Object.entries(found).map(([remote, each]) => [remote, each.delivered])) };
-    return found;
-  }, [rows]);
+    before.current = { at: now, counts };
+    const changes = [...counts].map(([key, count]) => [key, count - earlier.get(key)]).filter(([, change]) => change >= 0);
+    return new Map(changes.map(([key, change]) => [key, (change * 1000) / (now - at)]));
+  }, [counts]);
 }
 
-function Subscribed({ topics, delivered, rate }) {
+/** What each connection has subscribed to, by its address: topics, how many events were delivered, and how many are not acknowledged yet. */
+function subscribedOf(rows) {
+  const found = new Map();
+  for (const row of rows) {
+    if (!found.has(row.remoteIp)) found.set(row.remoteIp, { topics: [], delivered: 0, pending: 0 });
+    const each = found.get(row.remoteIp);
+    each.topics.push(row.topicName);
+    // Numbers as texts, as the published interface has them.
+    each.delivered += Number(row.notifiedEventCount);
+    each.pending += Number(row.notifyingEventCount);
+  }
+  return found;
+}
+
+function Topics({ topics }) {
   const shown = topics.slice(0, 3).join(", ");
-  return html`<span class="name" title=${topics.slice(0, 100).join("\n")}>${shown}${topics.length > 3 && ` … (${formatNumber(topics.length)})`}</span>
-    <br /><span class="quiet">${t("clients.delivered", { count: formatNumber(delivered), rate: rate === null ? "–" : formatNumber(rate, 1) })}</span>`;
+  return html`<span class="name" title=${topics.slice(0, 100).join("\n")}>${shown}${topics.length > 3 && ` … (${formatNumber(topics.length)})`}</span>`;
+}
+
+/** How many events a client has sent and was delivered, and how many a second. */
+function Events({ sent, sentRate, delivered, deliveredRate }) {
+  const text = (key, count, rate) => t(key, { count: formatNumber(count), rate: rate === undefined ? "–" : formatNumber(rate, 1) });
+  return html`${text("clients.sent", sent, sentRate)}
+    ${delivered !== undefined && html`<br />${text("clients.delivered", delivered, deliveredRate)}`}`;
 }
 
 /** How many events the client has not acknowledged, and how many may wait for that. */
@@ -243,6 +254,9 @@ function Connections({ subscribed }) {
     connections.reload();
   };
   const { data } = connections;
+  const keyOf = (row) => `${row.protocol} ${row.remote}`;
+  const sentRates = useRates(useMemo(() => new Map((data?.connections ?? []).map((row) => [keyOf(row), row.sentEvents])), [data]));
+  const deliveredRates = useRates(useMemo(() => new Map([...subscribed].map(([remote, each]) => [remote, each.delivered])), [subscribed]));
   return html`<${Section} title=${t("clients.title")}>
     <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label>${t("clients.search")}
@@ -251,16 +265,18 @@ function Connections({ subscribed }) {
     <${ErrorText} error=${connections.error ?? error} />
     ${data && html`
       <p class="quiet" role="status">${t("clients.found", { count: formatNumber(data.total) })}</p>
-      <${Table} label=${t("clients.title")} rows=${data.connections} keyOf=${(row) => `${row.protocol} ${row.remote}`}
+      <${Table} label=${t("clients.title")} rows=${data.connections} keyOf=${keyOf}
         empty=${t("durable.none")} hasMore=${data.total > data.connections.length} columns=${[
           { title: t("live.protocol"), cell: (row) => row.protocol.toUpperCase() },
           { title: t("live.remote"), cell: (row) => html`<code>${row.remote}</code>${row.clientId &&
             html`<br /><span class="name">${row.clientId}</span>`}` },
           { title: t("login.name"), cell: (row) => row.account || html`<span class="quiet">${t("accounts.anonymous")}</span>` },
           { title: t("live.since"), cell: (row) => html`<${Time} at=${row.connectedTimestamp} />` },
-          { title: t("page.topics"), cell: (row) => Object.hasOwn(subscribed, row.remote)
-            ? html`<${Subscribed} ...${subscribed[row.remote]} />` : "–" },
-          { title: t("clients.window"), isNumber: true, cell: (row) => html`<${Pending} row=${row} pending=${subscribed[row.remote]?.pending} />` },
+          { title: t("page.topics"), cell: (row) => subscribed.has(row.remote)
+            ? html`<${Topics} ...${subscribed.get(row.remote)} />` : "–" },
+          { title: t("clients.events"), cell: (row) => html`<${Events} sent=${row.sentEvents} sentRate=${sentRates.get(keyOf(row))}
+            delivered=${subscribed.get(row.remote)?.delivered} deliveredRate=${deliveredRates.get(row.remote)} />` },
+          { title: t("clients.window"), isNumber: true, cell: (row) => html`<${Pending} row=${row} pending=${subscribed.get(row.remote)?.pending} />` },
           { title: t("clients.unread"), isNumber: true, cell: (row) => formatBytes(row.unreadBytes) },
           { title: t("actions"), cell: (row) => html`<${ActionButton} label=${`${t("clients.close")} ${row.remote}`}
             run=${() => close(row)}>${t("clients.close")}<//>` },
@@ -275,7 +291,7 @@ export default function Subscriptions({ group, user }) {
   const head = general.data && Number(general.data.latestBlock);
   const live = useCall((signal) => ask("admin/listSubscription", { groupId: group }, signal), [group], EVERY);
   const rows = useMemo(() => Object.values(live.data ?? {}).flatMap((each) => Object.values(each)), [live.data]);
-  const subscribed = useSubscribed(rows);
+  const subscribed = useMemo(() => subscribedOf(rows), [rows]);
   return html`
     ${may(user, group, "operate") && html`<${Connections} subscribed=${subscribed} />`}
     <${Webhooks} groupId=${group} head=${head} />

@@ -38,8 +38,18 @@ export function alarmTexts({ name, title, meaning, remedy }) {
   return alarms[name] ?? [title, meaning, remedy];
 }
 
+// To make one takes longer than all else that a cell of a table does.
+const formats = new Map();
+
+/** The format of numbers with some options, in the language of the reader. */
+function formatOf(options) {
+  const key = `${language} ${JSON.stringify(options)}`;
+  if (!formats.has(key)) formats.set(key, new Intl.NumberFormat(language, options));
+  return formats.get(key);
+}
+
 export function formatNumber(value, digits = 0) {
-  return new Intl.NumberFormat(language, { maximumFractionDigits: digits }).format(value);
+  return formatOf({ maximumFractionDigits: digits }).format(value);
 }
 
 const digits = (number) => String(number).padStart(2, "0");
@@ -56,16 +66,12 @@ export function formatTime(milliseconds) {
 export function formatBytes(bytes) {
   const units = ["byte", "kilobyte", "megabyte", "gigabyte", "terabyte"];
   const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
-  return new Intl.NumberFormat(language, { style: "unit", unit: units[power], maximumFractionDigits: 1 }).format(
-    bytes / 1000 ** power,
-  );
+  return formatOf({ style: "unit", unit: units[power], maximumFractionDigits: 1 }).format(bytes / 1000 ** power);
 }
 
 /** Seconds that are less than one, mostly. */
 export function formatMilliseconds(seconds) {
-  return new Intl.NumberFormat(language, { style: "unit", unit: "millisecond", maximumSignificantDigits: 2 }).format(
-    seconds * 1000,
-  );
+  return formatOf({ style: "unit", unit: "millisecond", maximumSignificantDigits: 2 }).format(seconds * 1000);
 }
 
 /** The time of day of seconds since the epoch, as formatTime has it. */
@@ -85,9 +91,7 @@ export function formatZone(milliseconds) {
 export function formatSeconds(seconds) {
   const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
   const [unit, size] = units.find(([, each]) => seconds >= each) ?? units.at(-1);
-  return new Intl.NumberFormat(language, { style: "unit", unit, maximumFractionDigits: 0 }).format(
-    Math.floor(seconds / size),
-  );
+  return formatOf({ style: "unit", unit, maximumFractionDigits: 0 }).format(Math.floor(seconds / size));
 }
 
 /** Milliseconds of a time as admin queries write it: UTC. */

@@ -105,6 +105,26 @@ class BatchTests(BatchTestCase):
             content = self.client.rest(f"getEvent?eventId={id}")["content"]
             self.assertEqual(b64decode(content), b"%d" % number)
 
+    def test_connectionsCountEventsThatTheirClientsSend(self) -> None:
+        """Alone, together with others, and in batches; refused ones, but no other calls."""
+        params = {"topic": "t", "content": "eA=="}
+        call = {"jsonrpc": "2.0", "method": "publish", "params": params}
+        wrong = {**call, "id": 1, "params": {"topic": "t", "content": "?"}}
+        other = {"jsonrpc": "2.0", "id": 1, "method": "exist", "params": {"topic": "t"}}
+        batches = ([call] * 3, [call, wrong, other, call])
+        posts = [
+            requestBytes("POST", f"{BASE}/jsonrpc", json.dumps(each).encode()) for each in batches
+        ]
+        for requests, sent in (
+            ([publish()], [1]),
+            ([publish(), publish(topic="never"), rpc("publish", **params)], [1] * 3),
+            ([rpc("exist", topic="t"), *posts], [0, 3, 3]),
+        ):
+            connections = self.send(*requests)
+            self.endTurn()
+            found = [each.channel.client().sent for each in connections]
+            self.assertEqual(found, sent)
+
     def test_loneAnswersAreThoseOfABatch(self) -> None:
         requests = [
             publish(),

@@ -70,6 +70,19 @@ class PublishTests(SynchronousTestCase):
             self.assertEqual(client.take(), [Pubrec(7)])
             self.assertEqual(published(server), [b"x", b"x"])
 
+    def test_connectionCountsWhatIsPublished(self) -> None:
+        """Of all levels of service, refused messages included."""
+        server = Server()
+        client = server.connected()
+        [before] = server.carrier.clients()
+        client.send(
+            Publish("t", b"x"),
+            Publish("$never", b"x", 1, packetId=7),
+            Publish("t", b"y", 2, packetId=8),
+        )
+        [after] = server.carrier.clients()
+        self.assertEqual((before.sent, after.sent), (0, 3))
+
     def test_packetIdIsFreeAfterPuback(self) -> None:
         """After PUBACK a packet identifier means a new message, DUP or not."""
         server = Server()

@@ -36,6 +36,17 @@ class SendTests(SynchronousTestCase):
         answer = client.ask("SEND", {"destination": "c", "groupId": "2", "receipt": "r"}, b"x")
         self.assertEqual(answer["eventId"].split("-")[1], "1")
 
+    def test_connectionCountsWhatIsSent(self) -> None:
+        """Outside transactions and in them."""
+        client = Server().connect()
+        client.ask("SEND", {"destination": "a", "receipt": "1"}, b"x")
+        client.send("BEGIN", {"transaction": "t"})
+        for _ in range(2):
+            client.send("SEND", {"destination": "a", "transaction": "t"}, b"x")
+        self.assertEqual(client.protocol.client().sent, 1)
+        client.ask("COMMIT", {"transaction": "t", "receipt": "2"})
+        self.assertEqual(client.protocol.client().sent, 3)
+
     def test_emptyMessageIsPublished(self) -> None:
         """STOMP may carry an empty message."""
         server = Server()
