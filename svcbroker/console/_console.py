@@ -119,7 +119,8 @@ class WebConsole:
             entries[base] = f"{last}/console"
         for path, place in entries.items():
             yield self._routeAt(path, _sendTo(place), isLinked=True)
-        yield self._routeAt("/favicon.ico", icon.respond)
+        for place in {"", base}:
+            yield self._routeAt(f"{place}/favicon.ico", icon.respond)
 
     def _route(
         self,

@@ -110,8 +110,10 @@ class ServingTests(ConsoleTestCase):
             place = urljoin(f"http://h{path}", answer.headers["location"])
             self.assertEqual(place, f"http://h{CONSOLE}")
             self.assertNotIn("www-authenticate", answer.headers)
-        answer = self.ask("/favicon.ico")
-        self.assertEqual((answer.status, answer.headers["content-type"]), (200, "image/svg+xml"))
+        for path in ("/favicon.ico", f"{BASE}/favicon.ico"):
+            answer = self.ask(path)
+            found = (answer.status, answer.headers["content-type"])
+            self.assertEqual(found, (200, "image/svg+xml"), path)
 
     def test_pageBelowNoBasePathIsFound(self) -> None:
         nothing: Any = None

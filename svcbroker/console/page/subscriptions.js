@@ -225,9 +225,9 @@ function Topics({ topics }) {
 
 /** How many events a client has sent and was delivered, and how many a second. */
 function Events({ sent, sentRate, delivered, deliveredRate }) {
-  const text = (key, count, rate) => t(key, { count: formatNumber(count), rate: rate === undefined ? "–" : formatNumber(rate, 1) });
-  return html`${text("clients.sent", sent, sentRate)}
-    ${delivered !== undefined && html`<br />${text("clients.delivered", delivered, deliveredRate)}`}`;
+  const withRate = (text, rate) => (rate === undefined ? text : t("clients.rate", { text, rate: formatNumber(rate, 1) }));
+  return html`${withRate(t("clients.sent", { count: formatNumber(sent) }), sentRate)}
+    ${delivered !== undefined && html`<br />${withRate(t("clients.delivered", { count: formatNumber(delivered) }), deliveredRate)}`}`;
 }
 
 /** How many events the client has not acknowledged, and how many may wait for that. */

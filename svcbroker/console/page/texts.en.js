@@ -337,8 +337,9 @@ export default {
   "clients.pendingOf": "{count} of at most {window}",
   "clients.unread": "Not read yet",
   "clients.events": "Events",
-  "clients.sent": "{count} sent, {rate} a second",
-  "clients.delivered": "{count} delivered, {rate} a second",
+  "clients.sent": "{count} sent",
+  "clients.delivered": "{count} delivered",
+  "clients.rate": "{text}, {rate} a second",
   "clients.close": "Disconnect",
   "clients.closeConfirm": "Close the connection from {remote} ({account})? The client may connect again.",
 
