@@ -38,7 +38,7 @@ from .node import nodeModules
 BUILD = Path(__file__).parents[2] / "tools" / "packages" / "age" / "build"
 WIDTHS = (390, 1280, 1920)
 _DELETE = {"type": "keyDown", "key": "Delete", "code": "Delete", "windowsVirtualKeyCode": 46}
-_GIVE_FILES = """
+GIVE_FILES = """
 const fetched = fetch, sent = [];
 window.fetch = (url, options) => {
   sent.push(`${url} ${options?.body ?? ""}`);
@@ -321,7 +321,7 @@ class PagesTests(ConsoleTestCase):
         fields: dict[str, Any] = {"topic": "orders", "content": "the contract"}
         await self.daemon.call("/rest/publish", **fields)
         await browser.waitForText("Is this document on the log?")
-        await browser.evaluate(_GIVE_FILES)
+        await browser.evaluate(GIVE_FILES)
         await browser.evaluate("drop('contract.txt', 'the contract')")
         await browser.waitForText("contract.txt is on the log: 1 found")
         await browser.waitFor("document.querySelector('.events a.name').innerText === 'orders'")

@@ -15,7 +15,7 @@ from twisted.internet.threads import deferToThread
 from svcbroker.access import hashPassword
 from tests.functional.daemon import LOCAL, TIMEOUT
 
-from .test_console import ConsoleTestCase, leaveSession
+from .test_console import GIVE_FILES, ConsoleTestCase, leaveSession
 
 _SCRIPT: Final = "<img src=x onerror=window.hit=1>"
 TOPICS: Final = (
@@ -93,11 +93,15 @@ class HostileTests(ConsoleTestCase):
             await self.look(f"event?id={eventId}", "The proof")
             await self.look(f"block?height={eventId.split('-')[2]}", "nodes have signed")
         await self.look(f"event?id={self.erased}", "with a content that was erased since")
+        await self.look(f"event?id={self.closed}", "closed to recipients, 95 bytes")
+        await self.look("topic?name=receipted", "Silence proves nothing")
         await self.search()
+        await self.drop()
+        await self.operate()
 
     async def begin(self) -> None:
         """Start a daemon with hostile accounts, and log in."""
-        accounts = self.root / "accounts.toml"
+        self.accounts = accounts = self.root / "accounts.toml"
         hashed = hashPassword(b"secret")
         name = "<img_src=x_onerror=window.hit=1>"
         accounts.write_text(
@@ -116,7 +120,7 @@ class HostileTests(ConsoleTestCase):
         )
         await self.open(
             *(f"--accounts={accounts}", "--anonymous=everything", f"--mqtt={LOCAL}"),
-            "--webhook-allow=127.0.0.0/8",
+            *("--webhook-allow=127.0.0.0/8", "--find"),
             ledger="pbft:nodes=4",
         )
         browser = self.browser
@@ -151,11 +155,28 @@ class HostileTests(ConsoleTestCase):
             answer = await self.daemon.rpc("publish", **fields)
             ids.append(answer["result"]["eventId"])
         await self.subscribeHostile()
+        self.closed = await self.publishMore()
         self.erased = ids.pop()
         command = ("-m", "svcbroker.commands", "erase", self.dataDir, "--reason", _SCRIPT + _RTL)
         erasing = self.spawn(sys.executable, *command, self.erased)
         self.assertEqual(await erasing.exits(), 0, erasing.protocol.errors)
         return ids
+
+    async def publishMore(self) -> str:
+        """What is no receipt, for a topic with recipients; the id of a closed event."""
+        await self.daemon.call("/rest/open", topic="receipted")
+        expected = ",".join((_SCRIPT, TOPICS[1], "__proto__"))
+        command = ("topic", "recipients", "receipted", expected, "--url", self.daemon.base)
+        code, _, errors = await self.outcomeOf(*command)
+        self.assertEqual(code, 0, errors)
+        topic = f"receipts/{_SCRIPT}"
+        receipt = json.dumps({"format": "svcbroker/receipt/1", "chain": _SCRIPT, "event": _RTL})
+        await self.daemon.call("/rest/open", topic=topic)
+        await self.daemon.call("/rest/publish", topic=topic, content=receipt)
+        age = b"age-encryption.org/v1\n-> " + _SCRIPT.encode() + b"\n\n--- " + _SCRIPT.encode()
+        closed = {"topic": "receipted", "content": b64encode(age).decode()}
+        answer = await self.daemon.rpc("publish", **closed, extensions={"svc-encrypted": "age"})
+        return str(answer["result"]["eventId"])
 
     async def subscribeHostile(self) -> None:
         """A webhook, a session that was left behind, and a client that is connected."""
@@ -199,6 +220,25 @@ class HostileTests(ConsoleTestCase):
             await browser.press("Enter")
             await browser.waitForText(text)
         await self.unharmed("search")
+
+    async def drop(self) -> None:
+        """A document with a hostile name and content, which is on the log."""
+        browser, content = self.browser, CONTENTS[0].decode()
+        await browser.evaluate(GIVE_FILES)
+        await browser.evaluate(f"drop({json.dumps(_SCRIPT + _RTL)}, {json.dumps(content)})")
+        await browser.waitForText("is on the log: 1 found")
+        await self.unharmed("document")
+
+    async def operate(self) -> None:
+        """The doctor, and the difference of a reload, with accounts of hostile names."""
+        browser = self.browser
+        await browser.evaluate("location.hash = '#operations'")
+        for button, text in (("Look now", "done: "), ("Show what would change", "would")):
+            await browser.tabTo(button)
+            await browser.press("Enter")
+            await browser.waitForText(text)
+            await self.unharmed(button)
+            self.accounts.write_text(f'[accounts."{_SCRIPT}"]\nroles = ["{_RTL}"]\n')
 
 
 def connect(port: int, clientId: bytes) -> socket.socket:
