@@ -209,10 +209,15 @@ class Chromium(ProcessProtocol):
                 return
         raise PageError(f"the keyboard does not reach {name!r}")
 
-    async def screenshot(self, path: Path) -> None:
-        """Write a picture of the whole page into a file."""
+    async def screenshot(self, path: Path, height: int | None = None) -> None:
+        """
+        Write a picture of the page into a file.
+
+        @param height: how much of it, from its top; C{None} for the whole.
+        """
         size = (await self.command("Page.getLayoutMetrics"))["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        height = size["height"] if height is None else height
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1}
         shot = await self.command("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         path.write_bytes(b64decode(shot["data"]))
 

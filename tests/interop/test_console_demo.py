@@ -1,5 +1,9 @@
 """
 The demo in Chromium: each page of the console shows something of it.
+
+With C{SVCBROKER_DRAW=1} the pictures of the console in the documentation are taken again::
+
+    SVCBROKER_DRAW=1 python -m twisted.trial tests.interop.test_console_demo
 """
 
 from __future__ import annotations
@@ -28,6 +32,15 @@ SHOWN: Final = {
 }
 """A text of each page."""
 
+PICTURES: Final = Path(__file__).parents[2] / "docs" / "pictures"
+DRAWN: Final = ("topics", "subscriptions", "event")
+"""The pages whose pictures the documentation has."""
+SIZE: Final = (1280, 860)
+_CUT: Final = """
+[...document.querySelectorAll(".frame")].filter((each) => each.scrollWidth > each.clientWidth)
+  .map((each) => each.getAttribute("aria-label"))
+"""
+
 
 class DemoTests(ConsoleTestCase):
     """
@@ -51,6 +64,7 @@ class DemoTests(ConsoleTestCase):
         await browser.type(password)
         await browser.press("Enter")
         await browser.waitForText("Log out")
+        await browser.resize(*SIZE)
         for page, text in SHOWN.items():
             await browser.evaluate(f"location.hash = {page!r}")
             await browser.waitForText(text)
@@ -81,5 +95,12 @@ class DemoTests(ConsoleTestCase):
 
     async def picture(self, name: str) -> None:
         """Keep pictures, where the environment says so."""
+        page = name.removeprefix("demo-")
+        if os.environ.get("SVCBROKER_DRAW") and page in DRAWN:
+            # Charts and proofs are drawn after their texts.
+            await self.browser.waitFor("!document.querySelector('.chart:empty, progress')")
+            self.assertEqual(await self.browser.evaluate(_CUT), [], page)
+            path = PICTURES / f"console-{page}.png"
+            await self.browser.screenshot(path, height=SIZE[1])
         if os.environ.get("SVCBROKER_SCREENSHOTS"):
             await self.judge(name)
