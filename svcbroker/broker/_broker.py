@@ -257,6 +257,25 @@ class Broker:
         """
         return self._publishing.publish(principal, publications, policy, refused)
 
+    def publishInTurn(
+        self,
+        principal: Principal,
+        publications: Sequence[Publication],
+        policy: PublishPolicy,
+        answered: Callable[[Any], object],
+        refused: Callable[[Sequence[Outcome | None]], object] | None = None,
+    ) -> None:
+        """
+        Publish events as L{publish} does. Where there is one, it is published together with those
+        of all connections that publish one in this turn of the reactor, for the same account and
+        with the same policy: most of what a publish costs is done once for all of them. It is in
+        the log after everything that its connection has published before.
+
+        @param answered: called once, with the outcomes that L{publish} fires with, or with its
+            C{Failure}; before this returns where all are refused at once.
+        """
+        self._publishing.publishInTurn(principal, publications, policy, answered, refused)
+
     def freshness(self, groupId: str | None) -> tuple[int, float] | None:
         """
         The height of a group's ledger on this node, and how many seconds ago the node had, for all

@@ -55,6 +55,8 @@ from ..net.metrics import Tracer
 from ..net.turns import EndOfTurn
 from ._groups import Groups, Limits, TimeoutQueue, checkTopic
 
+_log = Logger()
+
 
 class Publication(PublishEvent, frozen=True, kw_only=True):
     """
@@ -114,10 +116,11 @@ def makePublication(
     )
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False)
 class PublishPolicy:
     """
-    The wishes of a carrier for its publishes.
+    The wishes of a carrier for its publishes. A carrier makes each once: calls of one turn with the
+    same object are made together.
 
     @ivar carrier: the name of the carrier, for metrics.
     @ivar hasTimeout: whether an answer comes after the chain's time-out at the latest. Otherwise it
@@ -332,9 +335,13 @@ MAX_TOGETHER_BYTES: Final = 256 * 1024
 of them is stored."""
 
 
+Answered: TypeAlias = Callable[[Any], object]
+"""What is called with the outcomes of a call's events, or with the C{Failure} of the call."""
+
+
 class LedgerBatch:
     """
-    The events of one call for one ledger.
+    The events of one call for one ledger, or those of L{SharedCall}.
 
     @ivar principal: who publishes them.
     @ivar policy: how.
@@ -348,11 +355,13 @@ class LedgerBatch:
     @ivar submission: what they were submitted with; C{None} before.
     @ivar start: the index there of the first request.
     @ivar done: fires when the outcomes are known. The carrier may cancel it.
+    @ivar callers: where the events are of several calls, of one event each: what is called with
+        each outcome.
     """
 
     __slots__ = (
         *("principal", "policy", "outcomes", "group", "ledger", "places", "requests", "size"),
-        *("topics", "unknown", "isWhole", "submission", "start", "done"),
+        *("topics", "unknown", "isWhole", "submission", "start", "done", "callers"),
     )
 
     def __init__(
@@ -377,6 +386,7 @@ class LedgerBatch:
         self.submission: Submission | None = None
         self.start = 0
         self.done: Deferred[Any] = Deferred()
+        self.callers: list[tuple[int, Answered]] = []
 
     @property
     def eventCount(self) -> int:
@@ -419,6 +429,22 @@ class LedgerBatch:
             self.requests.append(OpenTopic(topic=topic))
 
 
+class SharedCall:
+    """
+    The calls of one turn that publish one event each, for one account and with one policy: most of
+    what a call costs is done once for all of them.
+
+    @ivar outcomes: those of all events.
+    @ivar parts: the events by the name of their group.
+    """
+
+    __slots__ = ("outcomes", "parts")
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome | None] = []
+        self.parts: dict[str | None, LedgerBatch] = {}
+
+
 def _together(batches: Sequence[LedgerBatch]) -> Iterator[Sequence[LedgerBatch]]:
     """Batches of one ledger, in their order, as they are submitted together."""
     start = count = size = 0
@@ -437,13 +463,13 @@ class Publishing:
     so that those of all connections are one submission. Where calls would wait for another turn,
     they are submitted at once.
 
-    The log has everything in the order of the calls, opening and closing of topics included.
+    The log has everything in the order of the calls, opening and closing of topics included. Single
+    events of one account that come by several connections in one turn may be before those of others
+    in that turn.
 
     @ivar meter: counts them.
     @ivar turn: the end of the turn, in which others may still publish.
     """
-
-    _log = Logger()
 
     def __init__(
         self, groups: Groups, limits: Limits, clock: IReactorTime, work: WorkBudget
@@ -456,6 +482,8 @@ class Publishing:
         self._work = work
         self._groups = groups
         self._waiting: list[LedgerBatch] = []
+        # Those of this turn that further calls may join.
+        self._shared: dict[tuple[Principal, PublishPolicy], SharedCall] = {}
         self._timeouts = {
             ledger: TimeoutQueue(clock, limits.chainTimeout) for _, ledger in groups.items()
         }
@@ -480,6 +508,8 @@ class Publishing:
     ) -> Deferred[Any]:
         """See L{Broker.publish<svcbroker.broker.Broker.publish>}."""
         usage, count = principal.usage, len(publications)
+        # What is published after this call must not join what was published before.
+        self._shared.clear()
         outcomes: list[Outcome | None] = [None] * count
         if not usage.limitsPublishes:
             return self._publish(principal, publications, policy, outcomes, refused)
@@ -494,6 +524,58 @@ class Publishing:
         if error is not None and not policy.isPaced:
             done.addCallback(self._refuseLater)
         return done
+
+    def publishInTurn(
+        self,
+        principal: Principal,
+        publications: Sequence[Publication],
+        policy: PublishPolicy,
+        answered: Answered,
+        refused: Callable[[Sequence[Outcome | None]], object] | None = None,
+    ) -> None:
+        """See L{Broker.publishInTurn<svcbroker.broker.Broker.publishInTurn>}."""
+        isOne = len(publications) == 1 and self.turn.isWithinTurn
+        if isOne and not principal.usage.limitsPublishes:
+            self._join(principal, publications[0], policy, answered, refused)
+        else:
+            self.publish(principal, publications, policy, refused).addBoth(answered)
+
+    def _join(
+        self,
+        principal: Principal,
+        publication: Publication,
+        policy: PublishPolicy,
+        answered: Answered,
+        refused: Callable[[Sequence[Outcome | None]], object] | None,
+    ) -> None:
+        """Publish one event together with those of other calls of this turn. Hot path."""
+        key = (principal, policy)
+        shared = self._shared.get(key) or SharedCall()
+        outcomes, known = shared.outcomes, shared.parts.get(publication.groupId)
+        place, before = len(outcomes), 0 if known is None else len(known.requests)
+        try:
+            part = self._admit(principal, place, publication, shared.parts, policy, outcomes)
+        except BrokerError as error:
+            self.meter.fail(policy.carrier, error)
+            found = [error.with_traceback(None)]
+            if refused is not None:
+                refused(found)
+            answered(found)
+            return
+        except Exception as error:
+            self.meter.fail(policy.carrier, error)
+            answered(Failure())
+            return
+        # Where nothing is published, the end of the turn may not be waited for.
+        self._shared[key] = shared
+        outcomes.append(None)
+        self._work.submitted(len(part.requests) - before)
+        if not part.callers:
+            self._wait(part)
+            part.done.addBoth(_tell, part)
+        part.callers.append((place, answered))
+        if len(part.requests) >= MAX_TOGETHER or part.size > MAX_TOGETHER_BYTES:
+            del self._shared[key]
 
     def _refuseLater(self, outcomes: Any) -> Deferred[Any]:
         """
@@ -667,26 +749,30 @@ class Publishing:
 
         @return: fires with C{outcomes} when those of these events are there.
         """
-        isWithinTurn = self.turn.isWithinTurn
-        if isWithinTurn and batches and not self._waiting:
-            self.turn.addLast(self.submitAll)
         for batch in batches:
             # Hot path: the budget of time is told here, without a callback of its own.
             self._work.submitted(len(batch.requests))
-            batch.done.addBoth(self._answered, batch)
-            if batch.policy.hasTimeout:
-                # The ledger answers in the order of the calls.
-                self._timeouts[batch.ledger].limit(batch.done)
-            self._waiting.append(batch)
-        if not isWithinTurn:
+            self._wait(batch)
+        if not self.turn.isWithinTurn:
             self.submitAll()
         if len(batches) == 1:
             return batches[0].done
         return Deferred.fromCoroutine(_complete(outcomes, batches))
 
+    def _wait(self, batch: LedgerBatch) -> None:
+        """Submit events by the end of the turn, where calls are made then."""
+        if not self._waiting and self.turn.isWithinTurn:
+            self.turn.addLast(self.submitAll)
+        batch.done.addBoth(self._answered, batch)
+        if batch.policy.hasTimeout:
+            # The ledger answers in the order of the calls.
+            self._timeouts[batch.ledger].limit(batch.done)
+        self._waiting.append(batch)
+
     def submitAll(self) -> None:
         """Submit what waits for the end of the turn."""
         waiting, self._waiting = self._waiting, []
+        self._shared.clear()
         ledgers: dict[ILedger, list[LedgerBatch]] = {}
         for batch in waiting:
             ledgers.setdefault(batch.ledger, []).append(batch)
@@ -702,7 +788,7 @@ class Publishing:
         try:
             submission = ledger.submitMany(requests)
         except Exception:
-            self._log.failure("A ledger raised an error, which its contract does not allow")
+            _log.failure("A ledger raised an error, which its contract does not allow")
             error = LedgerUnavailable("the ledger failed")
             submission = Submission.refused(len(requests), error)
         start = 0
@@ -721,7 +807,7 @@ class Publishing:
         @return: those of the whole call, or what fires with them.
         """
         policy, outcomes, requests = batch.policy, batch.outcomes, batch.requests
-        self._work.settled(len(requests))
+        self._work.settled(len(requests), isShared=bool(batch.callers))
         # Outcomes that are unknown at the time-out are TIMEOUT.
         if isinstance(result, Failure) and not result.check(TransactionTimeout):
             self.meter.fail(policy.carrier, result.value, batch.eventCount)
@@ -788,6 +874,16 @@ def _settle(result: Any, batches: Sequence[LedgerBatch]) -> None:
             batch.done.callback(result if isinstance(result, Failure) else None)
 
 
+def _tell(result: Any, batch: LedgerBatch) -> None:
+    """Tell each call that has joined others its outcome."""
+    outcomes = batch.outcomes
+    for place, answered in batch.callers:
+        try:
+            answered(result if isinstance(result, Failure) else [outcomes[place]])
+        except Exception:
+            _log.failure("A carrier failed to answer a publish")
+
+
 def _refuse(failure: Failure, outcomes: Any) -> Any:
     failure.trap(TransactionTimeout)
     return outcomes
@@ -847,3 +943,14 @@ class TracedPublishing(Publishing):
         span = self._tracer.publishing(policy.carrier, publications)
         done = super().publish(principal, publications, policy, refused)
         return done if span is None else done.addBoth(span.end)
+
+    def publishInTurn(
+        self,
+        principal: Principal,
+        publications: Sequence[Publication],
+        policy: PublishPolicy,
+        answered: Answered,
+        refused: Callable[[Sequence[Outcome | None]], object] | None = None,
+    ) -> None:
+        """Publish each call alone: it has a span of its own."""
+        self.publish(principal, publications, policy, refused).addBoth(answered)

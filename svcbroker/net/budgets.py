@@ -268,10 +268,14 @@ class WorkBudget:
         else:
             self._many += count
 
-    def settled(self, count: int) -> None:
-        """They are answered."""
+    def settled(self, count: int, isShared: bool = False) -> None:
+        """
+        They are answered.
+
+        @param isShared: whether they are of several calls that were counted one by one.
+        """
         self.pending -= count
-        if count > FEW:
+        if count > FEW and not isShared:
             self._many -= count
         if self.queues[_MANY] and self._mayServe(_MANY):
             self.schedule()

@@ -12,8 +12,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
-from svcbroker.access import ANYBODY
+from svcbroker.access import ANYBODY, EVERYTHING, Principal, Usage
 from svcbroker.broker import (
+    REFUSAL_DELAY,
     Broker,
     Limits,
     Publication,
@@ -22,7 +23,7 @@ from svcbroker.broker import (
     SendStatus,
 )
 from svcbroker.broker._pipeline import MAX_TOGETHER, MAX_TOGETHER_BYTES
-from svcbroker.interfaces import submit
+from svcbroker.interfaces import Identity, Quotas, submit
 from svcbroker.model import CloseTopic, Execution, PublishEvent, Receipt
 from tests.ledgers.pbft.rig import LedgerRig
 
@@ -379,9 +380,9 @@ MQTT = PublishPolicy(
 STOMP = PublishPolicy(carrier="stomp", mayBeEmpty=True)
 
 
-class SharedSubmissionTests(SynchronousTestCase):
+class TurnTestCase(SynchronousTestCase):
     """
-    Calls of one turn of a reactor that makes calls after all reads, as the daemon's does.
+    A broker whose reactor makes calls after all reads, as the daemon's does.
 
     @ivar submitted: how many requests each call of the ledger has submitted.
     """
@@ -408,6 +409,12 @@ class SharedSubmissionTests(SynchronousTestCase):
 
     def publish(self, *wishes: dict[str, Any], policy: PublishPolicy = STOMP) -> Deferred[Any]:
         return self.broker.publish(ANYBODY, [publication(**wish) for wish in wishes], policy)
+
+
+class SharedSubmissionTests(TurnTestCase):
+    """
+    Calls of one turn.
+    """
 
     def test_publishesOfAllCarriersAreOneSubmission(self) -> None:
         """Each call gets its own outcomes, of the form that its policy asks for."""
@@ -517,3 +524,140 @@ class SharedSubmissionTests(SynchronousTestCase):
         waiting = self.publish({})
         self.broker.stop()
         self.assertEqual(len(self.successResultOf(waiting)), 1)
+
+
+class SharedCallTests(TurnTestCase):
+    """
+    Calls of one turn that publish one event each.
+    """
+
+    def join(
+        self,
+        policy: PublishPolicy = STOMP,
+        refused: Any = None,
+        principal: Principal = ANYBODY,
+        **wish: Any,
+    ) -> list[Any]:
+        """Publish an event, and return a list that gets its outcome."""
+        found: list[Any] = []
+        self.broker.publishInTurn(
+            principal, [publication(**wish)], policy, lambda each: found.extend(each), refused
+        )
+        return found
+
+    def contents(self) -> list[bytes]:
+        return [each.content for each in self.ledger.submitted if isinstance(each, PublishEvent)]
+
+    def test_eachIsToldItsOwnOutcome(self) -> None:
+        before = self.broker.meter.successes["stomp"]
+        calls = [self.join(content=b"%d" % number) for number in range(20)]
+        self.assertEqual(self.broker.budgets.work.pending, 20)
+        self.assertEqual(calls, [[]] * 20)
+        self.endTurn()
+        self.assertEqual(self.submitted, [20])
+        self.assertEqual([idOf(each).sequence for [each] in calls], list(range(1, 21)))
+        self.assertEqual(self.broker.meter.successes["stomp"] - before, 20)
+        self.assertEqual(self.broker.budgets.work.pending, 0)
+
+    def test_refusalIsToldAtOnceAndConcernsNoOther(self) -> None:
+        known: list[Any] = []
+        first, second = self.join(MQTT), self.join(MQTT, known.extend, content=bytes(300_000))
+        third = self.join(MQTT)
+        self.assertIsInstance(second[0], errors.ContentTooLarge)
+        self.assertEqual(known, second)
+        self.endTurn()
+        self.assertEqual([first, third], [[None], [None]])
+        self.assertEqual(self.broker.meter.others["mqtt", "refused"], 1)
+
+    def test_faultOfACheckIsToldAsFailure(self) -> None:
+        found: list[Any] = []
+        self.patch(self.ledger, "topicState", lambda topic: 1 / 0)
+        self.broker.publishInTurn(ANYBODY, [publication()], STOMP, found.append)
+        self.assertIs(found[0].check(ZeroDivisionError), ZeroDivisionError)
+        self.endTurn()
+        self.assertEqual(self.submitted, [])
+
+    def test_eventsKeepTheirPlacesAmongCallsOfMany(self) -> None:
+        """One that comes after a call of several events does not join those before it."""
+        self.join(content=b"1")
+        self.publish({"content": b"2"}, {"content": b"3"})
+        self.join(content=b"4")
+        self.join(content=b"5")
+        self.successResultOf(self.broker.open(ANYBODY, None, "u"))
+        self.join(content=b"6")
+        self.endTurn()
+        self.assertEqual(self.contents(), [b"1", b"2", b"3", b"4", b"5", b"6"])
+        self.assertEqual(self.submitted, [5, 1, 1])
+
+    def test_accountsAndPoliciesAreApart(self) -> None:
+        """Each is checked and answered by its own rules, in one submission."""
+        other = principalOf("publish 1 v")
+        stomp, mqtt = self.join(), self.join(MQTT)
+        denied, rest = self.join(principal=other), self.join()
+        self.endTurn()
+        self.assertEqual(self.submitted, [3])
+        self.assertEqual([idOf(each[0]).sequence for each in (stomp, rest)], [1, 2])
+        self.assertEqual(mqtt, [None])
+        self.assertIsInstance(denied[0], errors.NotAuthorized)
+
+    def test_topicIsOpenedOnceForAll(self) -> None:
+        calls = [self.join(MQTT, topic=topic) for topic in ("new", "t", "new", "newer")]
+        self.endTurn()
+        self.assertEqual(calls, [[None]] * 4)
+        self.assertEqual(self.submitted, [6])
+
+    def test_groupsAreAnsweredApart(self) -> None:
+        self.successResultOf(self.broker.open(ANYBODY, "2", "t"))
+        self.submitted.clear()
+        self.ledger.isHolding = True
+        first, second, third = self.join(), self.join(groupId="2"), self.join(groupId="1")
+        self.endTurn()
+        self.assertEqual(self.submitted, [2, 1])
+        self.assertEqual((first, len(second), third), ([], 1, []))
+        self.ledger.release()
+        self.assertEqual([idOf(each[0]).sequence for each in (first, third)], [1, 2])
+
+    def test_closedTopicIsOpenedAgainForAll(self) -> None:
+        """It was closed between the checks and the block."""
+        calls = [self.join(MQTT), self.join(MQTT)]
+        self.ledger.submitMany([CloseTopic(topic="t")])
+        self.endTurn()
+        self.assertEqual(calls, [[], []])
+        self.endTurn()
+        self.assertEqual(calls, [[None], [None]])
+        self.assertEqual(self.submitted, [1, 2, 3])
+
+    def test_timeoutIsToldToEach(self) -> None:
+        self.ledger.isHolding = True
+        calls = [self.join(), self.join()]
+        self.endTurn()
+        self.clock.advance(TIMEOUT)
+        self.assertEqual(calls, [[SendResult("t", None, SendStatus.TIMEOUT)]] * 2)
+        self.ledger.release()
+
+    def test_failureOfOneCarrierConcernsNoOther(self) -> None:
+        first = self.join()
+        self.broker.publishInTurn(ANYBODY, [publication()], STOMP, lambda _: 1 / 0)
+        last = self.join()
+        self.endTurn()
+        self.assertEqual([idOf(each[0]).sequence for each in (first, last)], [1, 3])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_callIsBounded(self) -> None:
+        """By the events and by the bytes that are submitted together."""
+        half = bytes(MAX_TOGETHER_BYTES // 2 + 1)
+        calls = [self.join() for _ in range(MAX_TOGETHER + 1)]
+        calls += [self.join(content=half) for _ in range(3)]
+        self.endTurn()
+        self.assertEqual(self.submitted, [MAX_TOGETHER, 3, 1])
+        self.assertEqual([len(each) for each in calls], [1] * (MAX_TOGETHER + 4))
+
+    def test_accountWithQuotasPublishesAlone(self) -> None:
+        """Quotas are for each call."""
+        usage = Usage(Quotas(publishes=2), lambda: 0.0)
+        limited = Principal(Identity(name="ann", grants=EVERYTHING), usage)
+        calls = [self.join(principal=limited) for _ in range(3)]
+        self.endTurn()
+        self.clock.advance(REFUSAL_DELAY)
+        self.assertEqual([idOf(each[0]).sequence for each in calls[:2]], [1, 2])
+        self.assertIsInstance(calls[2][0], errors.QuotaExceeded)

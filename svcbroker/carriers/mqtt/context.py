@@ -86,15 +86,22 @@ def policyOf(settings: MqttSettings, *, stopsAtRefusal: bool) -> PublishPolicy:
     """
     The policy of MQTT: a publish is answered when its outcome is known, without a time-out.
     """
-    return PublishPolicy(
+    return _POLICIES[settings.openTopics, stopsAtRefusal]
+
+
+_POLICIES: Final = {
+    (opensTopics, stopsAtRefusal): PublishPolicy(
         carrier="mqtt",
         hasTimeout=False,
-        opensTopics=settings.openTopics,
+        opensTopics=opensTopics,
         mayBeEmpty=True,
         stopsAtRefusal=stopsAtRefusal,
         wantsResults=False,
         isPaced=True,
     )
+    for opensTopics in (False, True)
+    for stopsAtRefusal in (False, True)
+}
 
 
 @frozen(kw_only=True)

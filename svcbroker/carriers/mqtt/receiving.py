@@ -317,9 +317,9 @@ class Receiving:
         principal, publications = self._session.principal, run.publications
         refused = partial(self._checkRefused, run)
         self.sent += len(run.packetIds)
-        done = self._broker.publish(principal, publications, self._policy, refused)
         self._order.append(run)
-        done.addCallbacks(self._answered, self._failed, callbackArgs=(run,), errbackArgs=(run,))
+        answered = partial(self._answered, run)
+        self._broker.publishInTurn(principal, publications, self._policy, answered, refused)
         for packetId in run.repeated:
             # Some ledgers need no time: it may be in the log by now.
             if packetId in self._session.incoming.published:
@@ -346,12 +346,13 @@ class Receiving:
             self.isPaused = True
             self._wire.pauseReading()
 
-    def _failed(self, failure: Failure, run: PendingPublishes) -> None:
-        self._log.failure("Publishes could not be submitted", failure)
-        self._answered([LedgerUnavailable()] * len(run.publications), run)
-
-    def _answered(self, outcomes: Sequence[BrokerError | None], run: PendingPublishes) -> None:
+    def _answered(
+        self, run: PendingPublishes, outcomes: Sequence[BrokerError | None] | Failure
+    ) -> None:
         """Answer messages whose outcomes are known, unless others are before them."""
+        if isinstance(outcomes, Failure):
+            self._log.failure("Publishes could not be submitted", outcomes)
+            outcomes = [LedgerUnavailable()] * len(run.publications)
         run.settle(outcomes)
         order = self._order
         while order and (known := order[0].outcomes) is not None:

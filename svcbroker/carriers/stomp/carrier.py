@@ -489,22 +489,21 @@ class StompProtocol(Protocol):
         self._settle(effect.answer, admitting, admitted)
 
     def _publish(self, effect: PublishEvents) -> None:
-        answers = effect.answers
+        publications = effect.publications
+        self._unsent.eventsSent += len(publications)
+        answered = partial(self._published, effect.answers)
+        self.factory.broker.publishInTurn(self._principal, publications, _POLICY, answered)
 
-        def failed(failure: Failure) -> Sequence[BrokerError]:
-            return [self.factory.incidents.explain(failure)] * len(answers)
-
-        def published(outcomes: Sequence[SendResult | BrokerError]) -> None:
-            now = self._clock.seconds()
-            self._perform(self._session.publishedEach(answers, outcomes, now))
-
-        self._unsent.eventsSent += len(effect.publications)
-        publishing: Deferred[Any] = self.factory.broker.publish(
-            self._principal, effect.publications, _POLICY
-        )
-        publishing.addErrback(failed)
-        publishing.addCallback(published)
-        publishing.addErrback(self._crashed)
+    def _published(
+        self, answers: Sequence[FrameAnswer], outcomes: Sequence[SendResult | BrokerError] | Failure
+    ) -> None:
+        """Take the outcomes of a L{PublishEvents}."""
+        if isinstance(outcomes, Failure):
+            outcomes = [self.factory.incidents.explain(outcomes)] * len(answers)
+        try:
+            self._perform(self._session.publishedEach(answers, outcomes, self._clock.seconds()))
+        except Exception:
+            self._crashed(Failure())
 
     def _publishAll(self, effect: PublishAll) -> None:
         self._settle(

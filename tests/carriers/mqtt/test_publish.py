@@ -4,6 +4,10 @@ PUBLISH from clients: into the log, acknowledged when final.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.context import MqttSettings
@@ -47,6 +51,45 @@ class PublishTests(SynchronousTestCase):
             self.assertEqual(client.take(), [])
             server.ledger.release()
             self.assertEqual(client.take(), [Puback(7), Puback(8)])
+
+    def test_publishesOfOneTurnAreOneSubmission(self) -> None:
+        """Of all connections, where the reactor makes calls after its reads."""
+        clock: Any = Clock()
+        ends: list[Any] = []
+        isHeld = False
+
+        def endTurn() -> None:
+            calls, ends[:] = list(ends), []
+            for call in calls:
+                call()
+
+        clock.callAfterReads = lambda call: (
+            ends.append(call) if isHeld else clock.callLater(0, call)
+        )
+        server = Server(clock=clock)
+        clients = [
+            server.connected(f"client {number}", version)
+            for number, version in enumerate((MQTT_5, MQTT_5, MQTT_311))
+        ]
+        isHeld = True
+        submitted: list[int] = []
+        submitMany = server.ledger.submitMany
+
+        def note(requests: Sequence[Any]) -> Any:
+            submitted.append(len(requests))
+            return submitMany(requests)
+
+        self.patch(server.ledger, "submitMany", note)
+        for number, client in enumerate(clients):
+            client.send(Publish("t", b"%d" % number, 1 + number % 2, packetId=7))
+        self.assertEqual(submitted, [])
+        isHeld = False
+        endTurn()
+        # Each version opens the topic.
+        self.assertEqual(submitted, [5])
+        found = [client.take() for client in clients]
+        self.assertEqual(found, [[Puback(7)], [Pubrec(7)], [Puback(7)]])
+        self.assertEqual(published(server), [b"0", b"1", b"2"])
 
     def test_pubrecFollowsFinality(self) -> None:
         """PUBREC comes when the event is final; it is not published again before PUBREL."""

@@ -4,7 +4,9 @@ SEND and transactions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -13,7 +15,7 @@ from svcbroker.carriers.stomp import StompSettings
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.model import Event, EventId, Execution, Receipt
 from svcbroker.net.budgets import WRITES_A_TURN
-from tests.broker.support import TIMEOUT
+from tests.broker.support import TIMEOUT, makeFixture
 
 from .support import Client, Server, event, frame
 
@@ -35,6 +37,30 @@ class SendTests(SynchronousTestCase):
         self.assertEqual(request.extensions, {"svc-k": "1:2", "svc-stomp": '{"x":"y"}'})
         answer = client.ask("SEND", {"destination": "c", "groupId": "2", "receipt": "r"}, b"x")
         self.assertEqual(answer["eventId"].split("-")[1], "1")
+
+    def test_framesOfOneTurnAreOneSubmission(self) -> None:
+        """Of all connections, where the reactor makes calls after its reads."""
+        ends: list[Any] = []
+        server = Server(fixture=makeFixture(callAfterReads=ends.append))
+        clients = [server.connect() for _ in range(3)]
+        submitted: list[int] = []
+        ledger = server.fixture.ledger
+        submitMany = ledger.submitMany
+
+        def note(requests: Sequence[Any]) -> Any:
+            submitted.append(len(requests))
+            return submitMany(requests)
+
+        self.patch(ledger, "submitMany", note)
+        for client, topic in zip(clients, ("a", "absent", "b"), strict=True):
+            client.send("SEND", {"destination": topic, "receipt": topic}, b"x")
+        self.assertEqual(submitted, [])
+        while ends:
+            ends.pop(0)()
+        self.assertEqual(submitted, [2])
+        answers = [each for client in clients for each in client.frames()]
+        self.assertEqual([each.command for each in answers], ["RECEIPT", "ERROR", "RECEIPT"])
+        self.assertEqual([each["receipt-id"] for each in answers], ["a", "absent", "b"])
 
     def test_connectionCountsWhatIsSent(self) -> None:
         """Outside transactions and in them."""
