@@ -63,6 +63,7 @@ from ._merkle import (
     leafHash,
     merklePath,
     merkleRoot,
+    rootOfGrowth,
     rootOfPath,
 )
 from ._state import NONCE_WINDOW, ChainState, Nonces, Outcome, TopicPath
@@ -152,6 +153,7 @@ __all__ = [
     "quorum",
     "receiptLeaf",
     "receiptLeaves",
+    "rootOfGrowth",
     "rootOfPath",
     "selectTransactions",
     "statement",

@@ -106,6 +106,21 @@ def checkGrowth(
         if not newer and newerRoot != EMPTY_ROOT:
             raise Malformed("a tree without leaves has the root of nothing")
         return
+    if rootOfGrowth(older, olderRoot, newer, path) != newerRoot:
+        raise Malformed("the trees differ")
+
+
+def rootOfGrowth(older: int, olderRoot: bytes, newer: int, path: Sequence[bytes]) -> bytes:
+    """
+    The root of the larger tree that a consistency proof leads to from a smaller one.
+
+    @param older: how many leaves the smaller tree has.
+    @param newer: how many the larger one has: more.
+    @param path: the consistency proof, as L{growthPath<svcbroker.chain.growthPath>} makes it.
+    @raise Malformed: the sizes are none, or the path does not lead to the smaller tree's root.
+    """
+    if not 0 < older < newer:
+        raise Malformed(f"a tree of {newer} leaves has not grown from one of {older}")
     position, last = older - 1, newer - 1
     while position & 1:
         position, last = position >> 1, last >> 1
@@ -125,8 +140,9 @@ def checkGrowth(
         raise Malformed("the path is too short") from None
     if next(siblings, None) is not None:
         raise Malformed("the path is too long")
-    if small != olderRoot or large != newerRoot:
+    if small != olderRoot:
         raise Malformed("the trees differ")
+    return large
 
 
 class Overlay(Struct, frozen=True, kw_only=True):

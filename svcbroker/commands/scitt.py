@@ -18,7 +18,7 @@ from .prooftext import factLine
 from .terminal import CommandError, Console, Exit, quoted, timeText
 
 if TYPE_CHECKING:
-    from ..proofs.scitt import CoseKey, SignedStatement, VerifiedReceipt
+    from ..proofs.scitt import ConsistencyReceipt, CoseKey, SignedStatement, VerifiedReceipt
 
 
 @makeCommand(
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     A receipt shows that the statement is in the tree of the service, of the size and root that are
     shown. It does not show that what the statement says is true, nor that the service shows the
-    same tree to others.
+    same tree to others. With --consistency it is shown that the service's later tree has
+    everything that the tree of the receipt has.
 
     Exit codes: 0 proved, 1 not proved, 2 wrong usage.
     """
@@ -46,6 +47,12 @@ if TYPE_CHECKING:
         metavar="FILE",
         multiple=True,
         help="A receipt of the statement. May come again.",
+    ),
+    click.option(
+        "--consistency",
+        type=PATH,
+        metavar="FILE",
+        help="A receipt that a later tree has all that the tree of a receipt has.",
     ),
     click.option(
         "--keys", type=PATH, metavar="FILE", required=True, help="The keys of the service trusted."
@@ -66,6 +73,7 @@ def command(
     console: Console,
     statement: Path,
     receipts: tuple[Path, ...],
+    consistency: Path | None,
     keys: Path,
     service: str | None,
     issuerKeys: Path | None,
@@ -73,19 +81,23 @@ def command(
 ) -> int:
     """Check the receipts, and tell what they prove."""
     try:
-        from ..proofs.scitt import MAX_MESSAGE, SignedStatement, receiptsOf, verifyReceipts
+        from ..proofs import scitt
     except ImportError:
         raise CommandError("SCITT needs cbor2: pip install 'svcbroker[scitt]'") from None
     trusted = _readKeys(keys)
     ofIssuer = [] if issuerKeys is None else _readKeys(issuerKeys)
     try:
-        said = SignedStatement.decode(_read(statement, MAX_MESSAGE))
-        given = [*receiptsOf(said), *(_read(each, MAX_MESSAGE) for each in receipts)]
+        said = scitt.SignedStatement.decode(_read(statement, scitt.MAX_MESSAGE))
+        given = [*scitt.receiptsOf(said), *(_read(each, scitt.MAX_MESSAGE) for each in receipts)]
         if not given:
             raise ProofInvalid("the statement has no receipts: give --receipt")
         if ofIssuer:
             said.verify(ofIssuer)
-        found = verifyReceipts(said, given, trusted, service)
+        found = scitt.verifyReceipts(said, given, trusted, service)
+        grown = None
+        if consistency is not None:
+            later = _read(consistency, scitt.MAX_MESSAGE)
+            grown = scitt.verifyGrowth(found, later, trusted, service)
     except ProofInvalid as error:
         if asJson:
             console.say(json.dumps({"proved": False, "reason": str(error)}))
@@ -93,9 +105,12 @@ def command(
             console.say(f"NOT PROVED: {quoted(str(error))}")
         return Exit.BAD
     if asJson:
-        console.say(json.dumps(_fields(said, found, len(given), bool(ofIssuer))))
+        told = dict(_fields(said, found, len(given), bool(ofIssuer)))
+        if grown is not None:
+            told["laterTree"] = {"size": grown[0].newer, "root": grown[1].hex()}
+        console.say(json.dumps(told))
         return Exit.GOOD
-    for line in _lines(said, found, len(given), bool(ofIssuer)):
+    for line in _lines(said, found, grown, len(given), bool(ofIssuer)):
         console.say(line)
     return Exit.GOOD
 
@@ -141,7 +156,11 @@ def _fields(
 
 
 def _lines(
-    said: SignedStatement, found: Sequence[VerifiedReceipt], given: int, isSigned: bool
+    said: SignedStatement,
+    found: Sequence[VerifiedReceipt],
+    grown: tuple[ConsistencyReceipt, bytes] | None,
+    given: int,
+    isSigned: bool,
 ) -> Iterator[str]:
     """What is proved, for people."""
     yield "PROVED: the statement is in the tree of the service"
@@ -156,6 +175,10 @@ def _lines(
             if receipt.claims.issuedAt is not None:
                 yield factLine("signed at", timeText(receipt.claims.issuedAt * 1000))
         yield factLine("key", each.key.kid.hex())
+    if grown is not None:
+        later, root = grown
+        yield factLine("later tree", f"of {later.newer}, has all of the tree of {later.older}")
+        yield factLine("its root", root.hex())
     if given > len(found):
         yield factLine("left out", f"{given - len(found)} receipts by keys that are not given")
     if not isSigned:

@@ -33,6 +33,8 @@ class ScittTests(CommandTestCase):
         self.transparent = self.save("t.scitt", case["transparent_statement_0_of_7"])
         self.statement = self.save("s.scitt", case["entries"]["0"])
         self.receipt = self.save("r.receipt", case["trees"][3]["receipts"]["0"])
+        self.later: Any = case["consistency"]
+        self.grown = self.save("g.receipt", self.later["receipt"])
         self.keys = self.save("keys", case["scitt_keys"])
         self.issuer = self.save("issuer.pem", case["issuer"]["pem"].encode().hex())
         self.other = self.save("other.pem", case["log"]["pem"].encode().hex())
@@ -56,6 +58,17 @@ class ScittTests(CommandTestCase):
         told = json.loads(self.good(*words, "--json"))
         self.assertEqual((told["proved"], told["signatureChecked"]), (True, False))
         self.assertEqual([each["size"] for each in told["receipts"]], [7])
+
+    def test_laterTreeIsShown(self) -> None:
+        words = ("proof", "scitt", self.transparent, "--keys", self.keys)
+        output = self.good(*words, "--consistency", self.grown)
+        self.assertIn("  later tree   of 256, has all of the tree of 7\n", output)
+        self.assertIn(f"  its root     {self.later['root2']}\n", output)
+        told = json.loads(self.good(*words, "--consistency", self.grown, "--json"))
+        self.assertEqual(told["laterTree"], {"size": 256, "root": self.later["root2"]})
+        self.assertNotIn("laterTree", json.loads(self.good(*words, "--json")))
+        wrong = self.notProved(*words[2:], "--consistency", self.receipt)
+        self.assertIn("does not have one proof of consistency", wrong)
 
     def notProved(self, *words: object) -> str:
         code, output, errors = self.run_("proof", "scitt", *words)

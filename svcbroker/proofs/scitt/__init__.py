@@ -10,11 +10,13 @@ from ._cose import MAX_HEADER, MAX_MESSAGE, CoseKey, CoseMessage, readKeys
 from ._receipts import (
     MAX_RECEIPTS,
     Claims,
+    ConsistencyReceipt,
     InclusionReceipt,
     KeyUnknown,
     SignedStatement,
     VerifiedReceipt,
     receiptsOf,
+    verifyGrowth,
     verifyReceipts,
 )
 
@@ -23,6 +25,7 @@ __all__ = [
     "MAX_MESSAGE",
     "MAX_RECEIPTS",
     "Claims",
+    "ConsistencyReceipt",
     "CoseKey",
     "CoseMessage",
     "InclusionReceipt",
@@ -31,5 +34,6 @@ __all__ = [
     "VerifiedReceipt",
     "readKeys",
     "receiptsOf",
+    "verifyGrowth",
     "verifyReceipts",
 ]

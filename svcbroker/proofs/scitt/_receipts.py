@@ -2,7 +2,8 @@
 Signed Statements, their receipts, and Transparent Statements, which are both in one (RFC 9943).
 
 A receipt proves that a statement is in the tree of a service: it is the service's signature over
-the root to which the path from the statement leads (RFC 9942).
+the root to which the path from the statement leads (RFC 9942). A consistency receipt proves
+that a later tree of the service has everything that an earlier one has.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from ...chain import Malformed, leafHash, rootOfPath
+from ...chain import Malformed, leafHash, rootOfGrowth, rootOfPath
 from .._documents import ProofInvalid
 from ._cose import KID, CoseKey, CoseMessage, decodeCbor
 
@@ -26,6 +27,7 @@ _TREE_KIND: Final = 395
 _PROOFS: Final = 396
 _RFC9162: Final = 1
 _INCLUSION: Final = -1
+_CONSISTENCY: Final = -2
 _MAX_CLAIM: Final = 8192
 _MAX_SIZE: Final = 2**63
 
@@ -128,32 +130,10 @@ class InclusionReceipt:
 
         @raise ProofInvalid: it is none, of another kind of tree, or has several proofs.
         """
-        message = CoseMessage.decode(data, "the receipt")
-        header = message.header
-        if type(kind := header.get(_TREE_KIND)) is not int or kind != _RFC9162:
-            raise ProofInvalid("the receipt is not of a tree of RFC 9162")
-        if message.payload is not None:
-            raise ProofInvalid("the receipt has a root in it, which would prove nothing")
-        # Nobody has signed what else there is, so nothing else may be there.
-        proofs = message.unprotected.get(_PROOFS)
-        if len(message.unprotected) != 1 or not isinstance(proofs, dict) or len(proofs) != 1:
-            raise ProofInvalid("the receipt has not one proof alone in its unprotected header")
-        inclusion = proofs.get(_INCLUSION)
-        if (
-            not isinstance(inclusion, list)
-            or len(inclusion) != 1
-            or type(inclusion[0]) is not bytes
-        ):
-            raise ProofInvalid("the receipt does not have one proof of inclusion")
-        proof = decodeCbor(inclusion[0], "the proof of the receipt")
-        if not isinstance(proof, list) or [*map(type, proof)] != [int, int, list]:
-            raise ProofInvalid("the proof of the receipt is not a size, an index and a path")
-        size, index, path = proof
+        message, claims = _decodeReceipt(data, "the receipt")
+        size, index, path = _proofOf(message, "the receipt", _INCLUSION, "inclusion")
         if not 0 <= index < size <= _MAX_SIZE:
             raise ProofInvalid("the proof of the receipt has no leaf of a tree")
-        if not all(isinstance(each, bytes) and len(each) == 32 for each in path):
-            raise ProofInvalid("the path of the receipt is not of hashes")
-        claims = Claims.of(header, "the receipt") if _CLAIMS in header else None
         return cls(message=message, size=size, index=index, path=path, claims=claims)
 
     def verify(self, entry: bytes, keys: Sequence[CoseKey]) -> VerifiedReceipt:
@@ -194,6 +174,84 @@ class VerifiedReceipt:
     root: bytes
     isHashed: bool
     key: CoseKey
+
+
+@frozen(kw_only=True)
+class ConsistencyReceipt:
+    """
+    A receipt that proves that a tree has grown from a smaller one, of which nothing was changed.
+
+    @ivar older: the number of leaves of the smaller tree.
+    @ivar newer: the number of leaves of the larger one.
+    @ivar path: the hashes that lead from one to the other.
+    @ivar claims: who has issued it; C{None} where it does not say so.
+    """
+
+    message: CoseMessage
+    older: int
+    newer: int
+    path: Sequence[bytes]
+    claims: Claims | None
+
+    @classmethod
+    def decode(cls, data: bytes) -> ConsistencyReceipt:
+        """
+        Read a receipt; its signature is not verified.
+
+        @raise ProofInvalid: it is none, of another kind of tree, or has several proofs.
+        """
+        what = "the consistency receipt"
+        message, claims = _decodeReceipt(data, what)
+        older, newer, path = _proofOf(message, what, _CONSISTENCY, "consistency")
+        if not 0 < older < newer <= _MAX_SIZE:
+            raise ProofInvalid("the proof of the consistency receipt has no tree that has grown")
+        return cls(message=message, older=older, newer=newer, path=path, claims=claims)
+
+    def verify(self, root: bytes, keys: Sequence[CoseKey]) -> bytes:
+        """
+        Verify that the larger tree has everything that the smaller one has.
+
+        @param root: the root of the smaller one, which a verified receipt has.
+        @param keys: the keys that are trusted for this service.
+        @return: the root of the larger one, which the service has signed.
+        @raise ProofInvalid: it does not prove it.
+        """
+        what = "the consistency receipt"
+        key = _keyOf(self.message, keys, what)
+        try:
+            newerRoot = rootOfGrowth(self.older, root, self.newer, self.path)
+        except Malformed as found:
+            raise ProofInvalid(f"the path of {what} leads nowhere: {found}") from None
+        self.message.verify(key, what, newerRoot)
+        return newerRoot
+
+
+def verifyGrowth(
+    found: Sequence[VerifiedReceipt],
+    data: bytes,
+    keys: Sequence[CoseKey],
+    service: str | None = None,
+) -> tuple[ConsistencyReceipt, bytes]:
+    """
+    Verify that a later tree has everything that the tree of a verified receipt has.
+
+    @param found: the verified receipts, one of which is of the smaller tree.
+    @param data: the consistency receipt.
+    @param keys: the keys of the service.
+    @param service: the name that it has in its receipts, where that is known.
+    @return: the receipt, and the root of the larger tree.
+    @raise ProofInvalid: it does not prove it, or begins at a tree that none of them is of.
+    """
+    receipt = ConsistencyReceipt.decode(data)
+    claims = receipt.claims
+    if service is not None and (claims is None or claims.issuer != service):
+        raise ProofInvalid("the consistency receipt is not issued in the name of that service")
+    for each in found:
+        if each.receipt.size == receipt.older:
+            return receipt, receipt.verify(each.root, keys)
+    raise ProofInvalid(
+        f"the consistency receipt begins at a tree of {receipt.older}, of which there is no receipt"
+    )
 
 
 def receiptsOf(statement: SignedStatement) -> Sequence[bytes]:
@@ -240,6 +298,37 @@ def verifyReceipts(
     if not found:
         raise KeyUnknown("the statement has no receipt that is signed by a key given")
     return found
+
+
+def _decodeReceipt(data: bytes, what: str) -> tuple[CoseMessage, Claims | None]:
+    """A receipt of a tree of RFC 9162, whatever it proves, and its claims if it has any."""
+    message = CoseMessage.decode(data, what)
+    header = message.header
+    if type(kind := header.get(_TREE_KIND)) is not int or kind != _RFC9162:
+        raise ProofInvalid(f"{what} is not of a tree of RFC 9162")
+    if message.payload is not None:
+        raise ProofInvalid(f"{what} has a root in it, which would prove nothing")
+    return message, Claims.of(header, what) if _CLAIMS in header else None
+
+
+def _proofOf(
+    message: CoseMessage, what: str, label: int, name: str
+) -> tuple[int, int, Sequence[bytes]]:
+    """The one proof of a receipt: two numbers and a path."""
+    # Nobody has signed what else there is, so nothing else may be there.
+    proofs = message.unprotected.get(_PROOFS)
+    if len(message.unprotected) != 1 or not isinstance(proofs, dict) or len(proofs) != 1:
+        raise ProofInvalid(f"{what} has not one proof alone in its unprotected header")
+    given = proofs.get(label)
+    if not isinstance(given, list) or [*map(type, given)] != [bytes]:
+        raise ProofInvalid(f"{what} does not have one proof of {name}")
+    proof = decodeCbor(given[0], f"the proof of {what}")
+    if not isinstance(proof, list) or [*map(type, proof)] != [int, int, list]:
+        raise ProofInvalid(f"the proof of {what} is not two numbers and a path")
+    first, second, path = proof
+    if not all(isinstance(each, bytes) and len(each) == 32 for each in path):
+        raise ProofInvalid(f"the path of {what} is not of hashes")
+    return first, second, path
 
 
 def _keyOf(message: CoseMessage, keys: Sequence[CoseKey], what: str) -> CoseKey:

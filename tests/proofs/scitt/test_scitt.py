@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 import svcbroker
+from svcbroker.chain import Malformed, merkleRoot, rootOfGrowth
 from svcbroker.proofs import ProofInvalid
 
 try:
@@ -23,11 +24,13 @@ try:
         MAX_HEADER,
         MAX_MESSAGE,
         MAX_RECEIPTS,
+        ConsistencyReceipt,
         InclusionReceipt,
         KeyUnknown,
         SignedStatement,
         readKeys,
         receiptsOf,
+        verifyGrowth,
         verifyReceipts,
     )
 except ImportError:
@@ -268,6 +271,86 @@ class ReceiptTests(ScittTestCase):
     def test_decodedReceiptTellsItsPlace(self) -> None:
         receipt = InclusionReceipt.decode(self.receipt)
         self.assertEqual((receipt.index, receipt.size, len(receipt.path)), (0, 7, 3))
+
+
+class GrowthTests(ScittTestCase):
+    """
+    Consistency receipts: the trees of 7 and 256 leaves of the vectors.
+    """
+
+    def cases_(self) -> Iterator[tuple[Any, Any, Any, bytes]]:
+        """Each case's consistency receipt, the keys, and what is proved of the smaller tree."""
+        for case in self.cases.values():
+            keys = readKeys(unhex(case["scitt_keys"]))
+            statement = SignedStatement.decode(unhex(case["entries"]["0"]))
+            receipts = [unhex(tree["receipts"]["0"]) for tree in case["trees"][2:4]]
+            found = verifyReceipts(statement, receipts, keys)
+            yield case["consistency"], keys, found, unhex(case["consistency"]["receipt"])
+
+    def refused(self, found: Any, data: bytes, keys: Any, service: str | None = None) -> str:
+        with self.assertRaises(ProofInvalid) as caught:
+            verifyGrowth(found, data, keys, service)
+        return str(caught.exception)
+
+    def test_laterTreeHasSignedRoot(self) -> None:
+        for vector, keys, found, data in self.cases_():
+            receipt, root = verifyGrowth(found, data, keys, SERVICE)
+            self.assertEqual((receipt.older, receipt.newer, root.hex()), (7, 256, vector["root2"]))
+            self.assertEqual([each.hex() for each in receipt.path], vector["path"])
+
+    def test_changesAreRefused(self) -> None:
+        for vector, keys, found, data in self.cases_():
+            protected, unprotected, _, signature = cbor2.loads(data[1:])
+            older, newer, path = cbor2.loads(unprotected[396][-2][0])
+            header = cbor2.loads(protected)
+
+            def proved(
+                *proof: Any, label: int = -2, protected: bytes = protected, sign: bytes = signature
+            ) -> bytes:
+                return build(protected, {396: {label: [cbor2.dumps([*proof])]}}, None, sign)
+
+            for name, bad in {
+                "node bit": proved(older, newer, [flip(path[0]), *path[1:]]),
+                "last node bit": proved(older, newer, [*path[:-1], flip(path[-1])]),
+                "nodes swapped": proved(older, newer, [path[1], path[0], *path[2:]]),
+                "node missing": proved(older, newer, path[:-1]),
+                "no nodes": proved(older, newer, []),
+                "node more": proved(older, newer, [*path, bytes(32)]),
+                "node cut": proved(older, newer, [path[0][:31], *path[1:]]),
+                "older size": proved(older + 1, newer, path),
+                "newer size": proved(older, newer - 129, path),
+                "sizes swapped": proved(newer, older, path),
+                "sizes equal": proved(older, older, []),
+                "size 0": proved(0, newer, path),
+                "size negative": proved(-1, newer, path),
+                "size of 2^64": proved(older, 2**64, path),
+                "size true": proved(True, newer, path),
+                "inclusion": proved(older, newer, path, label=-1),
+                "signature bit": proved(older, newer, path, sign=flip(signature, 40)),
+                "vds 2": proved(older, newer, path, protected=cbor2.dumps({**header, 395: 2})),
+                "root attached": build(protected, unprotected, unhex(vector["root2"]), signature),
+                "trailing byte": data + b"\x00",
+            }.items():
+                self.assertNotIn("\n", self.refused(found, bad, keys), name)
+            wrong = ConsistencyReceipt.decode(data)
+            self.assertRaises(ProofInvalid, wrong.verify, unhex(vector["root2"]), keys)
+
+    def test_powerOfTwoNeedsOnlyHashesBeyondIt(self) -> None:
+        """The smaller tree's own root begins the path (RFC 9162, 2.1.4.2)."""
+        leaves = [unhex(each) for each in self.cases["ES256"]["leaf_hashes"]]
+        root = rootOfGrowth(4, merkleRoot(leaves[:4]), 7, [merkleRoot(leaves[4:7])])
+        self.assertEqual(root, merkleRoot(leaves[:7]))
+        for older, newer in ((0, 4), (4, 4), (5, 4)):
+            self.assertRaises(Malformed, rootOfGrowth, older, bytes(32), newer, [])
+
+    def test_itMustBeOfTreeAndService(self) -> None:
+        for _, keys, found, data in self.cases_():
+            self.assertIn("of which there is no receipt", self.refused(found[:1], data, keys))
+            reason = self.refused(found, data, keys, "https://else.example")
+            self.assertIn("not issued in the name", reason)
+            case = next(each for each in self.cases.values())
+            stranger = readKeys(case["issuer"]["pem"].encode())
+            self.assertRaises(KeyUnknown, verifyGrowth, found, data, stranger)
 
 
 class KeyTests(ScittTestCase):
