@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
@@ -267,6 +268,26 @@ class ReceiptTests(ScittTestCase):
             header = cbor2.dumps({**message.header, 15: claims})
             data = build(header, {}, message.payload, message.signature)
             self.assertRaises(ProofInvalid, SignedStatement.decode, data)
+
+    def test_statementNeedsPayloadAndKnownAlgorithm(self) -> None:
+        keys = readKeys(self.cases["ES256"]["issuer"]["pem"].encode())
+        message = self.statement.message
+        detached = build(message.protected, {}, None, message.signature)
+        self.assertRaises(ProofInvalid, SignedStatement.decode(detached).verify, keys)
+        for algorithm in (5, -8, -35, -36, -257, "ES256", None):
+            header = cbor2.dumps({**message.header, 1: algorithm})
+            data = build(header, {}, message.payload, message.signature)
+            self.assertRaises(ProofInvalid, SignedStatement.decode(data).verify, keys)
+
+    def test_signatureInDerIsRefused(self) -> None:
+        """ES256 has two numbers of 32 bytes, in one form."""
+        keys = readKeys(self.cases["ES256"]["issuer"]["pem"].encode())
+        message = self.statement.message
+        numbers = [message.signature[:32], message.signature[32:]]
+        r, s = (int.from_bytes(each, "big") for each in numbers)
+        for signature in (encode_dss_signature(r, s), bytes(1) + message.signature, bytes(64)):
+            data = build(message.protected, {}, message.payload, signature)
+            self.assertRaises(ProofInvalid, SignedStatement.decode(data).verify, keys)
 
     def test_decodedReceiptTellsItsPlace(self) -> None:
         receipt = InclusionReceipt.decode(self.receipt)
