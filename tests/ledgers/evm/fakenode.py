@@ -11,7 +11,9 @@ from hashlib import sha256
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IDelayedCall
+from twisted.protocols.policies import WrappingFactory
 from twisted.trial.unittest import TestCase
 from twisted.web.http import Request
 from twisted.web.resource import Resource
@@ -41,7 +43,8 @@ from svcbroker.ledgers.evm._evmrpc import (
     unquantity,
 )
 from svcbroker.ledgers.evm._stateproof import decodeRlp
-from tests.waiting import reactor
+from svcbroker.net.deferreds import asDeferred
+from tests.waiting import reactor, until
 
 with suppress(ImportError):
     from coincurve import PublicKey
@@ -319,38 +322,47 @@ class ServedNode(Resource):
     def __init__(self, test: TestCase, node: FakeNode) -> None:
         super().__init__()
         self._node = node
-        self._waiting: list[Request] = []
+        self._late: dict[Request, IDelayedCall | None] = {}
         self.change: Callable[[bytes], bytes] = lambda answer: answer
         site = Site(self)
         site.noisy = False
-        port = reactor.listenTCP(0, site, interface="127.0.0.1")
-        self.url = f"http://127.0.0.1:{port.getHost().port}"
-        test.addCleanup(port.stopListening)
+        self._factory = WrappingFactory(site)
+        self._factory.noisy = False
+        self._port = reactor.listenTCP(0, self._factory, interface="127.0.0.1")
+        self.url = f"http://127.0.0.1:{self._port.getHost().port}"
         test.addCleanup(self._end)
 
-    def _end(self) -> None:
-        for request in self._waiting:
-            if request.channel is not None:
-                request.channel.loseConnection()
+    @property
+    def waiting(self) -> int:
+        """The number of requests whose clients wait for answers."""
+        return len(self._late)
 
-    def render_POST(self, request: Any) -> Any:
+    @asDeferred
+    async def _end(self) -> None:
+        """Close all connections, and with them what was asked on them."""
+        await maybeDeferred(self._port.stopListening)
+        for connection in list(self._factory.protocols):
+            connection.transport.abortConnection()
+        await until(lambda: not self._factory.protocols)
+
+    def render_POST(self, request: Any) -> bytes | int:
         body = request.content.read()
-        if self.delay is None:
-            self._waiting.append(request)
-            request.notifyFinish().addErrback(lambda _: self._waiting.remove(request))
-            return NOT_DONE_YET
-        if not self.delay:
+        if self.delay == 0:
             return self.change(self._node.reply(body))
-
-        def answer() -> None:
-            if not gone:
-                request.write(self.change(self._node.reply(body)))
-                request.finish()
-
-        gone: list[object] = []
-        request.notifyFinish().addErrback(gone.append)
-        reactor.callLater(self.delay, answer)
+        request.notifyFinish().addBoth(lambda _: self._forget(request))
+        self._late[request] = None
+        if self.delay is not None:
+            self._late[request] = reactor.callLater(self.delay, self._answer, request, body)
         return NOT_DONE_YET
+
+    def _answer(self, request: Request, body: bytes) -> None:
+        request.write(self.change(self._node.reply(body)))
+        request.finish()
+
+    def _forget(self, request: Request) -> None:
+        call = self._late.pop(request)
+        if call is not None and call.active():
+            call.cancel()
 
 
 class FakeRpc(EvmRpc):

@@ -169,6 +169,22 @@ class LedgerTests(TestCase):
         self.assertEqual(await self.contents(ledger), [b"x"])
 
     @asDeferred
+    async def test_stoppedLedgerHasEndedItsRequests(self) -> None:
+        """A ledger that stops closes the connections on which it waits for answers; a node that
+        is closed leaves none of its late answers behind."""
+        [served] = self.begin()
+        ledger = await self.started()
+        for delay in (None, 1000.0):
+            served.delay = delay
+            await until(lambda: served.waiting == 1)
+            await ledger.stop()
+            await until(lambda: not served.waiting)
+            self.assertEqual((await ledger.getHealth()).reason, "the ledger is stopped")
+            served.delay = 0.0
+            ledger = self.makeLedger()
+            await ledger.start()
+
+    @asDeferred
     async def test_wrongAnswersChangeNothing(self) -> None:
         """A node whose answers are none is told of, whatever it says; nothing of it is executed,
         and all goes on with right answers."""
