@@ -18,13 +18,8 @@ from urllib.request import urlopen
 from attrs import define
 
 from svcbroker.commands.bench.load import TIMEOUT, Broken
-from svcbroker.ledgers.cometbft.provisioning import (
-    Address,
-    NetworkPlan,
-    NodePlan,
-    Tuning,
-    layOutNetwork,
-)
+from svcbroker.ledgers.cometbft.provisioning import Address, NetworkPlan, NodePlan, layOutNetwork
+from svcbroker.ledgers.cometbft.provisioning._engineconfig import Tuning
 from svcbroker.proofs.cometbft import Instant
 
 from .children import cpuOf, start, stop

@@ -30,7 +30,8 @@ from svcbroker.daemon.config import SETTINGS, makeConfig
 from svcbroker.errors import TABLE
 from svcbroker.interfaces import ILedgerFactory, InvalidDescription, submit
 from svcbroker.model import PublishEvent
-from svcbroker.operations import OPERATIONS, OPERATOR_CALLS, QUERIES
+from svcbroker.operations import OPERATIONS, OPERATOR_CALLS
+from svcbroker.operations._adminqueries import QUERIES
 from svcbroker.tap import Options
 from svcbroker.testing import ClockFixture, LedgerFixture, makeLedgerTests
 from tests.broker.witnesses import KEYS

@@ -26,15 +26,15 @@ from svcbroker.interfaces import Batch
 from svcbroker.model import Event, EventFormat, EventId, Position
 from svcbroker.operations import (
     OPERATIONS,
-    QUERIES,
     Incidents,
     Operation,
     Result,
     bindJSON,
     bindParams,
     bindText,
-    loggedEvents,
 )
+from svcbroker.operations._adminqueries import QUERIES
+from svcbroker.operations._results import loggedEvents
 from tests.broker.support import connected, makeFixture
 
 DECLARED = {each.name: each for each in (*OPERATIONS, *QUERIES)}

@@ -35,16 +35,16 @@ from svcbroker.net.descriptions import findFactories
 from svcbroker.net.settings import Flag, Setting
 from svcbroker.operations import (
     COMMON_ERRORS,
-    OMITTED,
     OPERATIONS,
     OPERATOR_CALLS,
-    QUERIES,
-    Envelope,
     ErrorRecord,
     ExtensionsType,
     Operation,
     Parameter,
 )
+from svcbroker.operations._adminqueries import QUERIES
+from svcbroker.operations._declarations import OMITTED
+from svcbroker.operations._results import Envelope
 
 CALLS = (*OPERATIONS, *QUERIES, *OPERATOR_CALLS)
 """Every call that there is."""

@@ -2,7 +2,7 @@
 Access: the grants of accounts, and the principals that act through the broker.
 """
 
-from ._access import COUNTED, LOGINS, Access, AccountStatus, accessBounds, credentialsOf
+from ._access import LOGINS, Access, AccountStatus, accessBounds, credentialsOf
 from ._accountfile import (
     Account,
     Accounts,
@@ -15,16 +15,14 @@ from ._accountfile import (
     readAccounts,
 )
 from ._audittrail import AuditTrail
-from ._grants import BUILT_IN_ROLES, EVERYTHING, Grant, Grants, fitsPlaceholder
-from ._logins import DEFAULT_COST, LOGIN_THREADS, LoginLimits, costOf, hashPassword
+from ._grants import BUILT_IN_ROLES, Grant, Grants, fitsPlaceholder
+from ._logins import DEFAULT_COST, LOGIN_THREADS, costOf, hashPassword
 from ._principal import ANYBODY, UNLIMITED, Admission, Principal, Usage
 
 __all__ = [
     "ANYBODY",
     "BUILT_IN_ROLES",
-    "COUNTED",
     "DEFAULT_COST",
-    "EVERYTHING",
     "LOGINS",
     "LOGIN_THREADS",
     "UNLIMITED",
@@ -39,7 +37,6 @@ __all__ = [
     "CannotEdit",
     "Grant",
     "Grants",
-    "LoginLimits",
     "Principal",
     "Usage",
     "accessBounds",

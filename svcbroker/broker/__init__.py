@@ -20,12 +20,10 @@ from ._collaborators import (
     DEFAULT_PAGE_SIZE,
     DEFAULT_READ,
     MAX_PAGE_NUMBER,
-    MAX_PAGE_SIZE,
     MAX_READ,
     MAX_WAIT,
     IDurableSubscriptions,
     IJobs,
-    IRetention,
     ISubscriptionDirectory,
     IWebhooks,
     JobReport,
@@ -35,9 +33,9 @@ from ._collaborators import (
     RetentionReport,
     WebhookRequest,
 )
-from ._groups import DEFAULT_GROUP, Groups, Limits, TimeoutQueue, checkTopic, checkTopicFilter
+from ._groups import DEFAULT_GROUP, Limits, TimeoutQueue, checkTopic, checkTopicFilter
 from ._metadatastore import GroupOf, MetadataStore, bindToChains
-from ._operator import MAX_CONNECTIONS, ClientConnection, ConnectionPage, Operator
+from ._operator import MAX_CONNECTIONS, ClientConnection, ConnectionPage
 from ._pipeline import (
     REFUSAL_DELAY,
     Outcome,
@@ -45,10 +43,9 @@ from ._pipeline import (
     PublishPolicy,
     SendResult,
     SendStatus,
-    authorshipOf,
     makePublication,
 )
-from ._proving import MAX_COPY_WAIT, CheckpointAnswer, Copies, Proving
+from ._proving import MAX_COPY_WAIT, CheckpointAnswer, Copies
 
 __all__ = [
     "DEFAULT_GROUP",
@@ -58,7 +55,6 @@ __all__ = [
     "MAX_CONNECTIONS",
     "MAX_COPY_WAIT",
     "MAX_PAGE_NUMBER",
-    "MAX_PAGE_SIZE",
     "MAX_READ",
     "MAX_WAIT",
     "REFUSAL_DELAY",
@@ -74,10 +70,8 @@ __all__ = [
     "ConnectionPage",
     "Copies",
     "GroupOf",
-    "Groups",
     "IDurableSubscriptions",
     "IJobs",
-    "IRetention",
     "ISubscriptionDirectory",
     "IWebhooks",
     "JobReport",
@@ -85,9 +79,7 @@ __all__ = [
     "Limits",
     "MetadataStore",
     "NumberedPage",
-    "Operator",
     "Outcome",
-    "Proving",
     "Publication",
     "PublishPolicy",
     "ReadPage",
@@ -98,7 +90,6 @@ __all__ = [
     "TimeoutQueue",
     "TopicActivity",
     "WebhookRequest",
-    "authorshipOf",
     "bindToChains",
     "checkTopic",
     "checkTopicFilter",

@@ -8,7 +8,6 @@ blocks runs this code unchanged. C{docs/chain.rst} is its specification.
 
 from ._authorship import (
     authorsStatement,
-    decodeAuthorChange,
     decodeAuthors,
     encodeAuthorChange,
     encodeAuthors,
@@ -40,10 +39,9 @@ from ._body import (
 )
 from ._claims import KEY_WINDOW, ErasedRange, Erasure, KeySource, KeyUse, MemoryKeys, OwnedKey
 from ._encoding import Malformed, VersionUnknown, accountAddress, keyAddress, topicAddress
-from ._execution import PrefixConflict, execute
+from ._execution import execute
 from ._genesis import Genesis
 from ._header import (
-    FORMAT,
     OLD_FORMAT,
     Certificate,
     CertificateInvalid,
@@ -55,7 +53,7 @@ from ._header import (
     quorum,
     votePayload,
 )
-from ._history import History, HistoryNode, NodeSource, growthPath, historyPath
+from ._history import History, NodeSource, growthPath, historyPath
 from ._merkle import (
     EMPTY_ROOT,
     MerkleTree,
@@ -80,7 +78,6 @@ from ._validators import (
 
 __all__ = [
     "EMPTY_ROOT",
-    "FORMAT",
     "KEY_WINDOW",
     "MAX_HEAD_SIZE",
     "MAX_VALIDATORS",
@@ -100,7 +97,6 @@ __all__ = [
     "Genesis",
     "Header",
     "History",
-    "HistoryNode",
     "InvalidBlock",
     "KeySource",
     "KeyUse",
@@ -113,7 +109,6 @@ __all__ = [
     "Outcome",
     "OwnedKey",
     "Phase",
-    "PrefixConflict",
     "TopicPath",
     "Transaction",
     "TransactionReceipt",
@@ -128,7 +123,6 @@ __all__ = [
     "checkBlock",
     "checkCertificate",
     "checkGrowth",
-    "decodeAuthorChange",
     "decodeAuthors",
     "decodeBody",
     "decodeReceipts",

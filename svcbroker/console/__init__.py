@@ -5,6 +5,6 @@ The page is static files: C{page}, and C{vendor} with what others have written. 
 calls as every other client, by the account that has logged in.
 """
 
-from ._console import FEATURE, WebConsole
+from ._console import FEATURE
 
-__all__ = ["FEATURE", "WebConsole"]
+__all__ = ["FEATURE"]

@@ -5,7 +5,6 @@ Nothing here imports a ledger: L{LedgerPlugin} does so when it is asked to confi
 """
 
 from ._description import (
-    Description,
     LedgerPlugin,
     checkLedger,
     describeLedgers,
@@ -15,7 +14,6 @@ from ._description import (
 )
 
 __all__ = [
-    "Description",
     "LedgerPlugin",
     "checkLedger",
     "describeLedgers",

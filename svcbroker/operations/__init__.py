@@ -7,7 +7,7 @@ operator calls. REST, JSON-RPC, the OpenAPI document and the command line are ma
 Nothing here knows HTTP.
 """
 
-from ._adminqueries import ALARMS, QUERIES, AlarmResult, alarmResults
+from ._adminqueries import AlarmResult, alarmResults
 from ._binding import (
     BatchCalls,
     Connection,
@@ -41,20 +41,14 @@ from ._cloudevents import (
     traceOf,
 )
 from ._cloudevents import OURS as BROKER_ATTRIBUTES
-from ._declarations import ERASED, EXTENSIONS, OMITTED, SEEN, Operation, Parameter, Result
-from ._dialects import WEEVENT, WEEVENT_INTERFACE, Dialect, Interface
+from ._declarations import ERASED, EXTENSIONS, SEEN, Operation, Parameter, Result
+from ._dialects import WEEVENT, WEEVENT_INTERFACE, Interface
 from ._eventheaders import (
-    ERASED_HEADER,
-    EVENT_HEADERS,
     FRAME_HEADERS,
     SEND_HEADERS,
     TRACE_NAMES,
-    TRACEPARENT,
-    TRACESTATE,
     EventHeader,
-    FrameHeaders,
     readTrace,
-    shownTrace,
     traceNames,
     withTrace,
 )
@@ -70,7 +64,6 @@ from ._publishparameters import (
 from ._results import (
     COMMON_ERRORS,
     EVENT,
-    Envelope,
     ErasureResult,
     ErrorRecord,
     EventPageResult,
@@ -79,13 +72,11 @@ from ._results import (
     LoggedEvent,
     erasureOf,
     eventWriter,
-    loggedEvents,
     same,
 )
 from ._types import ContentType, ExtensionsType, NumberType
 
 __all__ = [
-    "ALARMS",
     "BROKER_ATTRIBUTES",
     "CLOUD_EVENTS",
     "CLOUD_EVENTS_TYPE",
@@ -94,24 +85,18 @@ __all__ = [
     "CLOUD_EVENT_TYPE",
     "COMMON_ERRORS",
     "ERASED",
-    "ERASED_HEADER",
     "EVENT",
-    "EVENT_HEADERS",
     "EXTENSIONS",
     "FOLLOW",
     "FRAME_HEADERS",
     "IDEMPOTENCY_KEY",
     "LOG_PROOF",
-    "OMITTED",
     "OPERATIONS",
     "OPERATOR_CALLS",
     "PUBLISH_HEADERS",
-    "QUERIES",
     "SEEN",
     "SEND_HEADERS",
     "SIGNED_PARAMETERS",
-    "TRACEPARENT",
-    "TRACESTATE",
     "TRACE_NAMES",
     "WEEVENT",
     "WEEVENT_INTERFACE",
@@ -120,15 +105,12 @@ __all__ = [
     "CloudEvent",
     "Connection",
     "ContentType",
-    "Dialect",
-    "Envelope",
     "ErasureResult",
     "ErrorRecord",
     "EventHeader",
     "EventPageResult",
     "EventWriter",
     "ExtensionsType",
-    "FrameHeaders",
     "IdempotencyKeyType",
     "Incidents",
     "Interface",
@@ -154,7 +136,6 @@ __all__ = [
     "eventWriter",
     "isAttributeName",
     "isStructured",
-    "loggedEvents",
     "publishedCloudEvent",
     "readBinary",
     "readCloudEvent",
@@ -162,7 +143,6 @@ __all__ = [
     "readStructured",
     "readTrace",
     "same",
-    "shownTrace",
     "sourceOf",
     "storedAttributes",
     "traceNames",

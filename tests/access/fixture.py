@@ -21,15 +21,16 @@ from svcbroker.access import Access
 from svcbroker.access._logins import LoginLimits
 from svcbroker.broker import Broker, IWebhooks, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
-from svcbroker.carriers.http import HttpSettings, makeSite
+from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.site import makeSite
 from svcbroker.carriers.mqtt.carrier import MqttCarrier, MqttFactory
 from svcbroker.carriers.mqtt.context import MqttSettings, makeContext
 from svcbroker.carriers.mqtt.fields import NO_PROPERTIES
 from svcbroker.carriers.mqtt.packets import Connect
-from svcbroker.carriers.stomp import StompFactory
-from svcbroker.carriers.webhook import Webhooks
+from svcbroker.carriers.stomp.carrier import StompFactory
 from svcbroker.carriers.webhook.delivery import DeliveryContext
 from svcbroker.carriers.webhook.webhookkeys import WebhookKeys
+from svcbroker.carriers.webhook.webhookservice import Webhooks
 from svcbroker.interfaces import Identity, submit
 from svcbroker.model import CloseTopic, InterfaceType, OpenTopic, PublishEvent
 from svcbroker.net.turns import Slots

@@ -16,16 +16,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.access import (
-    EVERYTHING,
-    Access,
-    Accounts,
-    Principal,
-    _logins,
-    grantsOf,
-    readAccounts,
-)
+from svcbroker.access import Access, Accounts, Principal, _logins, grantsOf, readAccounts
 from svcbroker.access._accountfile import MAX_FILE_SIZE, parseAccounts
+from svcbroker.access._grants import EVERYTHING
 from svcbroker.access._logins import checkHash, costOf, hashPassword, unknownHash, verifyPassword
 from svcbroker.errors import NotAuthenticated
 from svcbroker.interfaces import (

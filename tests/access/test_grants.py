@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.access import BUILT_IN_ROLES, EVERYTHING, Grants, fitsPlaceholder
+from svcbroker.access import BUILT_IN_ROLES, Grants, fitsPlaceholder
+from svcbroker.access._grants import EVERYTHING
 from svcbroker.interfaces import TOPIC_ACTIONS, Action, IGroupGrants
 from svcbroker.model import filterCovers, filterExpression, filterMatches, filtersOverlap
 

@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svcbroker.access import ANYBODY, EVERYTHING, Grants, Principal, Usage
+from svcbroker.access import ANYBODY, Grants, Principal, Usage
+from svcbroker.access._grants import EVERYTHING
 from svcbroker.errors import NotAuthorized, QuotaExceeded
 from svcbroker.interfaces import Action, Identity, IGrants, Quotas
 

@@ -28,7 +28,8 @@ from svcbroker.errors import EventErased
 from svcbroker.ledgers._storedledger import LedgerReader
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.proofs.tlog import CheckpointRefused
-from svcbroker.proofs.witness import LAST_NAME, STATE_NAME, Witness, WitnessError, makeWitness
+from svcbroker.proofs.witness import Witness, WitnessError, makeWitness
+from svcbroker.proofs.witness._statefile import LAST_NAME, STATE_NAME
 from svcbroker.storage import MetadataFile, StorageError, Store, tipPath
 
 from ..proofs.tlog.support import MemoryLog

@@ -21,13 +21,15 @@ from svcbroker.broker import (
     ISubscriptionDirectory,
     IWebhooks,
     Limits,
-    Proving,
     ReadPage,
     ReadRequest,
     SendResult,
     makePublication,
 )
-from svcbroker.broker.transparency import Transparency, TransparencyLog, Witnessing
+from svcbroker.broker._proving import Proving
+from svcbroker.broker.transparency import Transparency
+from svcbroker.broker.transparency._cosigning import Witnessing
+from svcbroker.broker.transparency._transparencylog import TransparencyLog
 from svcbroker.errors import BrokerError, NoSuchCall
 from svcbroker.model import EventId, SubscriptionRecord, WebhookKey, WebhookPage
 from svcbroker.net.deferreds import asDeferred

@@ -12,7 +12,8 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
-from svcbroker.access import ANYBODY, EVERYTHING, Principal, Usage
+from svcbroker.access import ANYBODY, Principal, Usage
+from svcbroker.access._grants import EVERYTHING
 from svcbroker.broker import Publication, PublishPolicy, SendResult, SendStatus
 from svcbroker.broker.subscriptions._positions import locateOffset
 from svcbroker.interfaces import Identity, Quotas, Submission, submit

@@ -16,12 +16,13 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY, Grants, Principal
-from svcbroker.broker import Groups
-from svcbroker.broker.find import EventIndex, EventSearch, FindRequest, FoundPage, GroupIndex
+from svcbroker.broker._groups import Groups
+from svcbroker.broker.find import EventSearch, FindRequest, FoundPage
 from svcbroker.broker.find._eventindex import (
     FEW_RUNS,
     ROWS_A_PAGE,
     Coverage,
+    EventIndex,
     IndexDamaged,
     eventIdOf,
     extensionFingerprint,
@@ -29,7 +30,7 @@ from svcbroker.broker.find._eventindex import (
     startOf,
 )
 from svcbroker.broker.find._eventsearch import ROWS_AT_ONCE
-from svcbroker.broker.find._groupindex import NEAR, RETRY, WAIT
+from svcbroker.broker.find._groupindex import NEAR, RETRY, WAIT, GroupIndex
 from svcbroker.broker.subscriptions import HistoryTurns, Subscriptions
 from svcbroker.errors import (
     BrokerError,

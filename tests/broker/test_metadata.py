@@ -15,7 +15,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import MetadataStore
-from svcbroker.broker.subscriptions import KeptPositions, MemoryPositions, StoredPosition
+from svcbroker.broker.subscriptions import KeptPositions
+from svcbroker.broker.subscriptions._positions import MemoryPositions, StoredPosition
 from svcbroker.model import Position
 from svcbroker.storage import (
     MetadataFile,

@@ -12,7 +12,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
-from svcbroker.access import ANYBODY, EVERYTHING, Principal, Usage
+from svcbroker.access import ANYBODY, Principal, Usage
+from svcbroker.access._grants import EVERYTHING
 from svcbroker.broker import (
     REFUSAL_DELAY,
     Broker,

@@ -11,7 +11,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.access import ANYBODY, EVERYTHING, Grants, Principal, Usage
+from svcbroker.access import ANYBODY, Grants, Principal, Usage
+from svcbroker.access._grants import EVERYTHING
 from svcbroker.broker import (
     REFUSAL_DELAY,
     Publication,

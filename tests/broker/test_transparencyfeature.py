@@ -14,7 +14,8 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import Broker, Limits, MetadataStore
-from svcbroker.broker.transparency import WitnessFailed, feature
+from svcbroker.broker.transparency import feature
+from svcbroker.broker.transparency._cosigning import WitnessFailed
 from svcbroker.broker.transparency.feature import (
     TransparencyFeature,
     TransparencyOptions,

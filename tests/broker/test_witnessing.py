@@ -15,17 +15,19 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
 from svcbroker.broker import MetadataStore
-from svcbroker.broker.transparency import (
-    CosignedCheckpoints,
-    LogCheckpoint,
-    TransparencyLog,
+from svcbroker.broker.transparency._cosigning import (
+    MAX_DELAY,
     WitnessFailed,
     Witnessing,
     WitnessingRule,
     checkWitnesses,
+)
+from svcbroker.broker.transparency._transparencylog import (
+    CosignedCheckpoints,
+    LogCheckpoint,
+    TransparencyLog,
     logGroup,
 )
-from svcbroker.broker.transparency._cosigning import MAX_DELAY
 from svcbroker.broker.transparency.feature import WitnessMetrics, witnessAlarms
 from svcbroker.errors import ParameterInvalid
 from svcbroker.proofs import ProofInvalid, verifyWitnessed

@@ -27,9 +27,11 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svcbroker.access import Access
 from svcbroker.broker.subscriptions import Subscriptions
-from svcbroker.carriers.http import Following, HttpSettings, fastpath
-from svcbroker.carriers.mqtt import webSocketRoute as mqttRoute
-from svcbroker.carriers.stomp import webSocketRoute as stompRoute
+from svcbroker.carriers.http import fastpath
+from svcbroker.carriers.http.follow import Following
+from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.mqtt.carrier import webSocketRoute as mqttRoute
+from svcbroker.carriers.stomp.carrier import webSocketRoute as stompRoute
 from svcbroker.commands.bench.load import connectFrame, connectPacket, packet, publishPacket, text
 from svcbroker.errors import Overloaded
 from svcbroker.net.pem import CertificateDirectory

@@ -17,9 +17,9 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 from zope.interface.verify import verifyObject
 
 from svcbroker.access import Access
-from svcbroker.carriers.http import HttpSettings, Route
-from svcbroker.carriers.stomp import webSocketRoute
-from svcbroker.carriers.stomp.carrier import StompProtocol
+from svcbroker.carriers.http import Route
+from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.stomp.carrier import StompProtocol, webSocketRoute
 from svcbroker.carriers.websocket import (
     CLOSE_TIMEOUT,
     WebSocketResource,

@@ -16,7 +16,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
-from svcbroker.broker.transparency import WitnessFailed
+from svcbroker.broker.transparency._cosigning import WitnessFailed
 from svcbroker.broker.transparency.feature import TIMEOUT, WitnessClient
 from svcbroker.net.http import HttpClient
 from svcbroker.proofs.tlog import MAX_NOTE_SIZE

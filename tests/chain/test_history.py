@@ -12,7 +12,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
     History,
-    HistoryNode,
     Malformed,
     NodeSource,
     checkGrowth,
@@ -22,7 +21,7 @@ from svcbroker.chain import (
     merkleRoot,
     rootOfPath,
 )
-from svcbroker.chain._history import STEP
+from svcbroker.chain._history import STEP, HistoryNode
 
 from . import reference
 from .support import few

@@ -29,7 +29,6 @@ from svcbroker.chain import (
     authorsStatement,
     checkBlock,
     checkCertificate,
-    decodeAuthorChange,
     decodeAuthors,
     decodeBody,
     decodeReceipts,
@@ -43,6 +42,7 @@ from svcbroker.chain import (
     transactionHashes,
     verifySignature,
 )
+from svcbroker.chain._authorship import decodeAuthorChange
 from svcbroker.chain._state import topicLeaf
 from svcbroker.model import AuthorSet, Authorship
 from tests.needed import neededProgram

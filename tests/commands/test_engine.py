@@ -12,9 +12,8 @@ import msgspec
 
 from svcbroker.chain import ValidatorSet, verifySignature
 from svcbroker.ledgers.changedocuments import proposeChange, readChange
-from svcbroker.ledgers.cometbft._batch import attestationPayload
+from svcbroker.ledgers.cometbft._batch import Attestation, attestationPayload
 from svcbroker.ledgers.cometbft.provisioning import (
-    Attestation,
     decodeGenesis,
     engineOrder,
     ourGenesis,

@@ -22,7 +22,9 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface import directlyProvides
 
-from svcbroker.carriers.http import BrokerSite, HttpSettings, makeSite
+from svcbroker.carriers.http import BrokerSite
+from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.site import makeSite
 from svcbroker.commands import main, operatorcommand
 from svcbroker.commands.clientcommand import Contexts, contextsPath
 from svcbroker.commands.operatorcommand import MAX_ANSWER, anyCertificate, operated, operatingOf

@@ -21,7 +21,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Malformed
 from svcbroker.proofs import ProofInvalid
-from svcbroker.proofs.bundle import Bundle, _bundle, decodeArchive, encodeArchive
+from svcbroker.proofs.bundle import Bundle, _bundle
+from svcbroker.proofs.bundle._bundle import decodeArchive, encodeArchive
 from svcbroker.proofs.tlog import MlDsaWitnessKey, Policy
 from tests.needed import neededProgram
 from tests.proofs.mutations import mutations, randomlyChanged

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from svcbroker.proofs.bundle import decodeArchive
+from svcbroker.proofs.bundle._bundle import decodeArchive
 from tests.functional import test_story
 from tests.functional.daemon import LOCAL
 from tests.needed import neededProgram

@@ -22,13 +22,13 @@ from zope.interface.verify import verifyObject
 import svcbroker
 from svcbroker.interfaces import ILedger, ILedgerFactory, InvalidDescription, LedgerContext
 from svcbroker.ledgers import (
-    Description,
     LedgerPlugin,
     describeLedgers,
     findLedgerFactories,
     parseDescription,
     readDescription,
 )
+from svcbroker.ledgers._description import Description
 
 
 @implementer(ILedgerFactory)

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker.subscriptions import MAX_NAMED, Survey, WaitingEvents
+from svcbroker.broker.subscriptions._backlog import MAX_NAMED, Survey, WaitingEvents
 from svcbroker.broker.subscriptions.feature import BacklogMetrics
 
 from .support import Samples, samplesOf

@@ -20,9 +20,9 @@ from svcbroker.storage import (
     Store,
     TopicBlockRow,
     TopicRow,
-    TransactionPlace,
     packPositions,
 )
+from svcbroker.storage._rows import TransactionPlace
 from svcbroker.storage._schema import APPLICATION_ID, schemaSteps
 
 CHAIN_ID = b"chain of the tests"

@@ -22,10 +22,10 @@ from svcbroker.storage import (
     Store,
     TopicBlockRow,
     TopicRow,
-    TransactionPlace,
     _reader,
     packPositions,
 )
+from svcbroker.storage._rows import TransactionPlace
 from tests.storage.chains import CHAIN_ID, GENESIS, Chain, differences, headOf, newStore
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from twisted.python.failure import Failure
 
-from svcbroker.broker.subscriptions import Follower
+from svcbroker.broker.subscriptions._follower import Follower
 from svcbroker.chain import Candidate, Certificate
 from svcbroker.ledgers._views import blockOf, eventIdsOf
 from svcbroker.ledgers.pbft._producer import BlockProducer

@@ -15,21 +15,18 @@ from svcbroker.chain import Header, Transaction, ValidatorSet, quorum
 from svcbroker.ledgers.pbft._keys import publicKey
 from svcbroker.proofs.cometbft import (
     Base64,
-    BlockId,
     Hex,
     Instant,
     LightBlock,
     Member,
-    PartSetHeader,
-    Version,
-    Vote,
     addressOf,
     headerHash,
     inOrder,
     validatorsHash,
-    votePayload,
 )
 from svcbroker.proofs.cometbft import EngineHeader as EngineHeader
+from svcbroker.proofs.cometbft._light import Vote
+from svcbroker.proofs.cometbft._values import BlockId, PartSetHeader, Version, votePayload
 
 from .signedchain import STEP, SignedChain
 

@@ -5,44 +5,8 @@ Entry C{n} of the log is the hash of the header of block C{n}, genesis included.
 C{n} has the root that the header of block C{n} holds as its history, and nothing is stored for it.
 """
 
-from ._cosigning import (
-    IWitnessClient,
-    LogWitness,
-    WitnessFailed,
-    Witnessing,
-    WitnessingRule,
-    checkWitnesses,
-)
-from ._logservice import Transparency, WitnessAnswer, WitnessesAnswer
-from ._transparencylog import (
-    LOG,
-    LOG_TOPIC,
-    Certification,
-    CosignedCheckpoints,
-    LogCertification,
-    LogCheckpoint,
-    LogKeyRecord,
-    TransparencyLog,
-    logGroup,
-)
+from ._cosigning import IWitnessClient
+from ._logservice import Transparency, WitnessesAnswer
+from ._transparencylog import LOG_TOPIC, LogKeyRecord
 
-__all__ = [
-    "LOG",
-    "LOG_TOPIC",
-    "Certification",
-    "CosignedCheckpoints",
-    "IWitnessClient",
-    "LogCertification",
-    "LogCheckpoint",
-    "LogKeyRecord",
-    "LogWitness",
-    "Transparency",
-    "TransparencyLog",
-    "WitnessAnswer",
-    "WitnessFailed",
-    "WitnessesAnswer",
-    "Witnessing",
-    "WitnessingRule",
-    "checkWitnesses",
-    "logGroup",
-]
+__all__ = ["LOG_TOPIC", "IWitnessClient", "LogKeyRecord", "Transparency", "WitnessesAnswer"]

@@ -9,19 +9,7 @@ C{plain} is its half that knows no transport.
 """
 
 from .connection import BrokerSite
-from .follow import Following
 from .logins import LogIns
-from .replication import Replication
 from .routes import Route
-from .settings import HttpSettings
-from .site import makeSite
 
-__all__ = [
-    "BrokerSite",
-    "Following",
-    "HttpSettings",
-    "LogIns",
-    "Replication",
-    "Route",
-    "makeSite",
-]
+__all__ = ["BrokerSite", "LogIns", "Route"]

@@ -8,19 +8,3 @@ Publishes pass L{codec}, L{connection}, L{receiving} on their way into the
 log; events pass L{subscription}, L{delivery} and L{output} on their way to clients. L{mqttsession}
 and L{sessions} hold the state that outlives a connection. Only L{carrier} touches a transport.
 """
-
-from .carrier import MqttCarrier, MqttFactory, MqttProtocol, webSocketRoute
-from .context import NEVER, Context, MqttSettings, makeContext
-from .sessions import entryGroup
-
-__all__ = [
-    "NEVER",
-    "Context",
-    "MqttCarrier",
-    "MqttFactory",
-    "MqttProtocol",
-    "MqttSettings",
-    "entryGroup",
-    "makeContext",
-    "webSocketRoute",
-]

@@ -5,15 +5,3 @@ L{frames<svcbroker.carriers.stomp.frames>} knows bytes, L{session<svcbroker.carr
 knows the protocol, L{carrier<svcbroker.carriers.stomp.carrier>} knows transports and the
 broker.
 """
-
-from .carrier import StompFactory, webSocketRoute
-from .frames import FrameLimits, StompSettings
-from .stompdialects import WEEVENT_1_1
-
-__all__ = [
-    "WEEVENT_1_1",
-    "FrameLimits",
-    "StompFactory",
-    "StompSettings",
-    "webSocketRoute",
-]

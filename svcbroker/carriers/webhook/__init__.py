@@ -6,17 +6,3 @@ what is kept. C{posting} has the requests and answers, and makes requests throug
 L{svcbroker.net.http}. C{delivery} is the life of one webhook's subscription; C{webhookservice} has
 all webhooks, and C{feature} is what the daemon is given.
 """
-
-from .posting import WebhookSettings
-from .signing import WebhookSigner
-from .webhookrecords import KIND, WebhookRecord, decodeRecord
-from .webhookservice import Webhooks
-
-__all__ = [
-    "KIND",
-    "WebhookRecord",
-    "WebhookSettings",
-    "WebhookSigner",
-    "Webhooks",
-    "decodeRecord",
-]

@@ -25,12 +25,6 @@ from ..settingscommand import settingsCommand
 from ..terminal import CommandError, Console, Exit, counted, printable
 from .brokercheck import BrokerCheck
 
-__all__ = [
-    "BrokerCheck",
-    "Finding",
-    "Level",
-]
-
 
 _WIDTH = 7
 

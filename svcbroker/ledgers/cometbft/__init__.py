@@ -18,23 +18,14 @@ from ...net.findings import Finding
 from .._storedledger import STORED_HOLDERS, storedMemory
 from ..ledgermemory import PENDING
 from ._cometledger import CometLedger
-from ._cometsettings import SETTINGS, SUMMARY, CometSettings, readSettings
+from ._cometsettings import SETTINGS, SUMMARY, readSettings
 from ._machine import KNOWN_BYTES
 from ._outbox import BATCH_BYTES, WINDOW
 from ._rpc import MAX_ANSWER
 from .abci.abciserver import MAX_CONNECTIONS, MAX_FRAME, READ_AHEAD
 from .enginechecks import checkEngine, readEngineFacts
 
-__all__ = [
-    "HOLDERS",
-    "SETTINGS",
-    "SUMMARY",
-    "CometLedger",
-    "CometSettings",
-    "checks",
-    "configure",
-    "memory",
-]
+__all__ = ["HOLDERS", "SETTINGS", "SUMMARY", "checks", "configure", "memory"]
 
 
 HOLDERS: Mapping[str, Sequence[str]] = {

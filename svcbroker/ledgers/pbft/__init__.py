@@ -16,21 +16,10 @@ from ...net.bounds import within
 from .._storedledger import STORED_HOLDERS, storedMemory
 from ..ledgermemory import PENDING
 from ._keys import EVIDENCE_NAME, VERIFIED_BYTES
-from ._network import Conditions
 from ._pbftledger import PbftLedger
-from ._pbftsettings import SETTINGS, SUMMARY, PbftSettings, readSettings
+from ._pbftsettings import SETTINGS, SUMMARY, readSettings
 
-__all__ = [
-    "EVIDENCE_NAME",
-    "HOLDERS",
-    "SETTINGS",
-    "SUMMARY",
-    "Conditions",
-    "PbftLedger",
-    "PbftSettings",
-    "configure",
-    "memory",
-]
+__all__ = ["EVIDENCE_NAME", "HOLDERS", "SETTINGS", "SUMMARY", "PbftLedger", "configure", "memory"]
 
 
 HOLDERS: Mapping[str, Sequence[str]] = {

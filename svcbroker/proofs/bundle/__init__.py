@@ -10,8 +10,6 @@ from ._bundle import (
     Bundle,
     Stamp,
     StampRefused,
-    decodeArchive,
-    encodeArchive,
     requestStamp,
     stampName,
 )
@@ -25,8 +23,6 @@ __all__ = [
     "ErasureNote",
     "Stamp",
     "StampRefused",
-    "decodeArchive",
-    "encodeArchive",
     "requestStamp",
     "stampName",
 ]

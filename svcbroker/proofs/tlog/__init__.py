@@ -5,7 +5,7 @@ Encodings and verification by the specifications of C2SP: signed notes, checkpoi
 tiles, proofs, policies and the witness protocol. No clock, no input or output, no Twisted.
 """
 
-from ._monitor import FetchFailed, LogContradiction, LogMonitor, LogReport, WitnessReport
+from ._monitor import FetchFailed, LogContradiction, LogMonitor, LogReport
 from ._note import (
     EXECUTED,
     MAX_NOTE_SIZE,
@@ -19,9 +19,8 @@ from ._note import (
     WitnessKey,
     checkName,
 )
-from ._policy import NONE, Cosignature, Group, Party, Policy, Witnessed
+from ._policy import NONE, Party, Policy, Witnessed
 from ._tiles import (
-    ENTRIES,
     TILE_HEIGHT,
     TILE_WIDTH,
     Tile,
@@ -46,7 +45,6 @@ from ._treehead import (
 )
 
 __all__ = [
-    "ENTRIES",
     "EXECUTED",
     "MAX_NOTE_SIZE",
     "MAX_REQUEST_SIZE",
@@ -56,9 +54,7 @@ __all__ = [
     "TILE_WIDTH",
     "AddCheckpoint",
     "CheckpointRefused",
-    "Cosignature",
     "FetchFailed",
-    "Group",
     "KeyType",
     "LogContradiction",
     "LogKey",
@@ -76,7 +72,6 @@ __all__ = [
     "TreeHead",
     "VerifierKey",
     "WitnessKey",
-    "WitnessReport",
     "Witnessed",
     "checkCheckpoint",
     "checkName",

@@ -7,19 +7,16 @@ executes follows a log in a verified copy, and cosigns only what it has executed
 
 from ._executing import ExecutedCopy
 from ._site import WitnessSite, describe
-from ._statefile import LAST_NAME, STATE_NAME, Seen, WitnessError, Wrong
+from ._statefile import Seen, WitnessError
 from ._witness import KEY_NAME, Witness, makeWitness, resumeWitness
 
 __all__ = [
     "KEY_NAME",
-    "LAST_NAME",
-    "STATE_NAME",
     "ExecutedCopy",
     "Seen",
     "Witness",
     "WitnessError",
     "WitnessSite",
-    "Wrong",
     "describe",
     "makeWitness",
     "resumeWitness",

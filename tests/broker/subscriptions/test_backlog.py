@@ -7,7 +7,9 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker.subscriptions import Holder, StoredPosition, Survey, _backlog
+from svcbroker.broker.subscriptions import Holder, _backlog
+from svcbroker.broker.subscriptions._backlog import Survey
+from svcbroker.broker.subscriptions._positions import StoredPosition
 from svcbroker.model import Position
 
 from .test_durable import uuid

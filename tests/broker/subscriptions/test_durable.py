@@ -10,8 +10,8 @@ from zope.interface.verify import verifyObject
 
 from svcbroker import errors
 from svcbroker.broker import IDurableSubscriptions
-from svcbroker.broker.subscriptions import StoredPosition
 from svcbroker.broker.subscriptions._logsubscription import SUBSCRIPTION_BYTES
+from svcbroker.broker.subscriptions._positions import StoredPosition
 from svcbroker.model import DurableRecord, Edge, EventId, InterfaceType, Owner, Position
 from svcbroker.net.budgets import ENTRY_BYTES
 

@@ -13,7 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal, Usage
 from svcbroker.broker import MetadataStore
-from svcbroker.broker.subscriptions import KeptPositions, StoredPosition, Subscriptions, _positions
+from svcbroker.broker.subscriptions import KeptPositions, Subscriptions, _positions
+from svcbroker.broker.subscriptions._positions import StoredPosition
 from svcbroker.interfaces import Identity, Quotas
 from svcbroker.model import InterfaceType, Owner, Position, SubscribeRequest
 from svcbroker.net.budgets import Budgets

@@ -13,8 +13,9 @@ from zope.interface import alsoProvides
 from svcbroker import errors
 from svcbroker.access import ANYBODY
 from svcbroker.broker import ReadPage, ReadRequest
-from svcbroker.broker.subscriptions import StoredPosition, _eventreading
+from svcbroker.broker.subscriptions import _eventreading
 from svcbroker.broker.subscriptions._eventreading import WAIT
+from svcbroker.broker.subscriptions._positions import StoredPosition
 from svcbroker.interfaces import INetworkLedger, ISubscription
 from svcbroker.model import (
     EventId,

@@ -20,19 +20,19 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker import errors
-from svcbroker.access import ANYBODY, EVERYTHING, Principal, Usage
+from svcbroker.access import ANYBODY, Principal, Usage
+from svcbroker.access._grants import EVERYTHING
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.broker.subscriptions import (
     Holder,
     KeptPositions,
-    MemoryPositions,
-    StoredPosition,
     Subscriptions,
     _dispatcher,
     _positions,
     _registry,
 )
 from svcbroker.broker.subscriptions._logsubscription import SUBSCRIPTION_BYTES
+from svcbroker.broker.subscriptions._positions import MemoryPositions, StoredPosition
 from svcbroker.interfaces import (
     Batch,
     Identity,

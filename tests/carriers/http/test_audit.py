@@ -11,7 +11,8 @@ from twisted.internet.address import IPv4Address
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access, AuditTrail
-from svcbroker.carriers.http import HttpSettings, makeSite
+from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.site import makeSite
 from svcbroker.model import PublishEvent
 from svcbroker.operations import OPERATOR_CALLS
 from tests.access.support import FakeAuthenticator, account

@@ -31,7 +31,8 @@ from svcbroker.carriers.http.routes import Area, HttpEndpoint, Routes
 from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.net.budgets import ENTRY_BYTES, Budgets, ByteBudget
 from svcbroker.net.turns import EndOfTurn
-from svcbroker.operations import OPERATIONS, QUERIES, Incidents
+from svcbroker.operations import OPERATIONS, Incidents
+from svcbroker.operations._adminqueries import QUERIES
 from tests.access.support import openAccess
 
 from .support import BASE, FORM, Client, Connection, requestBytes

@@ -13,7 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY, Grants, Principal, Usage
 from svcbroker.broker import MetadataStore
-from svcbroker.broker.transparency import LOG_TOPIC, TransparencyLog, logGroup
+from svcbroker.broker.transparency import LOG_TOPIC
+from svcbroker.broker.transparency._transparencylog import TransparencyLog, logGroup
 from svcbroker.chain import Header, checkGrowth, growthPath, leafHash, rootOfPath
 from svcbroker.errors import EventNotFound, LedgerUnavailable, NotAuthorized
 from svcbroker.interfaces import Identity, Quotas

@@ -10,8 +10,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http import HttpSettings
-from svcbroker.operations import FOLLOW, OPERATIONS, QUERIES, WEEVENT_INTERFACE
+from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.operations import FOLLOW, OPERATIONS, WEEVENT_INTERFACE
+from svcbroker.operations._adminqueries import QUERIES
 
 from .support import Client
 

@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import Access
 from svcbroker.archive import StreamedBlock, StreamReader, _export
 from svcbroker.broker import Copies
-from svcbroker.carriers.http import Replication, replication
-from svcbroker.carriers.http.replication import HEIGHT_HEADER
+from svcbroker.carriers.http import replication
+from svcbroker.carriers.http.replication import HEIGHT_HEADER, Replication
 from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers import pbft
 from svcbroker.model import OpenTopic

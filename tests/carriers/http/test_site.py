@@ -15,8 +15,9 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request
 from twisted.web.websocket import WebSocketResource, WebSocketTransport
 
-from svcbroker.carriers.http import HttpSettings, Route
+from svcbroker.carriers.http import Route
 from svcbroker.carriers.http.connection import LINGER
+from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.net.transports import CLOSE_AT_STOP
 
 from .support import BASE, FORM, Client, requestBytes

@@ -21,8 +21,8 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from svcbroker.carriers.http import HttpSettings
 from svcbroker.carriers.http.fastpath import FastChannel
+from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.daemon.ports import serverEndpoint
 from tests.broker.support import makeFixture
 from tests.certificates import makeCertificate

@@ -16,8 +16,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svcbroker.access import ANYBODY, Access, Principal
-from svcbroker.carriers.stomp import StompFactory, StompSettings
-from svcbroker.carriers.stomp.carrier import ISubscriptions
+from svcbroker.carriers.stomp.carrier import ISubscriptions, StompFactory
+from svcbroker.carriers.stomp.frames import StompSettings
 from svcbroker.carriers.stomp.stompdialects import PLAIN, StompDialect
 from svcbroker.interfaces import Batch, IAuthenticator, ISubscriber, ISubscription
 from svcbroker.model import Event, EventId, Position, SubscribeRequest

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.stomp import StompSettings
 from svcbroker.carriers.stomp.answers import Write
+from svcbroker.carriers.stomp.frames import StompSettings
 from svcbroker.carriers.stomp.session import MESSAGES_AT_ONCE
 from svcbroker.model import Event
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
-from svcbroker.carriers.stomp import FrameLimits, StompSettings
 from svcbroker.carriers.stomp.carrier import ABORT, LINGER
+from svcbroker.carriers.stomp.frames import FrameLimits, StompSettings
 from svcbroker.net.transports import CLOSE_AT_STOP
 
 from .support import Server, frame

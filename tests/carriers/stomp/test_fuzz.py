@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.stomp import FrameLimits, StompSettings
 from svcbroker.carriers.stomp.carrier import LINGER
+from svcbroker.carriers.stomp.frames import FrameLimits, StompSettings
 
 from .support import Client, Server, event
 

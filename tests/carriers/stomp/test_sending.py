@@ -11,7 +11,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
-from svcbroker.carriers.stomp import StompSettings
+from svcbroker.carriers.stomp.frames import StompSettings
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.model import Event, EventId, Execution, Receipt
 from svcbroker.net.budgets import WRITES_A_TURN

@@ -10,8 +10,8 @@ from itertools import count
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.carriers.stomp import StompSettings
 from svcbroker.carriers.stomp.carrier import StompSubscriber
+from svcbroker.carriers.stomp.frames import StompSettings
 from svcbroker.carriers.stomp.messages import MESSAGE_HEADERS
 from svcbroker.errors import Overloaded, SubscriptionExists
 from svcbroker.interfaces import Batch, ISubscriber

@@ -20,15 +20,16 @@ from zope.interface import implementer
 from svcbroker.access import Access
 from svcbroker.broker import Broker, IWebhooks, Limits, MetadataStore, WebhookRequest
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
-from svcbroker.carriers.webhook import Webhooks, WebhookSettings
 from svcbroker.carriers.webhook.delivery import DeliveryContext
 from svcbroker.carriers.webhook.posting import (
     NotAcknowledged,
     Payload,
     WebhookReceiver,
+    WebhookSettings,
     WebhookTarget,
 )
 from svcbroker.carriers.webhook.webhookkeys import WebhookKeys
+from svcbroker.carriers.webhook.webhookservice import Webhooks
 from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import (
     Edge,

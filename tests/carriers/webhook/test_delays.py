@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.webhook import WebhookSettings
+from svcbroker.carriers.webhook.posting import WebhookSettings
 
 
 class DelayTests(SynchronousTestCase):

@@ -11,8 +11,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.webhook import WebhookSigner
-from svcbroker.carriers.webhook.signing import parseSecrets
+from svcbroker.carriers.webhook.signing import WebhookSigner, parseSecrets
 
 PAGE = Path(__file__).parents[3] / "docs" / "webhooks.rst"
 

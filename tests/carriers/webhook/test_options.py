@@ -12,8 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY
-from svcbroker.carriers.webhook import WebhookSigner
-from svcbroker.carriers.webhook.signing import parseSecrets
+from svcbroker.carriers.webhook.signing import WebhookSigner, parseSecrets
 from svcbroker.carriers.webhook.webhookrecords import KIND
 from svcbroker.model import EventFormat
 from svcbroker.net.pem import ClientIdentity

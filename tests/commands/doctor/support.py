@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands.doctor import Finding, Level
+from svcbroker.net.findings import Finding, Level
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
 DAY = 86400.0

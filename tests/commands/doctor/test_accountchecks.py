@@ -7,7 +7,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from svcbroker.access import parseAccounts
-from svcbroker.commands.doctor import Finding
 from svcbroker.commands.doctor.configurationchecks import (
     AccountFacts,
     PasswordFileFacts,
@@ -15,6 +14,7 @@ from svcbroker.commands.doctor.configurationchecks import (
     checkAnonymous,
     checkPasswordFile,
 )
+from svcbroker.net.findings import Finding
 
 from .support import NOW, CheckTestCase
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands.doctor import BrokerCheck, Finding, Level
+from svcbroker.commands.doctor.brokercheck import BrokerCheck
 from svcbroker.commands.doctor.endpointchecks import ServerAnswer, alarmFindings
 from svcbroker.daemon.alarms import NOT_READY
 from svcbroker.daemon.config import makeConfig
 from svcbroker.net.alarms import Alarm
-from svcbroker.net.findings import problem
+from svcbroker.net.findings import Finding, Level, problem
 from svcbroker.operations import alarmResults
 from tests.certificates import makeCertificate
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from svcbroker.broker.transparency.feature import TransparencySettings, checkTransparency
-from svcbroker.commands.doctor import Finding
 from svcbroker.commands.doctor.configurationchecks import (
     ConfigurationFacts,
     SoftwareFacts,
@@ -18,6 +17,7 @@ from svcbroker.commands.doctor.configurationchecks import (
 from svcbroker.daemon.config import makeConfig
 from svcbroker.daemon.features import FEATURES
 from svcbroker.ledgers.cometbft.enginechecks import EngineFacts, checkEngine
+from svcbroker.net.findings import Finding
 from svcbroker.proofs.tlog import Policy, WitnessKey
 
 from .support import CheckTestCase

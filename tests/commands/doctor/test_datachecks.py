@@ -14,16 +14,15 @@ from typing import Any
 import msgspec
 
 from svcbroker.broker.features import StoredData
-from svcbroker.broker.subscriptions import KeptPosition
+from svcbroker.broker.subscriptions._positions import KeptPosition
 from svcbroker.broker.subscriptions.feature import IdleSubscription, checkIdle, readIdle
 from svcbroker.carriers.mqtt.kept import KeptSubscription
-from svcbroker.carriers.webhook import WebhookRecord
 from svcbroker.carriers.webhook.feature import (
     WebhookFacts,
     checkWebhookFacts,
     readWebhookFacts,
 )
-from svcbroker.commands.doctor import Finding
+from svcbroker.carriers.webhook.webhookrecords import WebhookRecord
 from svcbroker.commands.doctor.datachecks import (
     ChainFacts,
     DirectoryFacts,
@@ -38,6 +37,7 @@ from svcbroker.commands.doctor.datachecks import (
 )
 from svcbroker.daemon.auditing import LastAudit, checkAudits
 from svcbroker.model import InterfaceType, Position
+from svcbroker.net.findings import Finding
 from svcbroker.storage import MetadataFile
 from tests.archive.support import ArchiveTestCase
 from tools.vectors.signedchain import CREATED, STEP

@@ -15,7 +15,6 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.commands.certificates import Authority
-from svcbroker.commands.doctor import Finding
 from svcbroker.commands.doctor.endpointchecks import (
     CertificateFacts,
     EndpointFacts,
@@ -24,6 +23,7 @@ from svcbroker.commands.doctor.endpointchecks import (
     checkCertificates,
     checkEndpoint,
 )
+from svcbroker.net.findings import Finding
 
 from .support import DAY, NOW, CheckTestCase
 

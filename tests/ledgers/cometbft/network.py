@@ -23,7 +23,8 @@ from twisted.python.components import proxyForInterface
 from twisted.trial.unittest import TestCase
 
 from svcbroker.interfaces import ILedger, IProvableLedger, LedgerContext, Submission
-from svcbroker.ledgers.cometbft import CometLedger, CometSettings
+from svcbroker.ledgers.cometbft._cometledger import CometLedger
+from svcbroker.ledgers.cometbft._cometsettings import CometSettings
 from svcbroker.ledgers.cometbft._engine import Engine
 from svcbroker.ledgers.cometbft._engineports import EnginePorts
 from svcbroker.ledgers.cometbft.provisioning._engineconfig import Address, Tuning

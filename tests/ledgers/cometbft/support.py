@@ -20,25 +20,22 @@ from svcbroker.ledgers.cometbft._home import EngineGenesis, decodeGenesis
 from svcbroker.ledgers.cometbft.provisioning._homelayout import makeValidator
 from svcbroker.proofs.cometbft import (
     Base64,
-    BlockId,
     Commit,
     EngineHeader,
     Hex,
     Instant,
     LightBlock,
     Member,
-    PartSetHeader,
     Trust,
     Validator,
-    Version,
-    Vote,
     addressOf,
     headerHash,
     makeDecoder,
     makeLightBlock,
     validatorsHash,
-    votePayload,
 )
+from svcbroker.proofs.cometbft._light import Vote
+from svcbroker.proofs.cometbft._values import BlockId, PartSetHeader, Version, votePayload
 
 T = TypeVar("T")
 

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft.abci import (
+from svcbroker.ledgers.cometbft.abci.abciserver import (
+    REQUESTS,
+    RESPONSES,
     AbciFrameParser,
-    WireMalformed,
     decodeRequest,
     decodeResponse,
     encodeFrame,
 )
-from svcbroker.ledgers.cometbft.abci.abciserver import REQUESTS, RESPONSES
 from svcbroker.ledgers.cometbft.abci.messages import (
     CheckTxRequest,
     FinalizeBlockRequest,
@@ -35,7 +35,7 @@ from svcbroker.ledgers.cometbft.abci.messages import (
     ValidatorPublicKey,
 )
 from svcbroker.ledgers.cometbft.abci.protobuf import encode
-from svcbroker.proofs.cometbft.wire import delimited, encodeVarint
+from svcbroker.proofs.cometbft.wire import WireMalformed, delimited, encodeVarint
 
 from .applications import cutAt
 

@@ -13,15 +13,16 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft.abci import (
-    AbciApplication,
-    AbciFactory,
+from svcbroker.ledgers.cometbft.abci import AbciApplication, AbciFactory, messages
+from svcbroker.ledgers.cometbft.abci.abciserver import (
+    MAX_CONNECTIONS,
+    READ_AHEAD,
+    SEND_SIZE,
+    TURN,
     AbciFrameParser,
     decodeResponse,
     encodeFrame,
-    messages,
 )
-from svcbroker.ledgers.cometbft.abci.abciserver import MAX_CONNECTIONS, READ_AHEAD, SEND_SIZE, TURN
 
 from .applications import BaseApplication
 

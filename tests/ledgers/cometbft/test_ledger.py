@@ -19,7 +19,6 @@ from svcbroker.archive import STORE_NAME
 from svcbroker.errors import LedgerUnavailable, Overloaded, TransactionTimeout
 from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers._views import TransactionMaker
-from svcbroker.ledgers.cometbft import CometLedger, CometSettings
 from svcbroker.ledgers.cometbft._abciapplication import TIMED_BLOCKS
 from svcbroker.ledgers.cometbft._batch import (
     ATTESTATION_NAME,
@@ -27,7 +26,13 @@ from svcbroker.ledgers.cometbft._batch import (
     attest,
     encodeAttestation,
 )
-from svcbroker.ledgers.cometbft._cometledger import STALL_TIMEOUT, START_TIMEOUT, STOP_TIMEOUT
+from svcbroker.ledgers.cometbft._cometledger import (
+    STALL_TIMEOUT,
+    START_TIMEOUT,
+    STOP_TIMEOUT,
+    CometLedger,
+)
+from svcbroker.ledgers.cometbft._cometsettings import CometSettings
 from svcbroker.ledgers.cometbft._engineports import EnginePorts
 from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.ledgers.cometbft._outbox import RESEND, RETRY

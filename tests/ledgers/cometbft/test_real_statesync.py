@@ -17,7 +17,8 @@ from zope.interface import implementer
 
 from svcbroker.access import ANYBODY
 from svcbroker.archive import STORE_NAME, auditChain
-from svcbroker.broker.subscriptions import MemoryPositions, Subscriptions
+from svcbroker.broker.subscriptions import Subscriptions
+from svcbroker.broker.subscriptions._positions import MemoryPositions
 from svcbroker.errors import BrokerError
 from svcbroker.interfaces import Batch, ISubscriber, submit
 from svcbroker.ledgers.cometbft._home import GENESIS, readGenesis, readKeys

@@ -16,7 +16,7 @@ from svcbroker.chain import (
     quorum,
 )
 from svcbroker.errors import LedgerUnavailable, ParameterInvalid
-from svcbroker.ledgers.pbft import Conditions
+from svcbroker.ledgers.pbft._network import Conditions
 from svcbroker.ledgers.pbft._pbftsettings import MAX_NODES
 from tests.ledgers.pbft.rig import LedgerRig
 

@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import IBlockObserver
-from svcbroker.ledgers.pbft import Conditions
+from svcbroker.ledgers.pbft._network import Conditions
 from svcbroker.ledgers.pbft._pbftledger import PROGRESS_TIMEOUT
 from svcbroker.model import Block
 from svcbroker.storage import StorageDamaged, StorageFailed

@@ -27,14 +27,14 @@ from svcbroker.proofs.cometbft import (
     PublicKey,
     Trust,
     Validator,
-    Vote,
     headerHash,
     makeLightBlock,
     membersOf,
-    toBuiltins,
     validatorsHash,
     verifyLightBlock,
 )
+from svcbroker.proofs.cometbft._light import Vote
+from svcbroker.proofs.cometbft._values import toBuiltins
 
 from ...ledgers.cometbft.support import (
     START,

@@ -17,24 +17,19 @@ from twisted.trial.unittest import SynchronousTestCase
 import svcbroker
 from svcbroker.chain import verifySignature
 from svcbroker.chain._validators import _LOW_ORDER
-from svcbroker.proofs.cometbft import (
-    Base64,
-    BlockId,
-    Hex,
-    LightBlockInvalid,
-    Vote,
-    votePayload,
-)
+from svcbroker.proofs.cometbft import Base64, Hex, LightBlockInvalid
 from svcbroker.proofs.cometbft._light import (
     ORDER,
     P,
     Point,
+    Vote,
     _add,
     _holds,
     _multiplyBoth,
     decompress,
     verifyZip215,
 )
+from svcbroker.proofs.cometbft._values import BlockId, votePayload
 
 from ...ledgers.cometbft.support import FakeChain, Node, trustOf
 

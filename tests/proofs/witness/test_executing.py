@@ -19,8 +19,6 @@ from svcbroker.ledgers.copy import CopyLedger, CopyProgress
 from svcbroker.ledgers.copy._original import OriginalAnswer
 from svcbroker.proofs.tlog import CheckpointRefused, Note, NoteSignature, VerifierKey, WitnessKey
 from svcbroker.proofs.witness import (
-    LAST_NAME,
-    STATE_NAME,
     ExecutedCopy,
     Witness,
     WitnessError,
@@ -30,6 +28,7 @@ from svcbroker.proofs.witness import (
     resumeWitness,
 )
 from svcbroker.proofs.witness._executing import PATIENT, RETRY
+from svcbroker.proofs.witness._statefile import LAST_NAME, STATE_NAME
 from svcbroker.storage import StorageError
 
 from ...ledgers.copy.rig import CopyTestCase, FakeOriginal, makeCopy

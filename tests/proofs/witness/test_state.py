@@ -12,14 +12,8 @@ from contextlib import closing
 from pathlib import Path
 
 from svcbroker.proofs.tlog import CheckpointRefused, Note, NoteSignature
-from svcbroker.proofs.witness import (
-    LAST_NAME,
-    STATE_NAME,
-    Witness,
-    WitnessError,
-    _statefile,
-    resumeWitness,
-)
+from svcbroker.proofs.witness import Witness, WitnessError, _statefile, resumeWitness
+from svcbroker.proofs.witness._statefile import LAST_NAME, STATE_NAME
 from svcbroker.storage import MetadataFile, StorageError, writeFile
 
 from ..tlog.support import MemoryLog

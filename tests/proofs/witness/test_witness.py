@@ -14,7 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Malformed
 from svcbroker.proofs.tlog import CheckpointRefused, Note, NoteSignature, TreeHead
-from svcbroker.proofs.witness import KEY_NAME, STATE_NAME, Witness, WitnessError, makeWitness
+from svcbroker.proofs.witness import KEY_NAME, Witness, WitnessError, makeWitness
+from svcbroker.proofs.witness._statefile import STATE_NAME
 from svcbroker.storage import StorageError
 
 from ..tlog.support import MemoryLog

@@ -5,32 +5,6 @@ C{protobuf} and C{messages} are its encoding; C{abciserver} frames it, opens the
 one module that touches a transport. L{AbciApplication} is the contract of an application.
 """
 
-from ....proofs.cometbft.wire import WireMalformed
-from .abciserver import (
-    MAX_FRAME,
-    AbciApplication,
-    AbciFactory,
-    AbciFrameParser,
-    Answer,
-    decodeRequest,
-    decodeResponse,
-    encodeFrame,
-    framedSize,
-    listenUnix,
-    removeSocket,
-)
+from .abciserver import AbciApplication, AbciFactory, framedSize, listenUnix, removeSocket
 
-__all__ = [
-    "MAX_FRAME",
-    "AbciApplication",
-    "AbciFactory",
-    "AbciFrameParser",
-    "Answer",
-    "WireMalformed",
-    "decodeRequest",
-    "decodeResponse",
-    "encodeFrame",
-    "framedSize",
-    "listenUnix",
-    "removeSocket",
-]
+__all__ = ["AbciApplication", "AbciFactory", "framedSize", "listenUnix", "removeSocket"]

@@ -7,14 +7,7 @@ No broker needs to run for it, and no module beside a running node imports it.
 from __future__ import annotations
 
 from ....proofs.cometbft import Instant, engineOrder
-from .._batch import (
-    ATTESTATION_NAME,
-    Attestation,
-    IdentityMissing,
-    attest,
-    brokerSeed,
-    encodeAttestation,
-)
+from .._batch import ATTESTATION_NAME, IdentityMissing, attest, brokerSeed, encodeAttestation
 from .._home import (
     GENESIS,
     EngineGenesis,
@@ -23,14 +16,11 @@ from .._home import (
     LayoutError,
     decodeGenesis,
     publicKey,
-    readGenesis,
-    readKeys,
     readValidatorSeed,
 )
 from .._rpc import connectEngine
 from ._ceremony import (
     MAX_JOIN_REQUEST,
-    GenesisCeremony,
     JoinRequest,
     JoinRequestInvalid,
     assembleGenesis,
@@ -44,9 +34,7 @@ from ._engineconfig import (
     PROFILES,
     Address,
     ConfigInvalid,
-    Peer,
     StateSync,
-    Tuning,
     parseAddress,
 )
 from ._homelayout import (
@@ -66,11 +54,9 @@ __all__ = [
     "MAX_JOIN_REQUEST",
     "PROFILES",
     "Address",
-    "Attestation",
     "ConfigInvalid",
     "EngineGenesis",
     "EngineKeys",
-    "GenesisCeremony",
     "IdentityMissing",
     "Instant",
     "JoinRequest",
@@ -79,10 +65,8 @@ __all__ = [
     "LayoutError",
     "NetworkPlan",
     "NodePlan",
-    "Peer",
     "StateSync",
     "TrustMissing",
-    "Tuning",
     "askTrust",
     "assembleGenesis",
     "attest",
@@ -99,8 +83,6 @@ __all__ = [
     "ourGenesis",
     "parseAddress",
     "publicKey",
-    "readGenesis",
     "readJoinRequest",
-    "readKeys",
     "readValidatorSeed",
 ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SkipTest
 
-from svcbroker.carriers.mqtt import MqttSettings
+from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.interfaces import submit
 from svcbroker.model import OpenTopic
 
