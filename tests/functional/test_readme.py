@@ -26,9 +26,9 @@ ROOT = Path(__file__).parents[2]
 OURS = os.pathsep.join(
     filter(None, [str(Path(svcbroker.__file__).parent.parent), os.getenv("PYTHONPATH")])
 )
-RUN = ".venv/bin/svcbroker run"
+RUN = ".venv/bin/svcbroker run --pidfile svcbroker.pid"
 START = ".venv/bin/twistd -n svcbroker"
-KILL = "kill -9 $(pgrep -f 'svcbroker run')"
+KILL = "kill -9 $(cat svcbroker.pid)"
 COMMAND = ".venv/bin/svcbroker"
 ADDRESS = "127.0.0.1:8080"
 MQTT_PORT = "-p 1883"
@@ -182,9 +182,6 @@ class PageTests(DaemonTestCase):
             script = script.replace(COMMAND, f"{sys.executable} -m svcbroker.commands")
             script = script.replace(MQTT_PORT, f"-p {port}")
             script = script.replace(f"{PUBLISHER} -t", f"{PUBLISHER} -p {port} -t")
-            if step.command == KILL and daemon is not None:
-                # There may be other daemons on this machine.
-                script = f"pgrep() {{ echo {daemon.process.pid}; }}\n{script}"
             output = (await self.bash(script)).replace(address, ADDRESS)
             if step.command == KILL:
                 assert daemon is not None
@@ -199,8 +196,8 @@ class PageTests(DaemonTestCase):
         options = [f"--http={LOCAL}", f"--mqtt={LOCAL}", "--data-dir=svcbroker-data"]
         if command == START:
             return self.run_(options, twistd=["-n"])
-        words = ["-m", "svcbroker.commands", "run", *OFF[:1], *options]
-        return self.spawn(sys.executable, *words)
+        words = command.removeprefix(COMMAND).split()
+        return self.spawn(sys.executable, "-m", "svcbroker.commands", *words, *OFF[:1], *options)
 
     async def bash(self, script: str) -> str:
         """What a script prints; it must succeed."""
