@@ -4,13 +4,16 @@ Tests for L{svcbroker.files}.
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+import svcbroker
 from svcbroker.access import readAccounts
 from svcbroker.access.authenticators.jwt import readFile as readKeySet
 from svcbroker.access.authenticators.mosquitto import readPasswords
@@ -162,3 +165,114 @@ class WritingTests(SynchronousTestCase):
     def fails(self, descriptor: int) -> None:
         """The disk is full."""
         raise OSError("full")
+
+
+PACKAGE = Path(svcbroker.__file__).parent
+_LOCK = "an empty file that is locked, and stays"
+_STANDARD = "/dev/null, for a stream that is closed"
+_GOES_ON = "what the broker has made in its data goes on, or is made where there is none"
+OTHER_WRITERS = {
+    "broker.find._eventindex.EventIndex._openRun": _GOES_ON,
+    "commands.commandline._discardUnwritable": _STANDARD,
+    "commands.commandline._prepareStreams": _STANDARD,
+    "commands.directory.Directory._remember": _LOCK,
+    "commands.doctor.machinechecks._openUnnamed": "a file without a name, to measure the disk",
+    "daemon.directory.lockDataDirectory": _LOCK,
+    "daemon.systemd._sendFile": "a file in memory",
+    "ledgers.pbft._keys._append": _GOES_ON,
+    "ledgers.testnet.blueprint.holding": _LOCK,
+    "ledgers.testnet.processes.BrokerProcess._launch": "a log, which goes on",
+    "ledgers.testnet.processes.BrokerProcess._outputReceived": "a log, which goes on",
+    "storage._files._clearFreeSpace": _GOES_ON,
+    "storage._metadata.WritesFile.write": _GOES_ON,
+    "storage._schema.makePrivateFile": _GOES_ON,
+    "storage._snapshot.Snapshot._open": "copies in a new temporary directory",
+    "storage._tip.TipFile.write": _GOES_ON,
+    "testing._ledgertests.DiskTests.test_crashLosesNoReceipt": "copies in a test's directory",
+}
+"""
+The functions that open a file for writing by themselves, and why: all others use L{newFile},
+L{writeNew}, or C{writeFile} of C{svcbroker.storage}, which is made of these. What is written for
+others is not among them.
+"""
+
+_WRITING = re.compile(r"(?=.*[wxa+])[rwxabt+]+")
+_WRITERS = {"copy", "copy2", "copyfile", "copytree", "mkstemp", "NamedTemporaryFile", "touch"}
+_MODULES = {"io", "os", "shutil", "tempfile"}
+
+
+def findWriters(tree: ast.AST, name: str = "") -> Iterator[str]:
+    """
+    The names of the functions that open a file for writing by themselves.
+
+    @param name: that of what the tree is the code of.
+    """
+    for node in ast.iter_child_nodes(tree):
+        if isWriter(node):
+            yield name
+        inside = name
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inside = f"{name}.{node.name}"
+        yield from findWriters(node, inside)
+
+
+def isWriter(node: ast.AST) -> bool:
+    """Whether a part of the code opens a file for writing."""
+    if isinstance(node, ast.Attribute):
+        # Not only where it is called: it may be given to a thread.
+        isModule = isinstance(node.value, ast.Name) and node.value.id in _MODULES
+        return node.attr in ("write_text", "write_bytes") or (isModule and node.attr in _WRITERS)
+    if not isinstance(node, ast.Call):
+        return False
+    called = ast.unparse(node.func)
+    words = [*node.args, *(each.value for each in node.keywords)]
+    if called == "os.open":
+        return "O_RDONLY" not in ast.unparse(node)
+    if called.rpartition(".")[2] == "touch":
+        return True
+    if called.rpartition(".")[2] != "open":
+        return False
+    return any(
+        isinstance(each, ast.Constant) and _WRITING.fullmatch(str(each.value)) for each in words
+    )
+
+
+class WriterTests(SynchronousTestCase):
+    """
+    All code of the package that writes files.
+    """
+
+    def test_filesAreMadeAsNewOnes(self) -> None:
+        """A file that was there, or a link in its place, is neither followed nor overwritten."""
+        found = set()
+        for path in PACKAGE.rglob("*.py"):
+            module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+            if module != "files":
+                found |= set(findWriters(ast.parse(path.read_text("utf-8")), module))
+        self.assertEqual(found, set(OTHER_WRITERS))
+
+    def test_allWaysToWriteAreFound(self) -> None:
+        for code in (
+            "open(path, 'w')",
+            "open(path, mode='xb')",
+            "path.open('a')",
+            "path.open(mode='r+b')",
+            "os.open(path, os.O_WRONLY | os.O_CREAT)",
+            "os.open(path, flags)",
+            "path.write_text('')",
+            "inThread(path.write_bytes, data)",
+            "shutil.copyfile(one, other)",
+            "tempfile.mkstemp()",
+            "path.touch()",
+        ):
+            tree = ast.parse(f"class A:\n  def b(self):\n    with x:\n      {code}")
+            self.assertEqual([*findWriters(tree, "m")], ["m.A.b"], code)
+        for code in (
+            "open(path)",
+            "open(path, 'rb')",
+            "path.open()",
+            "Store.open(path, mayLose=True)",
+            "os.open(path, os.O_RDONLY | os.O_CLOEXEC)",
+            "path.read_text('utf-8')",
+        ):
+            self.assertEqual([*findWriters(ast.parse(code))], [], code)

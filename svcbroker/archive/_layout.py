@@ -184,8 +184,6 @@ def markCopy(directory: Path, original: str) -> None:
     @param original: what its chain is a copy of.
     @raise OSError: it cannot be written.
     """
-    path, text = directory / COPY_NAME, f"{original}\n"
-    if not path.exists() or readFile(path) != text.encode():
-        path.write_text(text, "utf-8")
-        syncFile(path)
-        syncFile(directory)
+    path, text = directory / COPY_NAME, f"{original}\n".encode()
+    if not path.exists() or readFile(path) != text:
+        writeFile(path, text)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from ..errors import BrokerError, EventNotFound, HeightUnknown
-from ..files import readFile
+from ..files import readFile, writeNew
 from ..proofs import (
     Checkpoint,
     ProofInvalid,
@@ -294,9 +294,7 @@ def _save(path: Path, proved: ProvedEvent) -> None:
         timestamp=proved.timestamp,
         checkpoint=str(block),
     )
-    new = path.with_name(f"{path.name}.new")
-    with new.open("wb") as file:
-        file.write(msgspec.json.encode(record) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.unlink(missing_ok=True)
+    writeNew(new, msgspec.json.encode(record) + b"\n", 0o666)
     new.replace(path)

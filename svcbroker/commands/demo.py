@@ -342,7 +342,7 @@ class Demo:
         """The settings of the daemon. Writes the files that they name."""
         files = self._directory
         policy = f"witness alba {self._witness.verifier.text} {self._url(0)}\nquorum alba\n"
-        (files / "policy").write_text(policy, "utf-8")
+        writeNew(files / "policy", policy.encode("ascii"))
         hashed = hashPassword(self._password.encode())
         lines = []
         for name, grants in _ACCOUNTS.items():

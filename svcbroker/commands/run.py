@@ -23,6 +23,7 @@ from ..daemon.dependencies import StartError
 from ..daemon.directory import LOCK_NAME
 from ..daemon.memory import planMemory, usableMemory
 from ..daemon.plan import Plan, findRefusals
+from ..files import writeNew
 from ..net.bounds import amountText
 from .arguments import jsonOption, options
 from .commandline import PROGRAM
@@ -107,7 +108,8 @@ def useDemo(directory: str, console: Console, settings: Any) -> None:
     given = {*settings.sources(), *(["config"] if settings.file else [])}
     for name in sorted(given & {*own, "config"}):
         raise CommandError(f"--demo has its own {name}")
-    file.write_text("".join(f"{name} = {json.dumps(each)}\n" for name, each in own.items()))
+    text = "".join(f"{name} = {json.dumps(each)}\n" for name, each in own.items())
+    writeNew(file, text.encode("ascii"))
     settings.opt_config(str(file))
     settings.postOptions()
     console.say("Writing the events of a day; this takes some seconds.")

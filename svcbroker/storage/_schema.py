@@ -218,7 +218,7 @@ def syncFile(path: Path) -> None:
 
 def writeFile(path: Path, data: bytes, mode: int = 0o644) -> None:
     """
-    Write a file atomically, and sync it.
+    Write a file atomically, and sync it. Where that fails the file is as before.
 
     @param mode: its permissions.
     @raise OSError: it cannot be written.
@@ -226,10 +226,14 @@ def writeFile(path: Path, data: bytes, mode: int = 0o644) -> None:
     temporary = path.with_name(path.name + ".new")
     # What a crash has left, or somebody else has put there.
     temporary.unlink(missing_ok=True)
-    with newFile(temporary, mode) as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    try:
+        with newFile(temporary, mode) as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     syncFile(path.parent)

@@ -47,7 +47,15 @@ from ...interfaces import (
 from ...model import Health, LedgerMeasures, NodeRecord, NodeType, Page, Request, Statistics
 from ...net.deferreds import asDeferred
 from ...net.pem import CertificateError
-from ...storage import StorageError, StorageFailed, Store, StoreReader, lookAt, syncFile
+from ...storage import (
+    StorageError,
+    StorageFailed,
+    Store,
+    StoreReader,
+    lookAt,
+    syncFile,
+    writeFile,
+)
 from .._storedledger import StoredLedger, refuseOther
 from .._views import blockOf, eventIdsOf
 from ._original import WAIT, CopySettings, Original, OriginalAnswer, OriginalUnavailable
@@ -522,7 +530,7 @@ class CopyLedger(StoredLedger):
         """Copy nothing more, and keep what was refused."""
         path = self._context.directory / refusedName(error.height)
         try:
-            await self._runInThread(path.write_bytes, evidence)
+            await self._runInThread(writeFile, path, evidence, 0o600)
             kept = f"; it is kept in {path}"
         except OSError as failure:
             kept = f"; it could not be kept: {failure.strerror}"

@@ -27,7 +27,7 @@ from ...chain import (
 from ...errors import LedgerUnavailable, ParameterInvalid
 from ...files import readFile
 from ...model import DoubleVote
-from ...storage import syncFile
+from ...storage import syncFile, writeFile
 from ._pbftsettings import MAX_NODES
 from ._protocol import (
     Evidence,
@@ -276,19 +276,7 @@ def writeSeeds(directory: Path, seeds: Mapping[str, bytes]) -> None:
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, seed in seeds.items():
-        path = directory / (name + _SUFFIX)
-        temporary = path.with_suffix(".new")
-        try:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "w") as file:
-                file.write(seed.hex() + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-    syncFile(directory)
+        writeFile(directory / (name + _SUFFIX), f"{seed.hex()}\n".encode(), 0o600)
 
 
 def loadSeeds(directory: Path, keys: Sequence[bytes]) -> Sequence[bytes]:
