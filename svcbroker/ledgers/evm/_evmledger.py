@@ -93,7 +93,7 @@ COMPARED: Final = 5.0
 """Seconds between two looks at what the brokers have attested."""
 
 SURVEYED: Final = 60.0
-"""Seconds between two looks at who the chain's validators are."""
+"""Seconds between two looks at who the chain's validators are, and at the account's money."""
 
 BEHIND: Final = 10.0
 """Seconds that reading what is final may take before the ledger tells that it is behind."""
@@ -364,6 +364,7 @@ class EvmLedger(StoredLedger):
         if self._looked >= self._surveyedAt + SURVEYED:
             self._surveyedAt = self._looked
             await self._validators.look(source.final)
+            await self._sender.lookAtBalance()
         return BUSY if self._pending or self._sender.underWay else IDLE
 
     def _noteNewest(self, final: int) -> None:

@@ -275,6 +275,10 @@ class Sender:
         self._generation = generation
         self._tell("")
 
+    async def lookAtBalance(self) -> None:
+        """Look at the account's money, which others may have sent while nothing was published."""
+        self.balance = await self._rpc.ask(balanceCall(self._account.address))
+
     async def _lookAtGas(self) -> None:
         """
         Find out what a byte costs. A transaction that may take more gas than it needs leaves less

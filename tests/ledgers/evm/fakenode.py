@@ -93,6 +93,7 @@ class FakeNode:
     @ivar most: the most calls that it takes in one request.
     @ivar validators: who propose its blocks, in turn.
     @ivar tells: whether it tells them, and one more that proposes none.
+    @ivar balance: the money that each account has.
     @ivar syncing: what it answers to who asks whether it is catching up.
     """
 
@@ -108,6 +109,7 @@ class FakeNode:
     syncing: Any = False
     validators: list[bytes] = field(factory=lambda: [bytes([n]) * 20 for n in (1, 2, 3)])
     tells: bool = False
+    balance: int = 0
     chainId: int = CHAIN_ID
     code: str = field(factory=lambda: contractCode().deployed)
 
@@ -229,7 +231,7 @@ class FakeNode:
         return quantity(2_000_000)
 
     def eth_getBalance(self, address: str, tag: str) -> str:
-        return "0x0"
+        return quantity(self.balance)
 
     def eth_getTransactionCount(self, address: str, tag: str) -> str:
         return quantity(self.nonceOf(undata(address), self.number(tag)))

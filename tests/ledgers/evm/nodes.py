@@ -160,6 +160,10 @@ class Chain:
     async def fund(self, accounts: Sequence[Account]) -> None:
         """Give accounts what they pay gas with."""
 
+    def give(self, account: Account, wei: int) -> Deferred[Any]:
+        """Give an account of anvil all the money that it has then."""
+        return self.ask("anvil_setBalance", todata(account.address), hex(wei))
+
     def ask(self, method: str, *parameters: object) -> Deferred[Any]:
         """Make a call of the node itself; the JSON of its answer."""
         return self.rpc.ask(RpcCall(method, parameters, bytes))

@@ -369,6 +369,21 @@ class LedgerTests(TestCase):
         self.assertEqual(await self.contents(second), await self.contents(first))
 
     @asDeferred
+    async def test_moneyIsSeenWithoutPublishing(self) -> None:
+        """What others send to the account."""
+        self.patch(_evmledger, "SURVEYED", 0.0)
+        self.begin()
+        ledger = await self.started()
+        self.node.balance = 7
+
+        def isSeen() -> bool:
+            chain = ledger.measure().chain
+            assert chain is not None
+            return chain.balance == 7
+
+        await until(isSeen)
+
+    @asDeferred
     async def test_validatorsAreNodes(self) -> None:
         """Where the node tells the chain's validators, they are the nodes, and those that have
         proposed blocks lately are active; else the endpoints are."""
