@@ -25,7 +25,6 @@ from ..settingscommand import settingsCommand
 from ..terminal import CommandError, Console, Exit, counted, printable
 from .brokercheck import BrokerCheck
 
-
 _WIDTH = 7
 
 
