@@ -522,7 +522,7 @@ class LedgerReader:
             topic = self._state.topicAt(index)
             if topic.height < first or not any(filterMatches(f, topic.name) for f in filters):
                 continue
-            rows = self._store.topicBlocks(index, first - 1, 1)
+            rows = self._topicBlocks(index, first, 1)
             if rows:
                 count += self._state.topicAt(index).sequence - rows[0].firstSequence + 1
         return count

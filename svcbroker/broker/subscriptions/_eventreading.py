@@ -481,7 +481,7 @@ class EventReading:
         before = await locateOffset(follower, principal, request.offset)
         if isinstance(request.offset, Position):
             before = Position(min(before.height, follower.committed) + 1, -1)
-        heights = HeightsBelow(follower.ledger, topics)
+        heights = HeightsBelow(follower.ledger, filter)
         isAtEnd = False
         while not (page.isFull or isAtEnd) and self._reactor.seconds() < deadline:
             await turns.turn()
@@ -504,6 +504,7 @@ class EventReading:
                         or principal.may(Action.SUBSCRIBE, group, event.topic)
                     )
                 ]
+                heights.note(len(block.events), bool(events))
                 page.add(events, block.timestamp)
                 if page.isCut:
                     break

@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from ...errors import LedgerUnavailable
 from ...interfaces import Batch, IBlockObserver, ILedger, INetworkLedger
-from ...model import Block, Event, Position, eventSize
+from ...model import Block, Event, Position, eventSize, isPattern
 from ...net.deferreds import asDeferred
 from ...net.turns import EndOfTurn
 from ...probes import probe
@@ -52,6 +52,9 @@ BLOCKS_A_STEP = 16
 """The most blocks that are looked at in one step."""
 
 _HEIGHTS_AHEAD = 64
+
+SKIP_AFTER = 256
+"""After so many blocks and events of which a pattern matches none, such blocks are skipped."""
 
 _log = Logger()
 
@@ -457,18 +460,31 @@ class HeightsBelow:
 
     A ledger finds blocks from a height on only. So this looks into one range of heights below the
     other, which becomes wider while there are no events, and narrower where there are more than one
-    read answers.
+    read answers. For a pattern it counts the events of such ranges, once it has met none for a
+    while.
     """
 
-    def __init__(self, ledger: ILedger, topics: tuple[str, ...] | None) -> None:
+    def __init__(self, ledger: ILedger, filter: str) -> None:
         """
-        @param topics: the topics; C{None} for any.
+        @param filter: a topic or a pattern.
         """
         self._ledger = ledger
-        self._topics = topics
+        self._filters = (filter,)
+        self._isPattern = isPattern(filter)
         self._found: list[int] = []
         self._lowest: int | None = None
         self._width = _HEIGHTS_AHEAD
+        # Since the last event of the pattern: the blocks that were read, and their events.
+        self._blocks = self._events = 0
+
+    def note(self, count: int, isFound: bool) -> None:
+        """
+        Note what was in the last block.
+
+        @param count: the number of its events.
+        @param isFound: whether the pattern matches one.
+        """
+        self._blocks, self._events = (0, 0) if isFound else (self._blocks + 1, self._events + count)
 
     async def next(self, before: Position) -> int | None:
         """
@@ -477,8 +493,8 @@ class HeightsBelow:
         """
         # The block of the position holds events before it, unless it is that of its first one.
         end = before.height + (before.index > 0)
-        if self._topics is None:
-            return end - 1 if end > 1 else None
+        if self._isPattern:
+            return await self._belowOf(end)
         while self._found and self._found[-1] >= end:
             self._found.pop()
         while not self._found:
@@ -486,7 +502,7 @@ class HeightsBelow:
             if top <= 1:
                 return None
             first = max(1, top - self._width)
-            found = await self._ledger.findBlocks(self._topics, first, _HEIGHTS_AHEAD)
+            found = await self._ledger.findBlocks(self._filters, first, _HEIGHTS_AHEAD)
             below = [height for height in found if height < top]
             if len(below) == _HEIGHTS_AHEAD and below[-1] < top - 1:
                 # These are the lowest ones of the range.
@@ -496,6 +512,29 @@ class HeightsBelow:
                 self._width *= 2
             self._lowest, self._found = first, below
         return self._found[-1]
+
+    async def _belowOf(self, end: int) -> int | None:
+        """The height of the highest block below one that may hold events of the pattern."""
+        if self._blocks + self._events >= SKIP_AFTER:
+            # Counted first: what is published meanwhile only makes the other counts larger.
+            above = await self._count(end)
+            if await self._count(1) == above:
+                return None
+            # To read so many blocks takes no longer than to count again.
+            few = width = self._blocks
+            self._blocks = self._events = 0
+            while end > 1:
+                first = max(1, end - width)
+                if await self._count(first) == above:
+                    end, width = first, 4 * width
+                elif width > few:
+                    width = max(few, width // 4)
+                else:
+                    break
+        return end - 1 if end > 1 else None
+
+    def _count(self, first: int) -> Deferred[int]:
+        return self._ledger.countEvents(self._filters, first)
 
 
 def checkIndex(follower: Follower, block: Block, topics: tuple[str, ...] | None) -> None:

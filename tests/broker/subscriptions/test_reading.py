@@ -16,7 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import ReadPage, ReadRequest
-from svcbroker.broker.subscriptions import _eventreading
+from svcbroker.broker.subscriptions import _eventreading, _follower
+from svcbroker.broker.subscriptions._follower import SKIP_AFTER
 from svcbroker.chain import proposeBlock
 from svcbroker.interfaces import submit
 from svcbroker.ledgers._views import eventIdsOf
@@ -427,6 +428,27 @@ class ReverseTests(ReadingTestCase):
         self.assertEqual(contents(self.read("b", isReverse=True)), [b"last", b"first"])
         self.assertEqual(len(heights), 2)
 
+    def test_blocksWithoutEventsOfAPatternAreSkipped(self) -> None:
+        """Also where it matches none at all."""
+        fixture = self.fixture
+        fixture.publish("c/d", b"first")
+        self.publish(1000, "a")
+        fixture.publish("c/d", b"last")
+        self.publish(500, "a")
+        fixture.restart()
+        readBlock, heights = fixture.ledger.readBlock, list[int]()
+
+        def read(height: int) -> Deferred[Any]:
+            heights.append(height)
+            return readBlock(height)
+
+        self.patch(fixture.ledger, "readBlock", read)
+        for filter, expected in (("c/+", [b"last", b"first"]), ("e/#", [])):
+            heights.clear()
+            page = self.read(filter, isReverse=True)
+            self.assertEqual((contents(page), page.isAtEnd), (expected, True))
+            self.assertLess(len(heights), 5 * SKIP_AFTER)
+
     def test_offsetsChooseTheLastEvent(self) -> None:
         """A height stands for everything up to the end of its block."""
         self.fixture.clock.advance(1)
@@ -581,6 +603,10 @@ class WalkPropertyTests(SynchronousTestCase):
     """
     A walk by C{next} reads each event once, whatever is published meanwhile.
     """
+
+    def setUp(self) -> None:
+        # So that blocks are skipped in a short log, too.
+        self.patch(_follower, "SKIP_AFTER", 2)
 
     @settings(max_examples=100, deadline=None)
     @given(
