@@ -8,15 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from twisted.trial.unittest import SkipTest
+import cbor2
 
 import svcbroker
 from tests.commands.support import CommandTestCase
-
-try:
-    import cbor2
-except ImportError:
-    raise SkipTest("cbor2 is not installed") from None
 
 VECTORS = Path(svcbroker.__file__).parents[1] / "docs" / "vectors" / "scitt.json"
 

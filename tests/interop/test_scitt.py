@@ -7,8 +7,10 @@ receipts of other entries are refused by both.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
+import cbor2
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -17,24 +19,21 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs import ProofInvalid
+from svcbroker.proofs.scitt import (
+    CoseKey,
+    SignedStatement,
+    readKeys,
+    receiptsOf,
+    verifyGrowth,
+    verifyReceipts,
+)
+from tests.needed import needPackage
 
-try:
-    import cbor2
+with contextlib.suppress(ImportError):
     import scitt_cose
-
-    from svcbroker.proofs.scitt import (
-        CoseKey,
-        SignedStatement,
-        readKeys,
-        receiptsOf,
-        verifyGrowth,
-        verifyReceipts,
-    )
-except ImportError as error:
-    raise SkipTest(f"{error.name} is not installed (extras: scitt, interop)") from None
 
 SERVICE = "https://service.example"
 SUBJECT = "urn:example:thing"
@@ -66,6 +65,9 @@ class ScittCoseTests(SynchronousTestCase):
     """
     A log of some statements that C{scitt-cose} has signed, for each algorithm that both know.
     """
+
+    def setUp(self) -> None:
+        needPackage("scitt_cose", "interop")
 
     def log(self, algorithm: str, leaves: int) -> tuple[Signer, Signer, list[bytes]]:
         issuer, service = Signer(algorithm), Signer(algorithm)

@@ -9,33 +9,28 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import cbor2
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
 from svcbroker.chain import Malformed, merkleRoot, rootOfGrowth
 from svcbroker.proofs import ProofInvalid
-
-try:
-    import cbor2
-
-    from svcbroker.proofs.scitt import (
-        MAX_HEADER,
-        MAX_MESSAGE,
-        MAX_RECEIPTS,
-        ConsistencyReceipt,
-        InclusionReceipt,
-        KeyUnknown,
-        SignedStatement,
-        readKeys,
-        receiptsOf,
-        verifyGrowth,
-        verifyReceipts,
-    )
-except ImportError:
-    raise SkipTest("cbor2 is not installed") from None
+from svcbroker.proofs.scitt import (
+    MAX_HEADER,
+    MAX_MESSAGE,
+    MAX_RECEIPTS,
+    ConsistencyReceipt,
+    InclusionReceipt,
+    KeyUnknown,
+    SignedStatement,
+    readKeys,
+    receiptsOf,
+    verifyGrowth,
+    verifyReceipts,
+)
 
 VECTORS = Path(svcbroker.__file__).parents[1] / "docs" / "vectors" / "scitt.json"
 SERVICE = "https://broker.example/scitt"
