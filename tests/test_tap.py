@@ -327,7 +327,7 @@ class MakerTests(SynchronousTestCase):
     def test_dialectHasAPathOfItsOwn(self) -> None:
         """Beside the base path, or in its place: one that speaks the dialect's STOMP, too."""
         # There is no later turn, whatever a busy machine takes for this one.
-        for name in ("READS_A_TURN", "WRITES_A_TURN"):
+        for name in ("READS_A_TURN", "READS_AT_ONCE", "WRITES_A_TURN"):
             self.patch(budgets, name, 60.0)
         for basePath, isBeside in (("/svcbroker", True), ("/weevent", False)):
             dataDir = Path(self.mktemp())

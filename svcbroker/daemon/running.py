@@ -507,7 +507,7 @@ class _Base:
             positions=positions,
             metadata=self.metadata,
             access=self.control.access,
-            metrics=Metrics(reactor),
+            metrics=Metrics(reactor, dependencies.budgets.work),
             alarms=Alarms(conditions, reactor, dependencies.now),
             history=MeasureHistory(SERIES, dependencies.now),
         )

@@ -28,13 +28,18 @@ FIRST_WRITES_A_TURN: Final = 0.02
 have one under way each, one turn has them all, and so has one block."""
 
 READS_A_TURN: Final = 0.016
-"""The same for all other requests, where no events are published."""
+"""The same for all other requests that have waited, where no events are published."""
 
-READS_BESIDE_WRITES: Final = 0.004
-"""The same while events are published: a publish takes two or three turns."""
+READS_AT_ONCE: Final = 0.004
+"""The same for those that have not, and for all while events are published. Further ones wait, so
+that a turn reads from all connections, and finds the publishes among what they have sent."""
 
 READS_WHILE_PUBLISHING: Final = 0.002
-"""The same for those that have waited, while a ledger has events."""
+"""The same for those that have waited, while a ledger has events. After a turn in which reads have
+used more, no other one begins for as long: a publish waits for one long read at the most."""
+
+MAX_PAUSE: Final = 0.1
+"""The longest of these pauses, in seconds."""
 
 PUBLISHING: Final = 0.25
 """For so many seconds after a publish, events are said to be being published."""
@@ -220,6 +225,7 @@ class WorkBudget:
     @ivar since: since when it is.
     @ivar sinceTurn: since which turn.
     @ivar isServing: whether it is the turn of what has waited.
+    @ivar readsAt: until when no read begins while a ledger has events.
     """
 
     _log = Logger()
@@ -246,7 +252,10 @@ class WorkBudget:
         self.since = 0.0
         self.sinceTurn = 0
         self.isServing = False
+        self.readsAt = float("-inf")
         self._call: IDelayedCall | None = None
+        # When it comes: at the end of a pause of reads, or in the next turn.
+        self._isPausing = False
 
     def lane(self) -> Lane:
         """Make the lane of a connection."""
@@ -277,8 +286,16 @@ class WorkBudget:
         self.pending -= count
         if count > FEW and not isShared:
             self._many -= count
-        if self.queues[_MANY] and self._mayServe(_MANY):
-            self.schedule()
+        if self.queues[_MANY] or (self.queues[_READ] and not self.pending):
+            self.scheduleWaiting()
+
+    def beginTurn(self, turn: int, now: float) -> None:
+        """Count the time of another turn. Called by L{Lane.begin}."""
+        self._pauseReads(now)
+        self.turn, self.used, self.current = turn, [0.0, 0.0], None
+        if not any(self.queues):
+            # What was used while nobody waited counts against nobody.
+            self.floor = self.most
 
     def mayBegin(self, lane: Lane, isWrite: bool, events: int, now: float) -> bool:
         """
@@ -286,6 +303,8 @@ class WorkBudget:
         L{Lane.begin}.
         """
         if events > FEW and not self._hasRoom(events):
+            return False
+        if not isWrite and self._pause(now):
             return False
         limit = self._limit(isWrite, now)
         if isWrite and events <= FEW and lane.lastTurn != self.clock.turns:
@@ -320,8 +339,7 @@ class WorkBudget:
         entry = (lane.used + size * BYTE, self._sequence, waiter)
         kind = _kindOf(isWrite, events)
         heappush(self.queues[kind], entry)
-        if self._mayServe(kind):
-            self.schedule()
+        self.scheduleWaiting(kind)
 
     def _hasRoom(self, events: int) -> bool:
         """Whether many events may be given to the ledgers."""
@@ -337,36 +355,75 @@ class WorkBudget:
     def _limit(self, isWrite: bool, now: float) -> float:
         if isWrite:
             return WRITES_A_TURN
-        if self.pending and self.isServing:
+        if not self.isServing:
+            return READS_AT_ONCE
+        if self.pending:
             return READS_WHILE_PUBLISHING
-        return READS_BESIDE_WRITES if now - self.publishedAt < PUBLISHING else READS_A_TURN
+        return READS_AT_ONCE if now - self.publishedAt < PUBLISHING else READS_A_TURN
+
+    def _pauseReads(self, now: float) -> None:
+        """Have reads pause for as long as the turn that ends has been used by them."""
+        used = self.used[0]
+        if used > READS_WHILE_PUBLISHING:
+            # The last unit began at C{since}: the reactor may have been idle after it.
+            self.readsAt = min(self.since + used, now) + used
+
+    def _pause(self, now: float) -> float:
+        """How long reads have to pause, in seconds."""
+        if not self.pending:
+            return 0.0
+        left = self.readsAt - now
+        # A clock may be set back.
+        return left if 0.0 < left < MAX_PAUSE else 0.0
 
     def schedule(self) -> None:
         """Have a turn begin. Called by L{Lane}, too, where the reactor counts none."""
         if self._call is None:
             self._call = self._reactor.callLater(0, self._run)
+        elif self._isPausing:
+            self._call.reset(0)
+        self._isPausing = False
+
+    def scheduleWaiting(self, *kinds: int) -> None:
+        """
+        Have a turn begin for what waits and may be served, at the end of the pause of reads where
+        there is nothing else.
+
+        @param kinds: only for what is of these.
+        """
+        ready = [kind for kind in kinds or range(len(self.queues)) if self._mayServe(kind)]
+        pause = self._pause(self.seconds()) if ready == [_READ] else 0.0
+        if ready and not pause:
+            self.schedule()
+        elif ready and self._call is None:
+            self._call = self._reactor.callLater(pause, self._run)
+            self._isPausing = True
 
     def _run(self) -> None:
         """Begin a turn with what waits. The reads of the turn share what is left of its time."""
         self._call = None
+        self._isPausing = False
+        self._pauseReads(self.seconds())
         self.used = [0.0, 0.0]
         if self.clock is not self:
             self.turn = self.clock.turns + 1
         self.isServing = True
         for kind, queue in enumerate(self.queues):
             isWrite = kind != _READ
-            while self._mayServe(kind) and (
-                self.used[isWrite] < self._limit(isWrite, self.seconds())
-            ):
+            while self._mayServe(kind) and self._hasTime(isWrite):
                 _, _, waiter = heappop(queue)
                 if not waiter.isCancelled:
                     # Not with its size: who comes now with less is before those who wait with as
                     # much.
                     self.floor = max(self.floor, waiter.start)
                     self._serve(waiter, isWrite)
-            if self._mayServe(kind):
-                self.schedule()
         self.isServing = False
+        self.scheduleWaiting()
+
+    def _hasTime(self, isWrite: bool) -> bool:
+        """Whether something that has waited may begin in this turn."""
+        now = self.seconds()
+        return (isWrite or not self._pause(now)) and self.used[isWrite] < self._limit(isWrite, now)
 
     def _serve(self, waiter: Waiter, isWrite: bool) -> None:
         now = self.seconds()
@@ -415,18 +472,14 @@ class Lane:
         budget = self._budget
         now, turns = budget.seconds(), budget.clock.turns
         if turns > budget.turn:
-            budget.turn, budget.used, budget.current = turns, [0.0, 0.0], None
-            if not any(budget.queues):
-                # What was used while nobody waited counts against nobody.
-                budget.floor = budget.most
+            budget.beginTurn(turns, now)
         elif budget.current is not None:
             budget.charge(now)
         if isWrite:
             budget.publishedAt = now
             isFree = events <= FEW and not budget.queues[_WRITE] and budget.used[1] < WRITES_A_TURN
         else:
-            # So much there is beside publishes, too.
-            isFree = not budget.queues[_READ] and budget.used[0] < READS_BESIDE_WRITES
+            isFree = not (budget.queues[_READ] or budget.pending) and budget.used[0] < READS_AT_ONCE
         if not isFree and not budget.mayBegin(self, isWrite, events, now):
             return False
         budget.current, budget.isWrite, budget.since = self, isWrite, now

@@ -22,13 +22,14 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from ..histogram import Histogram
 from ..model import Event, PublishEvent
+from .budgets import WorkBudget
 from .deferreds import asDeferred
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
@@ -36,9 +37,6 @@ CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 TIMEOUT: Final = 2.0
 """The time that a source may take, in seconds. Prometheus gives up a scrape after 10 by default."""
-
-SLICE: Final = 0.01
-"""For how long metrics are collected until the reactor gets its turn, in seconds."""
 
 Source: TypeAlias = Callable[[], Iterable[Metric] | Deferred[Iterable[Metric]]]
 """
@@ -100,15 +98,24 @@ class _Families(Collector):
 
 class Metrics:
     """
-    All metrics, by their sources. Nothing is collected between scrapes.
+    All metrics, by their sources. Nothing is collected between scrapes. Those who ask while a
+    scrape is under way have the next one together, so that it does not matter how many ask.
     """
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime) -> None:
+    def __init__(self, clock: IReactorTime, work: WorkBudget) -> None:
+        """
+        @param work: the time of turns, which each family takes some of.
+        """
         self._clock = clock
+        self._lane = work.lane()
         self._sources: dict[str, Source] = {}
         self._failures: Counter[str] = Counter()
+        # Who waits for the next scrape, and for the one that is under way.
+        self._asked: dict[Deferred[bytes], None] = {}
+        self._awaited: dict[Deferred[bytes], None] = {}
+        self._scraping: Deferred[None] | None = None
 
     def add(self, name: str, source: Source) -> None:
         """
@@ -120,51 +127,75 @@ class Metrics:
         self._sources[name] = source
         self._failures[name] = 0
 
-    @asDeferred
-    async def render(self) -> bytes:
+    def render(self) -> Deferred[bytes]:
         """
         Ask all sources.
 
         @return: fires with the metrics in the text format of Prometheus. A source that fails, or
             does not answer in time, is left out and counted.
         """
+        asked: Deferred[bytes] = Deferred(self._leave)
+        self._asked[asked] = None
+        if self._scraping is None:
+            scraping = self._scraping = self._scrape()
+            if scraping.called:
+                self._scraping = None
+            scraping.addErrback(lambda failure: failure.trap(CancelledError))
+        return asked
+
+    def _leave(self, asked: Deferred[bytes]) -> None:
+        """A client has left. Nothing is collected where it was the last."""
+        self._asked.pop(asked, None)
+        self._awaited.pop(asked, None)
+        if self._scraping is not None and not self._asked and not self._awaited:
+            self._scraping.cancel()
+
+    @asDeferred
+    async def _scrape(self) -> None:
+        """Scrape as long as somebody has asked."""
+        try:
+            while self._asked:
+                self._awaited, self._asked = self._asked, {}
+                try:
+                    text: bytes | Failure = await self._collect()
+                except CancelledError:
+                    raise
+                except Exception:
+                    text = Failure()
+                while self._awaited:
+                    await self._unit()
+                    if self._awaited:
+                        self._awaited.popitem()[0].callback(text)
+        finally:
+            self._lane.end()
+            self._scraping = None
+
+    async def _collect(self) -> bytes:
         found: dict[str, Metric] = {}
-        pause = self._pauser()
         for name, source in self._sources.items():
+            await self._unit()
             asked: Deferred[Any] = maybeDeferred(source).addTimeout(TIMEOUT, self._clock)
             try:
                 for family in await asked:
                     known = found.get(family.name)
                     found[family.name] = family if known is None else _joined(known, family)
-                    await pause()
+                    await self._unit()
             except CancelledError:
-                raise  # The client has left: no fault of the source.
+                raise  # The clients have left: no fault of the source.
             except Exception:
                 if not self._failures[name]:
                     self._log.failure("The metrics of {source} were not collected", source=name)
                 self._failures[name] += 1
         parts: list[bytes] = []
         for family in (*found.values(), *self._scrapeFailures()):
+            await self._unit()
             parts.append(generate_latest(_Families((family,))))
-            await pause()
         return b"".join(parts)
 
-    def _pauser(self) -> Callable[[], Deferred[None]]:
-        """Make what waits for the next turn of the reactor when L{SLICE} seconds have passed."""
-        begun = self._clock.seconds()
-
-        def pause() -> Deferred[None]:
-            nonlocal begun
-            if self._clock.seconds() - begun <= SLICE:
-                return succeed(None)
-
-            def resumed(_: object) -> None:
-                nonlocal begun
-                begun = self._clock.seconds()
-
-            return deferLater(self._clock, 0).addCallback(resumed)
-
-        return pause
+    async def _unit(self) -> None:
+        """Wait until there is time for another piece of work."""
+        if not self._lane.begin(isWrite=False):
+            await self._lane.turn(isWrite=False)
 
     def _scrapeFailures(self) -> Iterator[Metric]:
         yield counter(

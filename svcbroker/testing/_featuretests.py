@@ -135,7 +135,7 @@ class FeatureTests(SynchronousTestCase):
             positions=positions,
             metadata=metadata,
             access=self.access,
-            metrics=Metrics(clock),
+            metrics=Metrics(clock, broker.budgets.work),
             alarms=Alarms(conditions, clock, clock.seconds),
             history=MeasureHistory((), clock.seconds),
         )

@@ -5,22 +5,24 @@ Tests of how metrics are collected.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from prometheus_client.core import Metric
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.histogram import Histogram
-from svcbroker.net.metrics import SLICE, TIMEOUT, Metrics, counter, gauge, histogram, only
+from svcbroker.net.budgets import READS_A_TURN, WorkBudget
+from svcbroker.net.metrics import TIMEOUT, Metrics, counter, gauge, histogram, only
 
+from ..net.countingclock import CountingClock
 from .support import parsed
 
 
 class MetricsTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.clock = Clock()
-        self.metrics = Metrics(self.clock)
+        self.clock = CountingClock()
+        self.metrics = Metrics(self.clock, WorkBudget(self.clock))
 
     def test_valuesAreThoseOfEachScrape(self) -> None:
         values = iter([1, 2])
@@ -93,14 +95,61 @@ class MetricsTests(SynchronousTestCase):
         samples = parsed(self.successResultOf(scrape))
         self.assertEqual(samples["svcbroker_scrape_failures_total", "slow"], 0)
 
-    def test_longScrapeYieldsToReactor(self) -> None:
+    def test_longScrapeTakesSeveralTurns(self) -> None:
         def work() -> Iterable[Metric]:
             for number in range(3):
-                self.clock.rightNow += 2 * SLICE
+                self.clock.rightNow += READS_A_TURN
                 yield gauge(f"level{number}", "A level.", values=only(1))
 
         self.metrics.add("work", work)
         scrape = self.metrics.render()
-        self.assertNoResult(scrape)
-        self.clock.advance(0)
+        for _ in range(3):
+            self.assertNoResult(scrape)
+            self.clock.turn()
         self.assertEqual(len(parsed(self.successResultOf(scrape))), 4)
+
+    def test_scrapesOfOneMomentAreCollectedOnce(self) -> None:
+        """Those that come while one is under way share the next one, with its values."""
+        asked: list[Deferred[Iterable[Metric]]] = []
+
+        def ask() -> Deferred[Iterable[Metric]]:
+            asked.append(Deferred())
+            return asked[-1]
+
+        self.metrics.add("slow", ask)
+        scrapes = [self.metrics.render() for _ in range(50)]
+        for number in (0, 1):
+            self.assertEqual(len(asked), number + 1)
+            asked[number].callback([gauge("level", "A level.", values=only(number))])
+        texts = [parsed(self.successResultOf(each)) for each in scrapes]
+        self.assertEqual([each[("level",)] for each in texts], [0] + [1] * 49)
+
+    def test_aClientThatLeavesEndsNoScrapeOfOthers(self) -> None:
+        asked: Deferred[Iterable[Metric]] = Deferred()
+        self.metrics.add("slow", lambda: asked)
+        scrapes = [self.metrics.render(), self.metrics.render(), self.metrics.render()]
+        for each in scrapes[:2]:
+            each.cancel()
+            self.failureResultOf(each, CancelledError)
+        asked.callback([gauge("level", "A level.", values=only(1))])
+        self.assertEqual(parsed(self.successResultOf(scrapes[2]))[("level",)], 1)
+
+    def test_answersToManyTakeSeveralTurns(self) -> None:
+        self.metrics.add("one", lambda: [gauge("level", "A level.", values=only(1))])
+        blocked: Deferred[Iterable[Metric]] = Deferred()
+        self.metrics.add("slow", lambda: blocked if not blocked.called else [])
+
+        def write(_: bytes) -> None:
+            self.clock.rightNow += READS_A_TURN
+            self.written += 1
+
+        self.written = 0
+        for _ in range(4):
+            self.metrics.render().addCallback(write)
+        blocked.callback([])
+        counts = [self.written]
+        while self.clock.getDelayedCalls():
+            self.clock.turn()
+            counts.append(self.written)
+        self.assertEqual(self.written, 4)
+        self.assertTrue(all(b - a <= 1 for a, b in pairwise(counts)), counts)

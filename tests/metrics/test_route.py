@@ -15,7 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import tap
 from svcbroker.daemon.metrics import MetricsRoute
 from svcbroker.interfaces import ILedger
-from svcbroker.net import budgets, metrics
+from svcbroker.net import budgets
+from svcbroker.net.budgets import WorkBudget
 from svcbroker.net.metrics import Metrics, gauge, only
 from svcbroker.testing.doubles import memoryLedger
 
@@ -26,7 +27,8 @@ from .support import parsed
 
 
 def makeRoute(*, isOpen: bool = False) -> MetricsRoute:
-    made = Metrics(Clock())
+    clock = Clock()
+    made = Metrics(clock, WorkBudget(clock))
     made.add("one", lambda: [gauge("level", "A level.", values=only(1))])
     return MetricsRoute(made.render, ("1", "2"), isOpen=isOpen)
 
@@ -98,8 +100,8 @@ class SettingTests(SynchronousTestCase):
     def ask(self, *arguments: str) -> dict[str, list[Answer]]:
         """What a daemon answers on its ports, without a reactor that runs."""
         # There is no later turn, whatever a busy machine takes for this one.
-        self.patch(metrics, "SLICE", 60.0)
-        self.patch(budgets, "READS_A_TURN", 60.0)
+        for name in ("READS_A_TURN", "READS_AT_ONCE"):
+            self.patch(budgets, name, 60.0)
         dataDir = Path(self.mktemp())
         dataDir.mkdir()
         service: Any = tap.makeService(self.plan(f"--data-dir={dataDir}", *arguments))

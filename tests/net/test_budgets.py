@@ -23,7 +23,7 @@ from svcbroker.net.budgets import (
     LOOK_EVERY,
     QUANTUM,
     READS_A_TURN,
-    READS_BESIDE_WRITES,
+    READS_AT_ONCE,
     READS_WHILE_PUBLISHING,
     SHARE,
     WRITES_A_TURN,
@@ -36,20 +36,7 @@ from svcbroker.net.budgets import (
     WorkBudget,
 )
 
-
-class CountingClock(Clock):
-    """A clock that counts turns, as the daemon's reactor does."""
-
-    turns = 0
-
-    def turn(self) -> None:
-        """Make the calls that are due, but not those that they make; then read."""
-        calls: list[Any] = list(self.getDelayedCalls())
-        for call in [each for each in calls if each.getTime() <= self.seconds()]:
-            function, args, keywords = call.func, call.args, call.kw
-            call.cancel()
-            function(*args, **keywords)
-        self.turns += 1
+from .countingclock import CountingClock
 
 
 class WorkTestCase(SynchronousTestCase):
@@ -101,14 +88,14 @@ class WorkTests(WorkTestCase):
     def test_aTurnHasABound(self) -> None:
         lane = self.work.lane()
         count = 0
-        while self.unit(lane, READS_A_TURN / 10):
+        while self.unit(lane, READS_AT_ONCE / 10):
             count += 1
         self.assertIn(count, (10, 11))
         self.clock.turns += 1
         self.assertTrue(self.unit(lane, 0))
 
     def test_lanesShareTheBound(self) -> None:
-        self.assertTrue(self.unit(self.work.lane(), READS_A_TURN))
+        self.assertTrue(self.unit(self.work.lane(), READS_AT_ONCE))
         self.assertFalse(self.work.lane().begin(isWrite=False))
 
     def test_publishesHaveABoundOfTheirOwn(self) -> None:
@@ -129,9 +116,51 @@ class WorkTests(WorkTestCase):
         self.assertTrue(self.unit(lane, WRITES_A_TURN, isWrite=True))
 
     def test_readsHaveLessWhileThereArePublishes(self) -> None:
+        for name in "abcd":
+            self.wait(name, self.work.lane(), READS_A_TURN / 2)
+        self.assertEqual(self.turn(), ["a", "b"])
         self.unit(self.work.lane(), 0, isWrite=True)
-        self.assertTrue(self.unit(self.work.lane(), READS_BESIDE_WRITES))
+        self.assertEqual([self.turn(), self.turn()], [["c"], ["d"]])
+
+    def test_readsLeaveTimeToReadFromAllConnections(self) -> None:
+        """Where none publishes, too: somebody may be about to."""
+        self.assertTrue(self.unit(self.work.lane(), READS_AT_ONCE))
         self.assertFalse(self.work.lane().begin(isWrite=False))
+        self.assertTrue(self.work.lane().begin(isWrite=True))
+
+    def test_aPublishWaitsForOneLongRead(self) -> None:
+        long = 0.03
+        for name in "abc":
+            self.wait(name, self.work.lane(), long)
+        self.assertEqual(self.turn(), ["a"])
+        self.work.submitted(1)
+        for _ in range(3):
+            self.assertEqual(self.turn(), [])
+            self.assertFalse(self.work.lane().begin(isWrite=False))
+        self.clock.rightNow += long
+        self.assertEqual([self.turn(), self.turn()], [["b"], []])
+        self.work.settled(1)
+        self.assertEqual(self.turn(), ["c"])
+
+    def test_longReadsWaitWithoutTurns(self) -> None:
+        """Until their pause is over, nothing is due. What comes meanwhile is done at once."""
+        for name in "ab":
+            self.wait(name, self.work.lane(), READS_A_TURN)
+        self.turn()
+        self.work.submitted(1)
+        self.turn()
+        [call] = self.clock.getDelayedCalls()
+        self.assertAlmostEqual(call.getTime() - self.clock.seconds(), READS_A_TURN)
+        self.wait("write", self.work.lane(), isWrite=True)
+        self.assertEqual(self.turn(), ["write"])
+
+    def test_clockThatIsSetBackPausesNothing(self) -> None:
+        self.unit(self.work.lane(), READS_A_TURN)
+        self.clock.turns += 1
+        self.work.submitted(1)
+        for seconds, mayBegin in ((0, False), (-3600, True)):
+            self.clock.rightNow += seconds
+            self.assertEqual(self.work.lane().begin(isWrite=False), mayBegin)
 
     def test_readsThatHaveWaitedHaveLeastWhileALedgerHasEvents(self) -> None:
         self.work.submitted(1)
@@ -286,7 +315,7 @@ class WorkTests(WorkTestCase):
         work = WorkBudget(clock)
         lane = work.lane()
         lane.begin(isWrite=False)
-        clock.rightNow += READS_A_TURN
+        clock.rightNow += READS_AT_ONCE
         lane.end()
         self.assertFalse(lane.begin(isWrite=False))
         clock.advance(0)
