@@ -4,7 +4,7 @@ tests.
 
 Every session but C{pythons} uses the Python that runs nox, so that one environment serves all of
 them: C{python3 -m venv .venv && .venv/bin/pip install -e '.[dev]'}. C{.ci/run} runs the same
-sessions, but for C{pythons} and C{seeds}, which are run every night.
+sessions, but for C{pythons}, C{seeds} and C{chains}, which are run every night.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types"]
 
 
-def python(session: nox.Session, *arguments: str) -> None:
+def python(session: nox.Session, *arguments: str, env: dict[str, str] | None = None) -> None:
     """Run a module with the Python that runs nox."""
-    session.run(sys.executable, "-m", *arguments)
+    session.run(sys.executable, "-m", *arguments, env=env or {})
 
 
 @nox.session
@@ -174,6 +174,15 @@ def damage(session: nox.Session) -> None:
 def consistency(session: nox.Session) -> None:
     """Judge histories of real deployments under faults for an hour, or as the arguments say."""
     python(session, "tools.consistency", *(session.posargs or ["--seconds", "3600"]))
+
+
+@nox.session
+def chains(session: nox.Session) -> None:
+    """Try the ledger on four EVM validators, and its histories for half an hour: every night."""
+    contract = ["tests.ledgers.evm.test_real_contract.ValidatorTests"]
+    python(session, "twisted.trial", *contract, env={"SVCBROKER_LONG": "1"})
+    deployments = ["--deployment", "validators", "--deployment", "reorganized"]
+    python(session, "tools.consistency", *deployments, *(session.posargs or ["--seconds", "1800"]))
 
 
 @nox.session

@@ -350,6 +350,22 @@ class GethFixture(ChainFixture):
     chain = Geth
 
 
+class ValidatorsFixture(ChainFixture):
+    """
+    Ledgers on four validators.
+
+    Each test has validators of its own and waits for blocks of a second, so that all of the
+    contract takes a quarter of an hour: it is tested where C{SVCBROKER_LONG} is set.
+    """
+
+    chain = Validators
+
+    def __init__(self, test: TestCase) -> None:
+        if not os.environ.get("SVCBROKER_LONG"):
+            raise SkipTest("SVCBROKER_LONG is not set: nox -s chains runs what takes long")
+        super().__init__(test)
+
+
 _chains: dict[Path, Chain] = {}
 
 

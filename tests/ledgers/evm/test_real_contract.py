@@ -7,7 +7,7 @@ from __future__ import annotations
 from svcbroker.ledgers.evm import checkInstalled
 from svcbroker.testing import makeLedgerTests
 
-from .nodes import ChainFixture, GethFixture
+from .nodes import ChainFixture, GethFixture, ValidatorsFixture
 
 skip = checkInstalled() or None
 
@@ -18,3 +18,7 @@ class AnvilTests(makeLedgerTests(ChainFixture)):  # type: ignore[misc]
 
 class GethTests(makeLedgerTests(GethFixture)):  # type: ignore[misc]
     pass
+
+
+class ValidatorTests(makeLedgerTests(ValidatorsFixture)):  # type: ignore[misc]
+    timeout = 600
