@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from ...chain import Malformed
+from .._jsonrpc import RpcCall
 from ._contract import LoggedBatch, LogState, stateCall
 from ._evmbatch import BatchBlock
 from ._evmrpc import (
     BlockInfo,
     EvmError,
     EvmRpc,
+    LogInfo,
     Reason,
     blockCall,
     contractCall,
@@ -34,6 +36,16 @@ FINALIZED: Final = "finalized"
 
 TURN: Final = 16
 """The most logs that are decoded in one turn of the reactor."""
+
+HEADS: Final = 50
+"""The most blocks of the chain that are asked for together."""
+
+WINDOW_BYTES: Final = 2 * 1024 * 1024
+"""The bytes of batches after which the next window is a smaller one: they are in memory together,
+and decoding what a node answers is one turn of the reactor."""
+
+WIDEN_AFTER: Final = 16
+"""The windows that are read whole, and are small, before a larger one is asked for."""
 
 MAX_SURVEY: Final = 10_000
 """The most windows that are looked through before the state of the contract confirms them."""
@@ -75,6 +87,22 @@ class _Entry:
     batch: LoggedBatch
 
 
+@frozen(kw_only=True)
+class _Window:
+    """
+    The logs of some blocks, which are sure to be whole.
+
+    @ivar last: the number of the last of the blocks.
+    @ivar hash: its hash.
+    @ivar after: the state of the log after it.
+    """
+
+    last: int
+    hash: bytes
+    entries: Sequence[_Entry]
+    after: LogState
+
+
 @frozen
 class _Mark:
     """The state of the log after a block, as its batches have it."""
@@ -109,7 +137,8 @@ class BatchSource:
         self._rpc = rpc
         self._contract = contract
         self._finality = finality
-        self._window = window
+        self._window = self._widest = window
+        self._wholeWindows = 0
         self._turn = turn
         self._marks: deque[_Mark] = deque()
         self.place = place
@@ -134,8 +163,9 @@ class BatchSource:
         if head.height < self.place.number or (head.id == self.place.hash and self.place.isWhole):
             # Nothing new, or another node, which is behind.
             return
-        before = await self._rpc.ask(blockCall(self.place.number))
-        state = await self._state(head.height)
+        calls: list[RpcCall[Any]] = [blockCall(self.place.number), self._stateCall(head.height)]
+        before, answer = await self._rpc.tryAll(calls)
+        before, state = _known(before), self._stateOf(answer)
         if before.id != self.place.hash:
             raise Reorganized(
                 f"block {self.place.number} of the chain was final with hash "
@@ -167,41 +197,59 @@ class BatchSource:
     async def _readWindow(self, final: int, state: LogState) -> AsyncIterator[BatchBlock]:
         """Read one window of blocks."""
         first = self.place.number + self.place.isWhole
-        last, logs, after = await self._complete(first, final, state)
-        for number, found in groupby(logs, key=lambda each: each.height):
-            entries = list(found)
-            head = await self._rpc.ask(blockCall(number))
-            if any(each.blockHash != entries[0].blockHash for each in entries) or (
-                head.hash != entries[0].blockHash
-            ):
-                raise LogIncomplete(f"block {number} of the chain is not the one of its logs")
-            left = [each.batch for each in entries if each.batch.number > self.place.log.count]
-            while left:
-                yield BatchBlock(number=number, hash=head.id, time=head.milliseconds, batches=left)
-                done = self.place.log.count
-                left = [each for each in left if each.number > done]
-        if self.place.log != after:
+        window = await self._complete(first, final, state)
+        groups = [list(found) for _, found in groupby(window.entries, key=lambda each: each.height)]
+        for begin in range(0, len(groups), HEADS):
+            chosen = groups[begin : begin + HEADS]
+            heads = await self._rpc.askAll([blockCall(entries[0].height) for entries in chosen])
+            for entries, head in zip(chosen, heads, strict=True):
+                number = entries[0].height
+                if any(each.blockHash != head.hash for each in entries):
+                    raise LogIncomplete(f"block {number} of the chain is not the one of its logs")
+                left = [each.batch for each in entries if each.batch.number > self.place.log.count]
+                while left:
+                    yield BatchBlock(
+                        number=number, hash=head.id, time=head.milliseconds, batches=left
+                    )
+                    done = self.place.log.count
+                    left = [each for each in left if each.number > done]
+        if self.place.log != window.after:
             raise LogIncomplete("the batches that were read were not executed")
-        ended = await self._rpc.ask(blockCall(last))
-        self.place = SourcePlace(number=last, hash=ended.id, log=after, isWhole=True)
+        last = window.last
+        self.place = SourcePlace(number=last, hash=window.hash, log=window.after, isWhole=True)
         if self._marks:
             self._marks.popleft()
+        self._fit(last - first + 1, sum(len(each.batch.data) for each in window.entries))
 
-    async def _complete(
-        self, first: int, final: int, state: LogState
-    ) -> tuple[int, Sequence[_Entry], LogState]:
-        """
-        The logs of a window that are sure to be whole.
+    def _fit(self, blocks: int, size: int) -> None:
+        """Choose the next window by the blocks of the last one, and the bytes of its batches."""
+        if size > WINDOW_BYTES:
+            if blocks > 1:
+                self._narrow(blocks)
+            return
+        # Where the chain had more in its blocks, or the node refused more, fewer were asked for.
+        self._wholeWindows += 1
+        if self._wholeWindows > WIDEN_AFTER and size < WINDOW_BYTES // 4:
+            self._window, self._wholeWindows = min(self._widest, 2 * self._window), 0
 
-        @return: the window's last block, the logs, and the state of the log after them.
-        """
+    def _narrow(self, blocks: int) -> None:
+        self._window, self._wholeWindows = max(1, blocks // 2), 0
+
+    async def _complete(self, first: int, final: int, state: LogState) -> _Window:
+        """The next window whose logs are sure to be whole."""
         while True:
             last = self._marks[0].number if self._marks else min(final, first + self._window - 1)
+            needsState = not self._marks and last < final
+            calls: list[RpcCall[Any]] = [logsCall(self._contract, first, last), blockCall(last)]
+            calls += [self._stateCall(last)] if needsState else []
             try:
-                logs = await self._logs(first, last)
-                after = self._after(self.place.log, logs)
-                if await self._isWhole(last, after, final, state):
-                    return last, logs, after
+                logs, ended, *states = await self._rpc.tryAll(calls)
+                entries = await self._entries(first, last, _known(logs))
+                after = self._after(self.place.log, entries)
+                known = self._stateOf(states[0]) if needsState else None
+                if await self._isWhole(last, after, final, state, known):
+                    head = _known(ended)
+                    return _Window(last=last, hash=head.id, entries=entries, after=after)
                 words = f"the logs of blocks {first} to {last} are not those of the contract"
             except EvmError as error:
                 if error.reason not in (Reason.TOO_LARGE, Reason.REFUSED) or last == first:
@@ -213,10 +261,10 @@ class BatchSource:
                 raise LogIncomplete(f"{words}: the node {self._rpc.url} leaves out or invents some")
             # Some nodes cut a window without a word.
             self._marks.clear()
-            self._window = max(1, (last - first + 1) // 2)
+            self._narrow(last - first + 1)
 
-    async def _logs(self, first: int, last: int) -> Sequence[_Entry]:
-        logs = await self._rpc.ask(logsCall(self._contract, first, last))
+    async def _entries(self, first: int, last: int, logs: Sequence[LogInfo]) -> Sequence[_Entry]:
+        """The batches of the logs of some blocks."""
         places = [(each.height, int(each.logIndex, 16)) for each in logs]
         if places != sorted(set(places)) or any(each.removed for each in logs):
             raise Malformed("they are not in order")
@@ -237,7 +285,9 @@ class BatchSource:
                 log = log.after(each.batch)
         return log
 
-    async def _isWhole(self, last: int, after: LogState, final: int, state: LogState) -> bool:
+    async def _isWhole(
+        self, last: int, after: LogState, final: int, state: LogState, known: LogState | None
+    ) -> bool:
         """
         Whether the contract had that state after the window. Nodes keep the states of the last
         blocks only: where this one is gone, the rest of the log is looked through up to the last
@@ -247,9 +297,8 @@ class BatchSource:
             return self._marks[0].log == after
         if last == final:
             return after == state
-        found = await self._state(last)
-        if found is not None:
-            return found == after
+        if known is not None:
+            return known == after
         marks = [_Mark(last, after)]
         while marks[-1].number < final:
             if len(marks) == MAX_SURVEY:
@@ -259,7 +308,8 @@ class BatchSource:
                 )
             begin = marks[-1].number + 1
             end = min(final, begin + self._window - 1)
-            logs = await self._logs(begin, end)
+            found = await self._rpc.ask(logsCall(self._contract, begin, end))
+            logs = await self._entries(begin, end, found)
             log = marks[-1].log
             for each in logs:
                 log = log.after(each.batch)
@@ -269,12 +319,18 @@ class BatchSource:
         self._marks = deque(marks)
         return True
 
-    async def _state(self, block: int) -> LogState | None:
-        """The contract's state after a block; C{None} where the node does not have that."""
-        try:
-            answer = await self._rpc.ask(contractCall(self._contract, stateCall(), block))
-        except EvmError as error:
-            if error.reason is Reason.NO_STATE:
-                return None
-            raise
-        return LogState.decode(answer)
+    def _stateCall(self, block: int) -> RpcCall[bytes]:
+        return contractCall(self._contract, stateCall(), block)
+
+    def _stateOf(self, answer: bytes | EvmError) -> LogState | None:
+        """The contract's state of an answer; C{None} where the node does not have that."""
+        if isinstance(answer, EvmError) and answer.reason is Reason.NO_STATE:
+            return None
+        return LogState.decode(_known(answer))
+
+
+def _known(answer: Any) -> Any:
+    """The result of a call that was not refused."""
+    if isinstance(answer, EvmError):
+        raise answer
+    return answer

@@ -83,6 +83,8 @@ class FakeNode:
     A node whose chain has one contract, which was made in its first block.
 
     @ivar asked: the methods that it was asked.
+    @ivar requests: the number of requests in which it was asked.
+    @ivar ranges: the first and the last block of all logs that it was asked for.
     @ivar cut: the most blocks whose logs it gives, without a word about it.
     @ivar limit: the most blocks whose logs may be asked for.
     @ivar hidden: the numbers of batches that it leaves out of the logs.
@@ -99,6 +101,8 @@ class FakeNode:
 
     blocks: list[FakeBlock] = field(factory=lambda: [FakeBlock(0, "")])
     asked: list[str] = field(factory=list)
+    requests: int = 0
+    ranges: list[tuple[int, int]] = field(factory=list)
     cut: int | None = None
     limit: int | None = None
     hidden: set[int] = field(factory=set)
@@ -190,6 +194,7 @@ class FakeNode:
 
     def eth_getLogs(self, wanted: dict[str, Any]) -> list[Any]:
         first, last = self.number(wanted["fromBlock"]), self.number(wanted["toBlock"])
+        self.ranges.append((first, last))
         last = min(last, self.last)
         if self.limit is not None and last - first >= self.limit:
             raise ValueError("block range is too wide")
@@ -270,6 +275,7 @@ class FakeNode:
 
     def reply(self, body: bytes) -> bytes:
         """The answer to a request, of one call or of several."""
+        self.requests += 1
         asked = json.loads(body)
         calls = asked if isinstance(asked, list) else [asked]
         if len(calls) > self.most:

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.ledgers.evm import checkInstalled
 from svcbroker.ledgers.evm._batchsource import (
     TURN,
+    WINDOW_BYTES,
     BatchSource,
     LogIncomplete,
     Reorganized,
@@ -85,6 +86,8 @@ class SourceTests(SynchronousTestCase):
         self.assertEqual(found, [(number, b"%d" % number) for number in sorted(places)])
         self.assertEqual(node.asked.count("eth_getLogs"), 101)
         self.assertLess(len(node.asked), 101 * 4 + len(places))
+        # A window takes a request, and its blocks with batches one for each fifty.
+        self.assertLess(node.requests, 101 * 2 + 10)
         self.assertEqual(self.turns, 101 // TURN)
 
     def test_allBatchesAreReadOnceInOrder(self) -> None:
@@ -146,6 +149,41 @@ class SourceTests(SynchronousTestCase):
             node.mine(b"%d" % number)
         source = self.makeSource(node)
         self.assertEqual(len(self.read(source)), 50)
+
+    def test_windowsBecomeLargerAgain(self) -> None:
+        """A node that has refused long ranges is asked for them again after a while; what it still
+        cuts is noticed as before."""
+        node = FakeNode(limit=8)
+        for number in range(20):
+            node.mine(b"%d" % number)
+        source = self.makeSource(node)
+        self.read(source)
+        node.limit = None
+        node.blocks += [FakeBlock(number, "") for number in range(21, 4000)]
+        node.mine(b"last")
+        node.ranges.clear()
+        self.assertEqual(self.read(source), [(4000, b"last")])
+        self.assertLess(len(node.ranges), 200)
+        self.assertEqual(max(last - first + 1 for first, last in node.ranges), 160)
+        node.cut = 10
+        for number in range(1000):
+            node.mine(*([b"%d" % number] if number % 100 == 0 else []))
+        self.assertEqual(len(self.read(source)), 10)
+
+    def test_largeBatchesMakeWindowsSmaller(self) -> None:
+        """Where blocks have much in them, few are read together, and more when they have less."""
+        node = FakeNode()
+        for _ in range(64):
+            node.mine(bytes(WINDOW_BYTES // 4))
+        source = self.makeSource(node, window=16)
+        self.assertEqual(len(self.read(source)), 64)
+        lengths = [last - first + 1 for first, last in node.ranges]
+        self.assertEqual(lengths[:3], [16, 8, 4])
+        self.assertEqual(set(lengths[3:-1]), {4})
+        node.blocks += [FakeBlock(number, "") for number in range(65, 1000)]
+        node.mine(b"last")
+        self.assertEqual(len(self.read(source)), 1)
+        self.assertEqual(node.ranges[-2][1] - node.ranges[-2][0] + 1, 16)
 
     def test_missingLogStopsReading(self) -> None:
         """Where a log is missing, nothing after it is read, until another node has it."""
