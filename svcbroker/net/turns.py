@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -292,8 +292,8 @@ class ReadsInTurn:
 
     def __init__(
         self,
-        take: Callable[[], bool],
-        wait: Callable[[], Deferred[None]],
+        take: Callable[..., bool],
+        wait: Callable[..., Deferred[None]],
         receive: Callable[[bytes], object],
         setReading: Callable[[bool], object],
         keep: Callable[[int], bool] = lambda change: True,
@@ -314,22 +314,23 @@ class ReadsInTurn:
         self._unread = b""
         self._waiter: Deferred[None] | None = None
 
-    def mayHandle(self, data: bytes) -> bool:
+    def mayHandle(self, data: bytes, *work: Any) -> bool:
         """
         Ask whether bytes may be handled now.
 
+        @param work: the arguments of C{take} and C{wait}.
         @return: C{False} where they have to wait. They are kept.
         """
         if self._waiter is not None:
             # TLS delivers what it has decrypted even while reading is stopped.
             self._add(data)
             return False
-        if self._take():
+        if self._take(*work):
             return True
         if not self._add(data) or self._setReading is None:
             return False
         self._setReading(False)
-        self._waiter = self._wait()
+        self._waiter = self._wait(*work)
         self._waiter.addCallbacks(self._resume, _left)
         return False
 

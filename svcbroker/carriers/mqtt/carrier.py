@@ -37,6 +37,9 @@ from .sessions import Sessions
 
 SUBPROTOCOL: Final = "mqtt"
 
+SMALL: Final = 1024
+"""The bytes of a read that count as a publish, whatever is in them: a moment's work."""
+
 CLOSE_TIMEOUT: Final = 10.0
 """Seconds that a client has to read the last bytes of a closing connection."""
 
@@ -135,8 +138,8 @@ class Link:
         self._lane = budgets.work.lane()
         self._kept = budgets.input.count(ownerKey("", remote))
         self._reads = ReadsInTurn(
-            partial(self._lane.begin, True),
-            partial(self._lane.turn, True),
+            self._lane.begin,
+            self._lane.turn,
             self.received,
             self._setReading,
             self._keep,
@@ -178,7 +181,8 @@ class Link:
             return
         if self._early is not None and not self._early.mayHandle(data):
             return
-        if not self._reads.mayHandle(data):
+        isWrite = len(data) <= SMALL or self.connection.mayPublish(data)
+        if not self._reads.mayHandle(data, isWrite):
             return
         try:
             self.connection.receive(data)
@@ -304,13 +308,13 @@ class Link:
             self.connection.overloaded()
         return isRoom
 
-    def mayWork(self, events: int = 1) -> bool:
+    def mayWork(self, events: int = 1, *, isWrite: bool = True) -> bool:
         """Ask whether this turn of the reactor has time for more packets."""
-        return self._lane.begin(True, events)
+        return self._lane.begin(isWrite, events)
 
-    def turn(self, events: int = 1) -> Deferred[None]:
+    def turn(self, events: int = 1, *, isWrite: bool = True) -> Deferred[None]:
         """Fires when a later turn has."""
-        return self._lane.turn(True, events)
+        return self._lane.turn(isWrite, events)
 
     def pauseReading(self) -> None:
         """Stop reading. Calls nest: reading goes on when each one is undone."""

@@ -456,6 +456,9 @@ _WRITERS: Final[dict[type, Callable[[Any, int, int], bytes]]] = {
 
 _CONNECT: Final = 1
 _PUBLISH: Final = 3
+_OTHERS: Final = frozenset({6, 8, 10, 12})
+"""The packets that neither publish nor acknowledge what was delivered: PUBREL, SUBSCRIBE,
+UNSUBSCRIBE, PINGREQ."""
 _RUNS: Final[dict[int, tuple[bytes, type[Pubacks | Pubrels]]]] = {
     PUBACK: (bytes((PUBACK, 2)), Pubacks),
     PUBREL: (bytes((PUBREL, 2)), Pubrels),
@@ -598,6 +601,18 @@ class Decoder:
             data = b"".join(self._parts)
             self._parts.clear()
         self._data, self._position, self.hasMore = data, 0, bool(data)
+
+    def mayPublish(self, data: bytes = b"") -> bool:
+        """
+        Whether the next packet may be one that publishes or acknowledges, which come before others.
+
+        @param data: the bytes that come after those that are here.
+        """
+        if self._position < len(self._data):
+            first = self._data[self._position : self._position + 1]
+        else:
+            first = (self._parts[0] if self._parts else data)[:1]
+        return not first or first[0] >> 4 not in _OTHERS
 
     def arrivals(self, limit: int = maxsize) -> list[Arrival]:
         """

@@ -122,6 +122,10 @@ class MqttConnection:
         self._read()
         self._afterPackets()
 
+    def mayPublish(self, data: bytes) -> bool:
+        """Whether bytes of the client that it has sent now may publish, as far as is seen."""
+        return self._decoder.mayPublish(data)
+
     def lost(self) -> None:
         """End the connection: the transport is closed. Called once."""
         self._isClosed = True
@@ -176,8 +180,9 @@ class MqttConnection:
             self._handle(packets)
             if not decoder.hasMore:
                 break
-            if not (self._isWaiting or self._isClosed or self._wire.mayWork()):
-                self._waitFor(self._nextTurn())
+            isWrite = decoder.mayPublish()
+            if not (self._isWaiting or self._isClosed or self._wire.mayWork(isWrite=isWrite)):
+                self._waitFor(self._nextTurn(isWrite=isWrite))
 
     def _handle(self, packets: Sequence[Arrival]) -> None:
         for number, packet in enumerate(packets):
@@ -216,8 +221,8 @@ class MqttConnection:
         busy = "too many bytes of packets wait for their rest, or for a turn"
         self._violated(MqttError(ReasonCode.QUOTA_EXCEEDED, busy))
 
-    async def _nextTurn(self, events: int = 1, *packets: Publishes) -> None:
-        await self._wire.turn(events)
+    async def _nextTurn(self, events: int = 1, *packets: Publishes, isWrite: bool = True) -> None:
+        await self._wire.turn(events, isWrite=isWrite)
         self._backlog.extendleft(packets)
 
     def _waitFor(self, work: Coroutine[Deferred[Any], Any, None]) -> None:

@@ -45,14 +45,15 @@ class IWire(Protocol):
         @raise NotAuthenticated, QuotaExceeded, Overloaded: it is refused.
         """
 
-    def mayWork(self, events: int = 1) -> bool:
+    def mayWork(self, events: int = 1, *, isWrite: bool = True) -> bool:
         """
         Ask whether this turn of the reactor has time for more packets.
 
         @param events: how many events of this client would wait for their answers.
+        @param isWrite: whether they publish, or acknowledge: such packets come before others.
         """
 
-    def turn(self, events: int = 1) -> Deferred[None]:
+    def turn(self, events: int = 1, *, isWrite: bool = True) -> Deferred[None]:
         """Fires when a later turn has. Cancelling gives it up."""
 
     def pauseReading(self) -> None:

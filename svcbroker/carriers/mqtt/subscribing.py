@@ -217,8 +217,8 @@ class Subscriber:
     async def _pace(self) -> None:
         """Look at the time once for L{FILTERS_AT_ONCE} filters, of whatever packets."""
         self._filters += 1
-        if self._filters % FILTERS_AT_ONCE == 0 and not self._wire.mayWork():
-            await self._wire.turn()
+        if self._filters % FILTERS_AT_ONCE == 0 and not self._wire.mayWork(isWrite=False):
+            await self._wire.turn(isWrite=False)
 
     async def _subscribeOne(self, asked: TopicSubscription, common: _Asked) -> OpenedLog:
         session = self._session

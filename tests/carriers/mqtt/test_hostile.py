@@ -25,6 +25,7 @@ from svcbroker.carriers.mqtt.packets import (
     Suback,
     Subscribe,
     TopicSubscription,
+    Unsubscribe,
 )
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.net.budgets import WRITES_A_TURN
@@ -108,6 +109,31 @@ class HostileTests(SynchronousTestCase):
                 server.pump()
             self.assertEqual(client.take(), [answer] * 5000)
             self.assertEqual(server.budgets.input.used, 0)
+
+    def test_floodWithoutPublishesWaitsWithReads(self) -> None:
+        """Publishes of others come before it. What is short, or publishes, does not wait."""
+        names = tuple(TopicSubscription(f"a/{number}", 0) for number in range(200))
+        for packet, times, isWaiting in (
+            (Pingreq(), 1000, True),
+            (Pubrel(1), 1000, True),
+            (Subscribe(1, names), 1, True),
+            (Unsubscribe(1, tuple(each.topicFilter for each in names)), 1, True),
+            (Pingreq(), 10, False),
+            (Publish("t", b"x", 0), 1000, False),
+        ):
+            server = Server()
+            client = server.connected(version=MQTT_311)
+            server.event("t", b"")
+            work = server.budgets.work
+            work.lane().begin(isWrite=False)
+            work.used[0] = 1.0
+            client.protocol.dataReceived(encode(packet, MQTT_311) * times)
+            self.assertEqual(any(work.queues), isWaiting, packet)
+            for _ in range(10):
+                server.pump()
+            self.assertFalse(any(work.queues))
+            client.look()
+            self.assertEqual(len(client.packets), 0 if isinstance(packet, Publish) else times)
 
     def test_waitingPacketsWithoutRoomAreRefused(self) -> None:
         """Of many connections whose packets wait for a turn: handled in part, or not at all."""
