@@ -20,7 +20,8 @@ from attrs import frozen
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
-from svcbroker.broker import MetadataStore, Retention, RetentionRule
+from svcbroker.broker import MetadataStore
+from svcbroker.broker.retention import Retention, RetentionRule
 from svcbroker.interfaces import ILedger, LedgerContext
 from svcbroker.ledgers import parseDescription
 from svcbroker.model import OpenTopic, PublishEvent

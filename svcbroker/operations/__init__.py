@@ -41,7 +41,7 @@ from ._cloudevents import (
     traceOf,
 )
 from ._cloudevents import OURS as BROKER_ATTRIBUTES
-from ._declarations import ERASED, EXTENSIONS, SEEN, Operation, Parameter, Result
+from ._declarations import ERASED, EXTENSIONS, SEEN, Operation, Parameter, Result, same
 from ._dialects import WEEVENT, WEEVENT_INTERFACE, Interface
 from ._eventheaders import (
     FRAME_HEADERS,
@@ -72,7 +72,6 @@ from ._results import (
     LoggedEvent,
     erasureOf,
     eventWriter,
-    same,
 )
 from ._types import ContentType, ExtensionsType, NumberType
 

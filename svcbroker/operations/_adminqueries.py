@@ -26,7 +26,7 @@ from ..net.findings import Level
 from ..net.history import DAY, HistoryPart
 from ..version import VersionRecord
 from ._declarations import GROUP, PAGE_SIZE, Operation, Parameter, Result
-from ._results import envelope, prefixedHex, same, utc
+from ._results import envelope, prefixedHex, utc
 from ._types import HashType, ListType, NumberType, ParameterType
 
 _T = TypeVar("_T")
@@ -374,28 +374,8 @@ def _adminPage(type: Any, render: Callable[[Any], Any]) -> Result:
     return envelope(AdminPage[type], renderPage)
 
 
-_STRINGS = envelope(list[str], same)
+_STRINGS = envelope(list[str])
 
-
-_SUBSCRIPTIONS = envelope(dict[str, dict[str, SubscriptionResult]], lambda encoded: encoded)
-
-
-_VERSION = envelope(VersionResult, _version)
-
-
-_STATISTICS = envelope(GroupStatistics, _statistics)
-
-_MEASURES: Final = envelope(GroupMeasuresResult, _measuresOf)
-
-_TRANSACTIONS = _adminPage(TransactionResult, _transaction)
-
-
-_BLOCKS = _adminPage(BlockResult, _block)
-
-
-_NODES = _adminPage(NodeResult, _node)
-
-_TOPICS = _adminPage(TopicActivityResult, _topic)
 
 _PAGE_ERRORS = (PageIndexInvalid, PageSizeInvalid)
 
@@ -514,20 +494,20 @@ QUERIES: Final = (
         name="listSubscription",
         summary="List the live subscriptions of this broker, by its address.",
         parameters=(_NODE_IP, _GROUP_FILTER),
-        result=_SUBSCRIPTIONS,
+        result=envelope(dict[str, dict[str, SubscriptionResult]]),
         method=_listing,
     ),
     Operation(
         name="getVersion",
         summary="Tell which broker this is.",
-        result=_VERSION,
+        result=envelope(VersionResult, _version),
         method=lambda calls: calls.admin.getVersion,
     ),
     Operation(
         name="group/general",
         summary="Tell a group's chain in numbers.",
         parameters=(GROUP,),
-        result=_STATISTICS,
+        result=envelope(GroupStatistics, _statistics),
         method=lambda calls: calls.admin.getStatistics,
     ),
     Operation(
@@ -535,14 +515,14 @@ QUERIES: Final = (
         summary="Tell how long publishes to a group take, what waits, and what is left of the "
         "disk.",
         parameters=(GROUP,),
-        result=_MEASURES,
+        result=envelope(GroupMeasuresResult, _measuresOf),
         method=lambda calls: calls.admin.getMeasures,
     ),
     Operation(
         name="transaction/transList",
         summary="List the chain's transactions, newest first.",
         parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _TRANSACTION_HASH, _BLOCK_NUMBER),
-        result=_TRANSACTIONS,
+        result=_adminPage(TransactionResult, _transaction),
         errors=_PAGE_ERRORS,
         method=lambda calls: calls.admin.listTransactions,
     ),
@@ -550,7 +530,7 @@ QUERIES: Final = (
         name="block/blockList",
         summary="List the chain's blocks, newest first.",
         parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _BLOCK_HASH, _BLOCK_NUMBER),
-        result=_BLOCKS,
+        result=_adminPage(BlockResult, _block),
         errors=_PAGE_ERRORS,
         method=lambda calls: calls.admin.listBlocks,
     ),
@@ -559,7 +539,7 @@ QUERIES: Final = (
         summary="List the open topics in the order of their creation, with how many events each "
         "has and when the latest came.",
         parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE),
-        result=_TOPICS,
+        result=_adminPage(TopicActivityResult, _topic),
         errors=_PAGE_ERRORS,
         method=lambda calls: calls.admin.listTopics,
     ),
@@ -567,7 +547,7 @@ QUERIES: Final = (
         name="node/nodeList",
         summary="List a group's nodes in the order of their indexes.",
         parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _NODE_NAME),
-        result=_NODES,
+        result=_adminPage(NodeResult, _node),
         errors=_PAGE_ERRORS,
         method=lambda calls: calls.admin.listNodes,
     ),

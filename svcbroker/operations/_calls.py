@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from attrs import evolve
-from msgspec import UNSET, Struct, UnsetType, convert
+from msgspec import UNSET, Struct, UnsetType
 from twisted.internet.defer import Deferred, succeed
 
 from .. import broker, model
@@ -29,16 +29,12 @@ from ..broker import (
     makePublication,
 )
 from ..broker.find import FindRequest, FoundPage
-from ..broker.transparency import WitnessesAnswer
 from ..errors import (
     AuthorRefused,
     ContentBlank,
     ContentTooLarge,
     EventErased,
     EventIdBlank,
-    EventIdInvalid,
-    EventIdTooLong,
-    EventNotFound,
     ExtensionKeyInvalid,
     ExtensionsTooLarge,
     HeightUnknown,
@@ -79,6 +75,7 @@ from ._declarations import (
     FILTERS,
     FORMAT,
     GROUP,
+    OFFSET_ERRORS,
     OMITTED,
     PAGE_SIZE,
     REQUIRED,
@@ -86,6 +83,7 @@ from ._declarations import (
     SUBSCRIPTION_ID,
     TAG,
     TOPIC,
+    TOPIC_ERRORS,
     Operation,
     Parameter,
     Result,
@@ -108,7 +106,7 @@ from ._results import (
     eventWriter,
     loggedEvents,
     prefixedHex,
-    same,
+    recordOf,
 )
 from ._types import (
     EventIdType,
@@ -253,10 +251,6 @@ def _checkpoint(answer: broker.CheckpointAnswer) -> CheckpointResult:
     )
 
 
-def _witnesses(answer: WitnessesAnswer) -> WitnessesResult:
-    return convert(answer, WitnessesResult, from_attributes=True)
-
-
 def _foundPage(answer: FoundPage) -> FoundPageResult:
     page = answer.page
     events = [event for batch in page.batches for event in loggedEvents(batch)]
@@ -264,43 +258,19 @@ def _foundPage(answer: FoundPage) -> FoundPageResult:
     return FoundPageResult(events, next, page.isAtEnd, answer.height, answer.committed)
 
 
-_SEND_RESULT = Result(type=SendResult, render=same)
-
-
-_TOPIC_PAGE = Result(type=TopicPageResult, render=_topicPage)
-
-
-_TOPIC_STATE = Result(type=TopicStateResult, render=_topicState)
-
-
-_EVENT_PROOF = Result(type=EventProof, render=same)
-
-
-_TOPIC_PROOF = Result(type=TopicProof, render=same)
-
-
-_CHECKPOINT = Result(type=CheckpointResult, render=_checkpoint)
-
-
-_CONSISTENCY_PROOF = Result(type=ConsistencyProof, render=same)
-
-
-_GENESIS = Result(type=GenesisFields, render=same)
-
 _LOG_OPERATIONS: Final = (
     Operation(
         name="witnesses",
         summary="List the witnesses of the transparency log, and what they have cosigned of it.",
         parameters=(GROUP,),
-        result=Result(type=WitnessesResult, render=_witnesses),
+        result=Result(type=WitnessesResult, render=recordOf(WitnessesResult)),
         method=lambda calls: calls.transparency.witnesses,
     ),
 )
 """Those that are served as all calls are."""
 
 
-_TOPIC_ERRORS = (TopicBlank, TopicTooLong, TopicInvalid)
-_EVENT_ID_ERRORS = (EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown)
+_EVENT_ID_ERRORS = (EventIdBlank, *OFFSET_ERRORS)
 _WRITE_ERRORS = (Overloaded, TransactionFailed)
 
 _EVENT_ID: Final = Parameter(
@@ -409,9 +379,9 @@ _PUBLISH: Final = Operation(
         *(AUTHOR, SIGNATURE, SIGNED_AT, IDEMPOTENCY_KEY, EXPECTED_SEQUENCE),
         SEEN,
     ),
-    result=_SEND_RESULT,
+    result=Result(type=SendResult),
     errors=(
-        *_TOPIC_ERRORS,
+        *TOPIC_ERRORS,
         ContentBlank,
         ContentTooLarge,
         ExtensionKeyInvalid,
@@ -518,7 +488,7 @@ OPERATIONS: Final = (
             SEEN,
         ),
         result=BOOLEAN,
-        errors=(*_TOPIC_ERRORS, SignatureInvalid, AuthorRefused, *_WRITE_ERRORS),
+        errors=(*TOPIC_ERRORS, SignatureInvalid, AuthorRefused, *_WRITE_ERRORS),
         method=lambda calls: calls.broker.open,
         isTogether=True,
     ),
@@ -527,7 +497,7 @@ OPERATIONS: Final = (
         summary="Close an open topic.",
         parameters=(TOPIC, GROUP, SEEN),
         result=BOOLEAN,
-        errors=(*_TOPIC_ERRORS, TopicNotFound, *_WRITE_ERRORS),
+        errors=(*TOPIC_ERRORS, TopicNotFound, *_WRITE_ERRORS),
         method=lambda calls: calls.broker.close,
         isTogether=True,
     ),
@@ -536,7 +506,7 @@ OPERATIONS: Final = (
         summary="Tell whether there is such an open topic.",
         parameters=(TOPIC, GROUP, SEEN),
         result=BOOLEAN,
-        errors=_TOPIC_ERRORS,
+        errors=TOPIC_ERRORS,
         method=lambda calls: calls.broker.exist,
     ),
     _PUBLISH,
@@ -553,18 +523,7 @@ OPERATIONS: Final = (
         summary="Read the events of a topic, or of all topics that a pattern matches.",
         parameters=(_FILTER, GROUP, _FROM, _LIMIT, TAG, _WAIT, _REVERSE, FORMAT, ERASED, SEEN),
         result=EVENT_PAGE,
-        errors=(
-            TopicBlank,
-            TopicTooLong,
-            TopicInvalid,
-            PatternInvalid,
-            TopicNotFound,
-            EventIdTooLong,
-            EventIdInvalid,
-            EventNotFound,
-            HeightUnknown,
-            Overloaded,
-        ),
+        errors=(*TOPIC_ERRORS, PatternInvalid, TopicNotFound, *OFFSET_ERRORS, Overloaded),
         method=_reading,
         record=_readRequest,
         isByAddress=True,
@@ -589,10 +548,7 @@ OPERATIONS: Final = (
             PatternInvalid,
             SignatureInvalid,
             TopicNotFound,
-            EventIdTooLong,
-            EventIdInvalid,
-            EventNotFound,
-            HeightUnknown,
+            *OFFSET_ERRORS,
             Overloaded,
         ),
         method=lambda calls: calls.search.find,
@@ -603,7 +559,7 @@ OPERATIONS: Final = (
         name="list",
         summary="List the open topics in the order of their creation.",
         parameters=(_PAGE_INDEX, PAGE_SIZE, GROUP, SEEN),
-        result=_TOPIC_PAGE,
+        result=Result(type=TopicPageResult, render=_topicPage),
         errors=(PageIndexInvalid, PageSizeInvalid),
         method=lambda calls: calls.broker.list,
         isGroupFirst=False,
@@ -612,8 +568,8 @@ OPERATIONS: Final = (
         name="state",
         summary="Tell what the chain knows of an open topic.",
         parameters=(TOPIC, GROUP, SEEN),
-        result=_TOPIC_STATE,
-        errors=(*_TOPIC_ERRORS, TopicNotFound),
+        result=Result(type=TopicStateResult, render=_topicState),
+        errors=(*TOPIC_ERRORS, TopicNotFound),
         method=lambda calls: calls.broker.state,
     ),
     Operation(
@@ -644,13 +600,7 @@ OPERATIONS: Final = (
             SEEN,
         ),
         result=BOOLEAN,
-        errors=(
-            *_TOPIC_ERRORS,
-            SignatureInvalid,
-            AuthorRefused,
-            TopicNotFound,
-            *_WRITE_ERRORS,
-        ),
+        errors=(*TOPIC_ERRORS, SignatureInvalid, AuthorRefused, TopicNotFound, *_WRITE_ERRORS),
         method=lambda calls: calls.authors.change,
     ),
     Operation(
@@ -659,17 +609,12 @@ OPERATIONS: Final = (
         parameters=(FILTERS, GROUP, _OWN_ID, _URL, _OFFSET, TAG, *SUBSCRIBE_OPTIONS, SEEN),
         result=STRING,
         errors=(
-            TopicBlank,
-            TopicTooLong,
-            TopicInvalid,
+            *TOPIC_ERRORS,
             PatternInvalid,
             SubscriptionIdInvalid,
             SubscriptionExists,
             UrlInvalid,
-            EventIdTooLong,
-            EventIdInvalid,
-            EventNotFound,
-            HeightUnknown,
+            *OFFSET_ERRORS,
             TopicNotFound,
             Overloaded,
         ),
@@ -708,7 +653,7 @@ OPERATIONS: Final = (
             ),
             SEEN,
         ),
-        result=_EVENT_PROOF,
+        result=Result(type=EventProof),
         errors=_EVENT_ID_ERRORS,
         method=lambda calls: calls.proving.prove,
     ),
@@ -716,8 +661,8 @@ OPERATIONS: Final = (
         name="topicProof",
         summary="Prove how many events a topic has, so that a reader knows that none is left out.",
         parameters=(TOPIC, GROUP, SEEN),
-        result=_TOPIC_PROOF,
-        errors=(*_TOPIC_ERRORS, TopicNotFound),
+        result=Result(type=TopicProof),
+        errors=(*TOPIC_ERRORS, TopicNotFound),
         method=lambda calls: calls.proving.proveTopic,
     ),
     Operation(
@@ -728,7 +673,7 @@ OPERATIONS: Final = (
             _height("height", "The block's height; by default the latest one.", default=None),
             SEEN,
         ),
-        result=_CHECKPOINT,
+        result=Result(type=CheckpointResult, render=_checkpoint),
         errors=(HeightUnknown,),
         method=lambda calls: calls.proving.getCheckpoint,
     ),
@@ -741,7 +686,7 @@ OPERATIONS: Final = (
             _height("newer", "The height of the newer block."),
             SEEN,
         ),
-        result=_CONSISTENCY_PROOF,
+        result=Result(type=ConsistencyProof),
         errors=(HeightUnknown,),
         method=lambda calls: calls.proving.proveConsistency,
     ),
@@ -749,7 +694,7 @@ OPERATIONS: Final = (
         name="genesis",
         summary="Tell the beginning of the chain, from which every proof starts.",
         parameters=(GROUP,),
-        result=_GENESIS,
+        result=Result(type=GenesisFields),
         method=lambda calls: calls.proving.getGenesis,
     ),
 )
@@ -803,18 +748,7 @@ FOLLOW: Final = Operation(
         SEEN,
     ),
     result=STRING,
-    errors=(
-        TopicBlank,
-        TopicTooLong,
-        TopicInvalid,
-        PatternInvalid,
-        EventIdTooLong,
-        EventIdInvalid,
-        EventNotFound,
-        HeightUnknown,
-        TopicNotFound,
-        Overloaded,
-    ),
+    errors=(*TOPIC_ERRORS, PatternInvalid, *OFFSET_ERRORS, TopicNotFound, Overloaded),
     method=lambda calls: _followRequest,
 )
 """Its answer is a stream."""
@@ -841,7 +775,7 @@ LOG_PROOF: Final = Operation(
     summary="Prove that an event is in the transparency log, with the cosignatures of witnesses.",
     parameters=(_EVENT_ID, GROUP, SEEN),
     result=STRING,
-    errors=(EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown),
+    errors=_EVENT_ID_ERRORS,
     method=lambda calls: calls.transparency.prove,
 )
 """Its answer is a file of C{c2sp.org/tlog-proof}."""

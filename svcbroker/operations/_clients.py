@@ -24,13 +24,11 @@ from ..errors import (
     ParameterInvalid,
     SubscriptionExists,
     SubscriptionNotFound,
-    TopicBlank,
     TopicInvalid,
-    TopicTooLong,
 )
 from ..interfaces import Action, GrantLine
-from ._declarations import AFTER, GROUP, Operation, Parameter, Result
-from ._results import BOOLEAN, envelope, same, utc
+from ._declarations import AFTER, GROUP, TOPIC_ERRORS, Operation, Parameter, Result
+from ._results import BOOLEAN, envelope, utc
 from ._types import NumberType, OffsetType, ParameterType
 
 _ACTIONS: Final = {each.value: each for each in Action}
@@ -209,7 +207,7 @@ ACCOUNT_OPERATIONS: Final = (
             ),
         ),
         result=Result(type=AccessExplanation, render=_explanationOf),
-        errors=(TopicBlank, TopicTooLong, TopicInvalid),
+        errors=TOPIC_ERRORS,
         method=lambda calls: calls.accounts.explainAccess,
     ),
 )
@@ -297,7 +295,7 @@ CONNECTION_CALLS: Final = (
             ),
             Parameter(name="remote", type=ParameterType(), description="The client's address."),
         ),
-        result=envelope(bool, same),
+        result=envelope(bool),
         method=lambda calls: calls.operator.closeConnection,
     ),
 )
@@ -435,7 +433,7 @@ _RESET = Operation(
             "height, or at OFFSET_TIME: with a time.",
         ),
     ),
-    result=envelope(bool, same),
+    result=envelope(bool),
     errors=(
         *_GONE_ERRORS,
         EventIdInvalid,
@@ -463,7 +461,7 @@ DURABLE_CALLS: Final = (
                 "most.",
             ),
         ),
-        result=envelope(int, same),
+        result=envelope(int),
         errors=_GONE_ERRORS,
         method=lambda calls: calls.operator.deleteDurable,
     ),

@@ -15,10 +15,16 @@ from ..broker import DEFAULT_PAGE_SIZE, Calls
 from ..errors import (
     BrokerError,
     ContentBlank,
+    EventIdInvalid,
+    EventIdTooLong,
+    EventNotFound,
+    HeightUnknown,
     PageSizeInvalid,
     ParameterInvalid,
     SubscriptionIdBlank,
     TopicBlank,
+    TopicInvalid,
+    TopicTooLong,
 )
 from ..model import EventFormat
 from ._types import (
@@ -90,17 +96,22 @@ class Parameter:
         return self.default
 
 
+def same(value: Any) -> Any:
+    """The render function of a value that is the same on the wire."""
+    return value
+
+
 @frozen(kw_only=True)
 class Result:
     """
     The result of an operation.
 
     @ivar type: its type on the wire, as msgspec knows types.
-    @ivar render: makes a value of that type of the broker's result.
+    @ivar render: makes a value of that type of the broker's result, unless that is one.
     """
 
     type: Any
-    render: Callable[[Any], Any]
+    render: Callable[[Any], Any] = same
 
 
 @frozen(kw_only=True)
@@ -174,6 +185,11 @@ class Operation:
         """
         return self.changedBy is not None and not set(self.changedBy).intersection(given)
 
+
+TOPIC_ERRORS: Final = (TopicBlank, TopicTooLong, TopicInvalid)
+"""The errors of a call with a topic's name."""
+OFFSET_ERRORS: Final = (EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown)
+"""The errors of a call with a position in the log."""
 
 GROUP: Final = Parameter(
     name="groupId",

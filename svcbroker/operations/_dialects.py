@@ -25,7 +25,7 @@ from ._adminqueries import QUERIES
 from ._calls import OPERATIONS
 from ._declarations import Operation, Result
 from ._eventheaders import FRAME_HEADERS, FrameHeaders, weeventHeaders
-from ._results import EVENT, EVENT_PAGE, EventPageResult, EventResult, LoggedEvent, envelope, same
+from ._results import EVENT, EVENT_PAGE, EventPageResult, EventResult, LoggedEvent, envelope
 from ._types import ContentType, ExtensionsType, ParameterType, TopicType
 
 
@@ -250,7 +250,7 @@ WEEVENT_INTERFACE: Final = Interface(
         Operation(
             name="listGroup",
             summary="List the groups.",
-            result=Result(type=list[str], render=same),
+            result=Result(type=list[str]),
             method=lambda calls: calls.admin.listGroups,
         ),
     ),

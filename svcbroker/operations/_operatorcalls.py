@@ -8,32 +8,24 @@ for clients.
 from __future__ import annotations
 
 from binascii import a2b_base64
-from collections.abc import Sequence
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from attrs import evolve
 from msgspec import Struct
 
-from .. import broker, chain, model
+from .. import chain, model
 from ..errors import (
     EventIdBlank,
-    EventIdInvalid,
-    EventIdTooLong,
-    EventNotFound,
-    HeightUnknown,
     NotAuthorized,
     ParameterInvalid,
-    TopicBlank,
-    TopicInvalid,
     TopicNotFound,
-    TopicTooLong,
     TransactionFailed,
 )
 from ..model import MAX_REASON
 from ._adminqueries import ALARMS, HISTORY, INCIDENTS
 from ._clients import CONNECTION_CALLS, DURABLE_CALLS
-from ._declarations import GROUP, OMITTED, Operation, Parameter
-from ._results import envelope, same
+from ._declarations import GROUP, OFFSET_ERRORS, OMITTED, TOPIC_ERRORS, Operation, Parameter
+from ._results import envelope, recordOf
 from ._types import EventIdType, NumberType, OffsetType, ParameterType, TopicType
 from ._webhookcalls import WEBHOOK_CALLS
 
@@ -118,19 +110,10 @@ ERASE: Final = Operation(
             "events before it are erased.",
         ),
     ),
-    result=envelope(int, same),
+    result=envelope(int),
     errors=(
-        EventIdBlank,
-        EventIdTooLong,
-        EventIdInvalid,
-        EventNotFound,
-        HeightUnknown,
-        TopicBlank,
-        TopicTooLong,
-        TopicInvalid,
-        TopicNotFound,
-        NotAuthorized,
-        TransactionFailed,
+        *(EventIdBlank, *OFFSET_ERRORS, *TOPIC_ERRORS),
+        *(TopicNotFound, NotAuthorized, TransactionFailed),
     ),
     method=lambda calls: calls.erasing.erase,
 )
@@ -319,11 +302,6 @@ class Reloaded(Struct, frozen=True):
     problems: list[str]
 
 
-def _reloadedOf(problems: Sequence[str]) -> Reloaded:
-    """Make the record of a reload."""
-    return Reloaded(list(problems))
-
-
 class ChangedSetting(Struct, frozen=True):
     """
     A setting to which the configuration file has given another value: the one in force and that of
@@ -337,13 +315,13 @@ class ChangedSetting(Struct, frozen=True):
     needsRestart: bool
 
 
-class ChangedAccount(Struct, frozen=True):
+class ChangedAccount(Struct, frozen=True, rename={"name": "account"}):
     """
     An account that would be added, removed or changed, and what of it. The name is empty for the
     limits of all accounts that have none of their own.
     """
 
-    account: str
+    name: str
     kind: Literal["added", "removed", "changed"]
     parts: list[str]
 
@@ -367,24 +345,6 @@ class Difference(Struct, frozen=True):
     problems: list[str]
 
 
-def _differenceOf(found: model.ReloadDifference) -> Difference:
-    """Make the record of a difference."""
-    return Difference(
-        settings=[
-            ChangedSetting(each.name, list(each.before), list(each.after), each.needsRestart)
-            for each in found.settings
-        ],
-        accounts=[
-            ChangedAccount(each.name, cast(Any, each.kind), list(each.parts))
-            for each in found.accounts
-        ],
-        certificates=[
-            ChangedCertificate(each.port, each.validUntil) for each in found.certificates
-        ],
-        problems=list(found.problems),
-    )
-
-
 class SettingInForce(Struct, frozen=True):
     """
     A setting: its values as text, several where it may be given more than once; the default in
@@ -395,7 +355,7 @@ class SettingInForce(Struct, frozen=True):
     name: str
     values: list[str]
     default: str
-    source: Literal["default", "file", "command line"]
+    source: model.SettingSource
     help: str
     needsRestart: bool
 
@@ -428,32 +388,11 @@ class Configuration(Struct, frozen=True):
     memory: int
 
 
-def _configurationOf(report: model.ConfigurationReport) -> Configuration:
-    """Make the record of a configuration."""
-    return Configuration(
-        settings=[
-            SettingInForce(
-                name=each.name,
-                values=list(each.values),
-                default=each.default,
-                source=each.source.value,
-                help=each.help,
-                needsRestart=each.needsRestart,
-            )
-            for each in report.settings
-        ],
-        file=report.file,
-        startedAt=report.startedAt,
-        reloadedAt=report.reloadedAt,
-        bounds=[
-            MemoryBound(name=each.name, bytes=each.bytes, how=each.how, each=each.each)
-            for each in report.bounds
-        ],
-        memory=report.memory,
-    )
-
-
-class JobResult(Struct, frozen=True):
+class JobResult(
+    Struct,
+    frozen=True,
+    rename={"startedAt": "startedTimestamp", "endedAt": "endedTimestamp", "isGood": "good"},
+):
     """
     A command that the broker runs for operators: its name; the words that an operator would type;
     when it was started and has ended, in milliseconds since the epoch; whether it has ended well;
@@ -462,9 +401,9 @@ class JobResult(Struct, frozen=True):
 
     name: str
     command: list[str]
-    startedTimestamp: int
-    endedTimestamp: int | None
-    good: bool
+    startedAt: int
+    endedAt: int | None
+    isGood: bool
     output: list[str]
 
 
@@ -474,24 +413,11 @@ class JobsResult(Struct, frozen=True):
     jobs: list[JobResult]
 
 
-def _jobsOf(reports: Sequence[broker.JobReport]) -> JobsResult:
-    """Make the record of jobs."""
-    return JobsResult(
-        jobs=[
-            JobResult(
-                name=each.name,
-                command=list(each.command),
-                startedTimestamp=each.startedAt,
-                endedTimestamp=each.endedAt,
-                good=each.isGood,
-                output=list(each.output),
-            )
-            for each in reports
-        ]
-    )
-
-
-class RetentionResult(Struct, frozen=True):
+class RetentionResult(
+    Struct,
+    frozen=True,
+    rename={"age": "seconds", "height": "blockNumber", "erased": "erasedCount"},
+):
     """
     How far the old events are erased, of the topics that some patterns match: for how many seconds
     they are kept; the block up to which the log was searched; how many events were erased since
@@ -499,27 +425,13 @@ class RetentionResult(Struct, frozen=True):
     """
 
     patterns: list[str]
-    seconds: int
-    blockNumber: int
-    erasedCount: int
+    age: int
+    height: int
+    erased: int
     problem: str
 
 
-def _retentionOf(reports: Sequence[broker.RetentionReport]) -> list[RetentionResult]:
-    """Make the record of retention."""
-    return [
-        RetentionResult(
-            patterns=list(each.patterns),
-            seconds=each.age,
-            blockNumber=each.height,
-            erasedCount=each.erased,
-            problem=each.problem,
-        )
-        for each in reports
-    ]
-
-
-_JOBS = envelope(JobsResult, _jobsOf)
+_JOBS = envelope(JobsResult, lambda reports: JobsResult(recordOf(list[JobResult])(reports)))
 _VALIDATORS = envelope(Validators, _validatorsOf)
 _FAULTS = envelope(Faults, _faultsOf)
 _NODE = Parameter(name="node", type=_NodeIndexType(), description="The index of the node.")
@@ -640,24 +552,21 @@ OPERATOR_CALLS: Final = (
     Operation(
         name="reload",
         summary="Read accounts, secrets and certificates again.",
-        parameters=(),
-        result=envelope(Reloaded, _reloadedOf),
+        result=envelope(Reloaded, lambda problems: Reloaded([*problems])),
         method=lambda calls: calls.operator.reload,
     ),
     Operation(
         name="reload/preview",
         summary="Tell what a reload would change: settings, accounts and certificates. Nothing "
         "changes.",
-        parameters=(),
-        result=envelope(Difference, _differenceOf),
+        result=envelope(Difference, recordOf(Difference)),
         method=lambda calls: calls.operator.previewReload,
         changedBy=(),
     ),
     Operation(
         name="configuration",
         summary="Tell the settings as they are in force, and when files were last read again.",
-        parameters=(),
-        result=envelope(Configuration, _configurationOf),
+        result=envelope(Configuration, recordOf(Configuration)),
         method=lambda calls: calls.operator.showConfiguration,
         changedBy=(),
     ),
@@ -668,7 +577,6 @@ OPERATOR_CALLS: Final = (
     Operation(
         name="jobs/list",
         summary="List the commands that the broker runs for operators, or has run since its start.",
-        parameters=(),
         result=_JOBS,
         method=lambda calls: calls.operator.listJobs,
         changedBy=(),
@@ -692,7 +600,7 @@ OPERATOR_CALLS: Final = (
         name="retention/list",
         summary="Tell how long contents are kept, and how far older ones are erased.",
         parameters=(GROUP,),
-        result=envelope(list[RetentionResult], _retentionOf),
+        result=envelope(list[RetentionResult], recordOf(list[RetentionResult])),
         method=lambda calls: calls.operator.listRetention,
         changedBy=(),
     ),

@@ -13,7 +13,7 @@ from secrets import token_hex
 from time import gmtime, strftime
 from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, convert
 from msgspec.structs import replace
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -31,7 +31,7 @@ from ..errors import (
 )
 from ..interfaces import Batch
 from ._cloudevents import cloudEvents, sourceOf
-from ._declarations import Result
+from ._declarations import Result, same
 
 _T = TypeVar("_T")
 
@@ -104,9 +104,9 @@ def utc(milliseconds: int) -> str:
     return strftime("%Y-%m-%d %H:%M:%S", gmtime(milliseconds // 1000))
 
 
-def same(value: Any) -> Any:
-    """The render function of a value that is the same on the wire."""
-    return value
+def recordOf(type: Any) -> Callable[[Any], Any]:
+    """The render function that makes a record of a value: the attributes are the record's."""
+    return partial(convert, type=type, from_attributes=True)
 
 
 EventWriter: TypeAlias = Callable[[Batch], Sequence[Any]]
@@ -171,7 +171,7 @@ def _eventPage(answer: tuple[broker.ReadPage, EventWriter]) -> EventPageResult:
     return EventPageResult(events, str(page.next), page.isAtEnd, page.leftOut or UNSET)
 
 
-def envelope(type: Any, render: Callable[[Any], Any]) -> Result:
+def envelope(type: Any, render: Callable[[Any], Any] = same) -> Result:
     """The result of an admin query: a value of this type in an envelope."""
 
     def renderEnvelope(answer: Any) -> Envelope[Any]:
@@ -180,8 +180,8 @@ def envelope(type: Any, render: Callable[[Any], Any]) -> Result:
     return Result(type=Envelope[type], render=renderEnvelope)
 
 
-BOOLEAN = Result(type=bool, render=same)
-STRING = Result(type=str, render=same)
+BOOLEAN = Result(type=bool)
+STRING = Result(type=str)
 EVENT = Result(type=EventResult, render=_event)
 EVENT_PAGE = Result(type=EventPageResult, render=_eventPage)
 

@@ -29,7 +29,7 @@ from ..errors import (
 )
 from ..model import EventFormat
 from ._declarations import AFTER, ERASED, GROUP, SUBSCRIPTION_ID, Operation, Parameter, Result
-from ._results import BOOLEAN, envelope, same
+from ._results import BOOLEAN, envelope
 from ._types import (
     EventIdType,
     FormatType,
@@ -249,7 +249,7 @@ _EVENT_ID = Parameter(
 _ID_ERRORS = (SubscriptionIdBlank, SubscriptionIdInvalid, SubscriptionNotFound)
 _EVENT_ID_ERRORS = (EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound)
 
-_DONE = envelope(bool, same)
+_DONE = envelope(bool)
 
 
 def _both(
@@ -385,7 +385,6 @@ WEBHOOK_CALLS: Final = (
             ),
         ),
         result=envelope(list[WebhookKeyResult], _keysOf),
-        errors=(),
         method=lambda calls: calls.webhooks.rotateKey,
     ),
 )
