@@ -228,6 +228,8 @@ def wholeNumber(minimum: int, maximum: int, reason: str) -> ParsedType:
 
 PATH: Final = click.Path(path_type=Path)
 """A path. Whether it exists is told by what opens it."""
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
+DIRECTORY: Final = click.Path(path_type=Path, file_okay=False)
 HEIGHT: Final = ParsedType("height", _height)
 CHAIN: Final = ParsedType("chain", _chain)
 """The id of a chain: the hash of its genesis."""

@@ -18,7 +18,7 @@ from attrs import evolve
 
 from ..errors import EventErased, TopicNotFound
 from ..files import readFile, writeNew
-from .arguments import EVENT, PATH, makeCommand, options
+from .arguments import EVENT, FILE, PATH, makeCommand, options
 from .clientcommand import IDENTITY, clientCommand, namedFile, runReactor
 from .terminal import CommandError, Console, Exit, counted, quoted
 
@@ -36,7 +36,7 @@ TSA_ROOTS: Final = click.option(
     "--tsa-roots",
     "roots",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="The certificates (PEM) that are trusted for time stamps.",
 )
 _TSA_TIMEOUT: Final = 30.0
@@ -61,7 +61,7 @@ _TSA_TIMEOUT: Final = 30.0
         "--policy",
         "policyPath",
         metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=FILE,
         help="Whose signatures are wanted; it is put into the file. [default: the log's key alone]",
     ),
     click.option(

@@ -28,7 +28,7 @@ from ..proofs.tlog import (
     Policy,
 )
 from ..storage import writeFile
-from .arguments import Decimal, jsonOption, makeCommand, options
+from .arguments import FILE, Decimal, jsonOption, makeCommand, options
 from .clientcommand import FIELD_OPTIONS, askTerminal, settingsOf
 from .terminal import CommandError, Console, Exit, printable, showRecord, timeText
 
@@ -58,19 +58,19 @@ MAX_ANSWER: Final = MAX_NOTE_SIZE
         "policyPath",
         metavar="FILE",
         required=True,
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=FILE,
         help="Whom to trust: the log's key, its witnesses and their quorum.",
     ),
     click.option(
         "--state",
         metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=FILE,
         help="Keeps the last verified checkpoint. Without it each run begins anew.",
     ),
     click.option(
         "--evidence",
         metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=FILE,
         help="A new file for the checkpoints that contradict. [default: standard output]",
     ),
     click.option("--once", is_flag=True, help="Check once, and end."),

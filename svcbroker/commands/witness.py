@@ -42,7 +42,7 @@ from ..proofs.witness import (
     resumeWitness,
 )
 from ..storage import StorageError
-from .arguments import jsonOption, makeCommand, options
+from .arguments import DIRECTORY, FILE, jsonOption, makeCommand, options
 from .clientcommand import clientCommand
 from .commandline import Command
 from .log import logKey
@@ -65,9 +65,7 @@ LISTEN: Final = "tcp:8090:interface=127.0.0.1"
 
 _log = Logger()
 
-_DIRECTORY: Final = click.argument(
-    "directory", metavar="DIRECTORY", type=click.Path(path_type=Path, file_okay=False)
-)
+_DIRECTORY: Final = click.argument("directory", metavar="DIRECTORY", type=DIRECTORY)
 
 _LOG: Final = click.option(
     "--log", "keys", metavar="VKEY", multiple=True, help="The key of a log. May come again."
@@ -76,7 +74,7 @@ _LOGS: Final = click.option(
     "--logs",
     "path",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="A policy file with the keys of logs. A running witness reads it again on SIGHUP.",
 )
 
@@ -159,7 +157,7 @@ def _locked(directory: Path) -> Iterator[None]:
         "--copy",
         "copied",
         metavar="DIR",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=DIRECTORY,
         help="Execute what is cosigned, in the copy in this directory.",
     ),
     click.option(
@@ -377,7 +375,7 @@ class _Serving:
         "checkpoints",
         metavar="CHECKPOINT...",
         nargs=-1,
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=FILE,
     ),
     _LOG,
     _LOGS,

@@ -16,13 +16,12 @@ import click
 from ..arguments import Decimal, Whole, jsonOption, options
 from ..clientcommand import brokerOf, connected, connectedCommand
 from ..terminal import CommandError, Console, Exit, progressBar
-from .load import Broken, LoadTarget, Measured, drive, makeShape, percentile
+from .load import PORTS, PROTOCOLS, Broken, LoadTarget, Measured, drive, makeShape, percentile
 
-PORTS: Final = {"mqtt": (1883, 8883), "stomp": (61613, 61614)}
-"""The ports of the protocols that have their own: plain, and with TLS."""
 WARM_UP: Final = 0.3
 """Seconds of load before the measurement, at most a quarter of it."""
 
+_OWN_PORTS: Final = " and ".join(PORTS)
 _MAX_WINDOW: Final = 1024
 _BUSY: Final = 0.8
 _MAX_CONTENT: Final = 10_000_000
@@ -68,7 +67,7 @@ def _targeted(given: Mapping[str, Any]) -> Iterator[LoadTarget]:
     click.argument("topic", default="bench/publish"),
     click.option(
         "--over",
-        type=click.Choice(("rest", "jsonrpc", "mqtt", "stomp")),
+        type=click.Choice(PROTOCOLS),
         default="rest",
         show_default=True,
         help="The protocol.",
@@ -93,7 +92,7 @@ def _targeted(given: Mapping[str, Any]) -> Iterator[LoadTarget]:
         "--window",
         type=Whole(1, _MAX_WINDOW),
         metavar="NUMBER",
-        help="How many publishes are under way on each connection of mqtt and stomp. [default: 32]",
+        help=f"How many publishes are under way on each connection of {_OWN_PORTS}. [default: 32]",
     ),
     click.option(
         "--batch",
@@ -113,7 +112,9 @@ def _targeted(given: Mapping[str, Any]) -> Iterator[LoadTarget]:
         "--port",
         type=Whole(1, 65535),
         metavar="PORT",
-        help="The port of mqtt (1883, with https 8883) or stomp (61613, 61614).",
+        help="The port of "
+        + " or ".join(f"{each} ({plain}, with https {tls})" for each, (plain, tls) in PORTS.items())
+        + ".",
     ),
     click.option("--yes", is_flag=True, help="Do not ask, wherever the broker is."),
     jsonOption("Show the result as a line of JSON."),
@@ -134,13 +135,13 @@ def command(
 ) -> int:
     """Load the broker, and show what came of it."""
     if window is not None and over not in PORTS:
-        raise CommandError("--window is for mqtt and stomp")
+        raise CommandError(f"--window is for {_OWN_PORTS}")
     if port is not None and over not in PORTS:
-        raise CommandError("--port is for mqtt and stomp: others have that of the URL")
+        raise CommandError(f"--port is for {_OWN_PORTS}: others have that of the URL")
     if batch is not None and over != "jsonrpc":
         raise CommandError("--batch is for jsonrpc")
     if over in PORTS and "Authorization" in target.headers and not target.login:
-        raise CommandError("mqtt and stomp need --user, not a token alone")
+        raise CommandError(f"{_OWN_PORTS} need --user, not a token alone")
     if target.group is not None and over == "mqtt":
         raise CommandError("--group is for the other protocols")
     if not yes:

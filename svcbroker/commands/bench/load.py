@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ...client import Client
 
 
+PROTOCOLS: Final = ("rest", "jsonrpc", "mqtt", "stomp")
+PORTS: Final = {"mqtt": (1883, 8883), "stomp": (61613, 61614)}
+"""The ports of the protocols that have their own: plain, and with TLS."""
+
 TIMEOUT = 30.0
 """Seconds that an answer may take before the run counts as broken."""
 
@@ -477,8 +481,8 @@ def makeShape(
     """
     Make the shape of a load: its requests, and the answers that must come.
 
-    @param over: the protocol: rest, jsonrpc, mqtt or stomp.
-    @param window: how many publishes are under way on each connection of mqtt and stomp.
+    @param over: the protocol, of L{PROTOCOLS}.
+    @param window: how many publishes are under way on each connection of those in L{PORTS}.
     @param batch: how many events each request of jsonrpc has.
     """
     if over == "rest":
