@@ -82,9 +82,7 @@ def _readTile(prover: Prover, path: str) -> bytes:
     return encodeEntries(hashes) if isEntries else encodeTile(tile, hashes)
 
 
-def exportLog(
-    read: LogSource, directory: Path, report: Callable[[int], object] = lambda _: None
-) -> tuple[TreeHead, int]:
+def exportLog(read: LogSource, directory: Path) -> tuple[TreeHead, int]:
     """
     Write a log as files, or what is new of it. Files are complete as soon as they have their names,
     and the checkpoint comes last, so a web server may serve the directory the whole time.
@@ -92,7 +90,6 @@ def exportLog(
     Every hash is checked against the root in the checkpoint before it is written, and that the log
     has grown from the checkpoint that was written before. Signatures are not checked.
 
-    @param report: called with the number of files after each one.
     @return: what the checkpoint says, and how many files were written.
     @raise LogRefused: the log is not consistent. What contradicts its checkpoint, or the one
         before, was not written.
@@ -125,7 +122,6 @@ def exportLog(
     # From the top: each tile is checked against the one above it.
     for tile in reversed(list(tilesBetween(older, size))):
         files.write(tile)
-        report(files.count)
     if note != kept:
         files.put(CHECKPOINT, note)
     files.removePartial(older)

@@ -85,14 +85,14 @@ def didYouMean(word: str, known: Sequence[str] | Mapping[str, str]) -> str:
     return ""
 
 
-def readLine(prompt: str, stdin: TextIO | None = None, ask: Callable[[str], str] = getpass) -> str:
+def readLine(prompt: str) -> str:
     """
     A secret: asked for on a terminal, else the first line of standard input.
 
     @raise CommandError: there is none.
     """
-    source = sys.stdin if stdin is None else stdin
-    line = ask(prompt) if source.isatty() else source.readline(_MAX_LINE).rstrip("\r\n")
+    isTerminal = sys.stdin.isatty()
+    line = getpass(prompt) if isTerminal else sys.stdin.readline(_MAX_LINE).rstrip("\r\n")
     if not line:
         raise CommandError("there is no password")
     return line

@@ -68,20 +68,19 @@ _UNLIMITED_V1: Final = 1 << 62
 _log = Logger()
 
 
-def usableMemory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+def usableMemory() -> int:
     """
     The bytes of memory that this process may use: the least of what the machine has, what its
     control groups allow, and its own limits.
-
-    @param proc: where the kernel's own file system is mounted.
-    @param groups: where that of control groups is.
     """
     limits = [machineMemory()]
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         soft = resource.getrlimit(kind)[0]
         if soft != resource.RLIM_INFINITY:
             limits.append(soft)
-    return min(limits + [most for most, _ in groupLimits(proc / "self", groups)])
+    return min(
+        limits + [most for most, _ in groupLimits(Path("/proc/self"), Path("/sys/fs/cgroup"))]
+    )
 
 
 def machineMemory() -> int:

@@ -179,13 +179,11 @@ def raiseFileLimit(
     return wanted
 
 
-def expectedFiles(get: Callable[[int], tuple[int, int]] = resource.getrlimit) -> int:
+def expectedFiles() -> int:
     """
     The number of files that may be open after L{raiseFileLimit}; L{WANTED_FILES} without a limit.
-
-    @param get: asks for the limits: C{resource.getrlimit}.
     """
-    soft, hard = get(resource.RLIMIT_NOFILE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in (soft, hard):
         return WANTED_FILES
     return max(soft, min(hard, WANTED_FILES))

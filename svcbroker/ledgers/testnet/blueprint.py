@@ -67,13 +67,12 @@ def unitText(text: str) -> str:
     return f'"{quoted}"' if quoted != text or " " in text else text
 
 
-def brokerUnit(description: str, command: str, directory: Path, *, user: str = "") -> str:
+def brokerUnit(description: str, command: str, directory: Path) -> str:
     """
     A unit of systemd for a broker that runs its engine as its child.
 
     @param command: what is run, quoted as systemd has it.
     @param directory: all that it writes to.
-    @param user: who it runs as; empty for who started systemd.
     """
     return "\n".join(
         [
@@ -85,7 +84,6 @@ def brokerUnit(description: str, command: str, directory: Path, *, user: str = "
             "[Service]",
             f"ExecStart={command}",
             f"WorkingDirectory={str(directory).replace('%', '%%')}",
-            *([f"User={user}"] if user else []),
             "# The broker ends its engine itself, after what it has still to answer.",
             "KillMode=mixed",
             "Restart=on-failure",

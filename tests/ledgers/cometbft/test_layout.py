@@ -183,15 +183,15 @@ class NetworkTests(LayoutCase):
     def test_tuningReachesConfig(self) -> None:
         """Settings arrive, and the engine's RPC accepts the largest transaction."""
         tuning = Tuning(commit=0.5, maxTransaction=3000000, transactions=17, emptyBlocks=True)
-        layOutNetwork(planFor(self.root, tuning=tuning, isPrivate=False), counting())
+        layOutNetwork(planFor(self.root, tuning=tuning), counting())
         config = self.toml("node0/config/config.toml")
         self.assertEqual(config["consensus"]["timeout_commit"], "500ms")
         self.assertIs(config["consensus"]["create_empty_blocks"], True)
         self.assertEqual(config["mempool"]["max_tx_bytes"], 3000000)
         self.assertEqual(config["mempool"]["size"], 17)
         self.assertGreater(config["rpc"]["max_body_bytes"], 4000000)
-        self.assertIs(config["p2p"]["allow_duplicate_ip"], False)
-        self.assertIs(config["p2p"]["addr_book_strict"], True)
+        self.assertIs(config["p2p"]["allow_duplicate_ip"], True)
+        self.assertIs(config["p2p"]["addr_book_strict"], False)
 
     def test_ipv6AddressesAreBracketed(self) -> None:
         """Addresses of IPv6 stand in brackets; peers use the external one."""

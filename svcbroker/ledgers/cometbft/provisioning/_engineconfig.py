@@ -62,14 +62,11 @@ class StateSync:
     @ivar servers: the RPC addresses of at least two engines; their headers must agree.
     @ivar height: a trusted height.
     @ivar hash: the hash of its block.
-    @ivar period: the trusting period in seconds. A chain with no block for longer than that could
-        not be joined, so it is long.
     """
 
     servers: Sequence[Address]
     height: int
     hash: bytes
-    period: int = 10 * 365 * 86400
 
 
 @frozen(kw_only=True)
@@ -129,7 +126,6 @@ class EngineConfig:
     @ivar p2p: where it listens for its peers.
     @ivar external: the address that its peers use, if it differs.
     @ivar peers: its persistent peers.
-    @ivar isPrivate: whether peers may have private addresses, and share one.
     @ivar stateSync: start from a snapshot; C{None}: from the first block.
     """
 
@@ -139,7 +135,6 @@ class EngineConfig:
     p2p: Address
     external: Address | None = None
     peers: Sequence[Peer] = ()
-    isPrivate: bool = True
     stateSync: StateSync | None = None
     tuning: Tuning = Tuning()
 
@@ -225,8 +220,9 @@ def _p2p(config: EngineConfig) -> dict[str, object]:
         "persistent_peers": ",".join(map(str, config.peers)),
         "unconditional_peer_ids": ",".join(peer.nodeId for peer in config.peers),
         "persistent_peers_max_dial_period": "5s",
-        "addr_book_strict": not config.isPrivate,
-        "allow_duplicate_ip": config.isPrivate,
+        # Peers may have private addresses, and share one.
+        "addr_book_strict": False,
+        "allow_duplicate_ip": True,
         # The peers are configured; no others are discovered.
         "pex": False,
         "flush_throttle_timeout": _span(tuning.flush),
@@ -279,7 +275,8 @@ def _stateSync(config: EngineConfig) -> dict[str, object]:
         "rpc_servers": ",".join(map(str, sync.servers)),
         "trust_height": sync.height,
         "trust_hash": sync.hash.hex().upper(),
-        "trust_period": f"{sync.period}s",
+        # Ten years: a chain with no block for longer than that could not be joined.
+        "trust_period": f"{10 * 365 * 86400}s",
         "discovery_time": "5s",
         # Four chunks are fetched at once, over a connection that may be slow.
         "chunk_request_timeout": "30s",

@@ -153,7 +153,6 @@ class NetworkPlan:
     @ivar created: the genesis time; engines wait for it.
     @ivar nodes: the validators.
     @ivar blockBytes: the most bytes of a block.
-    @ivar isPrivate: whether the engines may have private addresses, and share one.
     @ivar topics: the rule of topics' names.
     """
 
@@ -161,7 +160,6 @@ class NetworkPlan:
     created: Instant
     nodes: Sequence[NodePlan]
     blockBytes: int = 8 * 1024 * 1024
-    isPrivate: bool = True
     tuning: Tuning = Tuning()
     topics: TopicRule = TopicRule.PUBLISHED
 
@@ -194,7 +192,7 @@ def _layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequen
     for node in plan.nodes:
         _checkUnused(node.home)
         # All errors are raised before anything is written.
-        encodeConfig(_configOf(node, (), plan.tuning, plan.isPrivate))
+        encodeConfig(_configOf(node, (), plan.tuning))
     keys = [makeKeys(node.home, entropy) for node in plan.nodes]
     peers = [node.peer(each) for node, each in zip(plan.nodes, keys, strict=True)]
     genesis = encodeGenesis(
@@ -211,7 +209,7 @@ def _layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequen
     )
     for index, node in enumerate(plan.nodes):
         others = [peer for number, peer in enumerate(peers) if number != index]
-        config = _configOf(node, others, plan.tuning, plan.isPrivate)
+        config = _configOf(node, others, plan.tuning)
         writeFile(node.home / CONFIG, encodeConfig(config))
     for node in plan.nodes:
         writeFile(node.home / GENESIS, genesis)
@@ -225,7 +223,6 @@ def layOutJoining(
     entropy: Callable[[int], bytes],
     *,
     stateSync: StateSync | None = None,
-    isPrivate: bool = True,
     tuning: Tuning | None = None,
 ) -> EngineKeys:
     """
@@ -241,7 +238,7 @@ def layOutJoining(
     try:
         decodeGenesis(genesis)
         _checkUnused(node.home)
-        config = _configOf(node, peers, tuning or Tuning(), isPrivate, stateSync)
+        config = _configOf(node, peers, tuning or Tuning(), stateSync)
         text = encodeConfig(config)
         keys = makeKeys(node.home, entropy)
         writeFile(node.home / CONFIG, text)
@@ -264,7 +261,6 @@ def _configOf(
     node: NodePlan,
     peers: Sequence[Peer],
     tuning: Tuning,
-    isPrivate: bool,
     stateSync: StateSync | None = None,
 ) -> EngineConfig:
     return EngineConfig(
@@ -274,7 +270,6 @@ def _configOf(
         p2p=node.p2p,
         external=node.external,
         peers=peers,
-        isPrivate=isPrivate,
         stateSync=stateSync,
         tuning=tuning,
     )
