@@ -4,62 +4,20 @@ Every test of HTTP once more on sites without the fast path: twisted.web and Kle
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.carriers import test_websocket
-
-from . import (
-    test_admin,
-    test_asyncapi,
-    test_authors,
-    test_bodies,
-    test_descriptions,
-    test_errors,
-    test_health,
-    test_jsonrpc,
-    test_loopback,
-    test_openapi,
-    test_openrpc,
-    test_operator,
-    test_origins,
-    test_proofs,
-    test_publishing,
-    test_rest,
-    test_site,
-    test_traces,
-    test_validators,
-)
 from .support import Client
 
 MODULES = (
-    *(
-        test_admin,
-        test_asyncapi,
-        test_authors,
-        test_bodies,
-        test_descriptions,
-        test_errors,
-        test_health,
-        test_jsonrpc,
-        test_loopback,
-        test_openapi,
-    ),
-    *(
-        test_openrpc,
-        test_operator,
-        test_origins,
-        test_proofs,
-        test_publishing,
-        test_rest,
-        test_site,
-        test_traces,
-        test_validators,
-        test_websocket,
-    ),
+    *("admin", "asyncapi", "authors", "bodies", "descriptions", "errors", "health", "jsonrpc"),
+    *("loopback", "openapi", "openrpc", "operator", "origins", "proofs", "publishing", "rest"),
+    *("site", "traces", "validators"),
 )
+"""The modules of this package whose tests ask a site."""
 
 
 class _ThroughKlein:
@@ -85,5 +43,6 @@ def throughKlein(module: ModuleType) -> dict[str, type]:
     }
 
 
-for _module in MODULES:
-    globals().update(throughKlein(_module))
+for _name in MODULES:
+    globals().update(throughKlein(import_module(f"tests.carriers.http.test_{_name}")))
+globals().update(throughKlein(import_module("tests.carriers.test_websocket")))
