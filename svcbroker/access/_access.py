@@ -64,7 +64,7 @@ CHECK_BYTES: Final = 64 * 1024 * 1024
 @implementer(IRealm)
 class Access:
     """
-    The gate to the broker: the authenticators, and the principals of all who are logged in.
+    Authenticates clients: the authenticators, and the principals of all clients.
 
     Carriers call L{login} with the credentials of a client, and act by the principal that it
     gives. Where there are no accounts, L{anonymous} is L{ANYBODY}, and nobody logs in.
@@ -492,7 +492,7 @@ def accountToken(credentials: Any) -> AccountToken:
 @frozen(kw_only=True)
 class AccountStatus:
     """
-    An account: what is granted to it, and how much of its quotas it uses now. There is no secret.
+    An account as operators see it: grants, quotas, and present use. It has no secret.
 
     @ivar name: its name; empty for clients without credentials.
     @ivar grants: its L{IGrants<svcbroker.interfaces.IGrants>}.

@@ -257,7 +257,7 @@ class AuditTrail:
             self._call = self._clock.callLater(PERIOD, self._sumUp)
 
     def _sumUp(self) -> None:
-        """Write the counts of a period. What goes on is counted in the next one, too."""
+        """Write the counts of a period. Refusals that continue are counted in the next one, too."""
         self._call = None
         counts, self._counts = self._counts, {}
         others, self._others = self._others, Counter()

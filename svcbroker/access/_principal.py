@@ -49,7 +49,7 @@ NO_GRANTS: Final = Grants(())
 
 class Principal:
     """
-    An account that acts: who it is, what it may do now, and what it uses.
+    An account that acts: its name, its grants now, and its use of quotas.
 
     All connections of an account that have logged in by the same credential share one principal,
     and so do its webhooks; where its grants depend on the MQTT client id, those of one client id. A
@@ -110,7 +110,7 @@ class Principal:
 
     def require(self, action: Action, group: str, topic: str = "") -> None:
         """
-        Refuse what is not granted.
+        Require a grant.
 
         @raise NotAuthorized: it is not granted.
         """
@@ -119,7 +119,7 @@ class Principal:
 
     def requireAny(self, action: Action, group: str | None, filter: str = "#") -> None:
         """
-        Refuse what is granted for no topic that a filter may match.
+        Require a grant for at least one topic that a filter may match.
 
         @param group: the id of a group; C{None} for any group.
         @raise NotAuthorized: it is not granted.
@@ -306,7 +306,7 @@ class Usage:
         self.limit(quotas)
 
     def limit(self, quotas: Quotas) -> None:
-        """Apply quotas from now on; what is in use stays in use."""
+        """Replace the quotas. What is in use already stays in use."""
         old, self.quotas = self.quotas, quotas
         for name, rate in (("publishes", quotas.publishes), ("bytes", quotas.bytes)):
             if rate is None:
@@ -418,7 +418,7 @@ class Usage:
 
     def checkRoom(self, name: str, used: int, amount: int = 1) -> None:
         """
-        Check that an account may have more of what is counted elsewhere.
+        Check a quota whose use is counted elsewhere.
 
         @param name: the name of a quota.
         @param used: how much of it is in use.
@@ -464,7 +464,7 @@ def _frozenClock() -> float:
 
 
 class _Anybody(Principal):
-    """A principal that never ends, so it keeps nothing of those who act by it."""
+    """The principal of clients without an account. It never ends, so it stores no users."""
 
     def onEnd(self, ended: Callable[[], object]) -> Callable[[], None]:
         """See L{Principal.onEnd}."""

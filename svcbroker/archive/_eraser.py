@@ -269,7 +269,7 @@ def isBare(body: bytes) -> bool:
 
 def stripBlock(block: ErasableBlock, chain: bytes) -> StrippedBlock | None:
     """
-    Make a block without the contents that were erased. It is checked first, since what is removed
+    Remove the erased contents from a block. It is checked first, since what is removed
     does not come back.
 
     @param chain: the chain's id.

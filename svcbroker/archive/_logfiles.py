@@ -84,8 +84,9 @@ def _readTile(prover: Prover, path: str) -> bytes:
 
 def exportLog(read: LogSource, directory: Path) -> tuple[TreeHead, int]:
     """
-    Write a log as files, or what is new of it. Files are complete as soon as they have their names,
-    and the checkpoint comes last, so a web server may serve the directory the whole time.
+    Write a log as files: all of it, or those that an earlier export lacks. Files are complete as
+    soon as they have their names, and the checkpoint comes last, so a web server may serve the
+    directory the whole time.
 
     Every hash is checked against the root in the checkpoint before it is written, and that the log
     has grown from the checkpoint that was written before. Signatures are not checked.

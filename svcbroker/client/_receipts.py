@@ -18,7 +18,7 @@ from ._records import CheckpointRecord, Event, EventPage, Published
 from ._signing import AuthorKey
 
 _LOOKED_AT = 100
-"""How many receipts of a topic are looked at for the last one of the same recipient and topic."""
+"""The number of receipts of a topic that are searched for the last one of a recipient."""
 
 
 def _key(key: AuthorKey | str | Path) -> AuthorKey:
@@ -28,7 +28,7 @@ def _key(key: AuthorKey | str | Path) -> AuthorKey:
 @frozen(kw_only=True)
 class Receipts:
     """
-    How a client signs receipts.
+    The receipts that a client signs while it follows a topic.
 
     @ivar key: the recipient's key, or its PEM file.
     @ivar topic: the topic of the receipts; by default C{receipts/} and the beginning of the public

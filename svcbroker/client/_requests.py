@@ -95,7 +95,7 @@ class Attempts:
         self.succeeded()
 
     def succeeded(self) -> None:
-        """Start anew: an attempt of a call that goes on, such as a stream, was successful."""
+        """Forget failed attempts: one of a long call, such as a stream, has succeeded."""
         self._count = 0
         self._end = None if self._timeout is None else self._brokers.now() + self._timeout
 
@@ -463,7 +463,7 @@ class Requests:
         alsoAfter: tuple[type[BrokerError], ...] = (),
     ) -> Procedure[T]:
         """
-        Get what is at a path below the base URL, with a query string.
+        GET a path below the base URL, with a query string.
 
         @param read: reads the answer, or raises a L{BrokerError}.
         @param wait: how long the broker may take in addition, in seconds.
@@ -476,7 +476,7 @@ class Requests:
     def _get(
         self, attempts: Attempts, path: str, read: Callable[[HttpResponse], T], wait: float
     ) -> Procedure[T]:
-        """Make one attempt to get what is at a path."""
+        """Make one attempt to GET a path."""
         response = yield from send(
             HttpRequest(
                 method="GET",

@@ -101,7 +101,7 @@ def keysOf(policy: Policy) -> Sequence[VerifierKey]:
 
 def _input(name: str, keys: Sequence[VerifierKey]) -> Statement | ExportedHeaders:
     """
-    Read an argument, and verify what is signed in it.
+    Read an argument, and verify the signatures in it.
     """
     path = Path(name)
     try:

@@ -382,7 +382,7 @@ class Demo:
         return f"http://{_LOOPBACK}:{self._ports[number].getHost().port}{path}"
 
     async def _play(self) -> None:
-        """Begin what goes on all the time, and publish every second."""
+        """Start the permanent clients, and publish every second."""
         base = await self._serving()
         told = await self._ask("frost", f"{base}/log/{_GROUP}/keys")
         self._witness.useLogs({told["origin"]: [VerifierKey.parse(told["key"])]})

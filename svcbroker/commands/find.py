@@ -178,14 +178,14 @@ def _extensionsOf(texts: tuple[str, ...]) -> Mapping[str, str]:
 
 @frozen
 class _Wanted:
-    """What is looked for: a broker that names another event is not believed."""
+    """The conditions of a search, checked on each answer: the broker is not trusted."""
 
     hash: bytes | None
     author: bytes | None
     extensions: Mapping[str, str]
 
     def matches(self, proved: ProvedEvent) -> bool:
-        """Whether a proved event is what is looked for."""
+        """Whether a proved event meets the conditions."""
         content, author = proved.content, proved.author
         return (
             content is not None

@@ -64,7 +64,7 @@ def witnessedLines(witnessed: Witnessed) -> Iterator[tuple[str, str]]:
 
 
 def _executedLines(witnessed: Witnessed) -> Iterator[tuple[str, str]]:
-    """Whether anybody has executed what was cosigned."""
+    """The witnesses that have executed the cosigned chain."""
     executed, asked = witnessed.executedBy, witnessed.policy.executing
     if executed:
         yield "executed by", f"{len(executed)} of {len(asked)}: {', '.join(map(quoted, executed))}"

@@ -31,9 +31,9 @@ TRUSTED: Final = (
 @frozen
 class FetchedProof:
     """
-    The proof of an event from the broker, and what is trusted to check it.
+    The proof of an event from the broker, with the genesis and checkpoints to check it by.
 
-    @ivar trusted: that, for people.
+    @ivar trusted: these, for people.
     """
 
     event: str
@@ -46,7 +46,7 @@ class FetchedProof:
     def fetch(
         cls, client: Client, event: str, genesis: str | None, checkpoint: str | None
     ) -> FetchedProof:
-        """Find out what is trusted, and get the proof."""
+        """Read the genesis or checkpoint that is trusted, and get the proof."""
         from ..proofs import Checkpoint
 
         try:

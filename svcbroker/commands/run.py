@@ -183,7 +183,7 @@ def reloadCommand(console: Console, daemon: Daemon, preview: bool, asJson: bool)
 
 
 def _differenceLines(found: Mapping[str, Any]) -> Iterator[str]:
-    """What a reload would change, in lines."""
+    """The changes that a reload would make, in lines."""
     yield from found["problems"]
     for each in found["settings"]:
         before, after = (", ".join(each[side]) or "nothing" for side in ("before", "after"))

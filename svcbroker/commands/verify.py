@@ -246,7 +246,7 @@ def _checkTrusted(
     policy: Path | None,
     isComplete: bool,
 ) -> None:
-    """Check that what is trusted is said, and once."""
+    """Check the combination of options that say what is trusted."""
     isOther = genesis is not None or chain is not None or bool(values)
     if policy is not None and isOther:
         raise CommandError("--policy says all that is trusted: give it alone")
@@ -269,7 +269,7 @@ def _tell(
     asJson: bool,
 ) -> None:
     """
-    Tell what is proved.
+    Print the facts that are proved.
 
     @param isOpen: whether the proof leaves room for another history.
     """

@@ -51,7 +51,7 @@ def ownerKey(account: str, peer: str) -> str:
 
 def storedKey(account: str, address: str) -> str:
     """
-    The owner as L{ownerKey} gives it, of what is stored.
+    The key of a stored owner, as L{ownerKey} makes it.
 
     @param address: the client's address, as L{ownerOf} gives it.
     """

@@ -1,5 +1,5 @@
 """
-Alarms: what is wrong with a running broker, since when, and what to do.
+Alarms: faults of a running broker, with the time since when, and the remedy.
 
 A feature declares the conditions that it can find, and tells which of them hold when it is asked.
 The one list of all of them answers the console, C{/readyz}, C{doctor}, metrics and commands, and
@@ -150,7 +150,7 @@ class Alarms:
 
     def look(self) -> Deferred[Sequence[Alarm]]:
         """
-        Ask all sources. Those who ask within L{FRESH} seconds share the answer.
+        Ask all sources. Calls within L{FRESH} seconds share the answer.
 
         @return: fires with L{raised}. Does not fail.
         """
@@ -190,7 +190,7 @@ class Alarms:
         self._take(_merge(alarm for told in self._told.values() for alarm in told))
 
     def _take(self, alarms: Iterable[Alarm]) -> None:
-        """Keep what was told, and log what is new and what is over."""
+        """Store the answers of the sources, and log alarms that have begun or ended."""
         found = {(each.condition.name, each.group): each for each in alarms}
         known = {(each.condition.name, each.group): each for each in self.raised}
         now = self._now()

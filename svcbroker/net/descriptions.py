@@ -39,7 +39,7 @@ class Description:
 
 
 def _split(text: str) -> Iterator[tuple[str, str | None]]:
-    """The parts between colons: what is before the first equals sign, and what is after it."""
+    """The parts between colons, each cut at its first equals sign."""
     key, value = "", None
     characters = iter(text)
     for character in characters:

@@ -1,6 +1,6 @@
 """
-Metrics for Prometheus: families of what is counted, collected when they are scraped; and spans,
-which publishing and delivery tell a tracer of, where there is one.
+Metrics for Prometheus: families of counts, collected when they are scraped; and the spans of
+publishing and delivery, for a tracer where there is one.
 
 What is measured is counted where it happens, in plain numbers; a source makes metric families of
 these numbers when it is asked, which is once for each scrape.

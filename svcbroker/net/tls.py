@@ -65,7 +65,7 @@ _log = Logger()
 @frozen(kw_only=True)
 class PeerCertificate:
     """
-    The certificate with which a client has proved who it is.
+    The certificate that a client has authenticated with.
 
     @ivar commonName: the common name of its subject; empty where it has none, or several.
     @ivar fingerprint: the SHA-256 of the certificate, in 64 lower-case hexadecimal digits.

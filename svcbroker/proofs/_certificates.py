@@ -88,7 +88,7 @@ class PbftCertificate(
 
 def unhex(text: str, size: int) -> bytes:
     """
-    The bytes that some digits stand for.
+    Decode hexadecimal digits.
 
     @param size: how many bytes there must be.
     @raise Malformed: it is something else, or written in another way than proofs are.

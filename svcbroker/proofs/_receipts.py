@@ -35,7 +35,7 @@ EXPECTED: Final = "recipients/"
 MAX_EXPECTED: Final = 64
 """The most recipients that are expected for a topic."""
 SILENCE: Final = "Silence proves nothing: who has signed no receipt may have received all the same."
-"""What is said wherever receipts are shown."""
+"""The sentence beside receipts, wherever they are shown."""
 
 _MAX_SIZE: Final = 4096
 
@@ -347,7 +347,7 @@ def sideTexts(
     events: Sequence[ProvedEvent], named: Callable[[bytes], str] = lambda key: f"key {key.hex()}"
 ) -> Sequence[str]:
     """
-    Both sides of proved events: who has said what, and who has signed to have received it.
+    Both sides of proved events: the author of each, and the recipients who have signed for it.
 
     @param named: a public key in words.
     @return: a sentence for each event that is no receipt, with those of its receipts, and one on

@@ -1,6 +1,6 @@
 """
-Reveals: documents by which anybody opens one event, of which a proof without its content shows
-nothing, or which is closed.
+Reveals: documents that show the content of one event, which its proof leaves out, or which is
+closed.
 
 B{Frozen}: pinned by C{docs/vectors/closed.json}.
 """

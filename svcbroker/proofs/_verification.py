@@ -340,7 +340,7 @@ def verifyConsistency(
 
 def checkedEvent(proof: EventProof) -> ProvedEvent:
     """
-    Check all of an event proof but for its being of what is trusted.
+    Check an event proof, but not whether it leads to what is trusted.
 
     @raise Malformed, CertificateInvalid, BrokerError: it does not prove its event.
     """
@@ -541,7 +541,7 @@ def verifyComplete(topic: ProvedTopic, proofs: Iterable[bytes]) -> Sequence[Prov
 
 def checkedTopic(proof: TopicProof) -> ProvedTopic:
     """
-    Check all of a topic proof but for its being of what is trusted.
+    Check a topic proof, but not whether it leads to what is trusted.
 
     @raise Malformed, CertificateInvalid: it does not prove its topic.
     """

@@ -30,7 +30,7 @@ from ..interfaces import (
 @frozen(kw_only=True)
 class AuthenticatorFixture:
     """
-    An authenticator under test, and who it knows. The clock of the context starts at 0.
+    An authenticator under test, and the accounts that it knows. The context's clock starts at 0.
 
     @ivar make: makes it: what a factory's C{configure} gave.
     @ivar name: an account.

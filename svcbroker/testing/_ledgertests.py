@@ -793,7 +793,7 @@ class LogTests(LedgerKit):
     # Transactions and their receipts.
 
     async def test_readsFollowReceipts(self) -> None:
-        """Reads show what a receipt stands for once it is given."""
+        """Reads show the events of a receipt once it is given."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
         seen: list[Topic | None] = []

@@ -57,7 +57,7 @@ class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[mis
         return [request for request, _, _ in self._held]
 
     def release(self) -> None:
-        """Carry out what is held back now, in order."""
+        """Submit the requests that are held back, in order."""
         for _ in range(len(self._held)):
             request, submission, index = self._held.popleft()
             if self.receipt is not None:

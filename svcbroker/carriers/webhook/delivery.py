@@ -172,7 +172,7 @@ class WebhookSender:
         self._first = None
 
     def putBack(self, hand: Sequence[Batch]) -> Sequence[Batch]:
-        """Let go of events that will be read again: what is in hand then."""
+        """Drop events that will be read again, and return those that stay in hand: none."""
         if hand:
             self._hand = hand
             self._first = self._waiting(hand[0].events[0])
@@ -437,7 +437,7 @@ class WebhookDelivery:
         owner: IDeliveryOwner,
     ) -> None:
         """
-        @param request: what is subscribed to, with an id.
+        @param request: the subscription, with an id.
         """
         assert request.subscriptionId is not None
         self._id = request.subscriptionId

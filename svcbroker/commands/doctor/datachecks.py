@@ -100,7 +100,7 @@ class DirectoryFacts:
 
 
 def checkDirectory(facts: DirectoryFacts) -> Iterator[Finding]:
-    """Check whether the daemon, and only the daemon, can use what is in its data directory."""
+    """Check that the daemon, and only the daemon, can use the files of its data directory."""
     path = facts.path
     if facts.error:
         yield problem(

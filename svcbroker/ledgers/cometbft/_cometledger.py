@@ -126,7 +126,7 @@ class BlockReporter:
             self._report(header, transactions, receipts, earlier)
 
     def stop(self) -> None:
-        """Report nothing more of what is in the store."""
+        """Stop reporting blocks of the store."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -312,7 +312,7 @@ class CometLedger(StoredLedger):
 
     def _checkPlaces(self) -> None:
         """
-        Check what is named by the settings, and that the directory has no other ledger's chain.
+        Check the paths in the settings, and that the directory has no other ledger's chain.
 
         @raise LedgerUnavailable: it cannot be used.
         """

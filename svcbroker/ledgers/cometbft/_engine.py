@@ -116,7 +116,7 @@ class LineSplitter:
 
 
 def _pieces(line: bytes) -> list[bytes]:
-    """A line without what is empty, in pieces."""
+    """A line cut into pieces of at most L{MAX_LINE}; none of an empty one."""
     return [line[start : start + MAX_LINE] for start in range(0, len(line), MAX_LINE)]
 
 

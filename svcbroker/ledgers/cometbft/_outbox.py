@@ -211,7 +211,7 @@ class Outbox:
         self._goOn(0 if self._isUrgent or self._isGathered else self._interval)
 
     def _settled(self, count: int) -> None:
-        """Some transactions have become final, and nobody was told yet."""
+        """Some transactions have become final, and their submissions are not settled yet."""
         self._mayBeUsed = self._mayBeUsed and not count
         for sent in self._sent:
             sent.hashes.intersection_update(self._pending.hashes)

@@ -104,7 +104,7 @@ class ProgressLog:
 
     def tell(self, progress: CopyProgress, now: float) -> None:
         """
-        Log what is new.
+        Log the changes since the last line.
 
         @param now: the time, in seconds.
         """

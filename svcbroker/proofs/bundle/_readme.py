@@ -1,6 +1,6 @@
 """
-README.txt of a bundle: what this very bundle proves and what it does not, for readers who are no
-engineers.
+README.txt of a bundle: the facts that this bundle proves, and those that it does not prove, for
+readers who are no engineers.
 """
 
 from __future__ import annotations

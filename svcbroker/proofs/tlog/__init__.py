@@ -1,5 +1,5 @@
 """
-Transparency logs: a chain's headers as a log that strangers can follow, and that witnesses cosign.
+Transparency logs: a chain's headers as a log that anybody can follow, and that witnesses cosign.
 
 Encodings and verification by the specifications of C2SP: signed notes, checkpoints, cosignatures,
 tiles, proofs, policies and the witness protocol. No clock, no input or output, no Twisted.

@@ -75,7 +75,7 @@ class ExecutedCopy:
         given: Mapping[str, Sequence[VerifierKey]] | None = None,
     ) -> None:
         """
-        @param witness: stores what is found wrong.
+        @param witness: stores findings.
         @param run: runs the blocking calls of the witness.
         @param makeCopy: makes the copy, which calls its argument with each progress.
         @param directory: the directory of the copied group.
@@ -253,7 +253,7 @@ class ExecutedCopy:
     @asDeferred
     async def _find(self, text: str, note: Note | None = None) -> None:
         """
-        Keep what is wrong, and say so.
+        Store a finding, and log it.
 
         @raise svcbroker.storage.StorageError: it cannot be stored. Nothing is cosigned all the
             same, in this run.
