@@ -856,6 +856,15 @@ class AccountTests(ConsoleTestCase):
         await browser.waitForText("connected")
         browser.problems.clear()
         await self.judge("granted")
+        # What is not granted is neither linked nor asked for: a refusal is an event.
+        link = "document.querySelector('a[href^=\"#block\"]')"
+        self.assertIsNone(await browser.evaluate(link))
+        for page in ("block?height=1", "blocks", "replicas"):
+            await browser.evaluate(f"location.hash = {page!r}")
+            await browser.waitForText("are shown to accounts with the grant admin")
+            await browser.evaluate("location.hash = '#search'")
+            await browser.waitForText("Text in the content")
+        self.assertEqual(browser.problems, [])
         # The session ends elsewhere.
         await browser.evaluate("fetch('console/session', { method: 'DELETE' })")
         await browser.evaluate("location.hash = '#topics'")

@@ -25,7 +25,7 @@ const PAGES = {
 // Pages that are reached from another one, and that one.
 const BELOW = { topic: "topics", block: "blocks" };
 // Pages that show nothing without a grant, and that grant.
-const NEEDS = { blocks: "admin", replicas: "admin", operations: "operate", configuration: "operate" };
+const NEEDS = { blocks: "admin", block: "admin", replicas: "admin", operations: "operate", configuration: "operate" };
 
 /** The page and the parameters in the address. */
 function readAddress() {
@@ -123,10 +123,13 @@ function Page({ address, ...given }) {
     if (!isFirst.current) heading.current.focus();
     isFirst.current = false;
   }, [address.name]);
-  const isReady = loaded?.name === address.name;
+  // Not asked at all: each refusal is an event of the audit trail.
+  const isRefused = NEEDS[address.name] === "admin" && !may(given.user, given.group, "admin");
+  const isReady = loaded?.name === address.name && !isRefused;
   return html`<main id="main">
     <h1 ref=${heading} tabindex="-1">${title}</h1>
     ${error && html`<p class="error" role="alert">${t("error.noAnswer", { reason: error.message })}</p>`}
+    ${isRefused && html`<p class="quiet">${t("frame.notAdmin")}</p>`}
     ${isReady && html`<${loaded.Show} key=${given.group} parameters=${address.parameters} ...${given} />`}
   </main>`;
 }

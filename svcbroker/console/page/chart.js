@@ -30,7 +30,10 @@ function load() {
   return loading;
 }
 
-function optionsOf(element, title, format) {
+// The steps of numbers that have no fractions.
+const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
+
+function optionsOf(element, title, format, isWhole) {
   const style = getComputedStyle(element);
   const [text, line, accent] = ["--quiet", "--line", "--accent"].map((name) =>
     style.getPropertyValue(name).trim());
@@ -44,7 +47,9 @@ function optionsOf(element, title, format) {
     scales: {
       y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] },
     },
-    axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(formatClock) }, { ...axis, size: 72, values: (_, ticks) => ticks.map(format) }],
+    axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(formatClock) }, {
+      ...axis, size: 72, ...(isWhole && { incrs: WHOLE }), values: (_, ticks) => ticks.map((each) => format(each)),
+    }],
     series: [{}, { label: title, stroke: accent, width: 2, fill: `${accent}22`, points: { show: true, size: 3 } }],
   };
 }
@@ -54,8 +59,9 @@ function optionsOf(element, title, format) {
  * @param times in seconds since the epoch.
  * @param values as many, or null where there is none.
  * @param format writes a value.
+ * @param isWhole whether the values are counts.
  */
-export function Chart({ label, times, values, format }) {
+export function Chart({ label, times, values, format, isWhole = false }) {
   const element = useRef(null);
   const plot = useRef(null);
   const redraw = useRef(null);
@@ -68,7 +74,7 @@ export function Chart({ label, times, values, format }) {
       // Axes need two times.
       if (!uPlot || isGone || latest.current[0].length < 2) return;
       plot.current?.destroy();
-      plot.current = new uPlot(optionsOf(element.current, label, format), latest.current, element.current);
+      plot.current = new uPlot(optionsOf(element.current, label, format, isWhole), latest.current, element.current);
     };
     redraw.current = draw;
     const resizing = new ResizeObserver(() =>

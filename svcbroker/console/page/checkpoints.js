@@ -2,7 +2,7 @@
 
 import { html, useState } from "./vendor/preact-htm.js";
 import { ask, isGranted } from "./api.js";
-import { announce, Badge, ErrorText, linkTo, Section, Short, Table, Time, useCall } from "./parts.js";
+import { announce, Badge, BlockLink, ErrorText, Section, Short, Table, Time, useCall } from "./parts.js";
 import { canVerify, checkOther, checkPin, forgetPin, heightOf } from "./pins.js";
 import { formatNumber, t } from "./texts.js";
 
@@ -10,9 +10,10 @@ const EVERY = 10000;
 // The topic of the transparency log.
 const LOG = "$svc/log";
 
-function Checkpoint({ text }) {
+function Checkpoint({ text, user, group }) {
   const height = heightOf(text);
-  return html`<a href=${linkTo("block", { height })}>${t("block.numbered", { height: formatNumber(height) })}</a>
+  const name = t("block.numbered", { height: formatNumber(height) });
+  return html`<${BlockLink} height=${height} user=${user} group=${group} text=${name} />
     <br /><code>${text}</code>`;
 }
 
@@ -27,14 +28,14 @@ function Contradiction({ contradiction }) {
   </div>`;
 }
 
-function Facts({ known }) {
+function Facts({ known, ...reader }) {
   const { chain, latest, pin } = known;
   const facts = [
     [t("checkpoints.chain"), html`<code>${chain}</code>`],
-    [t("checkpoints.latest"), html`<${Checkpoint} text=${latest} />`],
-    [t("checkpoints.pinned"), html`<${Checkpoint} text=${pin.checkpoint} /><br />
+    [t("checkpoints.latest"), html`<${Checkpoint} text=${latest} ...${reader} />`],
+    [t("checkpoints.pinned"), html`<${Checkpoint} text=${pin.checkpoint} ...${reader} /><br />
       <span class="quiet">${t("checkpoints.checked")} <${Time} at=${pin.at} /></span>`],
-    [t("checkpoints.first"), html`<${Checkpoint} text=${pin.first} /><br />
+    [t("checkpoints.first"), html`<${Checkpoint} text=${pin.first} ...${reader} /><br />
       <span class="quiet"><${Time} at=${pin.firstAt} /></span>`],
   ];
   return html`<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
@@ -104,7 +105,7 @@ function Witnesses({ groupId }) {
   <//>`;
 }
 
-export default function Checkpoints({ group }) {
+export default function Checkpoints({ group, user }) {
   const known = useCall((signal) => checkPin(group, signal), [group], EVERY);
   if (!canVerify) return html`<p class="error" role="alert">${t("proof.insecure")}</p>`;
   const forget = () => {
@@ -126,7 +127,7 @@ export default function Checkpoints({ group }) {
       <${Section} title=${t("checkpoints.title")} actions=${actions}>
         <p role="status">${state} ${t(data.contradiction ? "checkpoints.badText" : "checkpoints.goodText")}</p>
         ${data.contradiction && html`<${Contradiction} contradiction=${data.contradiction} />`}
-        <${Facts} known=${data} />
+        <${Facts} known=${data} user=${user} group=${group} />
         <p class="quiet">${t("checkpoints.about")}</p>
       <//>
       <${Compare} groupId=${group} />

@@ -5,7 +5,7 @@ import { act, ask, urlOf } from "./api.js";
 import { Basket, BasketButton } from "./basket.js";
 import { IdentityField } from "./confidential.js";
 import { base64Of, bytesOf, closedOf, Content, Erased, FormatField, typeOf } from "./content.js";
-import { ActionButton, Badge, Command, ErrorText, EventLink, explain, Facts, linkTo, may, saveFile, Section, Time, useCall } from "./parts.js";
+import { ActionButton, Badge, BlockLink, Command, ErrorText, EventLink, explain, Facts, linkTo, may, saveFile, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t } from "./texts.js";
 
 // In the order in which the verifier takes them.
@@ -163,7 +163,7 @@ function Signature({ result }) {
   return html`<${Badge} kind="warn">${t("event.signatureUnchecked")}<//>`;
 }
 
-function EventFacts({ told, result, groupId }) {
+function EventFacts({ told, result, groupId, user }) {
   const { event, topic, time, number, height } = told;
   const proved = result?.proof.event;
   const extensions = Object.entries(event?.extensions ?? {});
@@ -172,7 +172,7 @@ function EventFacts({ told, result, groupId }) {
   return html`<${Facts} rows=${[
     topic !== undefined && [t("topic.label"), html`<a class="name" href=${linkTo("topic", { name: topic })}>${topic}</a>`],
     [t("event.number"), formatNumber(number)],
-    [t("event.block"), html`<a href=${linkTo("block", { height })}>${formatNumber(height)}</a>`],
+    [t("event.block"), html`<${BlockLink} height=${height} user=${user} group=${groupId} />`],
     time !== null && [t("event.time"), html`<${Time} at=${time} />`],
     proved && [t("event.submitted"), html`<${Time} at=${proved.timestamp} />`],
     author && [t("event.author"), html`<code class="key">${author}</code> <${Signature} result=${result} />`],
@@ -249,7 +249,7 @@ function Shown({ groupId, eventId, user }) {
         ${told.data.event?.extensions["svc-original-id"] &&
           html`<${DeadLetter} eventId=${eventId} extensions=${told.data.event.extensions} />`}
         <${Section} title=${t("event.place")}>
-          <${EventFacts} told=${told.data} result=${proving.data} groupId=${groupId} />
+          <${EventFacts} told=${told.data} result=${proving.data} groupId=${groupId} user=${user} />
         <//>
       </div>
       <${ProofSection} groupId=${groupId} eventId=${eventId} genesis=${genesis} trusted=${trusted} onTrust=${trust} proving=${proving} />

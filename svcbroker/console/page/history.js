@@ -9,22 +9,25 @@ import { formatBytes, formatMilliseconds, formatNumber, formatZone, t } from "./
 // Seconds that are shown, and milliseconds after which they are asked for again.
 const RANGES = { 300: 5000, 3600: 20000, 21600: 60000, 86400: 60000 };
 const SERIES = {
-  events: (value) => formatNumber(value, 1),
-  refusals: (value) => formatNumber(value, 1),
+  events: (value) => formatNumber(value, 2),
+  refusals: (value) => formatNumber(value, 2),
   p50: formatMilliseconds,
   p99: formatMilliseconds,
-  waiting: formatNumber,
-  connections: formatNumber,
+  waiting: (value) => formatNumber(value),
+  connections: (value) => formatNumber(value),
   stored: formatBytes,
   free: formatBytes,
 };
+
+const WHOLE = ["waiting", "connections"];
 
 /** One series: its last value in words, and all in a chart. */
 function Series({ name, values, times }) {
   const last = values.findLast((each) => each !== null);
   const label = `${t(`history.${name}`)}: ${last === undefined ? "–" : SERIES[name](last)}`;
   return html`<div><h3>${label}</h3>
-    <${Chart} label=${label} times=${times} values=${values} format=${SERIES[name]} /></div>`;
+    <${Chart} label=${label} times=${times} values=${values} format=${SERIES[name]}
+      isWhole=${WHOLE.includes(name)} /></div>`;
 }
 
 export function History() {

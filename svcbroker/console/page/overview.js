@@ -128,7 +128,7 @@ export default function Overview({ group, user }) {
         note=${failing ? t("overview.failing", { count: formatNumber(failing) }) : ""} kind=${failing ? "warn" : ""} />
       <${Figure} label=${t("overview.oldest")} value=${numberOf(webhooks, (data) => oldestOf(data.webhooks))} />
     </dl>
-    ${!isAdmin && html`<p class="quiet">${t("overview.notAdmin")}</p>`}
+    ${!isAdmin && html`<p class="quiet">${t("frame.notAdmin")}</p>`}
     ${isAdmin && html`<${History} />
     <${Section} title=${t("overview.nodes")}>
       <${ErrorText} error=${nodes.error} />

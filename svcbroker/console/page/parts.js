@@ -178,6 +178,11 @@ export function Facts({ rows }) {
     html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
+/** The height of a block, which leads to its page where the user may see that. */
+export function BlockLink({ height, user, group, text = formatNumber(height) }) {
+  return may(user, group, "admin") ? html`<a href=${linkTo("block", { height })}>${text}</a>` : text;
+}
+
 /** The id of an event, which leads to its page. */
 export function EventLink({ id }) {
   return html`<a href=${linkTo("event", { id })}><code>${id}</code></a>`;

@@ -75,7 +75,7 @@ export default {
   "history.stored": "Stored",
   "history.free": "Disk free",
   "overview.noNodes": "This ledger has no nodes.",
-  "overview.notAdmin": "The chain, its blocks and its nodes are shown to accounts with the grant admin.",
+  "frame.notAdmin": "The chain, its blocks and its nodes are shown to accounts with the grant admin.",
 
   "node.id": "Node",
   "node.state": "State",

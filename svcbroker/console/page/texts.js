@@ -66,7 +66,9 @@ export function formatTime(milliseconds) {
 export function formatBytes(bytes) {
   const units = ["byte", "kilobyte", "megabyte", "gigabyte", "terabyte"];
   const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
-  return formatOf({ style: "unit", unit: units[power], maximumFractionDigits: 1 }).format(bytes / 1000 ** power);
+  // The short form of the unit itself has no plural.
+  const unitDisplay = power ? "short" : "long";
+  return formatOf({ style: "unit", unit: units[power], unitDisplay, maximumFractionDigits: 1 }).format(bytes / 1000 ** power);
 }
 
 /** Seconds that are less than one, mostly. */

@@ -75,7 +75,7 @@ export default {
   "history.stored": "账本占用空间",
   "history.free": "磁盘可用空间",
   "overview.noNodes": "此账本没有节点。",
-  "overview.notAdmin": "区块链、区块和节点仅对有 admin 权限的账户显示。",
+  "frame.notAdmin": "区块链、区块和节点仅对有 admin 权限的账户显示。",
 
   "node.id": "节点",
   "node.state": "状态",

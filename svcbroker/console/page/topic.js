@@ -5,7 +5,7 @@ import { act, ask, isGranted, saw, TRANSIENT, urlOf } from "./api.js";
 import { close } from "./confidential.js";
 import { FormatField } from "./content.js";
 import { EventList } from "./eventlist.js";
-import { ActionButton, announce, Badge, ErrorText, EventLink, Facts, linkTo, Section, Table, Time, useCall } from "./parts.js";
+import { ActionButton, announce, Badge, BlockLink, ErrorText, EventLink, Facts, linkTo, Section, Table, Time, useCall } from "./parts.js";
 import { matches, placeOf, readReceipt } from "./receipts.mjs";
 import { formatNumber, t } from "./texts.js";
 
@@ -208,10 +208,10 @@ function PublishForm({ topic, groupId, onPublished }) {
 }
 
 /** The state of a topic by the chain. */
-function factsOf(state) {
+function factsOf(state, user, group) {
   return [
     [t("topic.count"), formatNumber(state.sequenceNumber)],
-    [t("topic.block"), html`<a href=${linkTo("block", { height: state.blockNumber })}>${formatNumber(state.blockNumber)}</a>`],
+    [t("topic.block"), html`<${BlockLink} height=${state.blockNumber} user=${user} group=${group} />`],
     [t("topics.created"), html`<${Time} at=${state.createdTimestamp} />`],
     [t("topic.address"), html`<code>${state.topicAddress}</code>`],
     state.authors && [t("topic.authors"), state.authors.map((key) => html`<code class="key">${key}</code>`)],
@@ -298,7 +298,7 @@ function CloseButton({ topic, groupId }) {
     <${ErrorText} error=${error} />`;
 }
 
-export default function Topic({ group, parameters }) {
+export default function Topic({ group, parameters, user }) {
   const topic = parameters.get("name") ?? "";
   const groupId = group;
   const isAlone = !isPattern(topic);
@@ -312,7 +312,7 @@ export default function Topic({ group, parameters }) {
       <div class="columns">
         <${Section} title=${t("topic.state")}
             actions=${granted.data?.close && html`<${CloseButton} topic=${topic} groupId=${groupId} />`}>
-          <${Facts} rows=${factsOf(state.data)} />
+          <${Facts} rows=${factsOf(state.data, user, group)} />
         <//>
         ${granted.data?.publish && html`<${Section} title=${t("publish.title")}>
           <${PublishForm} key=${topic} topic=${topic} groupId=${groupId} onPublished=${state.reload} />
