@@ -277,6 +277,10 @@ class PagesTests(ConsoleTestCase):
         await browser.waitFor(f"{names} === 'b,a,c'")
         await browser.press("Enter")
         await browser.waitFor(f"{names} === 'c,a,b'")
+        await browser.evaluate("window.stream = new EventSource('rest/follow?topic=c')")
+        await browser.tabTo("Live subscriptions")
+        await browser.press("Enter")
+        await browser.waitFor(f"{names}[0] === 'c'")
         self.assertIsNone(await browser.evaluate("document.querySelector('.danger')"))
         await self.judge("topics")
 

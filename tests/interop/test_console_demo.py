@@ -97,6 +97,7 @@ class DemoTests(ConsoleTestCase):
         """Keep pictures, where the environment says so."""
         page = name.removeprefix("demo-")
         if os.environ.get("SVCBROKER_DRAW") and page in DRAWN:
+            await self.browser.emulate(prefers_color_scheme="light")
             # Charts and proofs are drawn after their texts.
             await self.browser.waitFor("!document.querySelector('.chart:empty, progress')")
             self.assertEqual(await self.browser.evaluate(_CUT), [], page)

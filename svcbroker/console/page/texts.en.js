@@ -222,7 +222,7 @@ export default {
   "event.block": "Block",
   "event.time": "Time of its block",
   "event.submitted": "Submitted",
-  "event.signedAt": "Time that the author has signed",
+  "event.signedAt": "Signed at",
   "event.idempotencyKey": "Idempotency key",
   "event.expectedSequence": "Expected number of the event before",
   "event.signatureHolds": "its signature holds, checked here",

@@ -15,6 +15,8 @@ const SHOWN = 200;
 // So many are read again and again, to tell rates.
 const MOST_POLLED = 500;
 const EVERY = 5000;
+// So many topics times patterns are compared to sort by subscriptions.
+const MOST_COMPARED = 1000000;
 
 /** A page of topics, with their activity where the user may ask for that. */
 async function askPage(groupId, isAdmin, index, signal) {
@@ -56,14 +58,23 @@ function matches(filter, topic) {
   return wanted.length === levels.length;
 }
 
-/** The filters of all live subscriptions, and how many have each. */
+/** How many live subscriptions have each topic and each pattern. */
 async function askFilters(groupId, signal) {
   const found = await ask("admin/listSubscription", { groupId }, signal);
-  const counts = new Map();
+  const topics = new Map();
+  const patterns = new Map();
   for (const { topicName } of Object.values(found).flatMap((each) => Object.values(each))) {
-    for (const filter of topicName.split(",")) counts.set(filter, (counts.get(filter) ?? 0) + 1);
+    for (const filter of topicName.split(",")) {
+      const counts = /[+#]/.test(filter) ? patterns : topics;
+      counts.set(filter, (counts.get(filter) ?? 0) + 1);
+    }
   }
-  return [...counts];
+  return { topics, patterns: [...patterns] };
+}
+
+/** How many live subscriptions match a topic. */
+function countOf({ topics, patterns }, topic) {
+  return patterns.reduce((sum, [filter, count]) => sum + (matches(filter, topic) ? count : 0), topics.get(topic) ?? 0);
 }
 
 /** How many events a second came to each topic between the last two looks, by its name. */
@@ -117,7 +128,7 @@ function sorted(rows, { key, isDown }) {
   return isDown ? ordered.reverse() : ordered;
 }
 
-function columnsOf(isAdmin) {
+function columnsOf(isAdmin, isCounted) {
   return [
     { title: t("topics.name"), key: "topicName", cell: (row) =>
       html`<a class="name" href=${linkTo("topic", { name: row.topicName })}>${row.topicName}</a>` },
@@ -128,7 +139,8 @@ function columnsOf(isAdmin) {
         (row.rate === undefined ? "–" : formatNumber(row.rate, 1)) },
       { title: t("topics.last"), key: "lastTimestamp", cell: (row) =>
         (row.lastTimestamp === null ? "–" : html`<${Time} at=${row.lastTimestamp} />`) },
-      { title: t("topics.subscribers"), isNumber: true, cell: (row) => row.subscribers },
+      { title: t("topics.subscribers"), key: isCounted ? "subscribers" : undefined, isNumber: true, cell: (row) =>
+        (row.subscribers === undefined ? "…" : formatNumber(row.subscribers)) },
     ] : []),
     { title: t("topics.created"), key: "createdTimestamp", cell: (row) => html`<${Time} at=${row.createdTimestamp} />` },
   ];
@@ -142,7 +154,7 @@ export default function Topics({ group, user }) {
   const [first, setFirst] = useState(undefined);
   const topics = useCall((signal) => askTopics(groupId, isAdmin, signal, setFirst), [group, isAdmin], isMany ? 0 : EVERY);
   const shown = topics.data ?? first;
-  const filters = useCall((signal) => askFilters(groupId, signal), [group], isMany ? 0 : EVERY);
+  const filters = useCall(isAdmin ? (signal) => askFilters(groupId, signal) : null, [group], isMany ? 0 : EVERY);
   useEffect(() => setMany((topics.data?.total ?? 0) > MOST_POLLED), [topics.data?.total]);
   const rates = useRates(isAdmin ? topics.data : undefined);
   const [search, setSearch] = useState("");
@@ -151,10 +163,10 @@ export default function Topics({ group, user }) {
   const items = shown?.items ?? [];
   const found = items.filter((each) => each.topicName.toLowerCase().includes(wanted.toLowerCase()))
     .map((each) => ({ ...each, rate: rates.get(each.topicName) }));
-  const countOf = (topic) => (filters.data
-    ? formatNumber(filters.data.reduce((sum, [filter, count]) => sum + (matches(filter, topic) ? count : 0), 0)) : "…");
-  const rows = sorted(found, sort).slice(0, SHOWN)
-    .map((each) => ({ ...each, subscribers: isAdmin ? countOf(each.topicName) : "" }));
+  const counted = (each) => ({ ...each, subscribers: filters.data && countOf(filters.data, each.topicName) });
+  const isCounted = found.length * (filters.data?.patterns.length ?? Infinity) <= MOST_COMPARED;
+  const isFirst = sort.key === "subscribers" && isCounted;
+  const rows = sorted(isFirst ? found.map(counted) : found, sort).slice(0, SHOWN).map(counted);
   const go = (event) => {
     event.preventDefault();
     if (wanted) location.hash = linkTo("topic", { name: wanted });
@@ -179,6 +191,6 @@ export default function Topics({ group, user }) {
               total: formatNumber(shown.total) })
           : t("topics.found", { found: formatNumber(found.length), total: formatNumber(items.length) })}</p>
         <${Table} label=${t("topics.openTopics")} rows=${rows} keyOf=${(row) => row.topicName} sort=${sort} onSort=${setSort}
-          empty=${t("topics.none")} hasMore=${found.length > rows.length} columns=${columnsOf(isAdmin)} />`}
+          empty=${t("topics.none")} hasMore=${found.length > rows.length} columns=${columnsOf(isAdmin, isCounted)} />`}
     <//>`;
 }
