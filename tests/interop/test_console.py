@@ -437,6 +437,21 @@ class PagesTests(ConsoleTestCase):
         await browser.waitFor(f"{height} === '3'")
         await browser.waitFor("!document.body.innerText.includes('The broker does not answer.')")
 
+    async def test_timeOfAnAbsenceIsLeftOut(self) -> None:
+        """The last minute of replicas shows nothing for the time in which the broker was away."""
+        await self.open(page="#replicas", ledger="pbft:nodes=4", http=AGAIN)
+        browser = self.browser
+        lanes = "document.querySelectorAll('rect.lane').length"
+        await browser.waitFor(f"{lanes} === 4")
+        port = self.daemon.base.split(":")[2].split("/")[0]
+        await self.daemon.stop()
+        await browser.waitForText("The broker does not answer.")
+        await browser.evaluate("{ const now = Date.now; Date.now = () => now() + 10000; }")
+        http = AGAIN.replace(":0:", f":{port}:")
+        self.daemon = await self.start(ledger="pbft:nodes=4", http=http)
+        await browser.waitFor("!document.body.innerText.includes('The broker does not answer.')")
+        await browser.waitFor(f"{lanes} === 8")
+
     async def test_topicShowsEventsAsTheyCome(self) -> None:
         """The log is read page by page, from an id on, in each format; new events are followed."""
         await self.open()
@@ -456,6 +471,7 @@ class PagesTests(ConsoleTestCase):
         await self.daemon.call("/rest/publish", **fields)
         await browser.waitForText("Events that have come: 1")
         await browser.waitForText("svc-unit C")
+        await browser.waitFor("document.querySelector('.facts dd').innerText === '61'")
         await browser.tabTo("Pause")
         await browser.press("Enter")
         await self.daemon.call("/rest/publish", **{**fields, "content": "while paused"})

@@ -310,7 +310,7 @@ export default {
   "durable.live": "in use",
   "durable.away": "client away since",
   "durable.place": "Stands at",
-  "durable.behind": "block {height}, {behind} blocks behind",
+  "durable.behind": "block {height}, blocks behind: {behind}",
   "durable.upTo": "acknowledged up to block {height} of {head}",
   "durable.atHead": "block {height}, at the end",
   "durable.inUse": "only while the client is away",

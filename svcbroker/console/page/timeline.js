@@ -1,12 +1,14 @@
 // What has happened to replicas in the last minute: a lane for each, and the changes in words.
 
-import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { Section, Time } from "./parts.js";
 import { formatNumber, t } from "./texts.js";
 
 // Seconds that are shown.
 const WINDOW = 60;
 const MOST_CHANGES = 50;
+// After so many seconds without a look, what has been meanwhile is not known.
+const GAP = 3;
 const LANE = 26;
 const AXIS = 22;
 
@@ -38,15 +40,22 @@ function changesOf(before, rows) {
  */
 export function useHistory(rows, group) {
   const [history, setHistory] = useState({ group, rows: [], segments: [], changes: [], now: 0 });
+  const isAway = useRef(false);
+  useEffect(() => {
+    const change = ({ detail }) => (isAway.current = detail);
+    addEventListener("brokeraway", change);
+    return () => removeEventListener("brokeraway", change);
+  }, []);
   const seen = rows.map((row) => `${stateOf(row)} ${row.view} ${row.height}`).join();
   useEffect(() => {
     if (!rows.length) return undefined;
     const look = () => setHistory((old) => {
+      if (isAway.current) return old;
       const now = Date.now() / 1000;
       const before = old.group === group ? old : { rows: [], segments: [], changes: [] };
       const segments = rows.map((row) => {
         const lane = (before.segments[row.index] ?? []).filter((each) => each.to > now - WINDOW);
-        const last = lane.at(-1);
+        const last = lane.findLast((each) => each.to > now - GAP);
         const state = stateOf(row);
         if (last?.state === state && last.view === row.view) return [...lane.slice(0, -1), { ...last, to: now }];
         return [...lane, { from: last?.to ?? now, to: now, state, view: row.view }];

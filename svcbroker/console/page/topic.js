@@ -10,6 +10,7 @@ import { matches, placeOf, readReceipt } from "./receipts.mjs";
 import { formatNumber, t } from "./texts.js";
 
 const PAGE = 50;
+const EVERY = 5000;
 // How many events are kept of those that come.
 const MOST_LIVE = 200;
 // How many receipts are read, the newest first.
@@ -303,7 +304,7 @@ export default function Topic({ group, parameters, user }) {
   const groupId = group;
   const isAlone = !isPattern(topic);
   const [format, setFormat] = useState("auto");
-  const state = useCall(isAlone ? (signal) => ask("rest/state", { topic, groupId }, signal) : null, [topic, group]);
+  const state = useCall(isAlone ? (signal) => ask("rest/state", { topic, groupId }, signal) : null, [topic, group], EVERY);
   const granted = useCall(state.data ? (signal) => askGranted(groupId, topic, signal) : null, [topic, group]);
   return html`
     <div class="title"><p class="name">${topic}</p><${FormatField} format=${format} onChange=${setFormat} /></div>
