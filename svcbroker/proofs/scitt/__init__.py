@@ -1,12 +1,12 @@
 """
 SCITT: Signed Statements and the receipts of transparency services (RFC 9943, RFC 9942), verified
-offline. It needs the extra C{scitt}.
+offline and signed, and the registration of statements by a policy. It needs the extra C{scitt}.
 
 The services may be anybody's: what is trusted are keys that the verifier has from elsewhere. An
 entry of a service's tree is the statement with an empty unprotected header, or the hash of that.
 """
 
-from ._cose import MAX_HEADER, MAX_MESSAGE, CoseKey, CoseMessage, readKeys
+from ._cose import MAX_HEADER, MAX_MESSAGE, CoseKey, CoseMessage, encodeKeys, readKeys
 from ._receipts import (
     MAX_RECEIPTS,
     Claims,
@@ -19,19 +19,40 @@ from ._receipts import (
     verifyGrowth,
     verifyReceipts,
 )
+from ._registration import (
+    MAX_ISSUERS,
+    Entry,
+    Issuer,
+    KeyRecord,
+    Registration,
+    RegistrationPolicy,
+    StatementRefused,
+    base64url,
+)
+from ._signing import ServiceKey
 
 __all__ = [
     "MAX_HEADER",
+    "MAX_ISSUERS",
     "MAX_MESSAGE",
     "MAX_RECEIPTS",
     "Claims",
     "ConsistencyReceipt",
     "CoseKey",
     "CoseMessage",
+    "Entry",
     "InclusionReceipt",
+    "Issuer",
+    "KeyRecord",
     "KeyUnknown",
+    "Registration",
+    "RegistrationPolicy",
+    "ServiceKey",
     "SignedStatement",
+    "StatementRefused",
     "VerifiedReceipt",
+    "base64url",
+    "encodeKeys",
     "readKeys",
     "receiptsOf",
     "verifyGrowth",

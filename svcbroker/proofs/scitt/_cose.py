@@ -8,12 +8,12 @@ leaf of somebody's tree. Sizes are checked before anything is decoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NoReturn
 
 import cbor2
-from attrs import frozen
+from attrs import evolve, frozen
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -33,6 +33,10 @@ MAX_HEADER: Final = 64 * 1024
 
 _TAGGED: Final = b"\xd2\x84"
 """How a message begins: tag 18, and an array of four."""
+
+MAX_ITEMS: Final = 10_000
+"""The most items of a message, a header or a set of keys: decoding more takes tens of
+milliseconds."""
 
 _MAX_DEPTH: Final = 8
 _DECODED_TAGS: Final = (
@@ -67,8 +71,10 @@ def decodeCbor(data: bytes, what: str) -> Any:
     Decode one item of CBOR without tags, in its shortest form.
 
     @param what: what it is, for the error.
-    @raise ProofInvalid: it is malformed, too deep, or in another form.
+    @raise ProofInvalid: it is malformed, too deep or of too many items, or in another form.
     """
+    if _hasManyItems(data):
+        raise ProofInvalid(f"{what} has more than {MAX_ITEMS} items of CBOR")
     try:
         value = cbor2.loads(
             data,
@@ -84,6 +90,27 @@ def decodeCbor(data: bytes, what: str) -> Any:
     if not (isWhole and _hasPlainKeys(value)):
         raise ProofInvalid(f"{what} is not in the shortest form of CBOR, or has more behind it")
     return value
+
+
+def _hasManyItems(data: bytes) -> bool:
+    """
+    Whether there are more items than L{MAX_ITEMS}: heads are counted, and strings skipped. What is
+    malformed is left to the decoder.
+    """
+    place = count = 0
+    while place < len(data):
+        kind, length = data[place] >> 5, data[place] & 31
+        place += 1
+        if 24 <= length <= 27:
+            size = 1 << length - 24
+            length = int.from_bytes(data[place : place + size], "big")
+            place += size
+        if kind in (2, 3):
+            place += length
+        count += 1
+        if count > MAX_ITEMS:
+            return True
+    return False
 
 
 def _hasPlainKeys(value: Any) -> bool:
@@ -145,7 +172,11 @@ class CoseMessage:
         The bytes of the message with an empty unprotected header: the entry of a statement in the
         tree of a service (RFC 9943, 6.3).
         """
-        parts: list[Any] = [self.protected, {}, self.payload, self.signature]
+        return evolve(self, unprotected={}).encode()
+
+    def encode(self) -> bytes:
+        """The message."""
+        parts: list[Any] = [self.protected, self.unprotected, self.payload, self.signature]
         return _TAGGED[:1] + cbor2.dumps(parts)
 
     def verify(self, key: CoseKey, what: str, payload: bytes | None = None) -> None:
@@ -191,11 +222,24 @@ class CoseKey:
     @property
     def thumbprint(self) -> bytes:
         """SHA-256 over the parts that are the key (RFC 9679)."""
-        algorithm = self.algorithm
-        parts: dict[int, Any] = {1: algorithm.kind, -1: algorithm.curve}
-        parts |= {-2 - place: value for place, value in enumerate(self.coordinates)}
         # All labels are of one byte, whose order is that of RFC 8949, 4.2.1.
-        return sha256(cbor2.dumps(parts)).digest()
+        return sha256(cbor2.dumps(self._parts)).digest()
+
+    @property
+    def _parts(self) -> dict[int, Any]:
+        """The parts that are the key."""
+        parts: dict[int, Any] = {1: self.algorithm.kind, -1: self.algorithm.curve}
+        return parts | {-2 - place: value for place, value in enumerate(self.coordinates)}
+
+    @property
+    def fields(self) -> Mapping[int, Any]:
+        """What L{make} makes the same key of: a COSE_Key that is not encoded yet."""
+        named: dict[int, Any] = {1: self.algorithm.kind, 2: self.kid}
+        return named | ({} if self.only is None else {3: self.only}) | self._parts
+
+    def encode(self) -> bytes:
+        """The COSE_Key."""
+        return cbor2.dumps(self.fields)
 
     @classmethod
     def make(cls, fields: Any) -> CoseKey:
@@ -245,6 +289,11 @@ def readKeys(data: bytes) -> Sequence[CoseKey]:
     if len({each.kid for each in keys}) < len(keys):
         raise ProofInvalid("two keys have one name")
     return keys
+
+
+def encodeKeys(keys: Iterable[CoseKey]) -> bytes:
+    """The COSE_KeySet of keys, as L{readKeys} reads it."""
+    return cbor2.dumps([each.fields for each in keys])
 
 
 def _ofPem(data: bytes) -> Mapping[int, Any]:

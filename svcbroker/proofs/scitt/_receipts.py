@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ...chain import Malformed, leafHash, rootOfGrowth, rootOfPath
 from .._documents import ProofInvalid
@@ -49,6 +49,12 @@ class Claims:
     issuer: str
     subject: str
     issuedAt: int | None = None
+
+    @property
+    def fields(self) -> Mapping[int, Any]:
+        """What L{of} reads them from, in a header."""
+        fields: dict[int, Any] = {1: self.issuer, 2: self.subject}
+        return fields | ({} if self.issuedAt is None else {6: self.issuedAt})
 
     @classmethod
     def of(cls, header: Mapping[Any, Any], what: str) -> Claims:
@@ -95,15 +101,21 @@ class SignedStatement:
         message = CoseMessage.decode(data, "the statement")
         return cls(message=message, claims=Claims.of(message.header, "the statement"))
 
+    def withReceipts(self, receipts: Sequence[bytes]) -> bytes:
+        """The Transparent Statement with these receipts, and with nothing else that is unsigned."""
+        return evolve(self.message, unprotected={_RECEIPTS: [*receipts]}).encode()
+
     def verify(self, keys: Sequence[CoseKey]) -> None:
         """
         Verify the issuer's signature.
 
-        @param keys: the keys that are trusted for this issuer.
+        @param keys: the keys that are trusted for this issuer. One alone need not have the name
+            that the statement gives it.
         @raise ProofInvalid: it is by none of them.
         """
         what = "the statement"
-        self.message.verify(_keyOf(self.message, keys, what), what)
+        key = keys[0] if len(keys) == 1 else _keyOf(self.message, keys, what)
+        self.message.verify(key, what)
 
 
 @frozen(kw_only=True)

@@ -1,0 +1,319 @@
+"""
+The registration of statements by a policy, as it follows from a log: which of a topic's events are
+entries of the tree of a transparency service.
+
+Nothing but the log decides: the same events give the same tree, whenever and wherever they are
+read. The policy itself is in the log: statements of the service, each of which is in force for the
+events after it.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Final, Literal
+
+import msgspec
+from attrs import evolve, frozen
+from msgspec import Struct
+
+from .._documents import ProofInvalid
+from ._cose import ALG, KID, CoseKey, decodeCbor
+from ._receipts import SignedStatement
+
+POLICY_TYPE: Final = "application/vnd.svcbroker.scitt-policy+json"
+"""The content type of a statement with the policy of the service."""
+
+ANCHORS_TYPE: Final = "application/vnd.svcbroker.scitt-anchors+json"
+"""The content type of a statement with the issuers that the service trusts."""
+
+MAX_ISSUERS: Final = 1000
+"""The most keys of issuers that a policy trusts."""
+
+_KNOWN_ALGORITHMS: Final = (-7, -8, -9, -19, -35, -51)
+
+
+class StatementRefused(ProofInvalid):
+    """
+    A statement is not registered.
+
+    @ivar title: the kind of the refusal, in the words of SCRAPI.
+    """
+
+    def __init__(self, title: str, detail: str) -> None:
+        super().__init__(detail)
+        self.title = title
+
+
+@frozen(kw_only=True)
+class Issuer:
+    """
+    A key of an issuer that is trusted.
+
+    @ivar name: the issuer, as its statements name it.
+    @ivar key: the key; its C{kid} is that of the statements.
+    @ivar since: from when on it is trusted, in milliseconds since the epoch; C{None} for always.
+    @ivar until: from when on it is not any more; C{None} for never.
+    """
+
+    name: str
+    key: CoseKey
+    since: int | None = None
+    until: int | None = None
+
+
+class _IssuerRecord(Struct, frozen=True, omit_defaults=True):
+    issuer: str
+    key: str
+    since: int | None = None
+    until: int | None = None
+
+
+class _Anchors(Struct, frozen=True):
+    issuers: list[_IssuerRecord]
+    format: Literal["svcbroker/scitt-anchors/1"] = "svcbroker/scitt-anchors/1"
+
+
+class _Policy(Struct, frozen=True):
+    leaf: Literal["entry", "sha256"]
+    format: Literal["svcbroker/scitt-policy/1"] = "svcbroker/scitt-policy/1"
+    rule: str = (
+        "A statement is registered whose signature is that of a key in the newest statement with "
+        "trust anchors before it, for its issuer and kid, at the time of its block. An entry is "
+        "the statement with an empty unprotected header; the leaf is the entry, or its SHA-256."
+    )
+
+
+class KeyRecord(Struct, frozen=True):
+    """
+    The content of an event that certifies a key of the service, as JSON.
+
+    @ivar service: the name of the service.
+    @ivar key: the public key: a COSE_Key in URL-safe Base64.
+    """
+
+    service: str
+    key: str
+
+    @classmethod
+    def of(cls, service: str, key: CoseKey) -> KeyRecord:
+        """The record of a key."""
+        return cls(service=service, key=base64url(key.encode()))
+
+    def decode(self) -> CoseKey:
+        """
+        The key.
+
+        @raise ProofInvalid: it is none.
+        """
+        return _keyOf(self.key)
+
+
+@frozen(kw_only=True)
+class RegistrationPolicy:
+    """
+    The statements that a service registers.
+
+    @ivar issuers: the keys that are trusted.
+    @ivar isHashed: whether a leaf is the SHA-256 of an entry, rather than the entry.
+    """
+
+    issuers: Mapping[tuple[str, bytes], Issuer] = {}
+    isHashed: bool = False
+
+    @classmethod
+    def of(cls, issuers: Sequence[Issuer], isHashed: bool = False) -> RegistrationPolicy:
+        """
+        The policy that trusts some keys.
+
+        @raise ProofInvalid: two keys of an issuer have one name, or there are too many.
+        """
+        known = {(each.name, each.key.kid): each for each in issuers}
+        if len(known) < len(issuers):
+            raise ProofInvalid("two keys of an issuer have one name: give each a kid")
+        if len(known) > MAX_ISSUERS:
+            raise ProofInvalid(f"there are more than {MAX_ISSUERS} keys of issuers")
+        return cls(issuers=known, isHashed=isHashed)
+
+    def documents(self) -> Sequence[tuple[str, bytes]]:
+        """The contents of the statements that put it in force, by their content types."""
+        policy = _Policy(leaf="sha256" if self.isHashed else "entry")
+        records = [
+            _IssuerRecord(
+                issuer=each.name,
+                key=base64url(each.key.encode()),
+                since=each.since,
+                until=each.until,
+            )
+            for each in self.issuers.values()
+        ]
+        return (
+            (POLICY_TYPE, msgspec.json.encode(policy)),
+            (ANCHORS_TYPE, msgspec.json.encode(_Anchors(records))),
+        )
+
+    def check(self, statement: SignedStatement, time: int) -> None:
+        """
+        Check a statement.
+
+        @param time: milliseconds since the epoch.
+        @raise StatementRefused: it is not to be registered.
+        """
+        kid, name = statement.message.header.get(KID), statement.claims.issuer
+        if not isinstance(kid, bytes):
+            raise StatementRefused(
+                "Rejected", "the statement does not name its key: kid is missing"
+            )
+        issuer = self.issuers.get((name, kid))
+        if issuer is None:
+            raise StatementRefused(
+                "Rejected", "the policy has no such issuer with a key of this kid"
+            )
+        if not (issuer.since or 0) <= time < (issuer.until or 2**63):
+            raise StatementRefused("Rejected", "the issuer's key is not trusted at this time")
+        try:
+            statement.message.verify(issuer.key, "the statement")
+        except ProofInvalid as error:
+            raise StatementRefused("Rejected", str(error)) from None
+
+
+@frozen(kw_only=True)
+class Entry:
+    """
+    An entry of the tree.
+
+    @ivar content: its bytes: the statement with an empty unprotected header.
+    @ivar statement: what it says.
+    @ivar leaf: what the leaf of the tree is made of.
+    """
+
+    content: bytes
+    statement: SignedStatement
+    leaf: bytes
+
+    @property
+    def id(self) -> bytes:
+        """The hash by which the entry is known: SHA-256."""
+        return sha256(self.content).digest()
+
+
+class Registration:
+    """
+    The registration of statements in a topic, at some place of the log.
+
+    @ivar keys: the keys of the service that the chain has certified, by their names, in their
+        order.
+    """
+
+    def __init__(self) -> None:
+        self.keys: dict[bytes, CoseKey] = {}
+        self._policy: bytes | None = None
+        self._anchors: bytes | None = None
+        self._rule = RegistrationPolicy()
+
+    @property
+    def documents(self) -> Sequence[tuple[str, bytes]]:
+        """The documents that are in force, as L{RegistrationPolicy.documents} has them."""
+        if self._policy is None or self._anchors is None:
+            return ()
+        return ((POLICY_TYPE, self._policy), (ANCHORS_TYPE, self._anchors))
+
+    def addKey(self, content: bytes) -> None:
+        """
+        Take an event that certifies a key. One that does not certify any is ignored.
+        """
+        try:
+            key = msgspec.json.decode(content, type=KeyRecord).decode()
+        except (msgspec.DecodeError, ProofInvalid):
+            return
+        self.keys[key.kid] = key
+
+    def check(self, data: bytes, time: int) -> Entry:
+        """
+        Check a statement by the policy that is in force.
+
+        @param data: the statement, as it is sent or as an event has it.
+        @param time: milliseconds since the epoch: now, or the time of the event's block.
+        @raise StatementRefused: it is not to be registered.
+        """
+        try:
+            statement = SignedStatement.decode(data)
+        except ProofInvalid as error:
+            raise StatementRefused("Malformed request", str(error)) from None
+        message = statement.message
+        algorithm = message.header.get(ALG)
+        if type(algorithm) is not int or algorithm not in _KNOWN_ALGORITHMS:
+            raise StatementRefused(
+                "Bad Signature Algorithm",
+                "statements are signed with ES256, ES384 or EdDSA with Ed25519",
+            )
+        if message.payload is None:
+            raise StatementRefused("Payload Missing", "the statement does not have its payload")
+        if self._documentOf(statement) is None:
+            if not self.documents:
+                raise StatementRefused("Rejected", "there is no policy yet")
+            self._rule.check(statement, time)
+        content = message.withoutUnprotected()
+        leaf = sha256(content).digest() if self._rule.isHashed else content
+        return Entry(content=content, statement=statement, leaf=leaf)
+
+    def apply(self, entry: Entry) -> str | None:
+        """
+        Go on after an entry: where it has a policy or trust anchors of the service, they are in
+        force from now on.
+
+        @return: the content type of the document that is in force now; C{None} for any other entry.
+        """
+        kind, payload = self._documentOf(entry.statement), entry.statement.message.payload
+        if kind is None or payload is None:
+            return None
+        try:
+            if kind == POLICY_TYPE:
+                policy = msgspec.json.decode(payload, type=_Policy)
+                self._rule = evolve(self._rule, isHashed=policy.leaf == "sha256")
+                self._policy = payload
+            else:
+                issuers = [*map(_issuerOf, msgspec.json.decode(payload, type=_Anchors).issuers)]
+                policyOf = RegistrationPolicy.of(issuers)
+                self._rule = evolve(self._rule, issuers=policyOf.issuers)
+                self._anchors = payload
+        except (msgspec.DecodeError, ProofInvalid):
+            # One that a later version has written: what was in force remains so.
+            return None
+        return kind
+
+    def _documentOf(self, statement: SignedStatement) -> str | None:
+        """The content type of a document of the service itself; C{None} for any other statement."""
+        header = statement.message.header
+        kid, kind = header.get(KID), header.get(3)
+        if kind not in (POLICY_TYPE, ANCHORS_TYPE) or not isinstance(kid, bytes):
+            return None
+        key = self.keys.get(kid)
+        if key is None:
+            return None
+        try:
+            statement.message.verify(key, "the statement")
+        except ProofInvalid:
+            return None
+        return str(kind)
+
+
+def base64url(data: bytes) -> str:
+    """URL-safe Base64 without padding."""
+    return urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _keyOf(text: str) -> CoseKey:
+    try:
+        data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        raise ProofInvalid("a key is not in Base64") from None
+    return CoseKey.make(decodeCbor(data, "a key"))
+
+
+def _issuerOf(record: _IssuerRecord) -> Issuer:
+    return Issuer(
+        name=record.issuer, key=_keyOf(record.key), since=record.since, until=record.until
+    )
