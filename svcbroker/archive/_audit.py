@@ -37,6 +37,7 @@ from ._layout import (
     KEYS_NAME,
     METADATA_NAME,
     STORE_NAME,
+    TREES_NAME,
     groupDirectories,
     isGroup,
     readKeyFiles,
@@ -57,6 +58,7 @@ _GROUP: Final[tuple[str, ...]] = (
     KEYS_NAME,
     COPY_NAME,
     INDEX_NAME,
+    TREES_NAME,
     *(STORE_NAME + end for end in (*_SQLITE, TIP_SUFFIX)),
 )
 

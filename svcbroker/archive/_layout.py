@@ -40,6 +40,9 @@ not start on it.
 INDEX_NAME: Final = "index"
 """The directory of the index of a group's events, in the group's directory. It is made anew."""
 
+TREES_NAME: Final = "scitt"
+"""The directory of the trees of statements, in the group's directory. They are made anew."""
+
 METADATA_NAME: Final = "notes.sqlite"
 """The metadata store, in the data directory."""
 

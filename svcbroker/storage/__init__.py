@@ -48,6 +48,7 @@ from ._schema import compatibility, syncFile, writeFile
 from ._snapshot import Snapshot, lookAtMetadata
 from ._store import Store, StoreReader, lookAt
 from ._tip import TIP_SUFFIX, Tip, findLoss, logProblem, readTip, suspectLoss, tipPath
+from ._treefile import TreeFile, TreeLeaf, TreePlace
 
 __all__ = [
     "CACHE_BYTES",
@@ -81,6 +82,9 @@ __all__ = [
     "Tip",
     "TopicBlockRow",
     "TopicRow",
+    "TreeFile",
+    "TreeLeaf",
+    "TreePlace",
     "ValidatorsRow",
     "compatibility",
     "findItem",
