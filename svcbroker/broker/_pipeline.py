@@ -133,6 +133,7 @@ class PublishPolicy:
         outcome is C{None}, which costs nothing, and any other outcome is an error.
     @ivar isWhole: whether no event is published where the quotas of the account have no room for
         all. Otherwise the first are for which they have.
+    @ivar own: the topics that only this carrier publishes to.
     @ivar isPaced: whether the carrier itself waits for L{REFUSAL_DELAY} before it reads on from a
         client over a quota. Otherwise the answer comes so much later.
     """
@@ -145,6 +146,7 @@ class PublishPolicy:
     wantsResults: bool = True
     isWhole: bool = False
     isPaced: bool = False
+    own: frozenset[str] = frozenset()
 
 
 DEFAULT_POLICY: Final = PublishPolicy()
@@ -671,7 +673,7 @@ class Publishing:
         if topic in part.topics:
             self._checkEvent(publication, policy)
         else:
-            if topic in self._reserved:
+            if topic in self._reserved and topic not in policy.own:
                 principal.refuse(Action.PUBLISH, part.group, topic)
             isOpen = self._check(part.ledger, publication, policy)
             if not isOpen:

@@ -214,6 +214,10 @@ class StoredData:
     owners: Mapping[str, tuple[InterfaceType, str] | None] = {}
 
 
+def _noTopics(settings: Any) -> Iterable[str]:
+    return ()
+
+
 def _asTheyAre(settings: Any) -> Any:
     return settings
 
@@ -240,7 +244,8 @@ class Feature:
     A feature that a room gives to the daemon.
 
     @ivar name: its name, in the log and where its metrics fail.
-    @ivar make: makes it, given what C{read} has given.
+    @ivar make: makes it, given what C{read} has given; it raises
+        L{ConfigError<svcbroker.net.settings.ConfigError>} where it cannot do with the ledgers.
     @ivar settings: a frozen class that declares its settings by
         L{declareSetting<svcbroker.net.settings.declareSetting>}.
     @ivar read: reads the files that the settings name, before the process gives up its privileges;
@@ -253,6 +258,8 @@ class Feature:
     @ivar owners: by the ids of the durable subscriptions that it makes for its own clients, the
         interface and the name by which operators know each, given the metadata store; C{None} for
         one that it checks itself.
+    @ivar topics: given its settings, the topics that only it publishes to: clients may neither
+        publish to them nor open or close them, and their events are not erased.
     @ivar conditions: all that can be wrong with it while it runs, as it tells by
         L{RunningFeature.alarms}.
     @ivar dataChecks: what C{svcbroker doctor} says about its stored data, given its settings.
@@ -270,6 +277,7 @@ class Feature:
     owners: Callable[[Records], Mapping[str, tuple[InterfaceType, str] | None]] = _noOwners
     dataChecks: Callable[[Any, StoredData], Iterable[Finding]] = _noDataFindings
     bounds: Callable[[Any, Sizing], Iterable[Bound]] = _noBounds
+    topics: Callable[[Any], Iterable[str]] = _noTopics
     conditions: Sequence[Condition] = ()
 
 

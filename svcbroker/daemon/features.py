@@ -21,6 +21,7 @@ from ..broker.transparency import feature as transparency
 from ..carriers.http import feature as http
 from ..carriers.http import follow, replication
 from ..carriers.mqtt import feature as mqtt
+from ..carriers.scitt import feature as scitt
 from ..carriers.stomp import feature as stomp
 from ..carriers.webhook import feature as webhooks
 from ..console import FEATURE as CONSOLE
@@ -42,6 +43,7 @@ BUILT_IN: Final[Sequence[Feature]] = (
     retention.FEATURE,
     find.FEATURE,
     receipts.FEATURE,
+    scitt.FEATURE,
     auditing.FEATURE,
     jobs.FEATURE,
     metrics.FEATURE,

@@ -328,7 +328,8 @@ class Start:
 
         @param address: where HTTP is served, C{host:port}; empty where it is not.
         @param reload: called by operators.
-        @raise StartError: the metadata store cannot be opened, or spans cannot be made.
+        @raise StartError: the metadata store cannot be opened, spans cannot be made, or a feature
+            cannot do with the ledgers.
         """
         config, dependencies = self.config, self.dependencies
         url = operatorUrl(address, config.basePath, self._httpEndpoint)
@@ -338,7 +339,10 @@ class Start:
         running = []
         answers: dict[Any, Any] = {}
         for feature in self.features:
-            made = feature.make(self.plan.read[feature.name], services)
+            try:
+                made = feature.make(self.plan.read[feature.name], services)
+            except ConfigError as error:
+                raise StartError(str(error)) from None
             services.metrics.add(feature.name, made.metrics)
             services.alarms.add(feature.name, made.alarms)
             services.history.connected.append(made.connected)
@@ -453,6 +457,15 @@ class _Base:
             audit=audit,
         )
 
+    def _reservedTopics(self) -> Iterator[str]:
+        """The topics that only the broker itself publishes to."""
+        config = self.start.config
+        yield LOG_TOPIC
+        if self.audit is not None:
+            yield config.auditTopic
+        for feature in self.start.features:
+            yield from feature.topics(config.of(feature.settings))
+
     def services(self, operatorToken: str) -> Services:
         """Make the services that all features share."""
         config, dependencies = self.start.config, self.start.dependencies
@@ -469,12 +482,11 @@ class _Base:
             positionExpiry=kept.positionExpiry,
             budgets=budgets,
         )
-        reserved = frozenset({LOG_TOPIC, *([config.auditTopic] if self.audit else [])})
         conditions = [each for feature in self.start.features for each in feature.conditions]
         limits = Limits(
             maxContent=config.maxContent,
             chainTimeout=config.chainTimeout,
-            reservedTopics=reserved,
+            reservedTopics=frozenset(self._reservedTopics()),
         )
         broker = Broker(
             *(self.ledgers, reactor, limits, subscriptions),

@@ -425,12 +425,24 @@ class Routes:
             **{each.path: _lean(each.handler) for each in self._others},
         }
         self._credentials = {each.path.encode("ascii"): each.credentials for each in self._others}
+        # Those below which any name is as public.
+        self._public = {
+            above.encode("ascii")
+            for above, _, name in (
+                each.path.rpartition("/")
+                for each in self._others
+                if each.credentials is Credentials.IGNORED
+            )
+            if name.startswith("<")
+        }
         self._linked = {each.path.encode("ascii") for each in self._others if each.isLinked}
 
     def credentials(self, method: bytes, path: bytes) -> Credentials:
         """The rule for a request's credentials. Unknown paths require them, too."""
         if method == b"OPTIONS":
             # Browsers send none in a preflight request.
+            return Credentials.IGNORED
+        if path.rpartition(b"/")[0] in self._public:
             return Credentials.IGNORED
         return self._credentials.get(path, Credentials.REQUIRED)
 

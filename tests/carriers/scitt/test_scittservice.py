@@ -1,0 +1,277 @@
+"""
+The transparency service on a chain of the embedded ledger, over HTTP in memory.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from attrs import evolve
+from twisted.internet.defer import maybeDeferred
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from svcbroker.broker import MetadataStore
+from svcbroker.interfaces import submit
+from svcbroker.model import EraseEvents, EventId, PublishEvent
+from svcbroker.storage import TreeFile
+from tests.broker.support import TIMEOUT, MemoryMetadataFile, makeFixture
+from tests.carriers.http.support import Answer, Client, Connection, requestBytes
+from tests.ledgers.pbft.rig import LedgerRig
+
+try:
+    import cbor2
+
+    from svcbroker.carriers.scitt.routes import scittRoutes
+    from svcbroker.carriers.scitt.scittservice import ScittService
+    from svcbroker.carriers.scitt.statementtree import SCITT, SignedRoot, StatementTree
+    from svcbroker.proofs.scitt import (
+        Claims,
+        Issuer,
+        RegistrationPolicy,
+        ServiceKey,
+        SignedStatement,
+        readKeys,
+        verifyReceipts,
+    )
+except ImportError as error:
+    raise SkipTest(f"{error.name} is not installed (extra: scitt)") from None
+
+TOPIC = "statements"
+ISSUER = ServiceKey.derive(b"issuer")
+CLAIMS = Claims(issuer="https://acme.example", subject="urn:thing")
+POLICY = RegistrationPolicy.of([Issuer(name=CLAIMS.issuer, key=ISSUER.public)])
+
+
+def statement(number: int) -> bytes:
+    """A statement of the issuer: each time another one, since signatures differ."""
+    return ISSUER.statement(evolve(CLAIMS, subject=f"urn:{number}"), "text/plain", b"x")
+
+
+def pathOf(statement: bytes) -> str:
+    """Where a statement's receipts are."""
+    return f"/entries/{sha256(statement).hexdigest()}"
+
+
+class ServiceTests(SynchronousTestCase):
+    """
+    A service over a ledger on a clock.
+    """
+
+    def setUp(self) -> None:
+        self.rig = LedgerRig(self).start()
+        self.metadata = MemoryMetadataFile()
+        self.path = Path(self.mktemp()) / "tree.sqlite"
+        self.store: MetadataStore | None = None
+        self.serve()
+
+    def serve(self, policy: RegistrationPolicy = POLICY) -> None:
+        """Begin, as a broker that has just started."""
+        if self.store is not None:
+            self.tearDown()
+        ledger, clock = self.rig.ledger, self.rig.clock
+        fixture = makeFixture(ledgers={"1": ledger}, reservedTopics=[TOPIC])
+        self.clock = fixture.clock
+        self.store = MetadataStore(self.metadata, clock, maybeDeferred)
+        self.tree = StatementTree(
+            *(ledger, TOPIC, lambda: TreeFile(self.path, b"owner"), self.store, clock),
+            maybeDeferred,
+        )
+        self.service = ScittService(
+            *(TOPIC, "service", policy, ledger, self.tree, fixture.broker, clock, clock.seconds)
+        )
+        self.client = Client(routes=tuple(scittRoutes("", self.service)), fixture=fixture)
+        self.successResultOf(self.service.start())
+        self.settle()
+
+    def tearDown(self) -> None:
+        assert self.store is not None
+        self.successResultOf(self.service.stop())
+        self.successResultOf(self.store.stop())
+
+    def settle(self) -> None:
+        """Let blocks be decided, and the tree follow."""
+        for _ in range(10):
+            self.rig.run(0.1)
+            self.clock.advance(0)
+
+    def ask(self, method: str, path: str, body: bytes = b"") -> Connection:
+        """Send a request."""
+        connection = self.client.connect()
+        connection.send(requestBytes(method, path, body, {"Content-Type": "application/cose"}))
+        self.settle()
+        return connection
+
+    def answer(self, method: str, path: str, body: bytes = b"") -> Answer:
+        """The answer to a request."""
+        [answer] = self.ask(method, path, body).answers()
+        return answer
+
+    def register(self, *statements: bytes) -> None:
+        """Register statements, and check their receipts."""
+        for each in statements:
+            answer = self.answer("POST", "/entries", each)
+            self.assertEqual(answer.status, 201, answer.body)
+            self.check(each, answer)
+
+    def check(self, statement: bytes, answer: Answer) -> int:
+        """
+        Verify a receipt.
+
+        @return: the index of the entry.
+        """
+        keys = readKeys(self.answer("GET", "/.well-known/scitt-keys").body)
+        said = SignedStatement.decode(statement)
+        [found] = verifyReceipts(said, [answer.body], keys, "service")
+        return found.receipt.index
+
+    def put(self, *contents: bytes) -> Sequence[EventId]:
+        """Publish events to the topic as another broker of the network."""
+        done = [
+            submit(self.rig.ledger, PublishEvent(topic=TOPIC, content=each)) for each in contents
+        ]
+        self.settle()
+        return [id for each in done if (id := self.successResultOf(each).eventId) is not None]
+
+    def problem(self, path: str) -> tuple[int, str]:
+        """The status and the text of an error."""
+        answer = self.answer("GET", path)
+        return answer.status, cbor2.loads(answer.body)[-2]
+
+    def test_policyAndAnchorsAreTheFirstEvents(self) -> None:
+        """Of the topic, and of the tree."""
+        topic = self.rig.ledger.topicState(TOPIC)
+        assert topic is not None
+        self.assertEqual((topic.sequence, self.tree.state.size), (2, 2))
+        block = self.successResultOf(self.rig.ledger.readBlock(topic.height))
+        documents = [event.content for event in block.events if event.topic == TOPIC]
+        for index, data in enumerate(documents):
+            answer = self.answer("GET", pathOf(data))
+            self.assertEqual(self.check(data, answer), index)
+        payloads = [SignedStatement.decode(each).message.payload for each in documents]
+        self.assertEqual(payloads, [document for _, document in POLICY.documents()])
+
+    def test_eventsOfOthersAreLeftOut(self) -> None:
+        """What is no statement, or one that is refused or registered; good ones are entries."""
+        known = statement(1)
+        self.register(known)
+        self.put(
+            b"hello", known, known + b"\0", ServiceKey.derive(b"x").statement(CLAIMS, "a", b"b")
+        )
+        other = statement(2)
+        self.put(other)
+        self.assertEqual(self.tree.state.size, 4)
+        self.assertEqual(self.check(other, self.answer("GET", pathOf(other))), 3)
+        root = self.tree.state.root
+        self.serve()
+        self.assertEqual(self.tree.state.root, root)
+        self.path.unlink()
+        self.serve()
+        self.assertEqual((self.tree.state.size, self.tree.state.root), (4, root))
+
+    def test_lateBlockIsAcceptedAndFollowed(self) -> None:
+        """202 with the place of the receipt; 204 until it is there; never a second event."""
+        self.rig.disk.isHeld = True
+        late = statement(1)
+        connection = self.ask("POST", "/entries", late)
+        self.clock.advance(TIMEOUT)
+        [answer] = connection.answers()
+        location = pathOf(late)
+        self.assertEqual((answer.status, answer.headers["location"]), (202, location))
+        self.assertEqual((answer.headers["retry-after"], answer.body), ("1", b""))
+        for method, path, status in (("GET", location, 204), ("POST", "/entries", 202)):
+            answer = self.answer(method, path, late if method == "POST" else b"")
+            self.assertEqual(answer.status, status)
+        self.rig.disk.isHeld = False
+        self.rig.disk.release()
+        self.settle()
+        for method, path, status in (("GET", location, 200), ("POST", "/entries", 201)):
+            answer = self.answer(method, path, late if method == "POST" else b"")
+            self.assertEqual((answer.status, answer.headers["location"]), (status, location))
+            self.assertEqual(self.check(late, answer), 2)
+        topic = self.rig.ledger.topicState(TOPIC)
+        assert topic is not None
+        self.assertEqual(topic.sequence, 3)
+
+    def test_nothingIsSignedOfALogWithoutTheSignedTree(self) -> None:
+        """As after a restore of an older backup; the tree is made again once, and it is told."""
+        self.register(statement(1))
+        known = msgspec.json.decode(self.metadata.kept[SCITT, f"1/{TOPIC}"], type=SignedRoot)
+        self.assertEqual((known.size, known.root), (3, self.tree.state.root.hex()))
+        for record in (SignedRoot(3, "00" * 32), SignedRoot(4, known.root)):
+            self.metadata.kept[SCITT, f"1/{TOPIC}"] = msgspec.json.encode(record)
+            self.serve()
+            self.assertEqual(
+                self.problem(f"/entries/{'0' * 64}"),
+                (503, "the log does not have the tree that was signed"),
+            )
+        self.metadata.kept[SCITT, f"1/{TOPIC}"] = msgspec.json.encode(known)
+        self.serve()
+        self.register(statement(2))
+
+    def test_damageIsSeenBeforeAReceiptIsSigned(self) -> None:
+        """A changed leaf, node or event in the file of a running service: it is made again."""
+        first = statement(1)
+        self.register(first, *map(statement, range(2, 6)))
+        root = self.tree.state.root
+        for change in (
+            "UPDATE leaf SET hash = zeroblob(32) WHERE number = 2",
+            "UPDATE leaf SET hash = zeroblob(32) WHERE number = 4",
+            "UPDATE leaf SET event = (SELECT event FROM leaf WHERE number = 3) WHERE number = 2",
+            "DROP TABLE node",
+            "DROP TABLE leaf",
+        ):
+            connection = sqlite3.connect(self.path)
+            connection.execute(change)
+            connection.commit()
+            connection.close()
+            answers = [self.answer("GET", pathOf(first)) for _ in range(2)]
+            if "node" not in change:
+                self.assertEqual(answers[0].status, 503, change)
+            self.assertEqual(self.check(first, answers[1]), 2)
+            self.assertEqual(self.tree.state.root, root)
+        self.register(statement(9))
+
+    def test_erasedStatementIsTold(self) -> None:
+        """Its receipts end; and a tree that is lost as well cannot be made again."""
+        first, second = statement(1), statement(2)
+        self.register(first, second)
+        erase = EraseEvents(topic=TOPIC, ranges=((3, 3),), account="op", reason="request 17")
+        done = submit(self.rig.ledger, erase)
+        self.settle()
+        self.successResultOf(done)
+        self.assertEqual(self.problem(pathOf(first)), (503, "the content of the entry was erased"))
+        self.assertEqual(self.check(second, self.answer("GET", pathOf(second))), 3)
+        self.path.unlink()
+        self.serve()
+        self.assertEqual(self.problem(pathOf(second))[0], 503)
+
+    def test_clientThatLeavesDoesNotTakeItBack(self) -> None:
+        """The statement is registered, and who asks again gets its receipt."""
+        self.rig.disk.isHeld = True
+        given = statement(1)
+        self.ask("POST", "/entries", given).disconnect()
+        waiting = self.ask("POST", "/entries", given)
+        self.rig.disk.isHeld = False
+        self.rig.disk.release()
+        self.settle()
+        [answer] = waiting.answers()
+        self.assertEqual((answer.status, self.check(given, answer)), (201, 2))
+
+    def test_policyIsRegisteredWhereItDiffers(self) -> None:
+        """Not at every start; the unchanged document of the two is not registered again."""
+        topic = self.rig.ledger.topicState
+        self.serve()
+        more = RegistrationPolicy.of(
+            [*POLICY.issuers.values(), Issuer(name="b", key=ISSUER.public)]
+        )
+        for policy, count in ((POLICY, 2), (more, 3), (more, 3), (POLICY, 4)):
+            self.serve(policy)
+            found = topic(TOPIC)
+            assert found is not None
+            self.assertEqual(found.sequence, count)
+            self.register()
+        self.register(statement(1))
