@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.interfaces import IReactorTime
 
 from ..access import Principal
@@ -23,8 +23,6 @@ from ..interfaces import (
     ILedger,
     IMeasuredLedger,
     INetworkLedger,
-    isDecidedByChain,
-    submit,
 )
 from ..model import (
     CloseTopic,
@@ -32,6 +30,7 @@ from ..model import (
     EventId,
     Execution,
     OpenTopic,
+    Receipt,
     Topic,
 )
 from ..net.budgets import Budgets
@@ -134,15 +133,14 @@ class Broker:
         self._publishing.stop()
         self.timeouts.stop()
 
-    @asDeferred
-    async def open(
+    def open(
         self,
         principal: Principal,
         groupId: str | None,
         topic: str,
         authors: Sequence[bytes] | None = None,
         admins: Sequence[bytes] | None = None,
-    ) -> bool:
+    ) -> Deferred[bool]:
         """
         Create a topic, or open it again. Always C{True}; opening an open topic changes nothing.
 
@@ -154,24 +152,29 @@ class Broker:
         @raise AuthorRefused: the topic exists and has other authors.
         @raise TransactionFailed: the chain refused.
         """
+        return maybeDeferred(self._open, principal, groupId, topic, authors, admins)
+
+    def _open(
+        self,
+        principal: Principal,
+        groupId: str | None,
+        topic: str,
+        authors: Sequence[bytes] | None,
+        admins: Sequence[bytes] | None,
+    ) -> Deferred[bool]:
         group, ledger = self.groups.find(principal, groupId)
         checkTopic(ledger, topic)
         self.require(principal, Action.OPEN, group, topic)
-        # What this node knows of the topic may be old in a network.
-        known = None if isDecidedByChain(ledger) else ledger.topicState(topic)
+        # What this node knows of the topic may be old by then.
+        isUndecided = self._publishing.isUndecided(ledger, topic)
+        known = None if isUndecided else ledger.topicState(topic)
         wanted = authorSetOf(known, authors, admins)
-        if known is None or not known.isOpen:
-            request = OpenTopic(topic=topic, authors=wanted)
-            self._publishing.submitAll()
-            receipt = await self.timeouts.wait(submit(ledger, request))
-            if receipt.execution is Execution.REFUSED and wanted is not None:
-                raise AuthorRefused("topic exists and has other authors")
-            if receipt.execution is not Execution.DONE:
-                raise TransactionFailed()
-        return True
+        if known is not None and known.isOpen:
+            return succeed(True)
+        request = OpenTopic(topic=topic, authors=wanted)
+        return self._publishing.change(ledger, request).addCallback(_opened, request)
 
-    @asDeferred
-    async def close(self, principal: Principal, groupId: str | None, topic: str) -> bool:
+    def close(self, principal: Principal, groupId: str | None, topic: str) -> Deferred[bool]:
         """
         Close an open topic. What was published to it stays.
 
@@ -179,18 +182,16 @@ class Broker:
         @raise TopicNotFound: there is no such open topic.
         @raise TransactionFailed: the chain refused.
         """
+        return maybeDeferred(self._close, principal, groupId, topic)
+
+    def _close(self, principal: Principal, groupId: str | None, topic: str) -> Deferred[bool]:
         group, ledger = self.groups.find(principal, groupId)
         checkTopic(ledger, topic)
         self.require(principal, Action.CLOSE, group, topic)
-        if not isDecidedByChain(ledger):
+        if not self._publishing.isUndecided(ledger, topic):
             _openTopic(ledger, topic)
-        self._publishing.submitAll()
-        receipt = await self.timeouts.wait(submit(ledger, CloseTopic(topic=topic)))
-        if receipt.execution is Execution.TOPIC_NOT_FOUND:
-            raise TopicNotFound()
-        if receipt.execution is not Execution.DONE:
-            raise TransactionFailed()
-        return True
+        request = CloseTopic(topic=topic)
+        return self._publishing.change(ledger, request).addCallback(_closed)
 
     def require(self, principal: Principal, action: Action, group: str, topic: str) -> None:
         """
@@ -371,6 +372,22 @@ class Broker:
         if not principal.sees(group, topic):
             raise TopicNotFound()
         return _openTopic(ledger, topic)
+
+
+def _opened(receipt: Receipt, request: OpenTopic) -> bool:
+    if receipt.execution is Execution.REFUSED and request.authors is not None:
+        raise AuthorRefused("topic exists and has other authors")
+    if receipt.execution is not Execution.DONE:
+        raise TransactionFailed()
+    return True
+
+
+def _closed(receipt: Receipt) -> bool:
+    if receipt.execution is Execution.TOPIC_NOT_FOUND:
+        raise TopicNotFound()
+    if receipt.execution is not Execution.DONE:
+        raise TransactionFailed()
+    return True
 
 
 def _openTopic(ledger: ILedger, topic: str) -> Topic:

@@ -41,6 +41,7 @@ from ..errors import (
 from ..interfaces import Action, ILedger, Submission, isDecidedByChain
 from ..model import (
     Authorship,
+    CloseTopic,
     Execution,
     OpenTopic,
     PublishEvent,
@@ -341,7 +342,37 @@ Answered: TypeAlias = Callable[[Any], object]
 """What is called with the outcomes of a call's events, or with the C{Failure} of the call."""
 
 
-class LedgerBatch:
+class LedgerRequests:
+    """
+    Requests for one ledger, which wait for the end of the turn, and then for their outcomes.
+
+    @ivar size: the bytes of the events' contents.
+    @ivar submission: what they were submitted with; C{None} before.
+    @ivar start: the index there of the first request.
+    @ivar done: fires when the outcomes are known. The caller may cancel it.
+    """
+
+    __slots__ = ("done", "ledger", "requests", "size", "start", "submission")
+
+    def __init__(self, ledger: ILedger) -> None:
+        self.ledger = ledger
+        self.requests: list[Request] = []
+        self.size = 0
+        self.submission: Submission | None = None
+        self.start = 0
+        self.done: Deferred[Any] = Deferred()
+
+    @property
+    def found(self) -> Sequence[Receipt | BrokerError | None]:
+        """The ledger's answers to the requests; C{None} for each that is not known."""
+        count = len(self.requests)
+        if self.submission is None:
+            return [None] * count
+        found = self.submission.outcomes
+        return found if len(found) == count else found[self.start : self.start + count]
+
+
+class LedgerBatch(LedgerRequests):
     """
     The events of one call for one ledger, or those of L{SharedCall}.
 
@@ -350,20 +381,16 @@ class LedgerBatch:
     @ivar outcomes: those of all events of the call, into which those of these events are put.
     @ivar places: the index of each request's event in the call; C{None} for requests that open a
         topic.
-    @ivar size: the bytes of the events' contents.
     @ivar topics: topics that are open when the requests are executed, as far as is known.
     @ivar unknown: topics that are not open as far as this node knows; the chain decides.
     @ivar isWhole: whether every request is an event.
-    @ivar submission: what they were submitted with; C{None} before.
-    @ivar start: the index there of the first request.
-    @ivar done: fires when the outcomes are known. The carrier may cancel it.
     @ivar callers: where the events are of several calls, of one event each: what is called with
         each outcome.
     """
 
     __slots__ = (
-        *("principal", "policy", "outcomes", "group", "ledger", "places", "requests", "size"),
-        *("topics", "unknown", "isWhole", "submission", "start", "done", "callers"),
+        *("principal", "policy", "outcomes", "group", "places"),
+        *("topics", "unknown", "isWhole", "callers"),
     )
 
     def __init__(
@@ -374,35 +401,21 @@ class LedgerBatch:
         group: str,
         ledger: ILedger,
     ) -> None:
+        super().__init__(ledger)
         self.principal = principal
         self.policy = policy
         self.outcomes = outcomes
         self.group = group
-        self.ledger = ledger
         self.places: list[int | None] = []
-        self.requests: list[Request] = []
-        self.size = 0
         self.topics: set[str] = set()
         self.unknown: set[str] = set()
         self.isWhole = True
-        self.submission: Submission | None = None
-        self.start = 0
-        self.done: Deferred[Any] = Deferred()
         self.callers: list[tuple[int, Answered]] = []
 
     @property
     def eventCount(self) -> int:
         """The number of events."""
         return len(self.places) - (0 if self.isWhole else self.places.count(None))
-
-    @property
-    def found(self) -> Sequence[Receipt | BrokerError | None]:
-        """The ledger's answers to the requests; C{None} for each that is not known."""
-        count = len(self.requests)
-        if self.submission is None:
-            return [None] * count
-        found = self.submission.outcomes
-        return found if len(found) == count else found[self.start : self.start + count]
 
     def add(self, place: int, publication: Publication) -> None:
         """Publish an event after the others."""
@@ -447,8 +460,8 @@ class SharedCall:
         self.parts: dict[str | None, LedgerBatch] = {}
 
 
-def _together(batches: Sequence[LedgerBatch]) -> Iterator[Sequence[LedgerBatch]]:
-    """Batches of one ledger, in their order, as they are submitted together."""
+def _together(batches: Sequence[LedgerRequests]) -> Iterator[Sequence[LedgerRequests]]:
+    """Requests for one ledger, in their order, as they are submitted together."""
     start = count = size = 0
     for number, batch in enumerate(batches):
         count += len(batch.requests)
@@ -483,9 +496,11 @@ class Publishing:
         self.turn = EndOfTurn(clock)
         self._work = work
         self._groups = groups
-        self._waiting: list[LedgerBatch] = []
+        self._waiting: list[LedgerRequests] = []
         # Those of this turn that further calls may join.
         self._shared: dict[tuple[Principal, PublishPolicy], SharedCall] = {}
+        # How many requests that open or close a topic wait, or are with its ledger.
+        self._changing: Counter[tuple[ILedger, str]] = Counter()
         self._timeouts = {
             ledger: TimeoutQueue(clock, limits.chainTimeout) for _, ledger in groups.items()
         }
@@ -573,11 +588,35 @@ class Publishing:
         outcomes.append(None)
         self._work.submitted(len(part.requests) - before)
         if not part.callers:
-            self._wait(part)
+            self._waitForEvents(part)
             part.done.addBoth(_tell, part)
         part.callers.append((place, answered))
         if len(part.requests) >= MAX_TOGETHER or part.size > MAX_TOGETHER_BYTES:
             del self._shared[key]
+
+    def change(self, ledger: ILedger, request: OpenTopic | CloseTopic) -> Deferred[Receipt]:
+        """
+        Open or close a topic, after everything that was asked for before.
+
+        @return: fires with the receipt, or fails with the error why it was not executed.
+        """
+        self._shared.clear()
+        batch = LedgerRequests(ledger)
+        batch.requests.append(request)
+        self._changing[ledger, request.topic] += 1
+        self._wait(batch)
+        if not self.turn.isWithinTurn:
+            self.submitAll()
+        if not batch.done.called:
+            self._timeouts[ledger].limit(batch.done)
+        return batch.done.addCallback(_onlyReceipt, batch)
+
+    def isUndecided(self, ledger: ILedger, topic: str) -> bool:
+        """
+        Whether the chain alone knows if a topic is open when it executes the next request: this
+        node may be behind, or the topic is being opened or closed.
+        """
+        return (ledger, topic) in self._changing or isDecidedByChain(ledger)
 
     def _refuseLater(self, outcomes: Any) -> Deferred[Any]:
         """
@@ -695,7 +734,7 @@ class Publishing:
         @raise BrokerError: nothing can be published to it.
         """
         mayOpen = part.policy.opensTopics
-        if isDecidedByChain(part.ledger):
+        if self.isUndecided(part.ledger, topic):
             if mayOpen and part.principal.may(Action.OPEN, part.group, topic):
                 return False
             part.unknown.add(topic)
@@ -707,8 +746,8 @@ class Publishing:
 
     def _check(self, ledger: ILedger, publication: Publication, policy: PublishPolicy) -> bool:
         """
-        Check an event, and tell whether its topic is open, or was open when the event may have been
-        published before.
+        Check an event, and tell whether its topic is open as far as this node knows, or was open
+        when the event may have been published before.
 
         @raise BrokerError: it cannot be published.
         """
@@ -725,7 +764,7 @@ class Publishing:
         if publication.idempotencyKey is not None:
             # If it was published before, the chain answers that, whatever the topic is now.
             return state is not None
-        if state is None or not state.isOpen:
+        if state is None or not state.isOpen or (ledger, publication.topic) in self._changing:
             return False
         if state.authors is not None and not isDecidedByChain(ledger):
             author = publication.author
@@ -754,35 +793,39 @@ class Publishing:
         for batch in batches:
             # Hot path: the budget of time is told here, without a callback of its own.
             self._work.submitted(len(batch.requests))
-            self._wait(batch)
+            self._waitForEvents(batch)
         if not self.turn.isWithinTurn:
             self.submitAll()
         if len(batches) == 1:
             return batches[0].done
         return Deferred.fromCoroutine(_complete(outcomes, batches))
 
-    def _wait(self, batch: LedgerBatch) -> None:
+    def _waitForEvents(self, batch: LedgerBatch) -> None:
         """Submit events by the end of the turn, where calls are made then."""
-        if not self._waiting and self.turn.isWithinTurn:
-            self.turn.addLast(self.submitAll)
+        self._wait(batch)
         batch.done.addBoth(self._answered, batch)
         if batch.policy.hasTimeout:
             # The ledger answers in the order of the calls.
             self._timeouts[batch.ledger].limit(batch.done)
+
+    def _wait(self, batch: LedgerRequests) -> None:
+        """Submit requests by the end of the turn, where calls are made then."""
+        if not self._waiting and self.turn.isWithinTurn:
+            self.turn.addLast(self.submitAll)
         self._waiting.append(batch)
 
     def submitAll(self) -> None:
         """Submit what waits for the end of the turn."""
         waiting, self._waiting = self._waiting, []
         self._shared.clear()
-        ledgers: dict[ILedger, list[LedgerBatch]] = {}
+        ledgers: dict[ILedger, list[LedgerRequests]] = {}
         for batch in waiting:
             ledgers.setdefault(batch.ledger, []).append(batch)
         for ledger, batches in ledgers.items():
             for together in _together(batches):
                 self._submitTogether(ledger, together)
 
-    def _submitTogether(self, ledger: ILedger, batches: Sequence[LedgerBatch]) -> None:
+    def _submitTogether(self, ledger: ILedger, batches: Sequence[LedgerRequests]) -> None:
         """Give a ledger the requests of batches as one submission."""
         requests: Sequence[Request] = batches[0].requests
         if len(batches) > 1:
@@ -797,7 +840,27 @@ class Publishing:
         for batch in batches:
             batch.submission, batch.start = submission, start
             start += len(batch.requests)
-        submission.done.addBoth(_settle, batches)
+        submission.done.addBoth(self._settle, batches)
+
+    def _settle(self, result: Any, batches: Sequence[LedgerRequests]) -> None:
+        """Tell the batches of a submission that it has ended, where they still wait for that."""
+        if self._changing:
+            self._changed(batches)
+        for batch in batches:
+            if not batch.done.called:
+                # A ledger never fails it.
+                batch.done.callback(result if isinstance(result, Failure) else None)
+
+    def _changed(self, batches: Sequence[LedgerRequests]) -> None:
+        """The chain has opened and closed topics, whether that is still waited for or not."""
+        changing = self._changing
+        for batch in batches:
+            for request in () if isinstance(batch, LedgerBatch) else batch.requests:
+                if isinstance(request, OpenTopic | CloseTopic):
+                    key = (batch.ledger, request.topic)
+                    changing[key] -= 1
+                    if not changing[key]:
+                        del changing[key]
 
     def _answered(
         self, result: Any, batch: LedgerBatch
@@ -868,12 +931,12 @@ class Publishing:
         return again
 
 
-def _settle(result: Any, batches: Sequence[LedgerBatch]) -> None:
-    """Tell the batches of a submission that it has ended, where they still wait for that."""
-    for batch in batches:
-        if not batch.done.called:
-            # A ledger never fails it.
-            batch.done.callback(result if isinstance(result, Failure) else None)
+def _onlyReceipt(_: object, batch: LedgerRequests) -> Receipt:
+    """The receipt of a single request."""
+    [found] = batch.found
+    if isinstance(found, Receipt):
+        return found
+    raise LedgerUnavailable() if found is None else found
 
 
 def _tell(result: Any, batch: LedgerBatch) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -234,11 +235,10 @@ class PolicyTests(SynchronousTestCase):
         policy = PublishPolicy(opensTopics=True)
         self.successResultOf(self.broker.open(ANYBODY, None, "u"))
         self.ledger.isHolding = True
-        closed = self.broker.close(ANYBODY, None, "t")
+        submit(self.ledger, CloseTopic(topic="t"))  # as another node may do
         sent = self.publish(policy, {"content": b"1"}, {"topic": "u"}, {"content": b"2"})
         self.ledger.isHolding = False
         self.ledger.release()
-        self.assertTrue(self.successResultOf(closed))
         answers = self.successResultOf(sent)
         self.assertEqual([answer.status for answer in answers], [SendStatus.SUCCESS] * 3)
         self.assertEqual([idOf(answer).sequence for answer in answers], [1, 1, 2])
@@ -249,7 +249,7 @@ class PolicyTests(SynchronousTestCase):
     def test_topicsClosedMeanwhileStayClosedWithoutAGrant(self) -> None:
         principal = principalOf("publish 1 t")
         self.ledger.isHolding = True
-        self.broker.close(ANYBODY, None, "t")
+        submit(self.ledger, CloseTopic(topic="t"))
         sent = self.broker.publish(principal, [publication()], PublishPolicy(opensTopics=True))
         self.ledger.isHolding = False
         self.ledger.release()
@@ -328,12 +328,42 @@ class TurnTests(SynchronousTestCase):
         ids = [idOf(answer) for answer in answers]
         self.assertEqual([each.sequence for each in ids], [1, 2, 3])
         self.assertTrue(self.successResultOf(closed))
-        self.assertEqual(self.successResultOf(late).status, SendStatus.ERROR)
+        self.failureResultOf(late, errors.TopicNotFound)
         self.assertTrue(self.successResultOf(opened))
         contents = [
             self.successResultOf(self.broker.getEvent(ANYBODY, None, each)).content for each in ids
         ]
         self.assertEqual(contents, [b"1", b"2", b"3"])
+
+    def test_topicsAreOpenedAndPublishedToInOneBlock(self) -> None:
+        """What depends on a topic that is being opened or closed is decided by the chain."""
+        opened = self.broker.open(ANYBODY, None, "new")
+        first = self.publish(topic="new")
+        closed = self.broker.close(ANYBODY, None, "new")
+        refused = [self.publish(topic="new"), self.broker.close(ANYBODY, None, "new")]
+        again = self.broker.open(ANYBODY, None, "new")
+        second = self.publish(topic="new")
+        self.rig.clock.advance(0)
+        for each in (opened, closed, again):
+            self.assertTrue(self.successResultOf(each))
+        for each in refused:
+            self.failureResultOf(each, errors.TopicNotFound)
+        ids = [idOf(self.successResultOf(each)) for each in (first, second)]
+        self.assertEqual([each.sequence for each in ids], [1, 2])
+        self.assertEqual(ids[0].height, ids[1].height)
+        # Nothing is under way, so that this node knows: an open topic needs no block.
+        self.assertTrue(self.successResultOf(self.broker.open(ANYBODY, None, "new")))
+
+    def test_authorsOfTopicThatIsBeingOpenedAreChecked(self) -> None:
+        """By the chain, since this node does not know them yet."""
+        key = Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key().public_bytes_raw()
+        opened = self.broker.open(ANYBODY, None, "new", authors=[key])
+        refused = self.publish(topic="new")
+        other = self.broker.open(ANYBODY, None, "new", authors=[key], admins=[key])
+        self.rig.clock.advance(0)
+        self.assertTrue(self.successResultOf(opened))
+        self.failureResultOf(refused, errors.AuthorRefused)
+        self.failureResultOf(other, errors.AuthorRefused)
 
     def test_cancelledPublishAffectsNoOther(self) -> None:
         """It is carried out all the same, and nobody else notices."""
@@ -394,7 +424,7 @@ class TurnTestCase(SynchronousTestCase):
             maxContent=MAX_TOGETHER_BYTES, callAfterReads=self.ends.append
         )
         self.ledger, self.broker, self.clock = fixture.ledger, fixture.broker, fixture.clock
-        self.successResultOf(self.broker.open(ANYBODY, None, "t"))
+        self.open("t")
         self.submitted: list[int] = []
         for ledger in (fixture.ledger, fixture.second):
             self.patch(ledger, "submitMany", partial(self.note, ledger.submitMany))
@@ -402,6 +432,11 @@ class TurnTestCase(SynchronousTestCase):
     def note(self, submitMany: Any, requests: Sequence[Any]) -> Any:
         self.submitted.append(len(requests))
         return submitMany(requests)
+
+    def open(self, topic: str, groupId: str | None = None) -> None:
+        opened = self.broker.open(ANYBODY, groupId, topic)
+        self.endTurn()
+        self.assertTrue(self.successResultOf(opened))
 
     def endTurn(self) -> None:
         ends, self.ends[:] = list(self.ends), []
@@ -453,19 +488,47 @@ class SharedSubmissionTests(TurnTestCase):
         self.endTurn()
 
     def test_openAndCloseKeepTheirPlaces(self) -> None:
+        """They are submitted with the events of their turn."""
         first = self.publish({})
         closed = self.broker.close(ANYBODY, None, "t")
-        self.assertEqual(self.submitted, [1, 1])
+        late, mqtt = self.publish({}), self.publish({}, policy=MQTT)
+        opened = self.broker.open(ANYBODY, None, "u")
+        self.assertEqual(self.submitted, [])
+        self.endTurn()
+        self.assertEqual(self.submitted, [6])
         [outcome] = self.successResultOf(first)
         self.assertIs(outcome.status, SendStatus.SUCCESS)
         self.assertTrue(self.successResultOf(closed))
-        [late] = self.successResultOf(self.publish({}))
-        self.assertIsInstance(late, errors.TopicNotFound)
-        self.publish({}, policy=MQTT)
-        self.assertTrue(self.successResultOf(self.broker.open(ANYBODY, None, "u")))
-        self.assertEqual(self.submitted, [1, 1, 2, 1])
+        [outcome] = self.successResultOf(late)
+        self.assertIsInstance(outcome, errors.TopicNotFound)
+        self.assertEqual(self.successResultOf(mqtt), [None])
+        self.assertTrue(self.successResultOf(opened))
+
+    def test_topicThatIsBeingOpenedIsLeftToTheChain(self) -> None:
+        """Until the outcome is known, even if nobody waits for it any more."""
+        self.ledger.isHolding = True
+        opened = self.broker.open(ANYBODY, None, "new")
         self.endTurn()
-        self.assertEqual(self.submitted, [1, 1, 2, 1])
+        opened.cancel()
+        self.failureResultOf(opened, CancelledError)
+        first = self.publish({"topic": "new"})
+        self.endTurn()
+        self.ledger.release()
+        [outcome] = self.successResultOf(first)
+        self.assertEqual(idOf(outcome).sequence, 1)
+        self.submitted.clear()
+        self.assertTrue(self.successResultOf(self.broker.open(ANYBODY, None, "new")))
+        self.assertEqual(self.submitted, [])
+
+    def test_topicThatCouldNotBeOpenedIsUnknownAgain(self) -> None:
+        self.ledger.error = errors.Overloaded()
+        opened, sent = self.broker.open(ANYBODY, None, "new"), self.publish({"topic": "new"})
+        self.endTurn()
+        self.failureResultOf(opened, errors.Overloaded)
+        self.assertIsInstance(self.successResultOf(sent)[0], errors.Overloaded)
+        self.ledger.error = None
+        [outcome] = self.successResultOf(self.publish({"topic": "new"}))
+        self.assertIsInstance(outcome, errors.TopicNotFound)
 
     def test_timeoutIsOfThoseThatWantIt(self) -> None:
         self.ledger.isHolding = True
@@ -503,7 +566,7 @@ class SharedSubmissionTests(TurnTestCase):
         self.assertEqual(self.submitted, [MAX_TOGETHER, 2, 2, MAX_TOGETHER + 1])
 
     def test_groupsAreSubmittedApart(self) -> None:
-        self.successResultOf(self.broker.open(ANYBODY, "2", "t"))
+        self.open("t", "2")
         self.submitted.clear()
         both = self.publish({}, {"groupId": "2"})
         self.publish({"groupId": "2"})
@@ -584,11 +647,12 @@ class SharedCallTests(TurnTestCase):
         self.publish({"content": b"2"}, {"content": b"3"})
         self.join(content=b"4")
         self.join(content=b"5")
-        self.successResultOf(self.broker.open(ANYBODY, None, "u"))
+        opened = self.broker.open(ANYBODY, None, "u")
         self.join(content=b"6")
         self.endTurn()
+        self.assertTrue(self.successResultOf(opened))
         self.assertEqual(self.contents(), [b"1", b"2", b"3", b"4", b"5", b"6"])
-        self.assertEqual(self.submitted, [5, 1, 1])
+        self.assertEqual(self.submitted, [7])
 
     def test_accountsAndPoliciesAreApart(self) -> None:
         """Each is checked and answered by its own rules, in one submission."""
@@ -608,7 +672,7 @@ class SharedCallTests(TurnTestCase):
         self.assertEqual(self.submitted, [6])
 
     def test_groupsAreAnsweredApart(self) -> None:
-        self.successResultOf(self.broker.open(ANYBODY, "2", "t"))
+        self.open("t", "2")
         self.submitted.clear()
         self.ledger.isHolding = True
         first, second, third = self.join(), self.join(groupId="2"), self.join(groupId="1")

@@ -16,7 +16,7 @@ from attrs import frozen
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, defstruct
 from msgspec.json import Decoder
 from msgspec.structs import replace
-from twisted.internet.defer import CancelledError, Deferred, gatherResults, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
 from ...access import Principal
@@ -30,7 +30,7 @@ from ...errors import (
     QuotaExceeded,
     SequenceConflict,
 )
-from ...net.budgets import Lane
+from ...net.budgets import Lane, Unsent
 from ...net.deferreds import asDeferred
 from ...operations import (
     EXTENSIONS,
@@ -374,6 +374,48 @@ _Answer: TypeAlias = Success | Failed | None
 _Request: TypeAlias = Body | Failed | None
 """A body that was read, or what is answered to it."""
 
+
+class _BatchAnswers:
+    """
+    The answers of a batch, in the order of its entries. Those that are not known yet are waited for
+    together.
+    """
+
+    def __init__(self, unsent: Unsent) -> None:
+        """
+        @param unsent: counts their bytes.
+        """
+        self._unsent = unsent
+        self._waiting: list[Deferred[Sequence[_Answer]]] = []
+        self._texts: list[bytes] = []
+
+    @property
+    def areTooLarge(self) -> bool:
+        """Whether nothing more is to be answered."""
+        held = self._unsent.held
+        return held > MAX_BATCH_ANSWER or bool(held and self._unsent.room <= 0)
+
+    def add(self, answers: Deferred[Sequence[_Answer]]) -> None:
+        """Add the answers to the next entries. They do not fail unless they are cancelled."""
+        self._waiting.append(answers)
+
+    def addOne(self, answer: Deferred[_Answer]) -> None:
+        """Add the answer to the next entry."""
+        self.add(answer.addCallback(lambda known: [known]))
+
+    async def known(self) -> None:
+        """Wait for all answers, and encode them."""
+        waiting, self._waiting = self._waiting, []
+        answers = [each for answers in waiting for each in await answers if each is not None]
+        if answers:
+            self._texts.append(encode(answers)[1:-1])
+            self._unsent.hold(len(self._texts[-1]))
+
+    def encoded(self) -> Raw | None:
+        """The answer to the batch; C{None} where nothing is to be answered."""
+        return Raw(b"[%b]" % b",".join(self._texts)) if self._texts else None
+
+
 _anyDecoder = Decoder()
 _AFTER: Final = b'"%b"' % SEEN.name.encode("ascii")
 
@@ -468,7 +510,7 @@ class JSONRPC:
         answers: list[_Answer] = []
         for method, group in groupby(calls, self._batchMethod):
             assert method is not None
-            answers += await self._performBatch(principal, method, list(group), None)
+            answers += await (await self._performBatch(principal, method, list(group), None))
         return answers
 
     def addHeaders(self, body: Body, headers: PublishHeaders) -> _Request:
@@ -534,7 +576,7 @@ class JSONRPC:
         except BrokerError:
             return await self._answerBatch(principal, parseEntries(batch.text), connection)
         connection.unsent.eventsSent += len(calls)
-        outcomes = await self._outcomes(principal, method.batch, items, connection.lane)
+        outcomes = await (await self._submit(principal, method.batch, items, connection.lane))
         answers = self._answersTo(outcomes, method, calls)
         return [answer for answer in answers if answer is not None] or None
 
@@ -546,36 +588,34 @@ class JSONRPC:
         connection: Connection,
     ) -> Raw | None:
         """
-        Publishes that follow each other are submitted in one batch, and so are calls that open or
-        close topics; any other call waits for those before it, and has a turn of its own.
+        Calls that publish, open or close topics are submitted in their order, and none waits for
+        the answer to another; any other call waits for those before it, and has a turn of its own.
         """
-        answers: list[bytes] = []
+        answers = _BatchAnswers(connection.unsent)
         # Of calls without parameters.
         made: dict[bytes, _Answer] = {}
-        lane, unsent = connection.lane, connection.unsent
+        lane = connection.lane
         try:
             for method, step in self._steps(batch):
+                if method is None:
+                    await answers.known()
                 if not lane.begin(isWrite=method is not None):
                     await lane.turn(isWrite=method is not None)
-                done: Sequence[_Answer]
-                if unsent.held > MAX_BATCH_ANSWER or (unsent.held and unsent.room <= 0):
-                    done = [self._tooLarge(entry) for entry in step]
+                if answers.areTooLarge:
+                    answers.add(succeed([self._tooLarge(entry) for entry in step]))
                 elif method is None:
-                    done = [await self._performEntry(principal, step[0], connection, made)]
+                    answers.addOne(self._performEntry(principal, step[0], connection, made))
+                    await answers.known()
                 elif method.batch is None:
-                    done = await gatherResults(
-                        [self._perform(principal, call, connection) for call in step]
-                    )
+                    for call in step:
+                        answers.addOne(self._perform(principal, call, connection))
                 else:
-                    unsent.eventsSent += len(step)
-                    done = await self._performBatch(principal, method, step, lane)
-                known = [answer for answer in done if answer is not None]
-                if known:
-                    answers.append(encode(known)[1:-1])
-                    unsent.hold(len(answers[-1]))
+                    connection.unsent.eventsSent += len(step)
+                    answers.add(await self._performBatch(principal, method, step, lane))
+            await answers.known()
         finally:
-            unsent.release()
-        return Raw(b"[%b]" % b",".join(answers)) if answers else None
+            connection.unsent.release()
+        return answers.encoded()
 
     def _steps(
         self, batch: Sequence[RpcRequest | RpcMalformed]
@@ -596,6 +636,7 @@ class JSONRPC:
             return method
         return self._batchMethod(entry)
 
+    @asDeferred
     async def _performEntry(
         self,
         principal: Principal,
@@ -637,19 +678,24 @@ class JSONRPC:
 
     async def _performBatch(
         self, principal: Principal, method: _Method, calls: Sequence[Any], lane: Lane | None
-    ) -> Sequence[_Answer]:
+    ) -> Deferred[Sequence[_Answer]]:
+        """
+        Submit publishes.
+
+        @return: fires with the answers.
+        """
         assert method.batch is not None
         try:
             items = method.batch.readMany(principal, [call.params for call in calls])
         except BrokerError:
             return await self._performEach(principal, method, calls, lane)
-        outcomes = await self._outcomes(principal, method.batch, items, lane)
-        return self._answersTo(outcomes, method, calls)
+        outcomes = await self._submit(principal, method.batch, items, lane)
+        return outcomes.addCallback(self._answersTo, method, calls)
 
     async def _performEach(
         self, principal: Principal, method: _Method, calls: Sequence[Any], lane: Lane | None
-    ) -> Sequence[_Answer]:
-        """Make calls of which one at least is wrong, or not plain."""
+    ) -> Deferred[Sequence[_Answer]]:
+        """Submit publishes of which one at least is wrong, or not plain."""
         assert method.batch is not None
         answers: list[_Answer] = [None] * len(calls)
         places: list[int] = []
@@ -660,39 +706,47 @@ class JSONRPC:
                 places.append(place)
             except BrokerError as error:
                 answers[place] = self._failed(error, call)
-        outcomes = await self._outcomes(principal, method.batch, items, lane)
-        for place, outcome in zip(places, outcomes, strict=True):
-            answers[place] = self._answerTo(outcome, method, calls[place])
-        return answers
 
-    async def _outcomes(
+        def answer(outcomes: Sequence[Any]) -> Sequence[_Answer]:
+            for place, outcome in zip(places, outcomes, strict=True):
+                answers[place] = self._answerTo(outcome, method, calls[place])
+            return answers
+
+        return (await self._submit(principal, method.batch, items, lane)).addCallback(answer)
+
+    async def _submit(
         self,
         principal: Principal,
         batch: BatchCalls,
         items: Sequence[Any],
         lane: Lane | None,
-    ) -> Sequence[Any]:
+    ) -> Deferred[Sequence[Any]]:
         """
-        Make calls that were read: the result of each, or the error.
+        Make calls that were read.
 
         @param lane: that of the connection; C{None} for calls of several.
+        @return: fires with the result of each, or the error. All are submitted, and the last
+            L{MAX_SIGNED} that are signed are all that is waited for.
         """
         outcomes: list[Any] = []
-        try:
-            for part in _parts(items):
-                count = len(part)
-                if lane is not None and not lane.begin(isWrite=True, events=count):
-                    await lane.turn(isWrite=True, events=count)
-                outcomes += await batch.perform(principal, part)
-                if isinstance(outcomes[-1], QuotaExceeded):
-                    # Nothing overtakes what was refused.
-                    outcomes += outcomes[-1:] * (len(items) - len(outcomes))
-                    break
-        except CancelledError:
-            raise
-        except Exception:
-            outcomes = [self._incidents.explain(Failure())] * len(items)
-        return outcomes
+        performed: Deferred[Sequence[Any]] = succeed([])
+        for part in _parts(items):
+            outcomes += await performed
+            if outcomes and isinstance(outcomes[-1], QuotaExceeded):
+                # Nothing overtakes what was refused.
+                return succeed(outcomes + outcomes[-1:] * (len(items) - len(outcomes)))
+            count = len(part)
+            if lane is not None and not lane.begin(isWrite=True, events=count):
+                await lane.turn(isWrite=True, events=count)
+            performed = batch.perform(principal, part)
+            performed.addErrback(self._explainAll, count)
+        return performed.addCallback(lambda last: [*outcomes, *last]) if outcomes else performed
+
+    def _explainAll(self, failure: Failure, count: int) -> Sequence[BrokerError] | Failure:
+        """The outcomes of calls that were not made."""
+        if failure.check(CancelledError):
+            return failure
+        return [self._incidents.explain(failure)] * count
 
     def _answersTo(
         self, outcomes: Sequence[Any], method: _Method, calls: Sequence[Any]

@@ -19,7 +19,7 @@ from svcbroker.broker import Publication
 from svcbroker.carriers.http import jsonrpc
 from svcbroker.carriers.http.jsonrpc import MAX_BATCH, rpcEndpoint
 from svcbroker.carriers.http.routes import Answer
-from svcbroker.model import OpenTopic, PublishEvent
+from svcbroker.model import OpenTopic
 from svcbroker.operations import Incidents, Interface
 from tests.broker.support import makeFixture
 
@@ -306,19 +306,18 @@ class BatchTests(JSONRPCTestCase):
         self.assertEqual(answers[-1]["result"]["sequenceNumber"], 3)
 
     def test_publishesInARowAreOneSubmission(self) -> None:
-        """They do not wait for each other; the next call waits for them."""
+        """They do not wait for each other, nor for topics; the next call waits for them."""
         self.result("open", ["t"])
         self.fixture.ledger.isHolding = True
         publish = call("publish", ["t", "1", "eA=="])
-        batch = [publish, publish, call("open", ["u"]), publish]
+        batch = [publish, publish, call("open", ["u"]), call("exist", ["u"]), publish]
         answer = self.start(json.dumps(batch).encode())
         self.assertEqual(
-            [type(each) for each in self.fixture.ledger.submitted[1:]], [Publication, Publication]
+            [type(each) for each in self.fixture.ledger.submitted[1:]],
+            [Publication, Publication, OpenTopic],
         )
         self.fixture.ledger.release()
-        self.assertIsInstance(self.fixture.ledger.submitted[-1], OpenTopic)
-        self.fixture.ledger.release()
-        self.assertIsInstance(self.fixture.ledger.submitted[-1], PublishEvent)
+        self.assertIsInstance(self.fixture.ledger.submitted[-1], Publication)
         self.fixture.ledger.release()
         told = self.successResultOf(answer)
         assert isinstance(told, bytes)

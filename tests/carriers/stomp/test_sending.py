@@ -43,6 +43,8 @@ class SendTests(SynchronousTestCase):
         ends: list[Any] = []
         server = Server(fixture=makeFixture(callAfterReads=ends.append))
         clients = [server.connect() for _ in range(3)]
+        while ends:
+            ends.pop(0)()
         submitted: list[int] = []
         ledger = server.fixture.ledger
         submitMany = ledger.submitMany
