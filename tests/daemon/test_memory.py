@@ -43,8 +43,10 @@ OF_ONE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "svcbroker.carriers.mqtt.delivery.Delivery": ("_pending",),
         "svcbroker.carriers.mqtt.receiving.Receiving": ("_open", "_order"),
         "svcbroker.carriers.stomp.carrier.StompProtocol": ("_subscriptions",),
-        "svcbroker.carriers.stomp.requests.PublicationReader": ("_headers",),
         "svcbroker.carriers.stomp.session.StompTransactions": ("_open",),
+    },
+    "of one frame, the last one with shared headers": {
+        "svcbroker.carriers.stomp.requests.PublicationReader": ("_headers",),
     },
     "of one request, of which a connection has one": {
         "svcbroker.carriers.http.connection.BrokerRequest": (

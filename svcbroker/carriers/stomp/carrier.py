@@ -55,6 +55,7 @@ from .answers import (
     Write,
 )
 from .frames import StompSettings
+from .requests import PublicationReader
 from .session import StompSession
 from .stompdialects import PLAIN, StompDialect
 
@@ -125,6 +126,7 @@ class StompFactory(Factory):
         self.protocols: OpenConnections[StompProtocol] = OpenConnections()
         self._entropy = entropy
         self._server = f"svcbroker/{version}"
+        self._publications = PublicationReader(dialect.readPublication)
 
     def acceptableProtocols(self) -> list[bytes]:
         """
@@ -155,6 +157,7 @@ class StompFactory(Factory):
             remote=remote,
             now=self.clock.seconds(),
             budgets=self.broker.budgets,
+            publications=self._publications,
             dialect=self._dialect,
             isMessages=isMessages,
         )

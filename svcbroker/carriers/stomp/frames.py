@@ -168,11 +168,13 @@ class StompParser:
     at each byte a bounded number of times.
 
     @ivar version: the version that was agreed on; C{None} before.
+    @ivar hasMore: whether bytes came that were not looked at for a frame.
     """
 
     version: StompVersion | None = None
 
     def __init__(self, limits: FrameLimits) -> None:
+        self.hasMore = False
         self._limits = limits
         # What was read last as it came, or with what was left over before it.
         self._buffer: bytes | bytearray = b""
@@ -183,6 +185,7 @@ class StompParser:
 
     def feed(self, data: bytes) -> None:
         """Take bytes."""
+        self.hasMore = True
         if self._start == len(self._buffer):
             self._buffer = data
             self._start = self._seen = 0
@@ -209,10 +212,12 @@ class StompParser:
         """
         if self._head is None:
             self._head = self._readHead()
-            if self._head is None:
-                return None
-        body = self._readBody(self._head)
-        if body is None:
+        body = None if self._head is None else self._readBody(self._head)
+        if self._start == len(self._buffer):
+            # A connection that is idle keeps nothing.
+            self._buffer, self._start, self._seen = b"", 0, 0
+        self.hasMore = body is not None and bool(self._buffer)
+        if self._head is None or body is None:
             return None
         head, self._head = self._head, None
         if body and head.command not in _WITH_BODY:
@@ -227,9 +232,7 @@ class StompParser:
         if start < len(buffer) and buffer[start] in _EOL_STARTS:
             # "Heart-beating": between frames there may be any number of line ends.
             self._start = start = _endOfLines(buffer, start)
-        elif start == len(buffer):
-            # A connection that is idle keeps nothing.
-            self._buffer, self._start, self._seen = b"", 0, 0
+        if start == len(buffer):
             return None
         seen = max(start, self._seen)
         end = buffer.find(_LF_END, seen, start + self._limits.maxHead)
@@ -490,12 +493,14 @@ class HeartBeats:
     @property
     def deadline(self) -> float | None:
         """The time to look again; C{None} for never."""
+        if not (self.sendEvery or self.expectEvery):
+            return None
         times = []
         if self.sendEvery:
             times.append(self._sent + self.sendEvery * _SEND_EARLY)
         if self.expectEvery:
             times.append(self._received + self.expectEvery * _MISSED_AFTER)
-        return min(times, default=None)
+        return min(times)
 
     def isDue(self, now: float) -> bool:
         """Whether it is time to be heard."""

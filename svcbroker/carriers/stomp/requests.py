@@ -151,7 +151,7 @@ def readPublication(frame: Frame) -> Publication:
 
 class PublicationReader:
     """
-    Reads the publications of the SEND frames of one connection. Where consecutive frames have the
+    Reads the publications of the SEND frames of all connections. Where consecutive frames have the
     same L{SharedHeaders}, these are read once, and the broker checks them once.
     """
 

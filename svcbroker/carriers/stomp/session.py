@@ -376,6 +376,7 @@ class StompSession:
         remote: str,
         now: float,
         budgets: Budgets,
+        publications: PublicationReader,
         dialect: StompDialect = PLAIN,
         isMessages: bool = False,
     ) -> None:
@@ -384,6 +385,7 @@ class StompSession:
         @param server: what it says as C{server}.
         @param remote: the client's address, as operators see it.
         @param budgets: what all connections share.
+        @param publications: reads the events of SEND frames.
         @param dialect: how the client's STOMP differs from the specification's.
         @param isMessages: whether each L{Write} is one message to the client, which may be too
             long for it.
@@ -393,7 +395,7 @@ class StompSession:
         self._settings = settings
         self._dialect = dialect
         self._readFrame = dialect.readFrame
-        self._publications = PublicationReader(dialect.readPublication)
+        self._publications = publications
         self._sessionId = sessionId
         self._server = server
         self._remote = remote
@@ -592,7 +594,12 @@ class StompSession:
             return []
         self._giveAnswers(now)
         frames = 0
-        while self.state in _TAKES_FRAMES and self._mayGoOn:
+        # Hot path: after most answers, and after most frames, nothing more has come.
+        while (
+            (self._parser.hasMore or self._isInputEnded)
+            and self.state in _TAKES_FRAMES
+            and self._mayGoOn
+        ):
             if not self._takeFrame():
                 if not self._isInputEnded:
                     break
