@@ -5,6 +5,7 @@ The resources of a transparency service, by the SCITT Reference API
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from math import ceil
 from typing import Any, Final, TypeAlias
@@ -21,6 +22,7 @@ from ...errors import (
     NotAuthenticated,
     NotAuthorized,
     Overloaded,
+    ParameterInvalid,
     QuotaExceeded,
 )
 from ...net.deferreds import asDeferred
@@ -40,6 +42,7 @@ KEYS: Final = "/.well-known/scitt-keys"
 RETRY_AFTER: Final = 1
 """After how many seconds clients may ask again for what is being done."""
 
+_SIZE: Final = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _FRESH: Final = b"max-age=300"
 _NO_STORE: Final = b"no-store"
@@ -85,7 +88,8 @@ def problemOf(error: Exception) -> Reply:
         return problem(429, "Too Many Requests", text, later)
     if isinstance(error, (LedgerUnavailable, Overloaded)):
         return problem(http.SERVICE_UNAVAILABLE, "Service Unavailable", text, later)
-    return problem(http.BAD_REQUEST, "Rejected", text)
+    title = "Invalid locator" if isinstance(error, ParameterInvalid) else "Rejected"
+    return problem(http.BAD_REQUEST, title, text)
 
 
 def scittRoutes(prefix: str, service: ScittService) -> Iterator[Route]:
@@ -101,6 +105,7 @@ def scittRoutes(prefix: str, service: ScittService) -> Iterator[Route]:
         ("/entries", {"POST": resources.register}, False),
         ("/entries/<id>", {"GET": resources.receipt}, False),
         ("/entries/<id>/statement", {"GET": resources.statement}, False),
+        ("/consistency/<size>", {"GET": resources.consistency}, False),
     ):
         yield Route(
             path=prefix + path,
@@ -151,6 +156,16 @@ class _Resources:
         assert found.receipt is not None
         body = SignedStatement.decode(found.content).withReceipts([found.receipt])
         return Reply(type=STATEMENT, body=body)
+
+    async def consistency(self, request: Request, size: str) -> Reply:
+        """A receipt that the tree has everything that one of a size has."""
+        if _SIZE.fullmatch(size) is None:
+            return problem(http.BAD_REQUEST, "Invalid locator", "a tree is named by its size")
+        receipt = await self._service.growth(principalOf(request), int(size))
+        headers = {b"Cache-Control": _NO_STORE}
+        if receipt is None:
+            return Reply(code=http.NO_CONTENT, headers=headers)
+        return Reply(body=receipt, headers=headers)
 
     async def _find(self, request: Request, id: str) -> EntryReceipt | Reply:
         """An entry with its receipt, or the answer where there is none."""

@@ -18,13 +18,14 @@ from twisted.logger import Logger
 
 from ...access import Principal
 from ...broker import Broker, KeyCertification, Publication, PublishPolicy, SendStatus
-from ...chain import Malformed, leafHash, rootOfPath
+from ...chain import Malformed, leafHash, rootOfGrowth, rootOfPath
 from ...errors import (
     BrokerError,
     ContentTooLarge,
     EventErased,
     EventNotFound,
     LedgerUnavailable,
+    ParameterInvalid,
 )
 from ...interfaces import Action, IProvableLedger
 from ...model import EventId, OpenTopic, PublishEvent, Receipt
@@ -247,13 +248,46 @@ class ScittService:
             root = rootOfPath(place.hash, place.number, state.size, place.path)
         except Malformed:
             root = b""
-        if root != state.root or place.hash not in (leafHash(content), hashed):
-            self.tree.damaged()
-            raise LedgerUnavailable("the tree of the statements is made again: try again")
+        self._checkRoot(root == state.root and place.hash in (leafHash(content), hashed))
         self.tree.signed(state)
         claims = self._claims(statement.claims.subject)
         receipt = key.inclusion(claims, place.number, state.size, place.path, root)
         return EntryReceipt(id=id, content=content, receipt=receipt)
+
+    @asDeferred
+    async def growth(self, principal: Principal, older: int) -> bytes | None:
+        """
+        A receipt that the tree has everything that an older one of it has.
+
+        @param older: the size of the older one.
+        @return: C{None} where the tree is not larger.
+        @raise ParameterInvalid: no receipt is of a tree of this size.
+        """
+        principal.require(Action.SUBSCRIBE, self._ledger.group, self.topic)
+        key, state = await self._key(), self._checkReady()
+        if not 2 <= older <= state.size:
+            raise ParameterInvalid(f"size: trees with receipts have 2 to {state.size} entries")
+        if older == state.size:
+            return None
+        path = await self.tree.growth(older, state.size)
+        try:
+            root = rootOfGrowth(older, await self.tree.rootAt(older), state.size, path)
+        except Malformed:
+            root = b""
+        self._checkRoot(root == state.root)
+        self.tree.signed(state)
+        claims = self._claims(self.topic)
+        return key.consistency(claims, older, state.size, path, state.root)
+
+    def _checkRoot(self, isRight: bool) -> None:
+        """
+        Look whether what was read of the file leads to the root in memory.
+
+        @raise LedgerUnavailable: it does not: the file is made again.
+        """
+        if not isRight:
+            self.tree.damaged()
+            raise LedgerUnavailable("the tree of the statements is made again: try again")
 
     def publicKeys(self) -> Sequence[CoseKey]:
         """The keys that sign receipts, or did, in the order of their certification."""

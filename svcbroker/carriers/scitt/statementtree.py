@@ -193,6 +193,12 @@ class StatementTree:
         path: Sequence[bytes] = await self._ask(TreeFile.growth, older, newer)
         return path
 
+    @asDeferred
+    async def rootAt(self, size: int) -> bytes:
+        """The root that the tree had when it had a size."""
+        root: bytes = await self._ask(TreeFile.rootAt, size)
+        return root
+
     async def _ask(self, look: Callable[..., Any], *given: Any) -> Any:
         if self._file is None or not self.height:
             raise LedgerUnavailable("the tree of the statements is being made: try again")

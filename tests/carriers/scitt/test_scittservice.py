@@ -35,6 +35,7 @@ try:
         ServiceKey,
         SignedStatement,
         readKeys,
+        verifyGrowth,
         verifyReceipts,
     )
 except ImportError as error:
@@ -234,6 +235,31 @@ class ServiceTests(SynchronousTestCase):
             self.assertEqual(self.check(first, answers[1]), 2)
             self.assertEqual(self.tree.state.root, root)
         self.register(statement(9))
+
+    def test_laterTreeHasEverythingOfAnEarlierOne(self) -> None:
+        """From every size to the newest; sizes that no receipt has are refused."""
+        known = [statement(each) for each in range(9)]
+        receipts = []
+        for each in known:
+            receipts.append(self.answer("POST", "/entries", each).body)
+        keys = readKeys(self.answer("GET", "/.well-known/scitt-keys").body)
+        for each, receipt in zip(known[:-1], receipts, strict=False):
+            found = verifyReceipts(SignedStatement.decode(each), [receipt], keys)
+            size = found[0].receipt.size
+            answer = self.answer("GET", f"/consistency/{size}")
+            self.assertEqual(answer.headers["content-type"], "application/cose")
+            grown, root = verifyGrowth(found, answer.body, keys, "service")
+            self.assertEqual((grown.older, grown.newer, root), (size, 11, self.tree.state.root))
+        self.assertEqual(self.answer("GET", "/consistency/2").status, 200)
+        self.assertEqual(self.answer("GET", "/consistency/11").status, 204)
+        for wrong in ("1", "12", "0", "-1", "x", "9" * 19, "9" * 30):
+            self.assertEqual(self.answer("GET", f"/consistency/{wrong}").status, 400, wrong)
+        connection = sqlite3.connect(self.path)
+        connection.execute("UPDATE leaf SET hash = zeroblob(32) WHERE number = 4")
+        connection.commit()
+        connection.close()
+        answers = [self.answer("GET", "/consistency/4").status for _ in range(2)]
+        self.assertEqual(answers, [503, 200])
 
     def test_erasedStatementIsTold(self) -> None:
         """Its receipts end; and a tree that is lost as well cannot be made again."""
