@@ -49,6 +49,7 @@ from ..storage import (
     tipPath,
 )
 from ._audittables import (
+    HoldAuditor,
     KeyAuditor,
     RowAuditor,
     auditStructure,
@@ -195,6 +196,7 @@ class _ChainAudit:
             hasEngine=self._hasEngine,
         )
         self._rows = RowAuditor(self._snapshot, self._found)
+        self._holds = HoldAuditor(self._snapshot, self._found)
         self._compareCheckpoint(0)
         while self._batch():
             self._pause()
@@ -306,6 +308,7 @@ class _ChainAudit:
         append = self._blocks.check(row, lambda: self._printsOf(row))
         if append is not None:
             self._rows.add(append)
+            self._holds.add(append)
             self._transactions += len(append.transactionHashes)
         self._compareCheckpoint(row.height)
 
@@ -364,6 +367,8 @@ class _ChainAudit:
                 self._rows.compareCounts()
             with self._reading("topic, account"):
                 compareState(self._snapshot, self._blocks.replay.state, self._found)
+            with self._reading("hold, holding"):
+                self._holds.compare()
             with self._reading("key_use, erased, erasing"):
                 self._keys.compare(self._blocks.replay.missing)
 

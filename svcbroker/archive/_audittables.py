@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final
 
-from ..chain import ChainState, Malformed, Transaction, ValidatorSet, encodeAuthors
+from ..chain import ChainState, Hold, Malformed, Transaction, ValidatorSet, encodeAuthors
 from ..model import topicPrefix
 from ..storage import (
     POSITION_SIZE,
@@ -35,6 +36,10 @@ _TOPIC: Final = (
 _ACCOUNT: Final = ("address", "state")
 
 
+_HOLD: Final = (
+    *("height", "position", "name", "time", "entry"),
+    *("released_height", "released_position", "released_time", "release"),
+)
 _USE: Final = ("key", "topic", "sequence", "height", "digest")
 _ERASED: Final = ("last", "height", "position")
 _END: Final = 2**63 - 1
@@ -382,6 +387,60 @@ def storedSets(snapshot: Snapshot) -> Mapping[bytes, ValidatorSet]:
         # The comparison of the table reports it.
         return sets
     return sets
+
+
+class HoldAuditor:
+    """
+    Compares the tables of holds with those that come of executing the chain.
+    """
+
+    def __init__(self, snapshot: Snapshot, findings: Findings) -> None:
+        self._snapshot = snapshot
+        self._found = findings
+        # By case the row of the hold in force, and all rows by their places.
+        self._inForce: dict[str, tuple[int, int]] = {}
+        self._rows: dict[tuple[int, int], list[object]] = {}
+
+    def add(self, append: Append) -> None:
+        """Add the holds and releases of a block."""
+        for each in append.holds:
+            place = each.height, each.position
+            if isinstance(each.content, Hold):
+                self._inForce[each.content.case] = place
+                row = [*place, each.content.case, each.time, _digest(each.entry)]
+                self._rows[place] = [*row, None, None, None, None]
+            else:
+                row = self._rows[self._inForce.pop(each.content.case)]
+                row[-4:] = [*place, each.time, _digest(each.entry)]
+
+    def compare(self) -> None:
+        """
+        Compare the tables with those after the last block.
+
+        @raise StorageError: they cannot be read.
+        """
+        found = {}
+        for row in self._snapshot.rows(f"SELECT {', '.join(_HOLD)} FROM hold"):
+            found[row[:2]] = [_digest(each) if isinstance(each, bytes) else each for each in row]
+        for place in sorted({*self._rows, *found}, key=repr):
+            said = f"hold of transaction {show(place[1])} of block {show(place[0])}"
+            if place not in found:
+                self._found.damage(said, "the row is missing")
+            elif place not in self._rows:
+                self._found.damage(said, "the row should not be there")
+            else:
+                for name, must, is_ in zip(_HOLD, self._rows[place], found[place], strict=True):
+                    if not isSame(must, is_):
+                        self._found.differ(f"{said}: {name}", must, is_)
+        count = len(self._inForce)
+        rows = list(self._snapshot.rows("SELECT id, count, again FROM holding"))
+        if not isSame([(0, count, str(count))], rows):
+            self._found.differ("holding", [(0, count, str(count))], rows)
+
+
+def _digest(entry: bytes) -> bytes:
+    """What is kept of an entry while a chain is executed."""
+    return sha256(entry).digest()
 
 
 def _order(height: object) -> tuple[bool, Any]:

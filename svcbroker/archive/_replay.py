@@ -162,6 +162,7 @@ def _checkedState(
         ((row.address, Nonces.decode(row.state)) for row in store.senders()),
         StoredKeys(store, ErasureVerifier(store).check),
         genesis.topics,
+        store.holds(),
     )
     if state.root != head.stateRoot:
         raise Malformed("the topics are not those of the last block")
@@ -272,23 +273,29 @@ class StoredKeys:
             return self._stored(wanted)
         found = {**self._stored(wanted), **added.find(wanted)}
         for each, use in found.items():
-            if added.erasure(use.topic, use.sequence) is not None or self._isErased(use):
+            if self.isErased(use.topic, use.sequence):
                 found[each] = structs.replace(use, digest=None)
         return found
 
     def _stored(self, wanted: Collection[OwnedKey]) -> dict[OwnedKey, KeyUse]:
         found = self._store.findUses(wanted)
         for each, use in found.items():
-            if use.digest is None and not self._isErased(use):
+            if use.digest is None and not self._isStoredErased(use.topic, use.sequence):
                 found[each] = structs.replace(use, digest=self._store.digestOf(use))
         return found
 
-    def _isErased(self, use: KeyUse) -> bool:
+    def isErased(self, topic: int, sequence: int) -> bool:
+        """See L{KeySource.isErased<svcbroker.chain.KeySource.isErased>}."""
+        added = self._unstored()
+        isAdded = added is not None and added.isErased(topic, sequence)
+        return isAdded or self._isStoredErased(topic, sequence)
+
+    def _isStoredErased(self, topic: int, sequence: int) -> bool:
         """
-        Whether a block has erased the event of a use. A key whose event only seems to be erased
+        Whether a stored block has erased an event. A key whose event only seems to be erased
         would be taken for the same publish, whatever its content.
         """
-        erased = self._store.erasure(use.topic, use.sequence)
+        erased = self._store.erasure(topic, sequence)
         if erased is None:
             return False
         try:
@@ -397,6 +404,7 @@ def appendOf(candidate: Candidate, certificate: bytes) -> Append:
         ),
         uses=outcome.uses,
         erased=outcome.erased,
+        holds=outcome.holds,
     )
 
 

@@ -54,6 +54,7 @@ from ._header import (
     votePayload,
 )
 from ._history import History, NodeSource, growthPath, historyPath
+from ._holds import Hold, HoldChange, Holds, Release
 from ._merkle import (
     EMPTY_ROOT,
     MerkleTree,
@@ -97,6 +98,9 @@ __all__ = [
     "Genesis",
     "Header",
     "History",
+    "Hold",
+    "HoldChange",
+    "Holds",
     "InvalidBlock",
     "KeySource",
     "KeyUse",
@@ -109,6 +113,7 @@ __all__ = [
     "Outcome",
     "OwnedKey",
     "Phase",
+    "Release",
     "TopicPath",
     "Transaction",
     "TransactionReceipt",

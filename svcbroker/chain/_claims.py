@@ -85,6 +85,13 @@ class KeySource(Protocol):
         The number of the latest use of any key of an owner; 0 where there is none.
         """
 
+    def isErased(self, topic: int, sequence: int) -> bool:
+        """
+        Whether an event was erased.
+
+        @param topic: the index of its topic.
+        """
+
     def add(self, uses: Sequence[KeyUse], erased: Sequence[ErasedRange]) -> None:
         """
         Add what a block has brought. The state calls it when the block is applied.
@@ -106,9 +113,13 @@ class MemoryKeys:
         uses = self._uses
         found = {each: uses[each] for each in wanted if each in uses}
         for each, use in found.items():
-            if self.erasure(use.topic, use.sequence) is not None:
+            if self.isErased(use.topic, use.sequence):
                 found[each] = structs.replace(use, digest=None)
         return found
+
+    def isErased(self, topic: int, sequence: int) -> bool:
+        """See L{KeySource.isErased}."""
+        return self.erasure(topic, sequence) is not None
 
     def count(self, owner: bytes) -> int:
         """See L{KeySource.count}."""

@@ -14,12 +14,13 @@ from typing import Final
 from attrs import evolve
 from msgspec import Struct
 
-from ..model import AuthorSet, Execution, Topic, topicPrefix
+from ..model import MAX_HOLDS, AuthorSet, Execution, Topic, topicPrefix
 from ._authorship import decodeAuthorChange, holds, openedFor
 from ._body import TransactionReceipt
 from ._claims import KEY_WINDOW, ErasedRange, Erasure, KeyUse, OwnedKey
 from ._encoding import Malformed, topicAddress
 from ._header import FORMAT
+from ._holds import Hold, HoldChange, Holds, Release
 from ._state import ChainState, Nonces, NoncesDraft, Outcome, stateRoot
 from ._transaction import Claims, Kind, Transaction
 from ._validators import ChangeRefused, ValidatorChange
@@ -30,6 +31,7 @@ _REPEATED = TransactionReceipt(Execution.REPEATED, 0)
 _REFUSED = TransactionReceipt(Execution.REFUSED, 0)
 _KEY_IN_USE = TransactionReceipt(Execution.KEY_IN_USE, 0)
 _NO_AUTHOR = TransactionReceipt(Execution.NO_AUTHOR, 0)
+_HELD = TransactionReceipt(Execution.HELD, 0)
 
 _KEYS_OF_ERASED: Final = 4
 """The first format in which the key of an erased event refuses every content."""
@@ -79,6 +81,7 @@ def execute(
         uses=run.uses,
         erased=run.erased,
         earlier=run.earlier,
+        holds=run.holds.changes,
     )
 
 
@@ -109,6 +112,53 @@ class _TopicDraft(Struct, kw_only=True):
         )
 
 
+class _HoldsDraft:
+    """
+    The holds while a block is being executed.
+
+    @ivar changes: the holds and releases of the block, in order.
+    """
+
+    def __init__(self, holds: Holds) -> None:
+        self.changes: list[HoldChange] = []
+        self._before = holds
+        self._count = len(holds)
+        self._released: set[str] = set()
+        self._added = Holds()
+
+    def isInForce(self, case: str) -> bool:
+        """Whether there is a hold of a case."""
+        return case in self._added or (case in self._before and case not in self._released)
+
+    @property
+    def isFull(self) -> bool:
+        """Whether there are as many holds as may be."""
+        return self._count >= MAX_HOLDS
+
+    def add(self, change: HoldChange) -> None:
+        """Add a hold."""
+        self.changes.append(change)
+        self._added.apply(change)
+        self._count += 1
+
+    def release(self, change: HoldChange) -> None:
+        """End a hold that is in force."""
+        self.changes.append(change)
+        case = change.content.case
+        if case in self._added:
+            self._added.apply(change)
+        else:
+            self._released.add(case)
+        self._count -= 1
+
+    def isHeld(self, topic: str, address: bytes, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Whether one of some events is held. See L{Holds.casesOf}."""
+        before = self._before.casesOf(topic, address, ranges)
+        return any(case not in self._released for case in before) or any(
+            self._added.casesOf(topic, address, ranges)
+        )
+
+
 class _BlockExecution:
     """
     One block's execution. The state is read and not changed.
@@ -117,6 +167,7 @@ class _BlockExecution:
     @ivar validators: the validator set that decides the next block.
     @ivar uses: the idempotency keys that were used.
     @ivar erased: the events that were erased.
+    @ivar holds: the holds that are in force.
     @ivar earlier: for publishes that were published before, by their position in the block: the
         height of the first event's block.
     """
@@ -140,6 +191,7 @@ class _BlockExecution:
         self.validators = state.validators
         self.uses: list[KeyUse] = []
         self.erased: list[ErasedRange] = []
+        self.holds = _HoldsDraft(state.holds)
         self.earlier: dict[int, int] = {}
         # The uses of the block's keys, once the first publish with a key is checked.
         self._usesByKey: dict[OwnedKey, KeyUse] | None = None
@@ -152,7 +204,8 @@ class _BlockExecution:
         self._senders: dict[bytes, NoncesDraft] = {}
         self._topics: dict[str, _TopicDraft] = {}
         self._prefixes: set[str] = set()
-        self._created = 0
+        # Topics that the block creates, by address.
+        self._opened: dict[bytes, _TopicDraft] = {}
 
     def execute(self, transactions: Sequence[Transaction]) -> None:
         """
@@ -246,7 +299,7 @@ class _BlockExecution:
         erased = before
         if self._refusesErased:
             erased = TransactionReceipt(Execution.KEY_IN_USE, use.sequence)
-        if self._isErased(use):
+        if self._isErasedHere(use.topic, use.sequence):
             return erased
         if use.digest is None or transaction.isErased:
             if recorded is None:
@@ -268,11 +321,10 @@ class _BlockExecution:
             ]
         )
 
-    def _isErased(self, use: KeyUse) -> bool:
-        """Whether the event of a use was erased in this block."""
+    def _isErasedHere(self, topic: int, sequence: int) -> bool:
+        """Whether an event was erased in this block, by the index of its topic."""
         return any(
-            each.topic == use.topic and each.first <= use.sequence <= each.last
-            for each in self.erased
+            each.topic == topic and each.first <= sequence <= each.last for each in self.erased
         )
 
     def _count(self, owner: bytes) -> int:
@@ -310,6 +362,10 @@ class _BlockExecution:
         kind = transaction.kind
         if kind is Kind.VALIDATORS:
             return self._changeValidators(transaction)
+        if kind is Kind.HOLD:
+            return self._hold(transaction, position)
+        if kind is Kind.RELEASE:
+            return self._release(transaction, position)
         name = transaction.topic
         topic = self._topics.get(name) or self._draft(name)
         if kind is Kind.OPEN:
@@ -353,6 +409,8 @@ class _BlockExecution:
             return _NOT_FOUND
         if ranges[-1][1] > topic.sequence:
             return _REFUSED
+        if self.holds.isHeld(transaction.topic, topic.address, ranges):
+            return _HELD
         self.erased += [
             ErasedRange(
                 topic=topic.index, first=first, last=last, height=self._height, position=position
@@ -360,6 +418,48 @@ class _BlockExecution:
             for first, last in ranges
         ]
         return _DONE
+
+    def _hold(self, transaction: Transaction, position: int) -> TransactionReceipt:
+        hold, holds = Hold.decode(transaction.content), self.holds
+        if holds.isInForce(hold.case) or holds.isFull:
+            return _REFUSED
+        if not all(self._mayBeHeld(address, sequence) for address, sequence in hold.events):
+            return _REFUSED
+        holds.add(self._holdChange(hold, transaction, position))
+        return _DONE
+
+    def _release(self, transaction: Transaction, position: int) -> TransactionReceipt:
+        release = Release.decode(transaction.content)
+        if not self.holds.isInForce(release.case):
+            return _REFUSED
+        self.holds.release(self._holdChange(release, transaction, position))
+        return _DONE
+
+    def _holdChange(
+        self, content: Hold | Release, transaction: Transaction, position: int
+    ) -> HoldChange:
+        return HoldChange(
+            content=content,
+            entry=transaction.head + transaction.content,
+            hash=transaction.hash,
+            height=self._height,
+            position=position,
+            time=self._timestamp,
+        )
+
+    def _mayBeHeld(self, address: bytes, sequence: int) -> bool:
+        """Whether an event was published and not erased."""
+        topic = self._state.topicOf(address)
+        if topic is None:
+            draft = self._opened.get(address)
+        else:
+            draft = self._topics.get(topic.name) or self._draft(topic.name)
+        if draft is None or sequence > draft.sequence:
+            return False
+        return not (
+            self._isErasedHere(draft.index, sequence)
+            or self._state.keys.isErased(draft.index, sequence)
+        )
 
     def _changeValidators(self, transaction: Transaction) -> TransactionReceipt:
         # One change a block: each set decides at least one.
@@ -374,11 +474,11 @@ class _BlockExecution:
         return _DONE
 
     def _create(self, transaction: Transaction) -> _TopicDraft:
-        index = self._state.topicCount + self._created
-        self._created += 1
-        return _TopicDraft(
+        index = self._state.topicCount + len(self._opened)
+        address = topicAddress(self._state.chain, transaction.topic)
+        draft = self._opened[address] = _TopicDraft(
             index=index,
-            address=topicAddress(self._state.chain, transaction.topic),
+            address=address,
             sender=transaction.sender,
             created=self._timestamp,
             isOpen=False,
@@ -386,6 +486,7 @@ class _BlockExecution:
             height=0,
             published=[],
         )
+        return draft
 
     def _draft(self, name: str) -> _TopicDraft | None:
         """A draft of a topic that is there."""

@@ -21,6 +21,7 @@ from ._body import TransactionReceipt
 from ._claims import ErasedRange, KeySource, KeyUse, MemoryKeys
 from ._encoding import U16, U64, Malformed
 from ._history import History
+from ._holds import HoldChange, Holds
 from ._merkle import EMPTY_ROOT, MerkleTree, Overlay, leafHash, rootOfPath
 from ._transaction import Kind, Transaction
 from ._validators import ValidatorSet
@@ -197,6 +198,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     @ivar erased: the events that were erased, in the order of the transactions.
     @ivar earlier: for publishes that were published before, by their position in the block: the
         height of the first event's block.
+    @ivar holds: the holds and releases that were executed, in order.
     """
 
     receipts: Sequence[TransactionReceipt]
@@ -210,6 +212,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     uses: Sequence[KeyUse] = ()
     erased: Sequence[ErasedRange] = ()
     earlier: Mapping[int, int] = {}
+    holds: Sequence[HoldChange] = ()
 
 
 class ChainState:
@@ -223,6 +226,7 @@ class ChainState:
     @ivar validators: the validator set that decides the next block.
     @ivar history: the headers up to the latest block's.
     @ivar topicRule: the rule of topics' names, as genesis says it.
+    @ivar holds: the holds that are in force.
     """
 
     def __init__(
@@ -234,19 +238,24 @@ class ChainState:
         senders: Iterable[tuple[bytes, Nonces]] = (),
         keys: KeySource | None = None,
         topicRule: TopicRule = TopicRule.PUBLISHED,
+        holds: Holds | None = None,
     ) -> None:
         """
         @param topics: all topics in the order of their creation.
         @param senders: all senders in the order of their appearance, with their nonces.
         @param keys: the uses of idempotency keys; by default they are kept in memory.
+        @param holds: the holds that are in force; by default there are none.
         """
         self.chain = chain
         self.topicRule = topicRule
         self.keys: KeySource = MemoryKeys() if keys is None else keys
+        self.holds = Holds() if holds is None else holds
         self.validators = validators
         self.history = history
         self._topics = list(topics)
         self._topicIndexes = {topic.name: i for i, topic in enumerate(self._topics)}
+        # Made when a hold first names an event.
+        self._addresses: dict[bytes, int] | None = None
         self._open = [i for i, topic in enumerate(self._topics) if topic.isOpen]
         self._senders = list(senders)
         self._senderIndexes = {address: i for i, (address, _) in enumerate(self._senders)}
@@ -304,6 +313,13 @@ class ChainState:
         """A topic's number in the order of creation, from 0; C{None} where it never was."""
         return self._topicIndexes.get(name)
 
+    def topicOf(self, address: bytes) -> Topic | None:
+        """A topic by its address. The first call looks at all topics."""
+        if self._addresses is None:
+            self._addresses = {topic.address: i for i, topic in enumerate(self._topics)}
+        index = self._addresses.get(address)
+        return None if index is None else self._topics[index]
+
     def topicAt(self, index: int) -> Topic:
         """The topic that was created as the C{index}-th, from 0."""
         return self._topics[index]
@@ -358,6 +374,8 @@ class ChainState:
             if index == len(self._topics):
                 self._topics.append(topic)
                 self._topicIndexes[topic.name] = index
+                if self._addresses is not None:
+                    self._addresses[topic.address] = index
                 wasOpen = False
             else:
                 wasOpen = self._topics[index].isOpen
@@ -375,5 +393,7 @@ class ChainState:
                 self._senders[index] = entry
         if outcome.uses or outcome.erased:
             self.keys.add(outcome.uses, outcome.erased)
+        for change in outcome.holds:
+            self.holds.apply(change)
         self._topicTree.apply(outcome.topicOverlay)
         self._senderTree.apply(outcome.senderOverlay)

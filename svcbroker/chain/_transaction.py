@@ -42,6 +42,7 @@ from ._encoding import (
     encodeExtensions,
     keyAddress,
 )
+from ._holds import Hold, Release
 from ._merkle import leafHash
 
 FIXED: Final = struct.Struct(">BB20sQQ32sH")
@@ -90,6 +91,12 @@ class Kind(IntEnum):
     VALIDATORS = 4
     AUTHORS = 5
     ERASE = 6
+    HOLD = 7
+    RELEASE = 8
+
+
+_UNNAMED: Final = frozenset({Kind.VALIDATORS, Kind.HOLD, Kind.RELEASE})
+"""The kinds of transactions that are about no topic."""
 
 
 class Head(Struct, frozen=True, kw_only=True, gc=False):
@@ -135,7 +142,7 @@ class Head(Struct, frozen=True, kw_only=True, gc=False):
             raise VersionUnknown(f"transaction version {version} is not known: {_NEWER}")
         if not 1 <= number <= _LAST_KINDS[version]:
             raise Malformed(f"transaction kind {number} is not known")
-        if number > Kind.ERASE:
+        if number > Kind.RELEASE:
             raise VersionUnknown(f"transaction kind {number} of version 3: {_NEWER}")
         kind = Kind(number)
         topic = reader.text(length)
@@ -178,9 +185,9 @@ class Head(Struct, frozen=True, kw_only=True, gc=False):
         @raise Malformed: they are not.
         """
         kind = self.kind
-        if kind is Kind.VALIDATORS:
+        if kind in _UNNAMED:
             if self.topic or self.extensions:
-                raise Malformed("a change of validators has neither topic nor extensions")
+                raise Malformed("a change of validators or a hold has no topic and no extensions")
             return
         if kind is not Kind.PUBLISH:
             mayHaveContent = self.version != 1 and kind is not Kind.CLOSE
@@ -281,11 +288,12 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     be listed, and its place in a block proved, without its content.
 
     @ivar sender: the sender's address: 20 bytes.
-    @ivar topic: the name of the topic that it is about; empty for a change of validators.
+    @ivar topic: the name of the topic that it is about; empty for a change of validators, a hold
+        and a release.
     @ivar extensions: those of the event, private ones included.
     @ivar content: the event's, or what the kind encodes: a
         L{ValidatorChange<svcbroker.chain.ValidatorChange>}, an C{AuthorSet}, an C{AuthorChange}, an
-        L{Erasure}.
+        L{Erasure}, a L{Hold}, a L{Release}.
     @ivar nonce: the sender's number for it, from 1. The chain executes no number twice.
     @ivar timestamp: when it was submitted, in milliseconds since the epoch.
     @ivar head: its canonical encoding without seal and content.
@@ -655,3 +663,7 @@ def _checkContent(head: Head, content: bytes) -> None:
         decodeAuthorChange(content)
     elif kind is Kind.ERASE:
         Erasure.decode(content)
+    elif kind is Kind.HOLD:
+        Hold.decode(content)
+    elif kind is Kind.RELEASE:
+        Release.decode(content)

@@ -2,6 +2,8 @@
 The contracts of ledgers: what all of them do, and what those add that prove, export, measure
 themselves, take faults on purpose, or are decided by a network or a set of validators; a request on
 its way into one; and a ledger's plugin, which reads its description and makes it.
+
+Many names: each is a small contract of its own, which few ledgers provide.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from ..model import (
     EventId,
     FaultReport,
     Health,
+    HeldRange,
+    HoldRecord,
     LedgerMeasures,
     NodeRecord,
     Page,
@@ -204,8 +208,8 @@ class ILedger(Interface):
 
         A ledger may not be able to execute everything that is not
         L{plain<svcbroker.model.isPlain>}: signatures, idempotency keys, expected sequence numbers,
-        sets of authors, erasures. It refuses such a request with an error, C{ParameterInvalid} or
-        C{LedgerUnavailable}, and never executes it as if it was plain.
+        sets of authors, erasures, holds. It refuses such a request with an error,
+        C{ParameterInvalid} or C{LedgerUnavailable}, and never executes it as if it was plain.
 
         A ledger has no time-out of its own: the caller sets one. After a caller stopped waiting,
         the requests may still become final.
@@ -420,6 +424,39 @@ class ISizedLedger(Interface):
 
         @param names: names of topics.
         @return: C{None} for a topic that was never opened, or whose bytes are not known yet.
+        """
+
+
+class IHoldLedger(Interface):
+    """
+    A ledger that executes holds: as long as one is in force, no event that it names is erased.
+    """
+
+    latestRelease: int = Attribute(
+        "The height of the block with the latest release of a hold; 0 where there is none. Who "
+        "passes over held events comes back to them when it has changed."
+    )
+
+    def heldRanges(topic: str, first: int, last: int) -> Sequence[HeldRange]:
+        """
+        The events of a topic that are held, of those from C{first} to C{last}, rising.
+
+        The broker calls it before it has events erased, for every old event that retention looks
+        at, so it answers from memory. The chain decides: a hold may come in between.
+
+        @param topic: the name of a topic, which may never have been opened.
+        @raise svcbroker.errors.LedgerUnavailable: the ledger is stopped, or has no chain yet.
+        """
+
+    def listHolds(
+        offset: int, limit: int, *, case: str | None = None
+    ) -> Deferred[Page[HoldRecord]]:
+        """
+        The holds that are in force, in the order in which they came into force.
+
+        @param offset: how many to leave out at the start, 0 or more.
+        @param limit: the most to answer, 1 or more.
+        @param case: only that of this case, with the events that it names.
         """
 
 

@@ -59,7 +59,13 @@ from ..chain import (
     transactionHashes,
 )
 from ..errors import BrokerError, EventNotFound, HeightUnknown, LedgerUnavailable, ParameterInvalid
-from ..interfaces import IBlockObserver, ISizedLedger, ITopicRuleLedger, LedgerContext
+from ..interfaces import (
+    IBlockObserver,
+    IHoldLedger,
+    ISizedLedger,
+    ITopicRuleLedger,
+    LedgerContext,
+)
 from ..model import (
     Block,
     BlockRecord,
@@ -67,6 +73,8 @@ from ..model import (
     Event,
     EventId,
     Execution,
+    HeldRange,
+    HoldRecord,
     Page,
     Position,
     Statistics,
@@ -92,7 +100,15 @@ from ..storage import (
 )
 from ._erasingjob import ErasingJob
 from ._topicbytes import TopicBytes
-from ._views import blockOf, blockRecordOf, erasedError, eventIdsOf, eventOf
+from ._views import (
+    blockOf,
+    blockRecordOf,
+    erasedError,
+    eventIdsOf,
+    eventOf,
+    heldRangesOf,
+    holdsOf,
+)
 from .ledgermemory import PENDING
 
 CACHED_BYTES: Final = 32 * 1024 * 1024
@@ -789,7 +805,7 @@ def _reading(
     return method
 
 
-@implementer(ISizedLedger, ITopicRuleLedger)
+@implementer(IHoldLedger, ISizedLedger, ITopicRuleLedger)
 class StoredLedger:
     """
     The reading half of a ledger: of L{ILedger<svcbroker.interfaces.ILedger>} what follows from
@@ -847,6 +863,20 @@ class StoredLedger:
     def topicState(self, name: str) -> Topic | None:
         self._checkOpen()
         return self._state.topic(name)
+
+    @property
+    def latestRelease(self) -> int:
+        self._checkOpen()
+        return self._state.holds.released
+
+    def heldRanges(self, topic: str, first: int, last: int) -> Sequence[HeldRange]:
+        self._checkOpen()
+        return heldRangesOf(self._state, topic, first, last)
+
+    def listHolds(
+        self, offset: int, limit: int, *, case: str | None = None
+    ) -> Deferred[Page[HoldRecord]]:
+        return self._read(lambda: holdsOf(self._state, offset, limit, case))
 
     # Hot path: each is its own way from the call to the reader.
     listTopics = _reading(LedgerReader.listTopics)

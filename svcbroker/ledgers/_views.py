@@ -16,7 +16,10 @@ from ..chain import (
     ErasedRange,
     Erasure,
     Header,
+    Hold,
+    HoldChange,
     Kind,
+    Release,
     Transaction,
     TransactionReceipt,
     ValidatorChange,
@@ -27,6 +30,7 @@ from ..chain import (
 )
 from ..errors import BrokerError, EventErased, LedgerUnavailable
 from ..model import (
+    AddHold,
     Block,
     BlockRecord,
     ChangeAuthors,
@@ -35,9 +39,13 @@ from ..model import (
     Event,
     EventId,
     Execution,
+    HeldRange,
+    HoldRecord,
     OpenTopic,
+    Page,
     PublishEvent,
     Receipt,
+    ReleaseHold,
     Request,
     TransactionRecord,
     checkTopicName,
@@ -52,6 +60,8 @@ The number of salts that are made at once, since a system call for each takes lo
 
 _NAMING: Final = frozenset({Execution.PUBLISHED_BEFORE, Execution.KEY_IN_USE})
 """The outcomes of publishes whose receipts may name an earlier event."""
+
+_HOLDING: Final = frozenset({Kind.HOLD, Kind.RELEASE})
 
 _BROKER_ACCOUNT = "broker"
 _PUBLISHER_PREFIX = "publisher:"
@@ -163,9 +173,12 @@ class TransactionMaker:
                 at = end
             else:
                 kind, content = _encoded(request)
+                self._checkHolds(kind)
                 # From an erasure on, keys of erased events refuse every content: format 4.
                 isNewest = kind is Kind.ERASE or (self.isNew and not content)
-                version = self._versionFor(request, self.version if isNewest else 2)
+                version = 3
+                if kind not in _HOLDING:
+                    version = self._versionFor(request, self.version if isNewest else 2)
                 if isinstance(request, OpenTopic):
                     content = openingContent(version, request.authors)
                 transactions.append(
@@ -199,6 +212,13 @@ class TransactionMaker:
             return 3
         return least
 
+    def _checkHolds(self, kind: Kind) -> None:
+        """
+        @raise LedgerUnavailable: see L{makeMany}.
+        """
+        if kind in _HOLDING and self.version < 3:
+            raise LedgerUnavailable("holds wait until this network has format 4")
+
     def makeChange(self, change: ValidatorChange) -> Transaction:
         """The transaction that carries out a change of the set of nodes."""
         make = Transaction.create if self.version == 1 else Transaction.make
@@ -225,6 +245,7 @@ class TransactionMaker:
 
         @raise LedgerUnavailable: the request needs one of version 2.
         """
+        self._checkHolds(Kind.HOLD if isinstance(request, AddHold | ReleaseHold) else Kind.CLOSE)
         if not isPlain(request):
             raise LedgerUnavailable(
                 "signatures, idempotency keys, expected numbers and erasures wait until this "
@@ -292,6 +313,18 @@ def _encoded(request: Request) -> tuple[Kind, bytes]:
     if isinstance(request, EraseEvents):
         erasure = Erasure(account=request.account, reason=request.reason, ranges=request.ranges)
         return Kind.ERASE, erasure.encode()
+    if isinstance(request, AddHold):
+        hold = Hold(
+            case=request.case,
+            account=request.account,
+            reason=request.reason,
+            patterns=sorted(set(request.patterns), key=lambda each: each.encode("utf-8")),
+            events=sorted(set(request.events)),
+        )
+        return Kind.HOLD, hold.encode()
+    if isinstance(request, ReleaseHold):
+        release = Release(case=request.case, account=request.account, reason=request.reason)
+        return Kind.RELEASE, release.encode()
     assert isinstance(request, OpenTopic)
     return Kind.OPEN, openingContent(2, request.authors)
 
@@ -431,6 +464,41 @@ def _erasuresIn(
         for each in transactions
         if each.kind is Kind.ERASE
     ]
+
+
+def holdsOf(state: ChainState, offset: int, limit: int, case: str | None) -> Page[HoldRecord]:
+    """See L{IHoldLedger.listHolds<svcbroker.interfaces.IHoldLedger.listHolds>}."""
+    found = [each for each in state.holds if case in (None, each.content.case)]
+    records = [_holdRecord(state, each, case) for each in found[offset : offset + limit]]
+    return Page(total=len(found), items=records)
+
+
+def _holdRecord(state: ChainState, change: HoldChange, case: str | None) -> HoldRecord:
+    hold = change.content
+    assert isinstance(hold, Hold)
+    events = []
+    for address, sequence in hold.events if case is not None else ():
+        topic = state.topicOf(address)
+        assert topic is not None
+        events.append((topic.name, sequence))
+    return HoldRecord(
+        case=hold.case,
+        account=hold.account,
+        reason=hold.reason,
+        patterns=tuple(hold.patterns),
+        eventCount=len(hold.events),
+        events=events,
+        height=change.height,
+        timestamp=change.time,
+        hash=change.hash,
+    )
+
+
+def heldRangesOf(state: ChainState, topic: str, first: int, last: int) -> Sequence[HeldRange]:
+    """See L{IHoldLedger.heldRanges<svcbroker.interfaces.IHoldLedger.heldRanges>}."""
+    if not len(state.holds):
+        return ()
+    return state.holds.rangesOf(topic, topicAddress(state.chain, topic), first, last)
 
 
 def blockRecordOf(header: Header) -> BlockRecord:

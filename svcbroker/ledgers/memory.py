@@ -29,6 +29,7 @@ from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
 from ..interfaces import (
     IBlockObserver,
     ICheckedLedger,
+    IHoldLedger,
     ILedger,
     ISizedLedger,
     ITopicRuleLedger,
@@ -41,6 +42,8 @@ from ..model import (
     Event,
     EventId,
     Health,
+    HeldRange,
+    HoldRecord,
     NodeRecord,
     NodeType,
     Page,
@@ -63,6 +66,8 @@ from ._views import (
     brokerAddress,
     erasedError,
     eventIdsOf,
+    heldRangesOf,
+    holdsOf,
     receiptsOf,
     transactionRecordOf,
 )
@@ -114,7 +119,7 @@ class _StoredBlock:
         return blockOf(self.header, self.transactions, self.ids)
 
 
-@implementer(ICheckedLedger, ISizedLedger, ITopicRuleLedger)
+@implementer(ICheckedLedger, IHoldLedger, ISizedLedger, ITopicRuleLedger)
 class MemoryLedger:
     """
     A chain with a single node, without consensus.
@@ -208,6 +213,18 @@ class MemoryLedger:
         if not self._isRunning:
             raise LedgerUnavailable("the ledger is stopped")
         return self._state.topic(name)
+
+    @property
+    def latestRelease(self) -> int:
+        return self._state.holds.released
+
+    def heldRanges(self, topic: str, first: int, last: int) -> Sequence[HeldRange]:
+        return heldRangesOf(self._state, topic, first, last)
+
+    def listHolds(
+        self, offset: int, limit: int, *, case: str | None = None
+    ) -> Deferred[Page[HoldRecord]]:
+        return succeed(holdsOf(self._state, offset, limit, case))
 
     def listTopics(self, offset: int, limit: int) -> Deferred[Page[Topic]]:
         return succeed(

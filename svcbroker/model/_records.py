@@ -122,6 +122,47 @@ class NodeRecord:
     isActive: bool
 
 
+class HeldRange(Struct, frozen=True, kw_only=True):
+    """
+    Consecutive events of a topic that one hold keeps from being erased.
+
+    @ivar case: the name of the hold.
+    @ivar first: the sequence number of the first of them.
+    @ivar last: that of the last.
+    """
+
+    case: str
+    first: int
+    last: int
+
+
+@frozen(kw_only=True)
+class HoldRecord:
+    """
+    A hold that is in force.
+
+    @ivar case: its name.
+    @ivar account: the account of the operator who asked for it; may be empty.
+    @ivar reason: why.
+    @ivar patterns: the patterns of topics that it holds.
+    @ivar eventCount: or else how many events.
+    @ivar events: these, where one hold alone was asked for: topics and sequence numbers.
+    @ivar height: the height of its block.
+    @ivar timestamp: the time of that block, in milliseconds since the epoch.
+    @ivar hash: the hash of its transaction.
+    """
+
+    case: str
+    account: str
+    reason: str
+    patterns: Sequence[str]
+    eventCount: int
+    events: Sequence[tuple[str, int]]
+    height: int
+    timestamp: int
+    hash: bytes
+
+
 @frozen(kw_only=True)
 class Statistics:
     """

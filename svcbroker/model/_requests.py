@@ -4,9 +4,10 @@ Requests to a ledger, and the receipts that answer them once they are final.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from attrs import frozen
 from msgspec import Struct, field
@@ -86,6 +87,45 @@ class EraseEvents:
     reason: str
 
 
+@frozen(kw_only=True)
+class AddHold:
+    """
+    Keep events from being erased until the hold is released: either all events of some topics,
+    later ones too, or single events.
+
+    @ivar case: the name of the hold, as L{isCase} has it.
+    @ivar account: the account of the operator who asks for it.
+    @ivar reason: why, in at most L{MAX_REASON} bytes of UTF-8.
+    @ivar patterns: patterns of topics, at most L{MAX_HOLD_PATTERNS}.
+    @ivar events: the addresses of topics, and sequence numbers; at most L{MAX_HELD_EVENTS}.
+    """
+
+    topic: ClassVar[str] = ""
+
+    case: str
+    account: str
+    reason: str
+    patterns: Collection[str] = ()
+    events: Collection[tuple[bytes, int]] = ()
+
+
+@frozen(kw_only=True)
+class ReleaseHold:
+    """
+    End a hold. The chain keeps both.
+
+    @ivar case: the name of the hold.
+    @ivar account: the account of the operator who asks for it.
+    @ivar reason: why, in at most L{MAX_REASON} bytes of UTF-8.
+    """
+
+    topic: ClassVar[str] = ""
+
+    case: str
+    account: str
+    reason: str
+
+
 def extendRanges(ranges: list[tuple[int, int]], sequence: int) -> None:
     """Add a sequence number above all others to ranges."""
     if ranges and ranges[-1][1] == sequence - 1:
@@ -97,6 +137,19 @@ def extendRanges(ranges: list[tuple[int, int]], sequence: int) -> None:
 MAX_RANGES: Final = 1024
 MAX_ERASED: Final = 65536
 MAX_REASON: Final = 1024
+MAX_HOLDS: Final = 1000
+MAX_HOLD_PATTERNS: Final = 16
+MAX_HELD_EVENTS: Final = 1000
+MAX_CASE: Final = 64
+
+_CASE: Final = re.compile(rf"[!-~]{{1,{MAX_CASE}}}", re.ASCII)
+
+
+def isCase(text: str) -> bool:
+    """
+    Whether a text can be the name of a hold: 1 to L{MAX_CASE} characters from U+0021 to U+007E.
+    """
+    return _CASE.fullmatch(text) is not None
 
 
 def eventSize(event: Event | PublishEvent) -> int:
@@ -107,7 +160,9 @@ def eventSize(event: Event | PublishEvent) -> int:
     return size
 
 
-Request: TypeAlias = OpenTopic | CloseTopic | PublishEvent | ChangeAuthors | EraseEvents
+Request: TypeAlias = (
+    OpenTopic | CloseTopic | PublishEvent | ChangeAuthors | EraseEvents | AddHold | ReleaseHold
+)
 """Anything that can be submitted to a ledger."""
 
 
@@ -144,6 +199,8 @@ class Execution(IntEnum):
     """Refused: the topic has another sequence number than the expected one."""
     NO_AUTHOR = 7
     """Refused: no author of the topic has signed it."""
+    HELD = 8
+    """Refused: one of the events that it would erase is held."""
 
 
 class Receipt(Struct, frozen=True, kw_only=True, gc=False):

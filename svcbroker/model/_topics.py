@@ -173,6 +173,21 @@ def checkFilter(filter: str, rule: TopicRule = TopicRule.PUBLISHED) -> None:
     checkNormalised(filter)
 
 
+def checkHoldPattern(pattern: str) -> None:
+    """
+    Refuse what cannot be the pattern of a hold, on any chain: as names of topics, with C{+} for a
+    whole level and C{#} for the last one.
+
+    @raise TopicBlank: it is empty or only spaces.
+    @raise TopicTooLong: it has more than 256 characters, or bytes.
+    @raise TopicInvalid: it has another character, or a wildcard in a level.
+    """
+    *levels, last = pattern.split(SEPARATOR)
+    plain = ["x" if level == ONE_LEVEL else level for level in levels]
+    plain.append("x" if last in (ONE_LEVEL, ALL_BELOW) else last)
+    checkTopicName(SEPARATOR.join(plain), TopicRule.UTF8)
+
+
 def filterMatches(filter: str, topic: str) -> bool:
     """
     Whether a valid filter matches a topic: C{a/#} matches C{a} too, and no leading wildcard

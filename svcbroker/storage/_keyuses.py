@@ -173,6 +173,10 @@ class ScratchKeys:
         """See L{KeySource.find<svcbroker.chain.KeySource.find>}."""
         return findUses(self._rows, wanted)
 
+    def isErased(self, topic: int, sequence: int) -> bool:
+        """See L{KeySource.isErased<svcbroker.chain.KeySource.isErased>}."""
+        return bool(self.erasures(topic, sequence, sequence))
+
     def count(self, owner: bytes) -> int:
         """See L{KeySource.count<svcbroker.chain.KeySource.count>}."""
         return countUses(self._rows, owner)

@@ -11,9 +11,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from ..chain import ErasedRange, KeyUse, Malformed, OwnedKey, decodeAuthors
+from ..chain import ErasedRange, Holds, KeyUse, Malformed, OwnedKey, decodeAuthors
 from ..model import AuthorSet, Topic, topicPrefix
 from ._errors import StorageDamaged, translated
+from ._holdrows import ReleasedHold, readHolds, readReleased
 from ._keyuses import countUses, findErasures, findUses
 from ._rows import (
     POSITION_SIZE,
@@ -446,6 +447,23 @@ class ChainReader(ReadConnection):
         @param first: the sequence number of the first of these; C{last}: that of the last.
         """
         return findErasures(self._rows, topicIndex, first, last)
+
+    def holds(self) -> Holds:
+        """
+        The holds that are in force.
+
+        @raise Malformed: they are damaged.
+        """
+        return readHolds(self._rows)
+
+    def releasedHolds(self, limit: int) -> Sequence[ReleasedHold]:
+        """
+        Holds that were released, the latest release first.
+
+        @param limit: the most to answer.
+        @raise Malformed: they are damaged.
+        """
+        return readReleased(self._rows, limit)
 
     def isErasing(self) -> bool:
         """

@@ -13,8 +13,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..chain import ErasedRange, KeyUse, encodeAuthors
+from ..chain import ErasedRange, HoldChange, KeyUse, encodeAuthors
 from ..model import Topic, topicPrefix
+from ._holdrows import insertHolds
 from ._keyuses import insertErased, insertUses
 
 _PAIR: Final = struct.Struct(">II")
@@ -200,6 +201,7 @@ class Append(Struct, frozen=True, kw_only=True):
     @ivar validators: the validator set that it brought; C{None} where the set stays.
     @ivar uses: the idempotency keys that it used, in order.
     @ivar erased: the events that it erased. Their contents are removed later.
+    @ivar holds: the holds and releases that it has, in order.
     """
 
     block: BlockRow
@@ -211,6 +213,7 @@ class Append(Struct, frozen=True, kw_only=True):
     validators: ValidatorsRow | None = None
     uses: Sequence[KeyUse] = ()
     erased: Sequence[ErasedRange] = ()
+    holds: Sequence[HoldChange] = ()
 
 
 def packPositions(positions: Iterable[tuple[int, int]]) -> bytes:
@@ -289,15 +292,7 @@ def insertBlock(writing: sqlite3.Connection, append: Append, first: int, prints:
         "INSERT INTO body (height, receipts, body) VALUES (?, ?, ?)",
         (block.height, block.receipts, block.body),
     )
-    writing.executemany(
-        "INSERT OR REPLACE INTO fingerprint (segment, prints) VALUES (?, ?)",
-        [
-            (first + number, prints[start : start + SEGMENT_SIZE])
-            for number, start in enumerate(range(0, len(prints), SEGMENT_SIZE))
-        ]
-        if append.transactionHashes
-        else (),
-    )
+    _insertPrints(writing, append, first, prints)
     writing.executemany(
         "INSERT INTO topic (idx, prefix, name, address, sender, created, is_open, sequence, "
         "height, authors) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (idx) DO UPDATE SET "
@@ -332,6 +327,20 @@ def insertBlock(writing: sqlite3.Connection, append: Append, first: int, prints:
         insertUses(writing, append.uses)
     if append.erased:
         insertErased(writing, append.erased)
+    if append.holds:
+        insertHolds(writing, append.holds)
+
+
+def _insertPrints(writing: sqlite3.Connection, append: Append, first: int, prints: bytes) -> None:
+    writing.executemany(
+        "INSERT OR REPLACE INTO fingerprint (segment, prints) VALUES (?, ?)",
+        [
+            (first + number, prints[start : start + SEGMENT_SIZE])
+            for number, start in enumerate(range(0, len(prints), SEGMENT_SIZE))
+        ]
+        if append.transactionHashes
+        else (),
+    )
 
 
 def _topicValues(row: TopicRow) -> tuple[object, ...]:

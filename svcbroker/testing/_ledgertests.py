@@ -1,6 +1,6 @@
 """
 The contract of a ledger, as tests: publishing and reading, its disk, and the calls of operators;
-authors, idempotency keys, expected numbers and erasure, each of which a ledger may refuse.
+authors, idempotency keys, expected numbers, erasure and holds, each of which a ledger may refuse.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from ..errors import (
     LedgerUnavailable,
     Overloaded,
 )
-from ..interfaces import ILedger, IMeasuredLedger, ISizedLedger, submit
+from ..interfaces import IHoldLedger, ILedger, IMeasuredLedger, ISizedLedger, submit
 from ..model import (
+    AddHold,
     AuthorChange,
     AuthorSet,
     Authorship,
@@ -35,10 +36,12 @@ from ..model import (
     EraseEvents,
     EventId,
     Execution,
+    HeldRange,
     NodeType,
     OpenTopic,
     PublishEvent,
     Receipt,
+    ReleaseHold,
     Request,
     Topic,
     topicPrefix,
@@ -213,6 +216,75 @@ class AuthorshipTests(LedgerKit):
         beyond = EraseEvents(topic="t", ranges=((4, 5),), account="ops", reason="asked")
         [refused] = await self.submit(beyond)
         self.assertEqual(refused.execution, Execution.REFUSED)
+
+    async def test_heldEventsAreNotErased(self) -> None:
+        """A hold keeps events from being erased, also after another start, until its release."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"), OpenTopic(topic="u"))
+        await self.publish("t", b"0", b"1", b"2")
+        address = self.topic("t").address
+        single = AddHold(case="case-1", account="ops", reason="asked", events=[(address, 2)])
+        receipts = await self.attempt(single)
+        if receipts is None:
+            return
+        wide = AddHold(case="case-2", account="", reason="asked", patterns=["t/#", "u"])
+        none = AddHold(case="case-3", account="", reason="", events=[(address, 4)])
+        found = await self.submit(wide, wide, none)
+        self.assertEqual([each.execution for each in found], [0, 3, 3])
+        erasing = EraseEvents(topic="t", ranges=((1, 3),), account="ops", reason="asked")
+        releasing = [
+            ReleaseHold(case=case, account="ops", reason="closed") for case in ("case-1", "case-2")
+        ]
+        for _ in range(2):
+            await self.checkHolds(address)
+            [refused] = await self.submit(erasing)
+            self.assertEqual(refused.execution, Execution.HELD)
+            if not self.fixture.isDurable:
+                break
+            await self.end()
+            ledger = await self.startAgain()
+        found = await self.submit(releasing[0], releasing[0], erasing, releasing[1])
+        self.assertEqual([each.execution for each in found], [0, 3, 8, 0])
+        self.assertEqual(list(self.holding().heldRanges("t", 1, 3)), [])
+        released = self.holding().latestRelease
+        self.assertEqual(released, found[-1].height)
+        found = await self.submit(erasing, single)
+        self.assertEqual([each.execution for each in found], [0, 3])
+        if self.fixture.isDurable:
+            await self.end()
+            ledger = await self.startAgain()
+            self.assertEqual(self.holding().latestRelease, released)
+        page = await self.settle(IHoldLedger(ledger).listHolds(0, 10))
+        self.assertEqual((page.total, list(page.items)), (0, []))
+
+    def holding(self) -> Any:
+        """The ledger, which executes holds."""
+        verifyObject(IHoldLedger, self.ledger)
+        return self.ledger
+
+    async def checkHolds(self, address: bytes) -> None:
+        """What the ledger tells of two holds."""
+        ledger = self.holding()
+        self.assertEqual(ledger.latestRelease, 0)
+        self.assertEqual(
+            list(ledger.heldRanges("t", 2, 9)),
+            [
+                HeldRange(case="case-1", first=2, last=2),
+                HeldRange(case="case-2", first=2, last=9),
+            ],
+        )
+        self.assertEqual([each.case for each in ledger.heldRanges("t", 1, 1)], ["case-2"])
+        self.assertEqual(list(ledger.heldRanges("unknown", 1, 1)), [])
+        page = await self.settle(ledger.listHolds(0, 1))
+        [first] = page.items
+        self.assertEqual((page.total, first.case, first.account), (2, "case-1", "ops"))
+        self.assertEqual((first.eventCount, list(first.events)), (1, []))
+        page = await self.settle(ledger.listHolds(0, 9, case="case-1"))
+        self.assertEqual([list(each.events) for each in page.items], [[("t", 2)]])
+        [second] = (await self.settle(ledger.listHolds(1, 9))).items
+        self.assertEqual(list(second.patterns), ["t/#", "u"])
+        block = await self.settle(ledger.readBlock(second.height))
+        self.assertEqual(second.timestamp, block.timestamp)
 
     async def test_bytesOfTopicsAreThoseInLog(self) -> None:
         """A sized ledger counts what is published, also after a restart, less what is erased."""

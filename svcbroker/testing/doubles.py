@@ -12,13 +12,25 @@ from pathlib import Path
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.python.components import proxyForInterface
+from zope.interface import implementer
 
 from ..errors import BrokerError
-from ..interfaces import ILedger, LedgerContext, Submission
+from ..interfaces import IHoldLedger, ILedger, LedgerContext, Submission
 from ..ledgers.memory import MemoryLedger
-from ..model import Event, EventId, Health, Receipt, Request, Topic
+from ..model import (
+    Event,
+    EventId,
+    Health,
+    HeldRange,
+    HoldRecord,
+    Page,
+    Receipt,
+    Request,
+    Topic,
+)
 
 
+@implementer(IHoldLedger)
 class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[misc]
     """
     A ledger over another one, whose answers a test holds back or replaces.
@@ -66,6 +78,21 @@ class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[mis
                 self._ledger.submitMany((request,)).done.addCallback(
                     lambda done, to, at: to.settle(at, done.outcomes), submission, index
                 )
+
+    @property
+    def latestRelease(self) -> int:
+        """See L{IHoldLedger}."""
+        return IHoldLedger(self._ledger).latestRelease
+
+    def heldRanges(self, topic: str, first: int, last: int) -> Sequence[HeldRange]:
+        """See L{IHoldLedger.heldRanges}."""
+        return IHoldLedger(self._ledger).heldRanges(topic, first, last)
+
+    def listHolds(
+        self, offset: int, limit: int, *, case: str | None = None
+    ) -> Deferred[Page[HoldRecord]]:
+        """See L{IHoldLedger.listHolds}."""
+        return IHoldLedger(self._ledger).listHolds(offset, limit, case=case)
 
     def topicState(self, name: str) -> Topic | None:
         """See L{ILedger.topicState}."""

@@ -20,6 +20,7 @@ VECTORS_PATH = Path(__file__).resolve().parents[2] / "docs" / "vectors" / "chain
 VECTORS: Mapping[str, Any] = json.loads(VECTORS_PATH.read_text("ascii"))
 
 KINDS = {"OPEN": 1, "CLOSE": 2, "PUBLISH": 3, "VALIDATORS": 4, "AUTHORS": 5, "ERASE": 6}
+KINDS |= {"HOLD": 7, "RELEASE": 8}
 EXECUTIONS = {
     name: number
     for number, name in enumerate(

@@ -1,5 +1,5 @@
 """
-The parts of version 3 that are not executed yet, read from C{docs/chain.rst} alone. Whatever is
+The parts of version 3 that no release executes yet, read from C{docs/chain.rst} alone. Whatever is
 malformed raises C{ValueError}.
 """
 
@@ -11,51 +11,6 @@ from .reference import digest
 from .reference_reading import Authors, Cursor, isName, lines, need
 
 Recipients = Sequence[tuple[str, bytes]]
-
-
-def isPattern(pattern: str) -> bool:
-    """Whether a hold may have a pattern."""
-    levels = pattern.split("/")
-    plain = "/".join(
-        "x" if each == "+" or (each == "#" and place == len(levels)) else each
-        for place, each in enumerate(levels, 1)
-    )
-    return len(pattern) <= 256 and isName(plain)
-
-
-def _case(cursor: Cursor) -> tuple[str, str, str]:
-    """Case, account and reason."""
-    case, account = (cursor.text(cursor.number(1)) for _ in range(2))
-    need(1 <= len(case) <= 64 and all("!" <= each <= "~" for each in case), "case")
-    size = cursor.number(2)
-    need(size <= 1024, "reason")
-    return case, account, cursor.text(size)
-
-
-def readRelease(content: bytes) -> tuple[str, str, str]:
-    """Case, account and reason of a release."""
-    cursor = Cursor(content)
-    found = _case(cursor)
-    need(not cursor.data, "more after the end")
-    return found
-
-
-def readHold(
-    content: bytes,
-) -> tuple[tuple[str, str, str], Sequence[str], Sequence[tuple[bytes, int]]]:
-    """The fields that a hold has in common with a release, its patterns and its events."""
-    cursor = Cursor(content)
-    found = _case(cursor)
-    patterns = [cursor.text(cursor.number(2)) for _ in range(cursor.number(1))]
-    events = [(cursor.take(20), cursor.number(8)) for _ in range(cursor.number(2))]
-    need(not cursor.data, "more after the end")
-    need(len(patterns) <= 16 and len(events) <= 1000, "count")
-    need(bool(patterns) is not bool(events), "either")
-    need(all(map(isPattern, patterns)), "pattern")
-    encoded = [pattern.encode() for pattern in patterns]
-    need(encoded == sorted(set(encoded)) and events == sorted(set(events)), "order")
-    need(all(number for _, number in events), "event 0")
-    return found, patterns, events
 
 
 def _recipients(cursor: Cursor) -> tuple[int, Recipients]:

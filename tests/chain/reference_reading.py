@@ -60,7 +60,7 @@ def readEntry(entry: bytes, isStored: bool = False) -> Sent:
     version, number = cursor.take(2)
     need(version in (1, 2, 3), "version")
     kinds = [kind for kind, code in KINDS.items() if code == number]
-    need(kinds and number <= (4 if version == 1 else 6), "kind")
+    need(kinds and number <= {1: 4, 2: 6, 3: 8}[version], "kind")
     sender, nonce, timestamp = cursor.take(20), cursor.number(8), cursor.number(8)
     sent = Sent(kinds[0], sender, nonce, "", timestamp=timestamp, version=version)
     commitment = cursor.take(32)
@@ -99,7 +99,7 @@ def readEntry(entry: bytes, isStored: bool = False) -> Sent:
 def check(sent: Sent) -> None:
     """Refuse a transaction that has fields that its kind has not, or too much in them."""
     isPublish = sent.kind == "PUBLISH"
-    if sent.kind == "VALIDATORS":
+    if sent.kind in ("VALIDATORS", "HOLD", "RELEASE"):
         need(not sent.topic, "name")
     else:
         need(isOld(sent.topic) or (sent.version == 3 and isName(sent.topic)), "name")
@@ -120,6 +120,10 @@ def check(sent: Sent) -> None:
         readAuthorChange(sent.content)
     elif sent.kind == "ERASE":
         readErasure(sent.content)
+    elif sent.kind == "HOLD":
+        readHold(sent.content)
+    elif sent.kind == "RELEASE":
+        readRelease(sent.content)
 
 
 def isOld(name: str) -> bool:
@@ -151,6 +155,51 @@ def isName(name: str) -> bool:
     isLong = len(name.encode()) > 256
     isGood = not any(isRefused(each) or each in "+#" for each in name)
     return not isLong and isGood and bool(name.strip(" "))
+
+
+def isPattern(pattern: str) -> bool:
+    """Whether a hold may have a pattern."""
+    levels = pattern.split("/")
+    plain = "/".join(
+        "x" if each == "+" or (each == "#" and place == len(levels)) else each
+        for place, each in enumerate(levels, 1)
+    )
+    return len(pattern) <= 256 and isName(plain)
+
+
+def _case(cursor: Cursor) -> tuple[str, str, str]:
+    """Case, account and reason."""
+    case, account = (cursor.text(cursor.number(1)) for _ in range(2))
+    need(1 <= len(case) <= 64 and all("!" <= each <= "~" for each in case), "case")
+    size = cursor.number(2)
+    need(size <= 1024, "reason")
+    return case, account, cursor.text(size)
+
+
+def readRelease(content: bytes) -> tuple[str, str, str]:
+    """Case, account and reason of a release."""
+    cursor = Cursor(content)
+    found = _case(cursor)
+    need(not cursor.data, "more after the end")
+    return found
+
+
+def readHold(
+    content: bytes,
+) -> tuple[tuple[str, str, str], Sequence[str], Sequence[tuple[bytes, int]]]:
+    """The fields that a hold has in common with a release, its patterns and its events."""
+    cursor = Cursor(content)
+    found = _case(cursor)
+    patterns = [cursor.text(cursor.number(2)) for _ in range(cursor.number(1))]
+    events = [(cursor.take(20), cursor.number(8)) for _ in range(cursor.number(2))]
+    need(not cursor.data, "more after the end")
+    need(len(patterns) <= 16 and len(events) <= 1000, "count")
+    need(bool(patterns) is not bool(events), "either")
+    need(all(map(isPattern, patterns)), "pattern")
+    encoded = [pattern.encode() for pattern in patterns]
+    need(encoded == sorted(set(encoded)) and events == sorted(set(events)), "order")
+    need(all(number for _, number in events), "event 0")
+    return found, patterns, events
 
 
 def readBody(body: bytes, isStored: bool = False) -> Sequence[Sent]:

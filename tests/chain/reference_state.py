@@ -27,6 +27,8 @@ from .reference_reading import (
     authorsStatement,
     readAuthorChange,
     readErasure,
+    readHold,
+    readRelease,
     statement,
 )
 
@@ -70,6 +72,17 @@ class Use:
     digest: bytes | None
 
 
+def matches(pattern: Sequence[str], levels: Sequence[str]) -> bool:
+    """Whether the pattern of a hold matches the levels of a name."""
+    if not pattern:
+        return not levels
+    if list(pattern) == ["#"]:
+        return True
+    if not levels or pattern[0] not in ("+", levels[0]):
+        return False
+    return matches(pattern[1:], levels[1:])
+
+
 class Conflict(Exception):
     """A block publishes to two topics of one prefix."""
 
@@ -87,6 +100,7 @@ class State:
     erased: set[tuple[str, int]] = field(factory=set)
     inForce: int = IN_FORCE
     deciding: Nodes | None = None
+    holds: dict[str, tuple[Sequence[str], Sequence[tuple[bytes, int]]]] = field(factory=dict)
 
     def execute(
         self,
@@ -131,6 +145,11 @@ class State:
                 return "REFUSED", 0
             self.nodes = nodes
             return "DONE", 0
+        if sent.kind == "HOLD":
+            return self.hold(sent)
+        if sent.kind == "RELEASE":
+            case = readRelease(sent.content)[0]
+            return ("REFUSED" if self.holds.pop(case, None) is None else "DONE"), 0
         if sent.kind == "PUBLISH":
             return self.publish(sent, height, known, format)
         topic = self.topics.get(sent.topic)
@@ -146,9 +165,36 @@ class State:
         ranges = readErasure(sent.content)
         if ranges[-1][1] > topic.sequence:
             return "REFUSED", 0
+        if any(
+            self.isHeld(topic, number)
+            for first, last in ranges
+            for number in range(first, last + 1)
+        ):
+            return "HELD", 0
         for first, last in ranges:
             self.erased |= {(topic.name, number) for number in range(first, last + 1)}
         return "DONE", 0
+
+    def hold(self, sent: Sent) -> tuple[str, int]:
+        """Execute a hold."""
+        (case, _, _), patterns, events = readHold(sent.content)
+        if case in self.holds or len(self.holds) >= 1000:
+            return "REFUSED", 0
+        topics = {topic.address: topic for topic in self.topics.values()}
+        for where, number in events:
+            topic = topics.get(where)
+            if topic is None or number > topic.sequence or (topic.name, number) in self.erased:
+                return "REFUSED", 0
+        self.holds[case] = patterns, events
+        return "DONE", 0
+
+    def isHeld(self, topic: Entry, number: int) -> bool:
+        """Whether an event is held."""
+        return any(
+            (topic.address, number) in events
+            or any(matches(pattern.split("/"), topic.name.split("/")) for pattern in patterns)
+            for patterns, events in self.holds.values()
+        )
 
     def open(self, sent: Sent, topic: Entry | None, timestamp: int) -> tuple[str, int]:
         """Execute an open."""

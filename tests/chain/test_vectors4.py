@@ -4,7 +4,7 @@ The vectors of format 4 in C{docs/vectors/chain.json} against the package and th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hypothesis import given, settings
@@ -15,8 +15,10 @@ from svcbroker.chain import (
     Certificate,
     Genesis,
     Header,
+    Hold,
     InvalidBlock,
     Malformed,
+    Release,
     Transaction,
     VersionUnknown,
     checkBlock,
@@ -38,7 +40,10 @@ from .test_vectors3 import agreedEntries, transactionOf
 
 VECTORS4 = VECTORS["format4"]
 KEYS = {key["name"]: bytes.fromhex(key["publicKey"]) for key in VECTORS["format3"]["authorKeys"]}
-ENTRIES = [Sent.read(vector).entry for vector in VECTORS4["transactions"]]
+ENTRIES = [
+    Sent.read(vector).entry
+    for vector in [*VECTORS4["transactions"], *VECTORS4["held"]["transactions"]]
+]
 PUBLISHES = [
     (sent.head, sent.seal + sent.content)
     for sent in map(Sent.read, VECTORS4["transactions"])
@@ -71,7 +76,7 @@ class EncodingTests(SynchronousTestCase):
 
     def test_transactionsMatchVectors(self) -> None:
         """Transactions of version 3 that are executed, by both."""
-        for vector in VECTORS4["transactions"]:
+        for vector in [*VECTORS4["transactions"], *VECTORS4["held"]["transactions"]]:
             sent = Sent.read(vector)
             made = transactionOf(sent)
             self.assertEqual((made.version, sent.version), (3, 3))
@@ -84,7 +89,8 @@ class EncodingTests(SynchronousTestCase):
 
     def test_malformedTransactionsAreRefused(self) -> None:
         """Bytes that are nearly a transaction of version 3 are refused by both."""
-        for vector in VECTORS4["malformedTransactions"]:
+        held = VECTORS4["held"]["malformedTransactions"]
+        for vector in [*VECTORS4["malformedTransactions"], *held]:
             entry = bytes.fromhex(vector["entry"])
             for isStored in (False, True):
                 with self.assertRaises(Malformed, msg=vector["why"]):
@@ -138,10 +144,20 @@ class ChainTests(SynchronousTestCase):
         """
         versions = [block["header"]["version"] for block in VECTORS4["blocks"]]
         self.assertEqual(versions, [2, 3, 4, 4, 4, 4])
+        self.followBlocks(VECTORS4["blocks"])
+
+    def test_blocksWithHoldsMatchVectors(self) -> None:
+        """The same with holds and releases."""
+        blocks = VECTORS4["held"]["blocks"]
+        self.assertEqual([block["header"]["version"] for block in blocks], [3, 4, 4, 4])
+        self.followBlocks(blocks)
+
+    def followBlocks(self, blocks: Sequence[Any]) -> None:
+        """Execute a chain by both, from all forms of its bodies."""
         for name in ("body", "storedBody", "lastBody"):
             state, parent = GENESIS.state(), GENESIS.header()
             model = State(GENESIS.chain, reference.Nodes(0, GENESIS.validators))
-            for block in VECTORS4["blocks"]:
+            for block in blocks:
                 header = Header.decode(bytes.fromhex(block["header"]["encoded"]))
                 certificate = Certificate.decode(bytes.fromhex(block["certificate"]))
                 nodes = state.validators
@@ -170,7 +186,7 @@ class ChainTests(SynchronousTestCase):
 
     def test_bodiesMatchReference(self) -> None:
         """Bodies as they are decided and as they are stored."""
-        for block in VECTORS4["blocks"]:
+        for block in [*VECTORS4["blocks"], *VECTORS4["held"]["blocks"]]:
             sent = [Sent.read(vector) for vector in block["transactions"]]
             self.assertEqual(reference.body(sent).hex(), block["body"])
             stored = asStored(sent, [(end, number) for end, number in block["receipts"]])
@@ -235,8 +251,13 @@ class PartTests(SynchronousTestCase):
     def test_packageNamesWhatItDoesNotExecute(self) -> None:
         """Transactions of these parts are told from malformed ones."""
         for vector in VECTORS4["notExecuted"]:
+            entry = bytes.fromhex(vector["entry"])
+            if vector["part"] in ("hold", "release"):
+                # They were not when the vectors were made.
+                self.assertEqual(Transaction.decode(entry).kind.name, vector["part"].upper())
+                continue
             with self.assertRaises(VersionUnknown, msg=vector["part"]):
-                Transaction.decode(bytes.fromhex(vector["entry"]))
+                Transaction.decode(entry)
         for vector in VECTORS4["registered"]:
             for name in ("entry", "erased"):
                 entry = bytes.fromhex(vector[name])
@@ -254,16 +275,28 @@ class PartTests(SynchronousTestCase):
                 isGood = False
             self.assertEqual(isGood, vector["isGood"], ascii(vector["name"]))
 
-    def test_holdsMatchReference(self) -> None:
-        """The contents of holds and releases."""
+    def test_holdsMatchVectors(self) -> None:
+        """The contents of holds and releases, by both."""
         for vector in VECTORS4["holds"]:
-            found, patterns, events = reference_parts.readHold(bytes.fromhex(vector["encoded"]))
+            encoded = bytes.fromhex(vector["encoded"])
+            hold = Hold.decode(encoded)
+            self.assertEqual(hold.encode(), encoded)
+            self.assertEqual(
+                [hold.case, hold.account, hold.reason, hold.patterns],
+                [vector[name] for name in ("case", "account", "reason", "patterns")],
+            )
+            found, patterns, events = reference_reading.readHold(encoded)
+            self.assertEqual(hold.events, events)
             self.assertEqual(found, (vector["case"], vector["account"], vector["reason"]))
             self.assertEqual(patterns, vector["patterns"])
             self.assertEqual([[where.hex(), number] for where, number in events], vector["events"])
         for vector in VECTORS4["releases"]:
-            found = reference_parts.readRelease(bytes.fromhex(vector["encoded"]))
+            encoded = bytes.fromhex(vector["encoded"])
+            found = reference_reading.readRelease(encoded)
             self.assertEqual(found, (vector["case"], vector["account"], vector["reason"]))
+            release = Release.decode(encoded)
+            self.assertEqual((release.case, release.account, release.reason), found)
+            self.assertEqual(release.encode(), encoded)
 
     def test_termsMatchReference(self) -> None:
         """The terms of topics."""
@@ -304,8 +337,8 @@ class PartTests(SynchronousTestCase):
     def test_malformedPartsAreRefused(self) -> None:
         """Bytes that are nearly one of these are refused."""
         readers: dict[str, Callable[[bytes], Any]] = {
-            "malformedHolds": reference_parts.readHold,
-            "malformedReleases": reference_parts.readRelease,
+            "malformedHolds": reference_reading.readHold,
+            "malformedReleases": reference_reading.readRelease,
             "malformedTerms": reference_parts.readTerms,
             "malformedRecipientChanges": reference_parts.readRecipientChange,
             "malformedRegistered": reference_parts.readRegistered,
@@ -315,5 +348,9 @@ class PartTests(SynchronousTestCase):
                 encoded = bytes.fromhex(vector["encoded"])
                 with self.assertRaises(ValueError, msg=f"{name}: {vector['why']}"):
                     read(encoded)
+                if name in ("malformedHolds", "malformedReleases"):
+                    decode = Hold.decode if name == "malformedHolds" else Release.decode
+                    with self.assertRaises(Malformed, msg=f"{name}: {vector['why']}"):
+                        decode(encoded)
                 if name == "malformedRegistered":
                     self.assertFalse(isDecoded(Transaction.decode, encoded))

@@ -154,7 +154,6 @@ class FormatTests(ChainTestCase):
         open3 = self.make(Kind.OPEN, "t", b"\x02terms", 3)
         for newer in (
             changed(entry, 0, 4),
-            changed(of3, 1, 7),
             changed(of3, 1, 9),
             changed(of3, OPTIONS, 1 | 32),
             entryOf(open3),
@@ -162,6 +161,8 @@ class FormatTests(ChainTestCase):
             self.assertRaises(VersionUnknown, Transaction.decode, newer)
         for bad in (
             changed(of3, 1, 0),
+            changed(of3, 1, 7),
+            changed(of3, 1, 8),
             changed(of3, 1, 10),
             changed(of3, OPTIONS, 64),
             changed(of3, OPTIONS, 16),

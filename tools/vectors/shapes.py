@@ -57,6 +57,7 @@ from tools.vectors.blocks4 import BLOCKS4, BLOCKS_UTF8, nextBlocks4
 from tools.vectors.cases import ALICE, ALONE, BIGGEST, BOB, CHAIN, CREATED, GENESIS, UTF8, oddHeader
 from tools.vectors.cases3 import TRANSACTIONS, badTransactions, erased, erasedEntries, salt
 from tools.vectors.cases4 import STATEMENTS2, TRANSACTIONS4, badTransactions4
+from tools.vectors.holds4 import BLOCKS_HELD, HELD
 from tools.vectors.sets import FIRST
 
 _PLAIN, _SIGNED = (topicAddress(CHAIN, name) for name in ("plain", "signed"))
@@ -586,7 +587,11 @@ def erasureVector(erasure: Erasure) -> Json:
 def receiptVector() -> Json:
     """Receipts of every execution, and their root."""
     some = [
-        *(TransactionReceipt(execution, 0) for execution in Execution),
+        *(
+            TransactionReceipt(execution, 0)
+            for execution in Execution
+            if execution is not Execution.HELD
+        ),
         TransactionReceipt(Execution.PUBLISHED_BEFORE, 7),
         TransactionReceipt(Execution.OTHER_SEQUENCE, BIGGEST),
     ]
@@ -741,6 +746,27 @@ def utf8Vectors() -> Json:
     }
 
 
+def heldVectors() -> Json:
+    """Transactions of holds and releases, and a chain with them."""
+    made = makeChain(BLOCKS_HELD)
+    return {
+        "transactions": [transaction2Vector(name, each) for name, each in HELD.items()],
+        "malformedTransactions": [
+            {"why": why, "entry": entry.hex()}
+            for why, entry in (
+                ("a hold with a name", entry4(Kind.HOLD, _GOOD, "invoices")),
+                ("a release with a name", entry4(Kind.RELEASE, releaseOf("case-1"), "invoices")),
+                ("a hold with the content of a release", entry4(Kind.HOLD, releaseOf("case-1"))),
+                ("a release with the content of a hold", entry4(Kind.RELEASE, _GOOD)),
+                ("a hold of version 2", b"\2" + entry4(Kind.HOLD, _GOOD)[1:]),
+            )
+        ],
+        "blocks": [
+            block3Vector(block, body) for block, body in zip(made, lastBodies(made), strict=True)
+        ],
+    }
+
+
 def format4() -> Json:
     """All of them."""
     made = makeChain(BLOCKS4)
@@ -757,4 +783,5 @@ def format4() -> Json:
         "nextBlocks": nextVectors(nextBlocks4(made)),
         "utf8": utf8Vectors(),
         **partVectors(),
+        "held": heldVectors(),
     }

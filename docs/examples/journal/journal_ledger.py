@@ -123,7 +123,7 @@ class JournalLedger(proxyForInterface(ILedger, "_memory")):
         if not self._isRunning:
             return Submission.refused(len(requests), LedgerUnavailable("the ledger is stopped"))
         if not all(map(isSupported, requests)):
-            error = ParameterInvalid("a journal has no signatures, authors and erasures")
+            error = ParameterInvalid("a journal has no signatures, authors, erasures and holds")
             return Submission.refused(len(requests), error)
         submission = Submission(len(requests))
         now = self._context.now()

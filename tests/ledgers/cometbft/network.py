@@ -21,15 +21,16 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.python.components import proxyForInterface
 from twisted.trial.unittest import TestCase
+from zope.interface import implementer
 
-from svcbroker.interfaces import ILedger, IProvableLedger, LedgerContext, Submission
+from svcbroker.interfaces import IHoldLedger, ILedger, IProvableLedger, LedgerContext, Submission
 from svcbroker.ledgers.cometbft._cometledger import CometLedger
 from svcbroker.ledgers.cometbft._cometsettings import CometSettings
 from svcbroker.ledgers.cometbft._engine import Engine
 from svcbroker.ledgers.cometbft._engineports import EnginePorts
 from svcbroker.ledgers.cometbft.provisioning._engineconfig import Address, Tuning
 from svcbroker.ledgers.cometbft.provisioning._homelayout import NetworkPlan, NodePlan, layOutNetwork
-from svcbroker.model import Receipt, Request, Statistics
+from svcbroker.model import HeldRange, HoldRecord, Page, Receipt, Request, Statistics
 from svcbroker.proofs.cometbft import Instant
 from svcbroker.testing import FaultyDisk
 from svcbroker.testing._fixtures import MAX_CONTENT
@@ -236,6 +237,7 @@ class Network:
         await until(isLevel)
 
 
+@implementer(IHoldLedger)
 class NetworkLedger(proxyForInterface(IProvableLedger, "_reader")):  # type: ignore[misc]
     """
     A network as one ledger, for its contract: what is submitted goes to the first node, and what
@@ -253,6 +255,21 @@ class NetworkLedger(proxyForInterface(IProvableLedger, "_reader")):  # type: ign
     def _reader(self) -> ILedger:
         ledger: ILedger = self._network.nodes[-1].ledger
         return ledger
+
+    @property
+    def latestRelease(self) -> int:
+        """See L{IHoldLedger}."""
+        return IHoldLedger(self._reader).latestRelease
+
+    def heldRanges(self, topic: str, first: int, last: int) -> Sequence[HeldRange]:
+        """See L{IHoldLedger.heldRanges}."""
+        return IHoldLedger(self._reader).heldRanges(topic, first, last)
+
+    def listHolds(
+        self, offset: int, limit: int, *, case: str | None = None
+    ) -> Deferred[Page[HoldRecord]]:
+        """See L{IHoldLedger.listHolds}."""
+        return IHoldLedger(self._reader).listHolds(offset, limit, case=case)
 
     def start(self) -> Deferred[None]:
         """See L{ILedger.start}."""

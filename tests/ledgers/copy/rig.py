@@ -21,6 +21,7 @@ from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import (
     IBlockObserver,
     IExportableLedger,
+    IHoldLedger,
     ILedger,
     IProvableLedger,
     LedgerContext,
@@ -96,7 +97,7 @@ def makeCopy(
     return CopyLedger(context, CopySettings(url=URL, **settings), original.connect, report)
 
 
-@implementer(IProvableLedger, IExportableLedger, IBlockObserver)
+@implementer(IProvableLedger, IExportableLedger, IHoldLedger, IBlockObserver)
 class CopiedLedger:
     """
     An embedded ledger that is written to, and a copy of it, of which everything is read. Receipts
