@@ -221,6 +221,12 @@ class EventErased(BrokerError):
         self.transaction = transaction
 
 
+class EventHeld(BrokerError):
+    """Events that a hold keeps from being erased. The message names its case."""
+
+    code, rpcCode, text = 100306, -32026, "the events are held and not erased"
+
+
 class UrlInvalid(BrokerError):
     """A webhook address that cannot be used."""
 

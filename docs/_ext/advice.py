@@ -79,6 +79,11 @@ ADVICE: dict[type[errors.BrokerError], str] = {
         The content is gone for good, on purpose. The answer says when it was erased, by whom and
         why (:doc:`authorship`). Go on with the next event; ask for tombstones to see erased ones.
         """,
+    errors.EventHeld: """
+        A hold keeps the events from being erased, and the message names its case: ``svcbroker hold
+        list CASE`` says who asked for it and why (:ref:`holds`). Leave the events out, by
+        ``--except-held``, or have the case released by an account with the grant ``hold``.
+        """,
     errors.UrlInvalid: """
         Give an ``http`` or ``https`` URL of a public address. An address inside your network has
         to be allowed by the operator: ``--webhook-allow`` (:doc:`webhooks`).

@@ -38,6 +38,7 @@ _VERBS: Final = {
     Action.ADMIN: "make admin queries",
     Action.METRICS: "read the metrics",
     Action.COPY: "copy the chain",
+    Action.HOLD: "hold events or release them",
 }
 """Actions in words for clients, where their names are no verbs."""
 

@@ -33,6 +33,7 @@ from ._collaborators import (
     RetentionReport,
     WebhookRequest,
 )
+from ._eventholds import ErasurePreview
 from ._groups import DEFAULT_GROUP, Limits, TimeoutQueue, checkTopic, checkTopicFilter
 from ._metadatastore import GroupOf, MetadataStore, bindToChains
 from ._operator import MAX_CONNECTIONS, ClientConnection, ConnectionPage
@@ -69,6 +70,7 @@ __all__ = [
     "ClientConnection",
     "ConnectionPage",
     "Copies",
+    "ErasurePreview",
     "GroupOf",
     "IDurableSubscriptions",
     "IJobs",

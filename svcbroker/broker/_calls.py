@@ -19,6 +19,7 @@ from ._administration import AccountQueries, Administration
 from ._broker import Broker
 from ._collaborators import IJobs, IRetention, IWebhooks
 from ._eventerasure import EventErasing
+from ._eventholds import EventHolding
 from ._operator import ClientConnection, Operator
 from ._proving import Proving
 from ._topicauthors import TopicAuthors
@@ -42,6 +43,7 @@ class Calls:
     @ivar admin: what operators may ask.
     @ivar operator: what operators may change.
     @ivar erasing: what erases events, for operators.
+    @ivar holding: what keeps events from being erased.
     @ivar proving: what proves something.
     @ivar search: what finds events by the index.
     @ivar authors: what changes the authors of topics.
@@ -122,6 +124,7 @@ class Calls:
         self.erasing = EventErasing(
             groups, timeouts, broker.budgets.work, broker.subscriptions, reserved
         )
+        self.holding = EventHolding(groups, timeouts, broker.budgets.work)
         self.proving = Proving(groups, timeouts)
         self.search = answers.get(EventSearch) or EventSearch(groups, {})
         self.authors = TopicAuthors(groups, timeouts)

@@ -24,6 +24,7 @@ from ..model import (
 from ..net.budgets import WorkBudget
 from ..net.deferreds import asDeferred
 from ._collaborators import ISubscriptionDirectory, ReadRequest
+from ._eventholds import ErasurePreview, Ranges, countOf, heldError, heldOf, withoutHeld
 from ._groups import Groups, TimeoutQueue, checkTopic
 
 _AT_ONCE: Final = 16
@@ -66,7 +67,7 @@ def erasuresOf(
 
 class EventErasing:
     """
-    The operator call C{erase}.
+    The operator calls C{erase} and C{erase/preview}.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class EventErasing:
         first: int = 1,
         last: int | None = None,
         before: EventId | Moment | None = None,
+        exceptHeld: bool = False,
     ) -> int:
         """
         Erase the content of events: of those with some ids, or of a part of a topic. Erasing an
@@ -109,13 +111,64 @@ class EventErasing:
         @param first: the sequence number of its first event to erase.
         @param last: that of the last one; or else C{before}.
         @param before: an event, or a time: the events of the topic before it are erased.
+        @param exceptHeld: whether to leave out events that are held; else nothing is erased where
+            one of them is.
         @return: fires with how many events were named, when the erasures are final.
+        @raise EventHeld: some of them are held.
         @raise ParameterInvalid: it is not said which events, or the topic has not so many.
         @raise EventNotFound, HeightUnknown: there is no such event.
         @raise TopicNotFound: the topic was never opened.
         @raise NotAuthorized: the broker's own records are not erased.
         @raise TransactionFailed: the chain refused. Some may have been erased.
         """
+        ledger, found = await self._find(principal, groupId, events, topic, first, last, before)
+        held = heldOf(ledger, found)
+        if held:
+            free = withoutHeld(found, held)
+            if not exceptHeld:
+                raise heldError(held, countOf(found) - countOf(free))
+            found = free
+        erasures = [
+            erasure
+            for each, ranges in found.items()
+            for erasure in erasuresOf(each, ranges, principal.name, reason)
+        ]
+        for start in range(0, len(erasures), _AT_ONCE):
+            await self._submit(ledger, erasures[start : start + _AT_ONCE])
+        return countOf(found)
+
+    @asDeferred
+    async def preview(
+        self,
+        principal: Principal,
+        groupId: str | None,
+        events: Sequence[EventId] = (),
+        topic: str | None = None,
+        first: int = 1,
+        last: int | None = None,
+        before: EventId | Moment | None = None,
+    ) -> ErasurePreview:
+        """
+        Tell what L{erase} would erase, and what is held.
+
+        @raise BrokerError: as for L{erase}.
+        """
+        ledger, found = await self._find(principal, groupId, events, topic, first, last, before)
+        held = heldOf(ledger, found)
+        erasable = countOf(withoutHeld(found, held))
+        return ErasurePreview(erasable=erasable, held=held, heldCount=countOf(found) - erasable)
+
+    async def _find(
+        self,
+        principal: Principal,
+        groupId: str | None,
+        events: Sequence[EventId],
+        topic: str | None,
+        first: int,
+        last: int | None,
+        before: EventId | Moment | None,
+    ) -> tuple[ILedger, Ranges]:
+        """The ledger, and the events that are to be erased. See L{erase}."""
         group, ledger = self._groups.find(principal, groupId)
         principal.require(Action.OPERATE, group)
         if bool(events) == (topic is not None):
@@ -128,14 +181,7 @@ class EventErasing:
         for each in found:
             if each in self._reserved:
                 principal.refuse(Action.OPERATE, group, each)
-        erasures = [
-            erasure
-            for each, ranges in found.items()
-            for erasure in erasuresOf(each, ranges, principal.name, reason)
-        ]
-        for start in range(0, len(erasures), _AT_ONCE):
-            await self._submit(ledger, erasures[start : start + _AT_ONCE])
-        return sum(last - first + 1 for ranges in found.values() for first, last in ranges)
+        return ledger, found
 
     async def _rangesOfEvents(
         self, ledger: ILedger, events: Sequence[EventId]
@@ -199,9 +245,14 @@ class EventErasing:
 
     async def _submit(self, ledger: ILedger, erasures: Sequence[EraseEvents]) -> None:
         submission = await self._timeouts.wait(ledger.submitMany(erasures).done)
-        for outcome in submission.outcomes:
+        for erasure, outcome in zip(erasures, submission.outcomes, strict=True):
             if isinstance(outcome, BrokerError):
                 raise outcome
             assert outcome is not None
+            if outcome.execution is Execution.HELD:
+                # A hold came in between.
+                found = {erasure.topic: erasure.ranges}
+                held = heldOf(ledger, found)
+                raise heldError(held, countOf(found) - countOf(withoutHeld(found, held)))
             if outcome.execution is not Execution.DONE:
                 raise TransactionFailed()

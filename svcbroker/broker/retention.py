@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from ..errors import BrokerError, LedgerUnavailable
-from ..interfaces import ILedger
+from ..interfaces import IHoldLedger, ILedger
 from ..model import (
     MAX_ERASED,
     Block,
@@ -135,12 +135,15 @@ class Retention:
             RetentionReport(
                 patterns=tuple(search.patterns),
                 age=search.age,
-                height=int(self._store.get(RETENTION, self._name(search)) or 0),
+                height=self._reached(search).height,
                 erased=search.erased,
                 problem=search.problem,
             )
             for search in self._searches
         ]
+
+    def _reached(self, search: _Search) -> _Reached:
+        return _Reached.decode(self._store.get(RETENTION, self._name(search)))
 
     def _name(self, search: _Search) -> str:
         return f"{self._ledger.group}/{search.name}"
@@ -171,17 +174,24 @@ class Retention:
         @raise BrokerError: the ledger did not do it.
         """
         name = self._name(search)
-        height = int(self._store.get(RETENTION, name) or 0)
-        first, last = height, (await self._ledger.getStatistics()).height
+        holding: IHoldLedger | None = IHoldLedger(self._ledger, None)
+        # Before any event is looked at: a later release is seen by the next search.
+        released = 0 if holding is None else holding.latestRelease
+        before = self._reached(search)
+        height, passed = before.height, before.passed
+        if passed and released != before.released:
+            height, passed = passed - 1, 0
+        last = (await self._ledger.getStatistics()).height
         cutoff = int(self._now() * 1000) - search.age * 1000
-        found = _Found(search)
+        found = _Found(search, holding)
         began = self._reactor.seconds()
         isDone = True
         while height < last:
             block = await self._ledger.readBlock(height + 1)
             if block.timestamp > cutoff:
                 break
-            found.add(block)
+            if found.add(block):
+                passed = passed or block.height
             height = block.height
             if found.count >= MAX_ERASED:
                 isDone = False
@@ -192,8 +202,9 @@ class Retention:
                 began = self._reactor.seconds()
         await self._erase(found.requests())
         search.erased += found.count
-        if height > first:
-            self._store.put(RETENTION, name, b"%d" % height)
+        after = _Reached(height, passed, released if passed else 0)
+        if after != before:
+            self._store.put(RETENTION, name, after.encode())
         return isDone
 
     async def _erase(self, requests: Sequence[EraseEvents]) -> None:
@@ -235,6 +246,33 @@ class _Search:
         self.matches = matches
 
 
+@frozen
+class _Reached:
+    """
+    How far the log was searched.
+
+    @ivar height: the height of the last block that was.
+    @ivar passed: the height of the first block in which held events were passed over; 0 for none.
+    @ivar released: the height of the latest release of a hold when they were: after another one
+        the search goes back to them.
+    """
+
+    height: int
+    passed: int = 0
+    released: int = 0
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> _Reached:
+        """Read what L{encode} wrote."""
+        return cls(*map(int, (value or b"0").split()))
+
+    def encode(self) -> bytes:
+        """As the metadata store has it: the height alone, as before there were holds, or all."""
+        if not self.passed:
+            return b"%d" % self.height
+        return b"%d %d %d" % (self.height, self.passed, self.released)
+
+
 class _Found:
     """
     Old events.
@@ -242,18 +280,31 @@ class _Found:
     @ivar count: how many there are.
     """
 
-    def __init__(self, search: _Search) -> None:
+    def __init__(self, search: _Search, holding: IHoldLedger | None) -> None:
         self.count = 0
         self._search = search
+        self._holding = holding
         self._ranges: dict[str, list[tuple[int, int]]] = {}
 
-    def add(self, block: Block) -> None:
-        """Add the events of a block."""
+    def add(self, block: Block) -> bool:
+        """
+        Add the events of a block that are not held.
+
+        @return: whether some are.
+        """
+        hasHeld = False
         for event in block.events:
-            if not event.isErased and self._search.matches(event.topic):
-                self.count += 1
-                ranges = self._ranges.setdefault(event.topic, [])
-                extendRanges(ranges, event.eventId.sequence)
+            if event.isErased or not self._search.matches(event.topic):
+                continue
+            sequence = event.eventId.sequence
+            if self._holding is not None and self._holding.heldRanges(
+                event.topic, sequence, sequence
+            ):
+                hasHeld = True
+                continue
+            self.count += 1
+            extendRanges(self._ranges.setdefault(event.topic, []), sequence)
+        return hasHeld
 
     def requests(self) -> Sequence[EraseEvents]:
         """Return the C{EraseEvents} requests for these ranges."""

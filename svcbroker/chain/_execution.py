@@ -81,7 +81,7 @@ def execute(
         uses=run.uses,
         erased=run.erased,
         earlier=run.earlier,
-        holds=run.holds.changes,
+        holds=() if run.holds is None else run.holds.changes,
     )
 
 
@@ -167,7 +167,7 @@ class _BlockExecution:
     @ivar validators: the validator set that decides the next block.
     @ivar uses: the idempotency keys that were used.
     @ivar erased: the events that were erased.
-    @ivar holds: the holds that are in force.
+    @ivar holds: the holds, once the first transaction asks for them.
     @ivar earlier: for publishes that were published before, by their position in the block: the
         height of the first event's block.
     """
@@ -191,7 +191,7 @@ class _BlockExecution:
         self.validators = state.validators
         self.uses: list[KeyUse] = []
         self.erased: list[ErasedRange] = []
-        self.holds = _HoldsDraft(state.holds)
+        self.holds: _HoldsDraft | None = None
         self.earlier: dict[int, int] = {}
         # The uses of the block's keys, once the first publish with a key is checked.
         self._usesByKey: dict[OwnedKey, KeyUse] | None = None
@@ -409,7 +409,7 @@ class _BlockExecution:
             return _NOT_FOUND
         if ranges[-1][1] > topic.sequence:
             return _REFUSED
-        if self.holds.isHeld(transaction.topic, topic.address, ranges):
+        if self._draftHolds().isHeld(transaction.topic, topic.address, ranges):
             return _HELD
         self.erased += [
             ErasedRange(
@@ -419,8 +419,14 @@ class _BlockExecution:
         ]
         return _DONE
 
+    def _draftHolds(self) -> _HoldsDraft:
+        """The holds at this place of the block."""
+        if self.holds is None:
+            self.holds = _HoldsDraft(self._state.holds)
+        return self.holds
+
     def _hold(self, transaction: Transaction, position: int) -> TransactionReceipt:
-        hold, holds = Hold.decode(transaction.content), self.holds
+        hold, holds = Hold.decode(transaction.content), self._draftHolds()
         if holds.isInForce(hold.case) or holds.isFull:
             return _REFUSED
         if not all(self._mayBeHeld(address, sequence) for address, sequence in hold.events):
@@ -429,10 +435,10 @@ class _BlockExecution:
         return _DONE
 
     def _release(self, transaction: Transaction, position: int) -> TransactionReceipt:
-        release = Release.decode(transaction.content)
-        if not self.holds.isInForce(release.case):
+        release, holds = Release.decode(transaction.content), self._draftHolds()
+        if not holds.isInForce(release.case):
             return _REFUSED
-        self.holds.release(self._holdChange(release, transaction, position))
+        holds.release(self._holdChange(release, transaction, position))
         return _DONE
 
     def _holdChange(

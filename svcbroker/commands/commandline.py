@@ -202,6 +202,7 @@ COMMANDS: Final = (
     Command("events", "Show stored events.", place="reading:eventsCommand"),
     Command("get", "Show one event.", place="reading:getCommand"),
     Command("topic", "List, open, close and describe topics."),
+    Command("hold", "Keep events from being erased, until their case is closed."),
     Command("webhook", "List, pause, resume, retry and end webhooks, and skip an event of one."),
     Command("prove", "Get the proof of an event, and check it."),
     Command(

@@ -59,7 +59,9 @@ def _events(context: click.Context, parameter: Any, words: tuple[str, ...]) -> t
     events from --first up to --last are erased, which are numbers in the topic, or those before a
     PLACE: an event's id, or a time as in RFC 3339. Copies elsewhere are not reached: backups,
     exports, what readers have read, and the blocks that CometBFT engines keep for a while
-    (docs/cometbft.rst).
+    (docs/cometbft.rst). Where a hold keeps one of the events (svcbroker hold list), nothing is
+    erased, unless with --except-held, which erases the others. --dry-run erases nothing, and says
+    what would be erased and what is held.
 
     \b
     svcbroker admin erase --reason "request 17" 1c168adb-1-2
@@ -86,6 +88,12 @@ def _events(context: click.Context, parameter: Any, words: tuple[str, ...]) -> t
     click.option(
         "--before", metavar="PLACE", help="Erase the events before this event or this time."
     ),
+    click.option(
+        "--except-held", "exceptHeld", is_flag=True, help="Leave out the events that are held."
+    ),
+    click.option(
+        "--dry-run", "isDryRun", is_flag=True, help="Say what would be erased, and what is held."
+    ),
     jsonOption(),
 )
 def command(
@@ -97,27 +105,23 @@ def command(
     first: int | None,
     last: int | None,
     before: str | None,
+    exceptHeld: bool,
+    isDryRun: bool,
     asJson: bool,
 ) -> int:
     """Have the events erased, and say how many they are."""
-    if not (reason or "").strip():
+    if not isDryRun and not (reason or "").strip():
         raise CommandError("--reason is needed: the log keeps it, and everybody can read it")
+    _check(events, topic, first, last, before)
     values = {"topic": topic, "first": first, "last": last, "before": before}
     part: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-    if bool(events) == bool(part) or (part and topic is None):
-        raise CommandError("give either EVENT... or --topic")
-    if part and (last is None) == (before is None):
-        raise CommandError("with --topic give either --last or --before")
-    if first is not None and last is not None and last < first:
-        raise CommandError(f"--last {last} is before --first {first}")
-    for event in events:
-        try:
-            EventId.parse(event)
-        except BrokerError as error:
-            raise CommandError(f"{event!r}: {error.message}") from None
     if before is not None:
         part["before"] = _place(before)
-    given = {"groupId": daemon.group, "reason": reason}
+    if isDryRun:
+        return _preview(console, daemon, events, part, asJson)
+    given: dict[str, Any] = {"groupId": daemon.group, "reason": reason}
+    if exceptHeld:
+        given["exceptHeld"] = True
     if part:
         count = int(daemon.call("erase", **given, **part))
     else:
@@ -129,6 +133,59 @@ def command(
                 report(start + len(some), len(events))
     showRecord(console, {"erased": count}, [f"{counted(count, 'event')} erased"], asJson)
     return Exit.GOOD
+
+
+def _check(
+    events: tuple[str, ...],
+    topic: str | None,
+    first: int | None,
+    last: int | None,
+    before: str | None,
+) -> None:
+    """
+    @raise CommandError: it is not said which events, or in a way that nothing takes.
+    """
+    isPart = any(value is not None for value in (topic, first, last, before))
+    if bool(events) == isPart or (isPart and topic is None):
+        raise CommandError("give either EVENT... or --topic")
+    if isPart and (last is None) == (before is None):
+        raise CommandError("with --topic give either --last or --before")
+    if first is not None and last is not None and last < first:
+        raise CommandError(f"--last {last} is before --first {first}")
+    for event in events:
+        try:
+            EventId.parse(event)
+        except BrokerError as error:
+            raise CommandError(f"{event!r}: {error.message}") from None
+
+
+def _preview(
+    console: Console,
+    daemon: Daemon,
+    events: tuple[str, ...],
+    part: dict[str, Any],
+    asJson: bool,
+) -> int:
+    """Say what would be erased, and what is held: then the exit code is 1."""
+    asked = [part] if part else []
+    for start in range(0, len(events), _AT_ONCE):
+        asked.append({"events": list(events[start : start + _AT_ONCE])})
+    found: dict[str, Any] = {"erasable": 0, "held": 0, "holds": []}
+    for each in asked:
+        preview = daemon.call("erase/preview", groupId=daemon.group, **each)
+        for name in found:
+            found[name] += preview[name]
+    lines = [
+        f"{counted(found['erasable'], 'event')} would be erased",
+        *([f"{counted(found['held'], 'event')} held:"] if found["held"] else ()),
+        *(
+            f"  case {quoted(each['case'])}: {quoted(each['topicName'])} "
+            f"{each['first']} to {each['last']}"
+            for each in found["holds"]
+        ),
+    ]
+    showRecord(console, found, lines, asJson)
+    return Exit.BAD if found["held"] else Exit.GOOD
 
 
 @operatorCommand(

@@ -32,6 +32,7 @@ class Action(Enum):
     @cvar OPERATE: to make the operator calls of a group, to see the subscriptions of others, and to
         copy the chain with all its events. Grants include L{METRICS}.
     @cvar METRICS: to read the metrics, which takes it in all groups.
+    @cvar HOLD: to keep events from being erased, and to release them.
     @cvar COPY: to copy the chain with all its events, and nothing else.
     """
 
@@ -43,6 +44,7 @@ class Action(Enum):
     OPERATE = "operate"
     METRICS = "metrics"
     COPY = "copy"
+    HOLD = "hold"
 
 
 TOPIC_ACTIONS = (Action.PUBLISH, Action.SUBSCRIBE, Action.OPEN, Action.CLOSE)

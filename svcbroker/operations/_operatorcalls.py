@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from .. import chain, model
 from ..errors import (
+    EventHeld,
     EventIdBlank,
     NotAuthorized,
     ParameterInvalid,
@@ -25,35 +26,17 @@ from ..model import MAX_REASON
 from ._adminqueries import ALARMS, HISTORY, INCIDENTS
 from ._clients import CONNECTION_CALLS, DURABLE_CALLS
 from ._declarations import GROUP, OFFSET_ERRORS, OMITTED, TOPIC_ERRORS, Operation, Parameter
+from ._holdcalls import (
+    HOLD_CALLS,
+    MAX_EVENT_IDS,
+    ErasurePreviewResult,
+    EventIdsType,
+    ReasonType,
+    previewOf,
+)
 from ._results import envelope, recordOf
-from ._types import EventIdType, NumberType, OffsetType, ParameterType, TopicType
+from ._types import FlagType, NumberType, OffsetType, ParameterType, TopicType
 from ._webhookcalls import WEBHOOK_CALLS
-
-_MAX_EVENTS: Final = 1000
-"""The most ids of events in a call."""
-
-
-class _EventIdsType(ParameterType):
-    """Ids of events."""
-
-    def fromJSON(self, value: object) -> tuple[model.EventId, ...]:
-        if not isinstance(value, list) or not 1 <= len(value) <= _MAX_EVENTS:
-            raise ParameterInvalid(f"is not a list of 1 to {_MAX_EVENTS} ids")
-        return tuple(map(EventIdType().fromJSON, value))
-
-
-class _ReasonType(ParameterType):
-    """The reason for which events are erased."""
-
-    def fromJSON(self, value: object) -> str:
-        text: str = super().fromJSON(value)
-        try:
-            size = len(text.encode("utf-8"))
-        except UnicodeEncodeError:
-            raise ParameterInvalid("is not valid Unicode text") from None
-        if not text.strip() or size > MAX_REASON:
-            raise ParameterInvalid(f"is not 1 to {MAX_REASON} bytes of text")
-        return text
 
 
 class _BeforeType(OffsetType):
@@ -66,6 +49,44 @@ class _BeforeType(OffsetType):
         return offset
 
 
+_EVENTS: Final = (
+    Parameter(
+        name="events",
+        type=EventIdsType(),
+        default=OMITTED,
+        description=f"The ids of the events, at most {MAX_EVENT_IDS}.",
+    ),
+    Parameter(
+        name="topic",
+        type=TopicType(),
+        default=OMITTED,
+        description="A topic, open or closed, instead of events.",
+    ),
+    Parameter(
+        name="first",
+        type=NumberType(ParameterInvalid, 1),
+        default=OMITTED,
+        description="The sequence number of the topic's first event to erase; by default 1.",
+    ),
+    Parameter(
+        name="last",
+        type=NumberType(ParameterInvalid, 1),
+        default=OMITTED,
+        description="The sequence number of the topic's last event to erase.",
+    ),
+    Parameter(
+        name="before",
+        type=_BeforeType(),
+        default=OMITTED,
+        description="Instead of last: an event's id, or OFFSET_TIME: with a time. The topic's "
+        "events before it are erased.",
+    ),
+)
+_ERASING_ERRORS: Final = (
+    *(EventIdBlank, *OFFSET_ERRORS, *TOPIC_ERRORS),
+    *(TopicNotFound, NotAuthorized),
+)
+
 ERASE: Final = Operation(
     name="erase",
     summary="Erase the content of events, for good and on all nodes. The answer is how many events "
@@ -74,50 +95,34 @@ ERASE: Final = Operation(
         GROUP,
         Parameter(
             name="reason",
-            type=_ReasonType(),
+            type=ReasonType(),
             description=f"Why, in at most {MAX_REASON} bytes. The chain keeps it, and readers of "
             "the events are shown it.",
         ),
+        *_EVENTS,
         Parameter(
-            name="events",
-            type=_EventIdsType(),
-            default=OMITTED,
-            description=f"The ids of the events, at most {_MAX_EVENTS}.",
-        ),
-        Parameter(
-            name="topic",
-            type=TopicType(),
-            default=OMITTED,
-            description="A topic, open or closed, instead of events.",
-        ),
-        Parameter(
-            name="first",
-            type=NumberType(ParameterInvalid, 1),
-            default=OMITTED,
-            description="The sequence number of the topic's first event to erase; by default 1.",
-        ),
-        Parameter(
-            name="last",
-            type=NumberType(ParameterInvalid, 1),
-            default=OMITTED,
-            description="The sequence number of the topic's last event to erase.",
-        ),
-        Parameter(
-            name="before",
-            type=_BeforeType(),
-            default=OMITTED,
-            description="Instead of last: an event's id, or OFFSET_TIME: with a time. The topic's "
-            "events before it are erased.",
+            name="exceptHeld",
+            type=FlagType(),
+            default=False,
+            description="Whether to leave out events that are held. Otherwise nothing is erased "
+            "where one of them is.",
         ),
     ),
     result=envelope(int),
-    errors=(
-        *(EventIdBlank, *OFFSET_ERRORS, *TOPIC_ERRORS),
-        *(TopicNotFound, NotAuthorized, TransactionFailed),
-    ),
+    errors=(*_ERASING_ERRORS, EventHeld, TransactionFailed),
     method=lambda calls: calls.erasing.erase,
 )
 """See L{OPERATOR_CALLS<svcbroker.operations.OPERATOR_CALLS>}."""
+
+_PREVIEW: Final = Operation(
+    name="erase/preview",
+    summary="Tell how many events an erasure would erase, and which of them are held.",
+    parameters=(GROUP, *_EVENTS),
+    result=envelope(ErasurePreviewResult, previewOf),
+    errors=_ERASING_ERRORS,
+    method=lambda calls: calls.erasing.preview,
+    changedBy=(),
+)
 
 
 _MAX_NODES: Final = 1000
@@ -605,6 +610,8 @@ OPERATOR_CALLS: Final = (
         changedBy=(),
     ),
     ERASE,
+    _PREVIEW,
+    *HOLD_CALLS,
     *CONNECTION_CALLS,
     *DURABLE_CALLS,
     *WEBHOOK_CALLS,

@@ -25,7 +25,15 @@ from svcbroker.broker.retention import (
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext, Submission
 from svcbroker.ledgers.memory import MemoryLedger
-from svcbroker.model import CloseTopic, EraseEvents, OpenTopic, PublishEvent, Request
+from svcbroker.model import (
+    AddHold,
+    CloseTopic,
+    EraseEvents,
+    OpenTopic,
+    PublishEvent,
+    ReleaseHold,
+    Request,
+)
 from tests.carriers.mqtt.support import MetadataFile
 
 HOUR = 3600
@@ -121,6 +129,60 @@ class RetentionTests(SynchronousTestCase):
         self.retain(**{"$svc_": 1})
         self.clock.pump([HOUR] * 3)
         self.assertEqual(self.left(), [])
+
+    def hold(self, case: str, *patterns: str) -> None:
+        """Hold the events of some topics."""
+        self.submit(AddHold(case=case, account="", reason="", patterns=patterns))
+
+    def release(self, case: str) -> None:
+        """Release a hold."""
+        self.submit(ReleaseHold(case=case, account="", reason=""))
+
+    def test_heldEventsAreErasedOnceReleased(self) -> None:
+        """Retention passes over held events, and comes back to them when no hold has them, also
+        after a restart; the others are erased in their time."""
+        self.submit(*(OpenTopic(topic=topic) for topic in ("a", "b")))
+        self.publish("a", b"a1", b"a2")
+        self.publish("b", b"b1")
+        self.hold("one", "a")
+        self.hold("two", "+")
+        retention = self.retain(**{"#": 1})
+        self.clock.pump([HOUR] * 2)
+        self.assertEqual(self.left(), ["a1", "a2", "b1"])
+        self.release("two")
+        self.publish("b", b"b2")
+        self.clock.pump([HOUR] * 2)
+        self.assertEqual(self.left(), ["a1", "a2"])
+        self.assertEqual(self.erasures[-1].topic, "b")
+        self.successResultOf(retention.stop())
+        self.release("one")
+        retention = self.retain(**{"#": 1})
+        self.clock.pump([HOUR] * 2)
+        self.assertEqual(self.left(), [])
+        [report] = retention.reports()
+        self.assertEqual((report.erased, report.problem), (2, ""))
+
+    def test_blocksAreReadAgainAfterReleasesAlone(self) -> None:
+        """As long as nothing is released, each block is read once, whatever is held."""
+        self.submit(OpenTopic(topic="a"))
+        self.publish("a", *(b"%d" % number for number in range(5)))
+        self.hold("one", "a")
+        self.retain(a=1)
+        self.clock.pump([HOUR] * 2)
+        reads = []
+        readBlock = self.ledger.readBlock
+
+        def note(height: int) -> Any:
+            reads.append(height)
+            return readBlock(height)
+
+        self.ledger.readBlock = note  # type: ignore[method-assign]
+        self.hold("two", "a")
+        self.clock.pump([HOUR] * 3)
+        self.assertEqual(reads, [8])
+        self.release("one")
+        self.clock.pump([HOUR] * 2)
+        self.assertEqual(reads[:3], [8, 2, 3])
 
     def test_eventsAreErasedTogether(self) -> None:
         """One erasure names the events of many blocks, and no event is erased twice, neither by

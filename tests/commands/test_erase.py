@@ -29,6 +29,24 @@ class DaemonDouble:
         return len(given.get("events", "123"))
 
 
+class PreviewingDaemon:
+    """A daemon that tells what is held."""
+
+    group: str | None
+
+    def __init__(self, held: int) -> None:
+        self.held = held
+        self.calls: list[dict[str, Any]] = []
+
+    def call(self, name: str, **given: Any) -> Any:
+        """An operator call."""
+        assert name == "erase/preview"
+        assert given.pop("groupId") is None
+        self.calls.append(given)
+        holds = [{"case": "c\x1b", "topicName": "t", "first": 2, "last": 1 + self.held}]
+        return {"erasable": 3, "held": self.held, "holds": holds if self.held else []}
+
+
 class RetainingDaemon:
     """A daemon that answers how far its rules are carried out."""
 
@@ -106,6 +124,25 @@ class EraseCommandTests(OperatorTestCase):
             self.ask("--topic", "t", "--first", "2", "--last", "4"),
             ("3 events erased\n", [{"topic": "t", "first": 2, "last": 4}]),
         )
+
+    def test_heldEventsMayBeLeftOut(self) -> None:
+        _, calls = self.ask("--topic", "t", "--last", "4", "--except-held")
+        self.assertEqual(calls, [{"topic": "t", "last": 4, "exceptHeld": True}])
+
+    def test_dryRunTellsWhatIsHeld(self) -> None:
+        """Without a reason, by as many calls as an erasure; held events make the exit code 1."""
+        self.daemon = PreviewingDaemon(2)
+        code, said, _ = self.run_("erase", "--dry-run", "--topic", "t", "--last", "5")
+        self.assertEqual(code, 1)
+        self.assertEqual(self.daemon.calls, [{"topic": "t", "last": 5}])
+        self.assertIn("3 events would be erased\n2 events held:\n  case ", said)
+        self.assertIn(": t 2 to 3\n", said)
+        self.assertNotIn("\x1b", said)
+        self.daemon = PreviewingDaemon(0)
+        ids = [f"0000000a-{number}-1" for number in range(1, 702)]
+        found = json.loads(self.good("erase", "--dry-run", "--json", *ids))
+        self.assertEqual(found, {"erasable": 6, "held": 0, "holds": []})
+        self.assertEqual([len(call["events"]) for call in self.daemon.calls], [500, 201])
 
     def test_placesAreEventsOrTimes(self) -> None:
         for text, place in (

@@ -1,0 +1,150 @@
+"""
+C{svcbroker hold}: keeping events from being erased, until their case is closed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import click
+
+from .arguments import EVENT, jsonOption, options
+from .commandline import Command
+from .operatorcommand import Daemon, operatorCommand
+from .terminal import CommandError, Console, Exit, counted, quoted, showRecord, showTable, timeText
+
+_PAGE: Final = 100
+_CASE: Final = click.argument("case")
+_COLUMNS: Final = ("case", "since", "by", "holds", "reason")
+
+
+def _reason(what: str) -> Any:
+    return click.option("--reason", metavar="TEXT", help=f"Why {what}, as the chain keeps it.")
+
+
+def _checked(reason: str | None) -> str:
+    if not (reason or "").strip():
+        raise CommandError("--reason is needed: the log keeps it")
+    assert reason is not None
+    return reason
+
+
+@operatorCommand(
+    """\
+    Keep events from being erased, until the hold is released.
+
+    CASE is what the hold is called: 1 to 64 characters without spaces. It holds the events that are
+    named, or all events of the topics that match a PATTERN, later ones too. Every node refuses to
+    erase them, by hand or by age, and several holds may hold one event. It takes the grant hold.
+
+    \b
+    svcbroker hold add case-17 --topic 'invoices/#' --reason "court order 17/2026"
+    svcbroker hold add case-18 1c168adb-1-2 --reason "complaint of a customer"
+    """
+)
+@options(
+    _CASE,
+    click.argument("events", metavar="[EVENT...]", type=EVENT, nargs=-1),
+    click.option(
+        "--topic",
+        "topics",
+        metavar="PATTERN",
+        multiple=True,
+        help="Hold all events of the topics that match. It may come up to 16 times.",
+    ),
+    _reason("they are held"),
+    jsonOption(),
+)
+def _add(
+    console: Console,
+    daemon: Daemon,
+    case: str,
+    events: tuple[str, ...],
+    topics: tuple[str, ...],
+    reason: str | None,
+    asJson: bool,
+) -> int:
+    if bool(events) == bool(topics):
+        raise CommandError("give either EVENT... or --topic")
+    what: dict[str, Any] = {"events": list(events)} if events else {"topics": list(topics)}
+    made = daemon.call(
+        "holds/add", groupId=daemon.group, case=case, reason=_checked(reason), **what
+    )
+    held = counted(len(events), "event") if events else ", ".join(topics)
+    line = f"held in case {case}: {held}; block {made['blockNumber']}, {made['transHash']}"
+    showRecord(console, {"case": case, **made}, [quoted(line)], asJson)
+    return Exit.GOOD
+
+
+@operatorCommand(
+    """\
+    Release a hold, so that its events may be erased again.
+
+    Events that another hold names stay held. The chain keeps both, the hold and its release. It
+    takes the grant hold.
+
+    \b
+    svcbroker hold release case-17 --reason "the case is closed"
+    """
+)
+@options(_CASE, _reason("they are released"), jsonOption())
+def _release(console: Console, daemon: Daemon, case: str, reason: str | None, asJson: bool) -> int:
+    made = daemon.call("holds/release", groupId=daemon.group, case=case, reason=_checked(reason))
+    line = f"released: case {case}; block {made['blockNumber']}, {made['transHash']}"
+    showRecord(console, {"case": case, **made}, [quoted(line)], asJson)
+    return Exit.GOOD
+
+
+@operatorCommand(
+    """\
+    List the holds that are in force.
+
+    With a CASE only that one, with the events that it names.
+    """
+)
+@options(
+    click.argument("case", required=False), jsonOption("Show the daemon's answers as they are.")
+)
+def _list(console: Console, daemon: Daemon, case: str | None, asJson: bool) -> int:
+    holds: list[dict[str, Any]] = []
+    total = 1
+    while len(holds) < total:
+        page = daemon.call(
+            "holds/list", groupId=daemon.group, case=case, offset=len(holds), limit=_PAGE
+        )
+        holds += page["holds"]
+        total = page["total"] if page["holds"] else 0
+    if asJson:
+        console.say(json.dumps(holds))
+        return Exit.GOOD
+    if not holds:
+        console.say("nothing is held" if case is None else f"no hold {quoted(case)} is in force")
+        return Exit.GOOD if case is None else Exit.BAD
+    rows = [tuple(map(quoted, _cells(each))) for each in holds]
+    lines = [
+        f"{name}  since {since}" + (f" by {account}" if account else "") + f": {held}; {reason}"
+        for name, since, account, held, reason in rows
+    ]
+    showTable(console, _COLUMNS, rows, lines)
+    for hold in holds if case is not None else ():
+        for event in hold["events"]:
+            console.say(quoted(f"{event['topicName']} {event['sequence']}"))
+    return Exit.GOOD
+
+
+def _cells(hold: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    held = " ".join(hold["topics"]) or counted(hold["eventCount"], "event")
+    return hold["case"], timeText(hold["timestamp"]), hold["account"], held, hold["reason"]
+
+
+HELP: Final = (
+    "A hold keeps events from being erased, on all nodes, until it is released. Without an action "
+    "the holds in force are listed."
+)
+DEFAULT: Final = "list"
+COMMANDS: Final = (
+    Command.of("list", _list, "svcbroker hold list --data-dir /var/lib/svcbroker"),
+    Command.of("add", _add, "svcbroker hold add case-17 --topic 'invoices/#' --reason 'order 17'"),
+    Command.of("release", _release, "svcbroker hold release case-17 --reason 'case closed'"),
+)
