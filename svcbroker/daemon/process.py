@@ -41,9 +41,10 @@ longest single event comes on top: that a client has left may end a thousand sub
 def pollWithoutContext(reactor: Any) -> None:
     """
     Have Twisted's epoll reactor call what reads and writes directly, and give it C{callAfterReads},
-    which L{EndOfTurn<svcbroker.net.turns.EndOfTurn>} uses, and the number of its turns so far,
-    C{turns}, for L{WorkBudget<svcbroker.net.budgets.WorkBudget>}. Any other reactor stays as it is,
-    and so does one of a Twisted that has other private attributes.
+    which L{EndOfTurn<svcbroker.net.turns.EndOfTurn>} uses. For
+    L{WorkBudget<svcbroker.net.budgets.WorkBudget>} it has the number of its turns so far, C{turns},
+    and C{isBehind}: whether these had no time to read from all connections. Any other reactor stays
+    as it is, and so does one of a Twisted that has other private attributes.
 
     Twisted makes a context of its old log for each read and each write, in which nothing here logs.
     This takes 2 µs: more than to receive a request, and to find its connection.
@@ -58,6 +59,7 @@ def pollWithoutContext(reactor: Any) -> None:
             reactor.doIteration = polling.iterate  # type: ignore[method-assign]
             reactor.callAfterReads = polling.add  # type: ignore[attr-defined]
             reactor.turns = 0  # type: ignore[attr-defined]
+            reactor.isBehind = False  # type: ignore[attr-defined]
 
 
 class _Polling:
@@ -93,9 +95,11 @@ class _Polling:
             ready = sorted(ready, key=lambda event: event[0] in self._served)
             if not ready or ready[0][0] in self._served:
                 self._served.clear()
+        self._reactor.isBehind = bool(self._served)
         while ready and self._handle(ready, begun) and len(ready) == EVENTS_AT_ONCE:
             # The kernel gives those first that it has not given before.
             ready = poll(0, EVENTS_AT_ONCE)
+        self._reactor.isBehind = bool(self._served)
         if self._calls:
             calls, self._calls = self._calls, []
             for call in calls:

@@ -230,11 +230,13 @@ class WorkBudget:
 
     _log = Logger()
     turns = 0
+    isBehind = False
 
     def __init__(self, clock: IReactorTime) -> None:
         """
-        @param clock: the reactor. The daemon's counts its turns (C{turns}); for any other one, a
-            turn with work takes a delayed call.
+        @param clock: the reactor. The daemon's counts its turns (C{turns}), and tells whether they
+            have not read from all connections yet that were readable (C{isBehind}); for any other
+            one, a turn with work takes a delayed call.
         """
         self._reactor = clock
         self.clock: Any = clock if hasattr(clock, "turns") else self
@@ -304,6 +306,8 @@ class WorkBudget:
         """
         if events > FEW and not self._hasRoom(events):
             return False
+        if (not isWrite or events > FEW) and self.clock.isBehind and not self.isServing:
+            return False
         if not isWrite and self._pause(now):
             return False
         limit = self._limit(isWrite, now)
@@ -359,7 +363,9 @@ class WorkBudget:
             return READS_AT_ONCE
         if self.pending:
             return READS_WHILE_PUBLISHING
-        return READS_AT_ONCE if now - self.publishedAt < PUBLISHING else READS_A_TURN
+        if self.clock.isBehind or now - self.publishedAt < PUBLISHING:
+            return READS_AT_ONCE
+        return READS_A_TURN
 
     def _pauseReads(self, now: float) -> None:
         """Have reads pause for as long as the turn that ends has been used by them."""
@@ -479,7 +485,8 @@ class Lane:
             budget.publishedAt = now
             isFree = events <= FEW and not budget.queues[_WRITE] and budget.used[1] < WRITES_A_TURN
         else:
-            isFree = not (budget.queues[_READ] or budget.pending) and budget.used[0] < READS_AT_ONCE
+            isBusy = budget.queues[_READ] or budget.pending or budget.clock.isBehind
+            isFree = not isBusy and budget.used[0] < READS_AT_ONCE
         if not isFree and not budget.mayBegin(self, isWrite, events, now):
             return False
         budget.current, budget.isWrite, budget.since = self, isWrite, now

@@ -135,6 +135,32 @@ class PollingTests(SynchronousTestCase):
             self.assertGreaterEqual(sum(found), turn * (atOnce - 1))
             self.assertLessEqual(max(found) - min(found), difference)
 
+    def test_reactorTellsWhetherItIsBehind(self) -> None:
+        """Until all that could be read when it began has been read."""
+        reactor: Any = self.reactor
+        during: list[bool] = []
+
+        class Behind(Reader):
+            def doRead(self) -> Any:
+                during.append(reactor.isBehind)
+                return super().doRead()
+
+        for _ in range(10):
+            own, other = socket.socketpair()
+            self.addCleanup(own.close)
+            self.addCleanup(other.close)
+            Behind(reactor, own)
+            other.send(b"x")
+        times = count(0)
+        self.patch(reactor, "seconds", lambda: next(times) * READING / 5)
+        behind = []
+        for _ in range(3):
+            reactor.doIteration(0)
+            behind.append(reactor.isBehind)
+        self.assertEqual((len(during), behind), (10, [True, True, False]))
+        self.assertEqual(during, sorted(during))
+        self.assertEqual(sum(during), 5)
+
     def test_manyShortReadsAreOfOneTurn(self) -> None:
         ends = [self.connect() for _ in range(3 * EVENTS_AT_ONCE + 1)]
         for _, other in ends:

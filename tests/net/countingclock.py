@@ -13,6 +13,7 @@ class CountingClock(Clock):
     """A clock that counts turns, as the daemon's reactor does."""
 
     turns = 0
+    isBehind = False
 
     def turn(self) -> None:
         """Make the calls that are due, but not those that they make; then read."""

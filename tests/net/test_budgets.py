@@ -128,6 +128,23 @@ class WorkTests(WorkTestCase):
         self.assertFalse(self.work.lane().begin(isWrite=False))
         self.assertTrue(self.work.lane().begin(isWrite=True))
 
+    def test_readsWaitUntilAllConnectionsWereReadFrom(self) -> None:
+        """A turn that begins anew would give one long read after the other to the first ones."""
+        lane, long = self.work.lane(), READS_A_TURN / 2
+        self.clock.isBehind = True
+        self.assertFalse(self.unit(lane, 0))
+        self.assertFalse(lane.begin(isWrite=True, events=FEW + 1))
+        self.assertTrue(self.unit(lane, 0, isWrite=True))
+        self.clock.rightNow += 60
+        for name in "ab":
+            self.wait(name, self.work.lane(), long)
+        self.assertEqual(self.turn(), ["a"])
+        self.clock.isBehind = False
+        self.wait("c", self.work.lane(), long)
+        self.assertEqual(self.turn(), ["b", "c"])
+        self.clock.turn()
+        self.assertTrue(self.unit(lane, 0))
+
     def test_aPublishWaitsForOneLongRead(self) -> None:
         long = 0.03
         for name in "abc":
