@@ -1,6 +1,6 @@
 """
-The ledger on EVM chains: events a second, gas, the latency of a lone publish, and a start with many
-events. C{python -m benchmarks.chains}.
+The ledger on EVM chains: events a second, gas, and the latency of a lone publish.
+C{python -m benchmarks.chains}.
 
 An own command, as it runs the ledger in its own reactor, and not as a daemon.
 """
@@ -10,10 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
@@ -31,7 +28,7 @@ from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers import readDescription
 from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.evm import EvmLedger, configure
-from svcbroker.ledgers.evm._evmrpc import EvmRpc, balanceCall, connectChain, todata
+from svcbroker.ledgers.evm._evmrpc import balanceCall, connectChain, todata
 from svcbroker.ledgers.evm.operating import Account
 from svcbroker.ledgers.testnet.evmchain import (
     ANVIL,
@@ -255,12 +252,6 @@ def _cpu() -> float:
     return sum(os.times()[:2])
 
 
-def _rss() -> float:
-    """MiB that this process has now."""
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * resource.getpagesize() / 2**20
-
-
 async def publish(ledger: EvmLedger, request: Any) -> None:
     """Make one request."""
     submission = ledger.submitMany([request])
@@ -316,81 +307,17 @@ async def measureRates(reactor: Any, options: Namespace, home: Path) -> None:
         )
 
 
-async def measureStart(reactor: Any, options: Namespace, home: Path) -> None:
-    """Write many events, and start again with them."""
-    measured = Measured(reactor, CASES[1], home / "long")
-    await measured.start()
-    try:
-        begun, serial = time.monotonic(), 0
-        while serial < options.events:
-            flying = []
-            for _ in range(AHEAD // 2):
-                requests = [
-                    PublishEvent(topic="t", content=content(serial + each)) for each in range(BATCH)
-                ]
-                serial += BATCH
-                flying.append(measured.ledger.submitMany(requests))
-            for submission in flying:
-                await submission.done
-            if serial % 100_000 < AHEAD // 2 * BATCH:
-                took = time.monotonic() - begun
-                print(f"{serial} events, {took:.0f} s, {_rss():.0f} MiB", flush=True)
-        await measured.ledger.stop()
-        words = [sys.executable, "-m", "benchmarks.chains", "--reopen", measured.description]
-        await deferToThread(subprocess.run, [*words, str(home / "long" / "log")], check=True)
-        measured.ledger = await openLedger(reactor, measured.description, home / "long" / "log")
-    finally:
-        await measured.stop()
-
-
-async def reopen(reactor: Any, description: str, directory: Path) -> None:
-    """Start a ledger that has events, in a process of its own, and count what it asks."""
-    asked: list[str] = []
-    tryAll = EvmRpc.tryAll
-
-    def counting(self: EvmRpc, calls: Any) -> Any:
-        asked.extend(call.method for call in calls)
-        return tryAll(self, calls)
-
-    EvmRpc.tryAll = counting  # type: ignore[method-assign]
-    before = _rss()
-    begun = time.monotonic()
-    ledger = await openLedger(reactor, description, directory)
-    took = time.monotonic() - begun
-    await deferLater(reactor, 3.0)
-    topic: Any = ledger.topicState("t")
-    print(
-        f"start with {topic.sequence if topic else 0} events: {took:.2f} s, "
-        f"{before:.0f} MiB before and "
-        f"{_rss():.0f} MiB after, {asked.count('eth_getLogs')} requests for logs of {len(asked)} "
-        f"calls; {(await ledger.getHealth()).reason or 'ready'}",
-        flush=True,
-    )
-    await ledger.stop()
-
-
 def main() -> None:
     """Measure, and print Markdown."""
     parser = ArgumentParser(prog="python -m benchmarks.chains", description=__doc__)
     parser.add_argument("--only", nargs="+", default=(), help="only these chains")
     parser.add_argument("--seconds", type=float, default=15.0, help="how long each time")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--events", type=int, default=0, help="measure a start with so many")
-    parser.add_argument("--reopen", metavar="DESCRIPTION", help="used by --events")
-    parser.add_argument("directory", nargs="?", type=Path)
     options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="chains-"))
 
-    async def run(reactor: Any) -> None:
-        if options.reopen:
-            await reopen(reactor, options.reopen, options.directory)
-        elif options.events:
-            await measureStart(reactor, options, home)
-        else:
-            await measureRates(reactor, options, home)
-
     try:
-        react(lambda reactor: Deferred.fromCoroutine(run(reactor)))
+        react(lambda reactor: Deferred.fromCoroutine(measureRates(reactor, options, home)))
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

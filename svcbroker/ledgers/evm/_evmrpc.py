@@ -81,6 +81,8 @@ _MEANINGS: Final[Sequence[tuple[str, Reason]]] = (
     (r"missing trie node|state .*not available|world ?state unavailable", Reason.NO_STATE),
     (r"historical state|header not found|unknown block|pruned|archive", Reason.NO_STATE),
     (r"block not found|state is not|indexing is in progress|current head", Reason.NO_STATE),
+    # anvil, of a state that it does not keep.
+    (r"block height is \d+ but requested", Reason.NO_STATE),
     (r"range|too many|more than|query returned|too large|limit exceeded", Reason.TOO_LARGE),
 )
 

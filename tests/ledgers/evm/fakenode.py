@@ -89,6 +89,7 @@ class FakeNode:
     @ivar limit: the most blocks whose logs may be asked for.
     @ivar hidden: the numbers of batches that it leaves out of the logs.
     @ivar keeps: the number of blocks whose states it keeps.
+    @ivar gone: what it says of a state that it does not keep.
     @ivar fault: what it answers to everything, while it is set.
     @ivar standsAt: the last block that it has, where it has lost its chain: then it hands on no
         transactions.
@@ -107,6 +108,7 @@ class FakeNode:
     limit: int | None = None
     hidden: set[int] = field(factory=set)
     keeps: int | None = None
+    gone: str = "missing trie node 0x12 (path )"
     fault: str = ""
     standsAt: int | None = None
     most: int = 1000
@@ -179,7 +181,7 @@ class FakeNode:
     def eth_call(self, call: dict[str, str], tag: str) -> str:
         number = self.number(tag)
         if self.keeps is not None and number <= len(self.blocks) - 1 - self.keeps:
-            raise ValueError("missing trie node 0x12 (path )")
+            raise ValueError(self.gone)
         data = bytes.fromhex(call["data"][2:])
         if data == stateCall():
             state = self.stateAfter(number)
