@@ -254,3 +254,18 @@ class LinkTests(SynchronousTestCase):
         """pydoctor knows no names that begin with a dot: the documentation could not be built."""
         for name, path in modules():
             self.assertNotRegex(path.read_text(encoding="utf-8"), r"L\{[^}]*<\.", name)
+
+
+class LoadingTests(SynchronousTestCase):
+    """
+    Modules of tests, where what is optional is missing.
+    """
+
+    def test_noTestModuleIsSkippedWhileItIsLoaded(self) -> None:
+        """To trial this is an error and no skip: what may be missing is asked for in C{setUp}."""
+        asking = {"SkipTest", "needPackage", "neededProgram"}
+        for path in sorted(Path(__file__).parent.rglob("test_*.py")):
+            for statement in ast.parse(path.read_text("utf-8")).body:
+                if not isinstance(statement, ast.AsyncFunctionDef | ast.FunctionDef | ast.ClassDef):
+                    names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
+                    self.assertEqual(asking & names, set(), path)

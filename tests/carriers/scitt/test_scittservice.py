@@ -9,37 +9,32 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
+import cbor2
 import msgspec
 from attrs import evolve
 from twisted.internet.defer import maybeDeferred
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import MetadataStore
+from svcbroker.carriers.scitt.routes import scittRoutes
+from svcbroker.carriers.scitt.scittservice import ScittService
+from svcbroker.carriers.scitt.statementtree import SCITT, SignedRoot, StatementTree
 from svcbroker.interfaces import submit
 from svcbroker.model import EraseEvents, EventId, PublishEvent
+from svcbroker.proofs.scitt import (
+    Claims,
+    Issuer,
+    RegistrationPolicy,
+    ServiceKey,
+    SignedStatement,
+    readKeys,
+    verifyGrowth,
+    verifyReceipts,
+)
 from svcbroker.storage import TreeFile
 from tests.broker.support import TIMEOUT, MemoryMetadataFile, makeFixture
 from tests.carriers.http.support import Answer, Client, Connection, requestBytes
 from tests.ledgers.pbft.rig import LedgerRig
-
-try:
-    import cbor2
-
-    from svcbroker.carriers.scitt.routes import scittRoutes
-    from svcbroker.carriers.scitt.scittservice import ScittService
-    from svcbroker.carriers.scitt.statementtree import SCITT, SignedRoot, StatementTree
-    from svcbroker.proofs.scitt import (
-        Claims,
-        Issuer,
-        RegistrationPolicy,
-        ServiceKey,
-        SignedStatement,
-        readKeys,
-        verifyGrowth,
-        verifyReceipts,
-    )
-except ImportError as error:
-    raise SkipTest(f"{error.name} is not installed (extra: scitt)") from None
 
 TOPIC = "statements"
 ISSUER = ServiceKey.derive(b"issuer")

@@ -8,36 +8,31 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
+import cbor2
+import msgspec
 from attrs import evolve
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import History, growthPath, historyPath, leafHash
 from svcbroker.proofs import ProofInvalid
-
-try:
-    import cbor2
-    import msgspec
-
-    from svcbroker.proofs.scitt import (
-        MAX_ISSUERS,
-        Claims,
-        CoseKey,
-        CoseMessage,
-        Entry,
-        Issuer,
-        KeyRecord,
-        Registration,
-        RegistrationPolicy,
-        ServiceKey,
-        SignedStatement,
-        StatementRefused,
-        encodeKeys,
-        readKeys,
-        verifyGrowth,
-        verifyReceipts,
-    )
-except ImportError as error:
-    raise SkipTest(f"{error.name} is not installed (extra: scitt)") from None
+from svcbroker.proofs.scitt import (
+    MAX_ISSUERS,
+    Claims,
+    CoseKey,
+    CoseMessage,
+    Entry,
+    Issuer,
+    KeyRecord,
+    Registration,
+    RegistrationPolicy,
+    ServiceKey,
+    SignedStatement,
+    StatementRefused,
+    encodeKeys,
+    readKeys,
+    verifyGrowth,
+    verifyReceipts,
+)
 
 SERVICE = ServiceKey.derive(bytes(32))
 ISSUER = ServiceKey.derive(b"issuer".ljust(32))

@@ -5,6 +5,7 @@ receipts verified by the command and by C{scitt-cose}; kills, and files that are
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from base64 import urlsafe_b64encode
@@ -13,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import cbor2
 import treq
 from cryptography.hazmat.primitives.asymmetric.ec import (
     SECP256R1,
@@ -28,23 +30,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from twisted.internet.defer import gatherResults
 from twisted.internet.utils import getProcessOutputAndValue
-from twisted.trial.unittest import SkipTest
 
 import svcbroker
 from svcbroker.net.deferreds import asDeferred
+from svcbroker.proofs.scitt import SignedStatement, readKeys, receiptsOf, verifyReceipts
+from tests.functional.daemon import TIMEOUT, Daemon, DaemonTestCase, until
 from tests.needed import needPackage
 
-from .daemon import TIMEOUT, Daemon, DaemonTestCase, until
-
-try:
-    import cbor2
+with contextlib.suppress(ImportError):
     import scitt_cose
-
-    from svcbroker.proofs.scitt import SignedStatement, readKeys, receiptsOf, verifyReceipts
-except ImportError as error:
-    raise SkipTest(f"{error.name} is not installed (extras: scitt, interop)") from None
-
-needPackage("httpx", "client")
 
 ISSUER = "https://acme.example"
 EXAMPLE = Path(svcbroker.__file__).parent.parent / "docs" / "examples" / "register-statement.py"
@@ -76,6 +70,10 @@ class ScittTests(DaemonTestCase):
     """
     A daemon that is a transparency service, and an issuer with two keys.
     """
+
+    def setUp(self) -> None:
+        needPackage("scitt_cose", "interop")
+        super().setUp()
 
     async def serve(self, *arguments: str, ledger: str = "pbft:nodes=1") -> Daemon:
         """Start it, and wait until the service is ready."""
