@@ -233,7 +233,7 @@ class HostileTests(ConsoleTestCase):
         """The doctor, and the difference of a reload, with accounts of hostile names."""
         browser = self.browser
         await browser.evaluate("location.hash = '#operations'")
-        for button, text in (("Look now", "done: "), ("Show what would change", "would")):
+        for button, text in (("Look now", "done: "), ("Show what would change", _SCRIPT)):
             await browser.tabTo(button)
             await browser.press("Enter")
             await browser.waitForText(text)
