@@ -209,7 +209,7 @@ class ChainFactsTests(ArchiveTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.chain = self.makeDirectory(blocks=40)
+        self.chain = self.makeDirectory(blocks=60)
 
     def test_wholeChainHasNoLosses(self) -> None:
         facts, growth = readChain(self.directory, "pbft", MADE + 600)
