@@ -80,9 +80,9 @@ ADVICE: dict[type[errors.BrokerError], str] = {
         why (:doc:`authorship`). Go on with the next event; ask for tombstones to see erased ones.
         """,
     errors.EventHeld: """
-        A hold keeps the events from being erased, and the message names its case: ``svcbroker hold
-        list CASE`` says who asked for it and why (:ref:`holds`). Leave the events out, by
-        ``--except-held``, or have the case released by an account with the grant ``hold``.
+        A hold keeps the events from being erased, and the message names its case: ``svcbroker
+        admin hold list CASE`` says who asked for it and why (:ref:`holds`). Leave the events out,
+        by ``--except-held``, or have the case released by an account with the grant ``hold``.
         """,
     errors.UrlInvalid: """
         Give an ``http`` or ``https`` URL of a public address. An address inside your network has

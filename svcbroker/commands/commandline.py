@@ -202,7 +202,6 @@ COMMANDS: Final = (
     Command("events", "Show stored events.", place="reading:eventsCommand"),
     Command("get", "Show one event.", place="reading:getCommand"),
     Command("topic", "List, open, close and describe topics."),
-    Command("hold", "Keep events from being erased, until their case is closed."),
     Command("webhook", "List, pause, resume, retry and end webhooks, and skip an event of one."),
     Command("prove", "Get the proof of an event, and check it."),
     Command(
@@ -393,6 +392,7 @@ COMMANDS: Final = (
         group="admin",
     ),
     Command("erase", "Erase the content of events, for good and on all nodes.", group="admin"),
+    Command("hold", "Keep events from being erased, until their case is closed.", group="admin"),
     Command(
         "retain",
         "Show how long the contents of events are kept, and how far older ones are erased.",

@@ -59,9 +59,9 @@ def _events(context: click.Context, parameter: Any, words: tuple[str, ...]) -> t
     events from --first up to --last are erased, which are numbers in the topic, or those before a
     PLACE: an event's id, or a time as in RFC 3339. Copies elsewhere are not reached: backups,
     exports, what readers have read, and the blocks that CometBFT engines keep for a while
-    (docs/cometbft.rst). Where a hold keeps one of the events (svcbroker hold list), nothing is
-    erased, unless with --except-held, which erases the others. --dry-run erases nothing, and says
-    what would be erased and what is held.
+    (docs/cometbft.rst). Where a hold keeps one of the events (svcbroker admin hold list), nothing
+    is erased, unless with --except-held, which erases the others. --dry-run erases nothing, and
+    says what would be erased and what is held.
 
     \b
     svcbroker admin erase --reason "request 17" 1c168adb-1-2

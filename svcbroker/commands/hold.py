@@ -1,5 +1,5 @@
 """
-C{svcbroker hold}: keeping events from being erased, until their case is closed.
+C{svcbroker admin hold}: keeping events from being erased, until their case is closed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _checked(reason: str | None) -> str:
     erase them, by hand or by age, and several holds may hold one event. It takes the grant hold.
 
     \b
-    svcbroker hold add case-17 --topic 'invoices/#' --reason "court order 17/2026"
-    svcbroker hold add case-18 1c168adb-1-2 --reason "complaint of a customer"
+    svcbroker admin hold add case-17 --topic 'invoices/#' --reason "court order 17/2026"
+    svcbroker admin hold add case-18 1c168adb-1-2 --reason "complaint of a customer"
     """
 )
 @options(
@@ -85,7 +85,7 @@ def _add(
     takes the grant hold.
 
     \b
-    svcbroker hold release case-17 --reason "the case is closed"
+    svcbroker admin hold release case-17 --reason "the case is closed"
     """
 )
 @options(_CASE, _reason("they are released"), jsonOption())
@@ -144,7 +144,9 @@ HELP: Final = (
 )
 DEFAULT: Final = "list"
 COMMANDS: Final = (
-    Command.of("list", _list, "svcbroker hold list --data-dir /var/lib/svcbroker"),
-    Command.of("add", _add, "svcbroker hold add case-17 --topic 'invoices/#' --reason 'order 17'"),
-    Command.of("release", _release, "svcbroker hold release case-17 --reason 'case closed'"),
+    Command.of("list", _list, "svcbroker admin hold list --data-dir /var/lib/svcbroker"),
+    Command.of(
+        "add", _add, "svcbroker admin hold add case-17 --topic 'invoices/#' --reason 'order 17'"
+    ),
+    Command.of("release", _release, "svcbroker admin hold release case-17 --reason 'case closed'"),
 )

@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker hold}: what is asked of the daemon, and what is shown.
+Tests for C{svcbroker admin hold}: what is asked of the daemon, and what is shown.
 """
 
 from __future__ import annotations
