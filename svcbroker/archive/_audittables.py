@@ -439,7 +439,7 @@ class HoldAuditor:
 
 
 def _digest(entry: bytes) -> bytes:
-    """What is kept of an entry while a chain is executed."""
+    """The SHA-256 of an entry, which is kept in its place while a chain is executed."""
     return sha256(entry).digest()
 
 

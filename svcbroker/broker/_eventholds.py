@@ -50,7 +50,7 @@ Ranges = Mapping[str, Sequence[tuple[int, int]]]
 @frozen(kw_only=True)
 class ErasurePreview:
     """
-    What an erasure would do.
+    The effect that an erasure would have.
 
     @ivar erasable: how many of its events are not held.
     @ivar held: the events that are held, by topic, and the cases that hold them.
@@ -252,7 +252,7 @@ class EventHolding:
         case: str | None = None,
     ) -> Page[HoldRecord]:
         """
-        The holds that are in force. Whoever may erase may see what is in the way.
+        The holds that are in force. An account that may erase may see them, too.
 
         @param case: only that of this case, with the events that it names.
         """

@@ -249,7 +249,7 @@ class _Search:
 @frozen
 class _Reached:
     """
-    How far the log was searched.
+    The part of the log that was searched.
 
     @ivar height: the height of the last block that was.
     @ivar passed: the height of the first block in which held events were passed over; 0 for none.

@@ -296,7 +296,7 @@ class WorkBudget:
         self._pauseReads(now)
         self.turn, self.used, self.current = turn, [0.0, 0.0], None
         if not any(self.queues):
-            # What was used while nobody waited counts against nobody.
+            # Time that was used while no work waited counts against no connection.
             self.floor = self.most
 
     def mayBegin(self, lane: Lane, isWrite: bool, events: int, now: float) -> bool:
@@ -375,7 +375,7 @@ class WorkBudget:
             self.readsAt = min(self.since + used, now) + used
 
     def _pause(self, now: float) -> float:
-        """How long reads have to pause, in seconds."""
+        """The pause of reads that is left, in seconds."""
         if not self.pending:
             return 0.0
         left = self.readsAt - now

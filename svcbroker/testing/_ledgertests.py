@@ -263,7 +263,7 @@ class AuthorshipTests(LedgerKit):
         return self.ledger
 
     async def checkHolds(self, address: bytes) -> None:
-        """What the ledger tells of two holds."""
+        """Check the answers of the ledger about two holds."""
         ledger = self.holding()
         self.assertEqual(ledger.latestRelease, 0)
         self.assertEqual(

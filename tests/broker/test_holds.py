@@ -81,7 +81,7 @@ class HoldTests(FollowTestCase):
         self.assertEqual(self.done(self.erase(topic="a", last=1)), 1)
 
     def test_erasureMayLeaveOutHeldEvents(self) -> None:
-        """What is not held is erased, and counted."""
+        """Events that are not held are erased, and counted."""
         self.done(self.add("case-1", events=[self.ids[1], self.ids[3]]))
         self.done(self.add("case-2", events=[self.ids[3], self.ids[4]]))
         self.assertEqual(self.done(self.erase(topic="a", last=6, exceptHeld=True)), 3)

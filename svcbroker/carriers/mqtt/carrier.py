@@ -38,7 +38,7 @@ from .sessions import Sessions
 SUBPROTOCOL: Final = "mqtt"
 
 SMALL: Final = 1024
-"""The bytes of a read that count as a publish, whatever is in them: a moment's work."""
+"""The bytes of a read that count as a publish, whatever is in them: they take little time."""
 
 CLOSE_TIMEOUT: Final = 10.0
 """Seconds that a client has to read the last bytes of a closing connection."""

@@ -220,7 +220,7 @@ def scittGroup(kind: str, name: str, value: bytes) -> str:
 
 
 def scittBounds(options: ScittOptions, sizing: Sizing) -> Iterator[Bound]:
-    """What is in memory of statements: the tree itself is in its file."""
+    """The memory that statements take: the tree itself is in its file."""
     room = "svcbroker.carriers.scitt"
     yield Bound(
         name="statements of SCITT",

@@ -205,7 +205,7 @@ def _ofKeys(body: bytes) -> Reply:
 
 
 def _handler(methods: Mapping[str, _Resource]) -> Callable[..., Any]:
-    """What answers the requests of a path, by their methods."""
+    """The handler of the requests of a path, by their methods."""
 
     @asDeferred
     async def handle(request: Request, **parts: Any) -> bytes:

@@ -233,7 +233,7 @@ class CoseKey:
 
     @property
     def fields(self) -> Mapping[int, Any]:
-        """What L{make} makes the same key of: a COSE_Key that is not encoded yet."""
+        """The COSE_Key before it is encoded: L{make} makes the same key of it."""
         named: dict[int, Any] = {1: self.algorithm.kind, 2: self.kid}
         return named | ({} if self.only is None else {3: self.only}) | self._parts
 

@@ -52,7 +52,7 @@ class Claims:
 
     @property
     def fields(self) -> Mapping[int, Any]:
-        """What L{of} reads them from, in a header."""
+        """The CWT claims of a header, as L{of} reads them."""
         fields: dict[int, Any] = {1: self.issuer, 2: self.subject}
         return fields | ({} if self.issuedAt is None else {6: self.issuedAt})
 
