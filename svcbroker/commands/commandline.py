@@ -334,9 +334,8 @@ COMMANDS: Final = (
     ),
     Command(
         "scitt",
-        "Check a statement of SCITT and its receipts offline.",
+        "Check statements of SCITT offline, register them and get receipts.",
         group="proof",
-        example="svcbroker proof scitt statement.scitt --keys scitt-keys",
     ),
     Command(
         "sign",

@@ -1,186 +1,306 @@
 """
-C{svcbroker proof scitt}: checks a statement and its receipts offline.
+C{svcbroker proof scitt}: registers statements at a transparency service, and gets its receipts and
+keys. What it gets is verified.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import wraps
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..files import openFile
+from ..files import writeNew
 from ..proofs import ProofInvalid
-from .arguments import PATH, jsonOption, makeCommand, options
-from .prooftext import factLine
-from .terminal import CommandError, Console, Exit, quoted, timeText
+from . import scittclient
+from .arguments import PATH, jsonOption, options
+from .clientcommand import NAMES, askedBroker, connectedCommand
+from .commandline import Command
+from .prove import trustedChain
+from .scittclient import ScittClient
+from .scittverify import ProvedStatement, importScitt, notProved, readKeyFile, readMessage
+from .terminal import CommandError, Console, Exit
 
 if TYPE_CHECKING:
-    from ..proofs.scitt import ConsistencyReceipt, CoseKey, SignedStatement, VerifiedReceipt
+    from ..client import Client
+    from ..proofs.scitt import CoseKey
+
+_OUTPUT: Final = click.option(
+    "--output", type=PATH, metavar="FILE", required=True, help="The new file to write."
+)
+_TRUSTED: Final = (
+    click.option(
+        "--keys",
+        type=PATH,
+        metavar="FILE",
+        help="The keys of the service that are trusted. [default: those that it shows]",
+    ),
+    click.option(
+        "--service", "name", metavar="NAME", help="The name that the service must have in receipts."
+    ),
+)
+_TOPIC: Final = click.option(
+    "--topic", metavar="TOPIC", help="The topic of the service. [default: the service at the root]"
+)
+_AS_JSON: Final = jsonOption("Tell what is proved in JSON.")
 
 
-@makeCommand(
+def _serviceCommand(summary: str) -> Callable[[Callable[..., int]], click.Command]:
+    """
+    Make a command of a function that is called with the console, a L{ScittClient} and the
+    parameters of the command, and returns the exit code.
+    """
+
+    def connect(given: Mapping[str, Any]) -> AbstractContextManager[ScittClient]:
+        importScitt()
+        return scittclient.askedService(given, click.get_current_context().params["topic"])
+
+    def decorate(function: Callable[..., int]) -> click.Command:
+        @wraps(function)
+        def call(console: Console, service: ScittClient, **given: Any) -> int:
+            del given["topic"]
+            return function(console, service, **given)
+
+        return connectedCommand(summary, connect)(call)
+
+    return decorate
+
+
+def _receiptCommand(summary: str, ask: Callable[[ScittClient, bytes], bytes]) -> click.Command:
+    """
+    Make a command that gets a receipt of a statement, and writes the Transparent Statement.
+
+    @param ask: gets the receipt of an entry.
+    """
+
+    def run(
+        console: Console,
+        service: ScittClient,
+        statement: Path,
+        output: Path,
+        keys: Path | None,
+        name: str | None,
+        asJson: bool,
+    ) -> int:
+        scitt = importScitt()
+        if output.exists():
+            # Said before the statement is in the tree for good.
+            raise CommandError(f"--output: {output} is there already")
+        try:
+            said = scitt.SignedStatement.decode(readMessage(statement))
+            known = scitt.receiptsOf(said)
+        except ProofInvalid as error:
+            raise CommandError(f"{statement}: {error}") from None
+        trusted = _trustedKeys(console, service, keys)
+        receipt = ask(service, said.message.withoutUnprotected())
+        try:
+            found = scitt.verifyReceipts(said, [receipt], trusted, name)
+        except ProofInvalid as error:
+            return notProved(console, error, asJson)
+        writeNew(output, said.withReceipts([*known, receipt]))
+        return ProvedStatement(said, found, 1, False).show(console, asJson)
+
+    given = (click.argument("statement", type=PATH), _OUTPUT, *_TRUSTED, _TOPIC, _AS_JSON)
+    return _serviceCommand(summary)(options(*given)(run))
+
+
+_register: Final = _receiptCommand(
     """\
-    Check a statement of SCITT and its receipts offline, against keys that are trusted.
+    Register a signed statement, and write the Transparent Statement.
 
-    STATEMENT is a Transparent Statement, or a Signed Statement whose receipts are given with
-    --receipt. --keys are those of the service that has signed the receipts: a COSE_KeySet, as it
-    has them at /.well-known/scitt-keys, or a key in PEM. Receipts that are signed by other keys are
-    left out. Get the keys from somebody you trust, and keep them.
+    STATEMENT is a COSE_Sign1 with its payload. The receipt of the service is verified and put into
+    it. To register a statement again is safe: it is in the tree once, and has a new receipt.
 
-    A receipt shows that the statement is in the tree of the service, of the size and root that are
-    shown. It does not show that what the statement says is true, nor that the service shows the
-    same tree to others. With --consistency it is shown that the service's later tree has
-    everything that the tree of the receipt has.
+    Give --keys that you have kept. Otherwise the receipt is verified by the keys that the service
+    shows now, and shows only that it does not contradict itself.
 
-    Exit codes: 0 proved, 1 not proved, 2 wrong usage.
+    Exit codes: 0 registered and proved, 1 refused or not proved, 2 wrong usage.
+
+    \b
+    svcbroker proof scitt register report.cose --output report.scitt --keys scitt-keys
+    svcbroker proof scitt register report.cose --output report.scitt --url https://scitt.example
+    """,
+    lambda service, entry: service.register(entry),
+)
+
+_receipt: Final = _receiptCommand(
+    """\
+    Get a new receipt of a registered statement, and write the Transparent Statement.
+
+    It proves that the statement is in the tree as the tree is now, and is verified as with
+    svcbroker proof scitt register. It is put behind the receipts that the statement has.
+
+    Exit codes: 0 proved, 1 refused or not proved, 2 wrong usage.
+
+    \b
+    svcbroker proof scitt receipt report.scitt --output newer.scitt --keys scitt-keys
+    """,
+    lambda service, entry: service.receipt(sha256(entry).digest()),
+)
+
+
+def _trustedKeys(console: Console, service: ScittClient, path: Path | None) -> Sequence[CoseKey]:
+    """The keys in a file, or those that the service shows."""
+    if path is not None:
+        return readKeyFile(path)
+    console.warn("the keys are what the service shows: give --keys with those that you trust")
+    return _shownKeys(service.keys())
+
+
+def _shownKeys(data: bytes) -> Sequence[CoseKey]:
+    try:
+        found: Sequence[CoseKey] = importScitt().readKeys(data)
+    except ProofInvalid as error:
+        raise CommandError(f"what the service shows: {error}", Exit.BAD) from None
+    return found
+
+
+@_serviceCommand(
+    """\
+    Show the keys of a service, and check that the chain of the broker certifies them.
+
+    Say what you trust: the genesis that you have kept. Without it, the keys are what the service
+    shows. What is written to --output is the COSE_KeySet that other commands take as --keys.
+
+    \b
+    svcbroker proof scitt keys --genesis genesis.json --output scitt-keys
+    """
+)
+@options(
+    click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
+    click.option("--output", type=PATH, metavar="FILE", help="Keep the keys in this new file."),
+    _TOPIC,
+    jsonOption("Show each key as a line of JSON."),
+)
+def _keys(
+    console: Console,
+    service: ScittClient,
+    genesis: str | None,
+    output: Path | None,
+    asJson: bool,
+) -> int:
+    data = service.keys()
+    keys = _shownKeys(data)
+    events: Mapping[bytes, str] = {}
+    if genesis is None:
+        console.warn("the keys are what the service shows: give --genesis to have them proved")
+    else:
+        given = click.get_current_context().params
+        with askedBroker({name: given[name] for name in NAMES}) as client:
+            events = _certified(client, keys, genesis)
+    if output is not None:
+        writeNew(output, data)
+    for key in keys:
+        fields = {"kid": key.kid.hex(), "thumbprint": key.thumbprint.hex()}
+        told = {**fields, "certifiedBy": events.get(key.kid)}
+        event = "" if genesis is None else f", certified by event {events[key.kid]}"
+        console.say(json.dumps(told) if asJson else f"{key.kid.hex()}{event}")
+    return Exit.GOOD
+
+
+def _certified(client: Client, keys: Sequence[CoseKey], genesis: str) -> Mapping[bytes, str]:
+    """
+    The events by which a chain certifies keys, by the names of the keys.
+
+    @param genesis: the file of the genesis that is trusted.
+    @raise CommandError: it does not certify one of them.
+    """
+    from ..proofs import verifyProof
+    from ..proofs.scitt import KEY_TOPIC, Registration
+
+    chain, _ = trustedChain(client, genesis)
+    found: dict[bytes, str] = {}
+    for event in client.events(KEY_TOPIC):
+        certified = Registration()
+        certified.addKey(event.content or b"")
+        for each in certified.keys.values():
+            if each not in keys:
+                continue
+            try:
+                proved = verifyProof(client.proof(event.eventId), chain=chain)
+                if (proved.topic, proved.content) != (KEY_TOPIC, event.content):
+                    raise ProofInvalid("the event certifies another key")
+            except ProofInvalid as error:
+                raise CommandError(f"NOT PROVED: {error}", Exit.BAD) from None
+            found[each.kid] = event.eventId
+    for each in keys:
+        if each.kid not in found:
+            text = f"NOT PROVED: the chain does not certify the key {each.kid.hex()}"
+            raise CommandError(text, Exit.BAD)
+    return found
+
+
+@_serviceCommand(
+    """\
+    Prove that the tree of a service has everything that an earlier receipt is of.
+
+    STATEMENT is a Transparent Statement. Its receipt is verified, and the consistency receipt that
+    the service gives from the tree of that receipt to the tree as it is now: nothing was changed or
+    left out in between. It is kept in --output, for svcbroker proof scitt verify --consistency.
+
+    Exit codes: 0 proved, 1 refused or not proved, 2 wrong usage.
+
+    \b
+    svcbroker proof scitt consistency report.scitt --keys scitt-keys --output grown
     """
 )
 @options(
     click.argument("statement", type=PATH),
-    click.option(
-        "--receipt",
-        "receipts",
-        type=PATH,
-        metavar="FILE",
-        multiple=True,
-        help="A receipt of the statement. May come again.",
-    ),
-    click.option(
-        "--consistency",
-        type=PATH,
-        metavar="FILE",
-        help="A receipt that a later tree has all that the tree of a receipt has.",
-    ),
-    click.option(
-        "--keys", type=PATH, metavar="FILE", required=True, help="The keys of the service trusted."
-    ),
-    click.option(
-        "--service", metavar="NAME", help="The name that the service must have in its receipts."
-    ),
-    click.option(
-        "--issuer-keys",
-        "issuerKeys",
-        type=PATH,
-        metavar="FILE",
-        help="The keys of the statement's issuer, by which its signature is checked.",
-    ),
-    jsonOption("Tell what is proved in JSON."),
+    click.option("--output", type=PATH, metavar="FILE", help="Keep the receipt in this new file."),
+    *_TRUSTED,
+    _TOPIC,
+    _AS_JSON,
 )
-def command(
+def _consistency(
     console: Console,
+    service: ScittClient,
     statement: Path,
-    receipts: tuple[Path, ...],
-    consistency: Path | None,
-    keys: Path,
-    service: str | None,
-    issuerKeys: Path | None,
+    output: Path | None,
+    keys: Path | None,
+    name: str | None,
     asJson: bool,
 ) -> int:
-    """Check the receipts, and tell what they prove."""
+    scitt = importScitt()
+    trusted = _trustedKeys(console, service, keys)
     try:
-        from ..proofs import scitt
-    except ImportError:
-        raise CommandError("SCITT needs cbor2: pip install 'svcbroker[scitt]'") from None
-    trusted = _readKeys(keys)
-    ofIssuer = [] if issuerKeys is None else _readKeys(issuerKeys)
-    try:
-        said = scitt.SignedStatement.decode(_read(statement, scitt.MAX_MESSAGE))
-        given = [*scitt.receiptsOf(said), *(_read(each, scitt.MAX_MESSAGE) for each in receipts)]
-        if not given:
-            raise ProofInvalid("the statement has no receipts: give --receipt")
-        if ofIssuer:
-            said.verify(ofIssuer)
-        found = scitt.verifyReceipts(said, given, trusted, service)
+        said = scitt.SignedStatement.decode(readMessage(statement))
+        given = scitt.receiptsOf(said)
+        found = scitt.verifyReceipts(said, given, trusted, name)
+        # The newest of its receipts.
+        older = max(each.receipt.size for each in found)
+        receipt = service.consistency(older)
         grown = None
-        if consistency is not None:
-            later = _read(consistency, scitt.MAX_MESSAGE)
-            grown = scitt.verifyGrowth(found, later, trusted, service)
+        if receipt is not None:
+            grown = scitt.verifyGrowth(found, receipt, trusted, name)
     except ProofInvalid as error:
-        if asJson:
-            console.say(json.dumps({"proved": False, "reason": str(error)}))
-        else:
-            console.say(f"NOT PROVED: {quoted(str(error))}")
-        return Exit.BAD
-    if asJson:
-        told = dict(_fields(said, found, len(given), bool(ofIssuer)))
-        if grown is not None:
-            told["laterTree"] = {"size": grown[0].newer, "root": grown[1].hex()}
-        console.say(json.dumps(told))
-        return Exit.GOOD
-    for line in _lines(said, found, grown, len(given), bool(ofIssuer)):
-        console.say(line)
-    return Exit.GOOD
+        return notProved(console, error, asJson)
+    if receipt is None:
+        console.warn(f"the tree has not grown: it has the {older} entries of the receipt")
+    elif output is not None:
+        writeNew(output, receipt)
+    return ProvedStatement(said, found, len(given), False, grown).show(console, asJson)
 
 
-def _read(path: Path, most: int) -> bytes:
-    with openFile(path) as file:
-        # One byte more shows that it is too long.
-        return file.read(most + 1)
+HELP: Final = """\
+Verify a statement offline, or register it at a service and get its receipts. A service is at --url:
+a broker, or any other with the SCITT Reference API and a tree of RFC 9162.
+"""
 
-
-def _readKeys(path: Path) -> Sequence[CoseKey]:
-    from ..proofs.scitt import MAX_HEADER, readKeys
-
-    try:
-        return readKeys(_read(path, MAX_HEADER))
-    except ProofInvalid as error:
-        raise CommandError(f"{path}: {error}") from None
-
-
-def _fields(
-    said: SignedStatement, found: Sequence[VerifiedReceipt], given: int, isSigned: bool
-) -> Mapping[str, Any]:
-    """What is proved, as JSON has it."""
-    claims = said.claims
-    return {
-        "proved": True,
-        "issuer": claims.issuer,
-        "subject": claims.subject,
-        "signatureChecked": isSigned,
-        "receipts": [
-            {
-                "service": None if each.receipt.claims is None else each.receipt.claims.issuer,
-                "index": each.receipt.index,
-                "size": each.receipt.size,
-                "root": each.root.hex(),
-                "leaf": "sha256" if each.isHashed else "entry",
-                "key": each.key.kid.hex(),
-            }
-            for each in found
-        ],
-        "receiptsLeftOut": given - len(found),
-    }
-
-
-def _lines(
-    said: SignedStatement,
-    found: Sequence[VerifiedReceipt],
-    grown: tuple[ConsistencyReceipt, bytes] | None,
-    given: int,
-    isSigned: bool,
-) -> Iterator[str]:
-    """What is proved, for people."""
-    yield "PROVED: the statement is in the tree of the service"
-    yield factLine("issuer", quoted(said.claims.issuer))
-    yield factLine("subject", quoted(said.claims.subject))
-    for each in found:
-        receipt = each.receipt
-        yield factLine("entry", f"{receipt.index} of a tree of {receipt.size}")
-        yield factLine("root", each.root.hex())
-        if receipt.claims is not None:
-            yield factLine("service", quoted(receipt.claims.issuer))
-            if receipt.claims.issuedAt is not None:
-                yield factLine("signed at", timeText(receipt.claims.issuedAt * 1000))
-        yield factLine("key", each.key.kid.hex())
-    if grown is not None:
-        later, root = grown
-        yield factLine("later tree", f"of {later.newer}, has all of the tree of {later.older}")
-        yield factLine("its root", root.hex())
-    if given > len(found):
-        yield factLine("left out", f"{given - len(found)} receipts by keys that are not given")
-    if not isSigned:
-        yield factLine("not checked", "the signature of the issuer: give --issuer-keys")
-    yield factLine("not proved", "that the service shows the same tree to others")
+COMMANDS: Final = (
+    Command(
+        "verify",
+        "Check a statement of SCITT and its receipts offline.",
+        place="scittverify",
+        example="svcbroker proof scitt verify statement.scitt --keys scitt-keys",
+    ),
+    Command.of("register", _register),
+    Command.of("receipt", _receipt),
+    Command.of("keys", _keys),
+    Command.of("consistency", _consistency),
+)
+"""The commands of C{svcbroker proof scitt}."""

@@ -1,5 +1,5 @@
 """
-Tests for C{svcbroker proof scitt}.
+Tests for C{svcbroker proof scitt verify}.
 """
 
 from __future__ import annotations
@@ -40,14 +40,23 @@ class ScittTests(CommandTestCase):
         return path
 
     def test_transparentStatementIsProved(self) -> None:
-        output = self.good("proof", "scitt", self.transparent, "--keys", self.keys)
+        output = self.good("proof", "scitt", "verify", self.transparent, "--keys", self.keys)
         self.assertTrue(output.startswith("PROVED: the statement is in the tree of the service\n"))
         self.assertIn("  entry        0 of a tree of 7\n", output)
         self.assertIn("  service      https://broker.example/scitt\n", output)
         self.assertIn("  not checked  the signature of the issuer: give --issuer-keys\n", output)
 
     def test_receiptMayBeInItsOwnFile(self) -> None:
-        words = ("proof", "scitt", self.statement, "--keys", self.keys, "--receipt", self.receipt)
+        words = (
+            "proof",
+            "scitt",
+            "verify",
+            self.statement,
+            "--keys",
+            self.keys,
+            "--receipt",
+            self.receipt,
+        )
         output = self.good(*words, "--issuer-keys", self.issuer)
         self.assertNotIn("not checked", output)
         told = json.loads(self.good(*words, "--json"))
@@ -55,18 +64,18 @@ class ScittTests(CommandTestCase):
         self.assertEqual([each["size"] for each in told["receipts"]], [7])
 
     def test_laterTreeIsShown(self) -> None:
-        words = ("proof", "scitt", self.transparent, "--keys", self.keys)
+        words = ("proof", "scitt", "verify", self.transparent, "--keys", self.keys)
         output = self.good(*words, "--consistency", self.grown)
         self.assertIn("  later tree   of 256, has all of the tree of 7\n", output)
         self.assertIn(f"  its root     {self.later['root2']}\n", output)
         told = json.loads(self.good(*words, "--consistency", self.grown, "--json"))
         self.assertEqual(told["laterTree"], {"size": 256, "root": self.later["root2"]})
         self.assertNotIn("laterTree", json.loads(self.good(*words, "--json")))
-        wrong = self.notProved(*words[2:], "--consistency", self.receipt)
+        wrong = self.notProved(*words[3:], "--consistency", self.receipt)
         self.assertIn("does not have one proof of consistency", wrong)
 
     def notProved(self, *words: object) -> str:
-        code, output, errors = self.run_("proof", "scitt", *words)
+        code, output, errors = self.run_("proof", "scitt", "verify", *words)
         self.assertEqual((code, errors), (1, ""))
         self.assertTrue(output.startswith("NOT PROVED: "), output)
         return output
@@ -81,11 +90,11 @@ class ScittTests(CommandTestCase):
         named = (self.transparent, *keys, "--service", "https://else.example")
         self.assertIn("not issued in the name of that service", self.notProved(*named))
         self.assertIn("no COSE_Sign1", self.notProved(self.issuer, *keys))
-        code, output, _ = self.run_("proof", "scitt", self.issuer, *keys, "--json")
+        code, output, _ = self.run_("proof", "scitt", "verify", self.issuer, *keys, "--json")
         self.assertEqual((code, json.loads(output)["proved"]), (1, False))
 
     def test_badKeysAreNamed(self) -> None:
-        line = self.refused("proof", "scitt", self.transparent, "--keys", self.receipt)
+        line = self.refused("proof", "scitt", "verify", self.transparent, "--keys", self.receipt)
         self.assertIn(str(self.receipt), line)
 
     def test_receiptsOfOthersAreCounted(self) -> None:
@@ -96,5 +105,5 @@ class ScittTests(CommandTestCase):
         foreign[0] = cbor2.dumps({**header, 4: b"x"})
         parts[1] = {394: [b"\xd2" + cbor2.dumps(foreign), first]}
         path = self.save("both.scitt", (b"\xd2" + cbor2.dumps(parts)).hex())
-        output = self.good("proof", "scitt", path, "--keys", self.keys)
+        output = self.good("proof", "scitt", "verify", path, "--keys", self.keys)
         self.assertIn("  left out     1 receipts by keys that are not given\n", output)

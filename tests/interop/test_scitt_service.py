@@ -370,13 +370,27 @@ class ScittTests(DaemonTestCase):
                 sys.executable, arguments, env=self.environment, path=str(self.root)
             )
             self.assertEqual((code, errors.decode()[: len(expected[1])]), expected, errors)
-        (self.root / "keys").write_bytes((await self.get("/.well-known/scitt-keys")).body)
+        keys = self.root / "keys"
+        genesis = self.root / "genesis.json"
+        genesis.write_bytes((await self.get("/svcbroker/rest/genesis")).body)
         code, output, _ = await self.outcomeOf(
-            *("proof", "scitt", f"{document}.scitt", "--keys", self.root / "keys"),
-            *("--service", "https://broker.example", "--issuer-keys", self.root / "EdDSA.pub"),
+            *("proof", "scitt", "keys", "--url", self.daemon.base, "--output", keys),
+            *("--genesis", genesis),
         )
         self.assertEqual(code, 0, output)
-        self.assertIn("PROVED", output)
+        self.assertIn(", certified by event ", output)
+        for words in (
+            ("verify", f"{document}.scitt", "--issuer-keys", self.root / "EdDSA.pub"),
+            (
+                *("register", f"{document}.scitt", "--output", self.root / "again.scitt"),
+                *("--url", self.daemon.base, "--topic", "statements"),
+            ),
+            ("verify", self.root / "again.scitt"),
+        ):
+            given = ("--keys", keys, "--service", "https://broker.example")
+            code, output, errors = await self.outcomeOf("proof", "scitt", *words, *given)
+            self.assertEqual((code, errors), (0, ""), output)
+            self.assertIn("PROVED", output)
 
     async def test_treeIsTheSameAfterKillsAndLosses(self) -> None:
         """Kills while statements are registered, a lost file, and a damaged one."""

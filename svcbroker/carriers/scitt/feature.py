@@ -106,7 +106,7 @@ def readScitt(options: ScittOptions) -> ScittSettings:
 
 def scittTopics(options: ScittOptions) -> Iterable[str]:
     """See L{Feature}."""
-    # The topic of the records that certify keys: see C{statementtree}.
+    # The second one has the records that certify keys.
     return (options.topic, "$svc/scitt") if options.topic else ()
 
 

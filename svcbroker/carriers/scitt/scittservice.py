@@ -32,6 +32,7 @@ from ...model import EventId, OpenTopic, PublishEvent, Receipt
 from ...net.deferreds import asDeferred, cancelAll
 from ...net.turns import Lock
 from ...proofs.scitt import (
+    KEY_TOPIC,
     Claims,
     CoseKey,
     Entry,
@@ -41,7 +42,7 @@ from ...proofs.scitt import (
     SignedStatement,
     StatementRefused,
 )
-from .statementtree import KEY_TOPIC, RETRY, StatementTree, TreeState
+from .statementtree import RETRY, StatementTree, TreeState
 
 CARRIER: Final = "scitt"
 """The name of the carrier, for metrics."""

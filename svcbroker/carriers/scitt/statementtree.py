@@ -23,14 +23,11 @@ from ...errors import BrokerError, LedgerUnavailable
 from ...interfaces import IBlockObserver, IProvableLedger
 from ...model import Block, EventId
 from ...net.deferreds import asDeferred, cancelAll
-from ...proofs.scitt import Entry, Registration, StatementRefused
+from ...proofs.scitt import KEY_TOPIC, Entry, Registration, StatementRefused
 from ...storage import StorageDamaged, StorageError, TreeFile, TreeLeaf, TreePlace
 
 SCITT: Final = "scitt"
 """The kind of the root that was signed last, in the metadata store. Its name is C{GROUP/TOPIC}."""
-
-KEY_TOPIC: Final = "$svc/scitt"
-"""The topic of the records that certify keys of services. Clients cannot publish to it."""
 
 RETRY: Final = 5.0
 """Seconds after which it is tried again to go on with a log or a disk that has failed."""

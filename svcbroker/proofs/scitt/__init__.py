@@ -6,7 +6,7 @@ The services may be anybody's: what is trusted are keys that the verifier has fr
 entry of a service's tree is the statement with an empty unprotected header, or the hash of that.
 """
 
-from ._cose import MAX_HEADER, MAX_MESSAGE, CoseKey, CoseMessage, encodeKeys, readKeys
+from ._cose import MAX_HEADER, MAX_MESSAGE, CoseKey, CoseMessage, decodeCbor, encodeKeys, readKeys
 from ._receipts import (
     MAX_RECEIPTS,
     Claims,
@@ -20,6 +20,7 @@ from ._receipts import (
     verifyReceipts,
 )
 from ._registration import (
+    KEY_TOPIC,
     MAX_ISSUERS,
     Entry,
     Issuer,
@@ -32,6 +33,7 @@ from ._registration import (
 from ._signing import ServiceKey
 
 __all__ = [
+    "KEY_TOPIC",
     "MAX_HEADER",
     "MAX_ISSUERS",
     "MAX_MESSAGE",
@@ -52,6 +54,7 @@ __all__ = [
     "StatementRefused",
     "VerifiedReceipt",
     "base64url",
+    "decodeCbor",
     "encodeKeys",
     "readKeys",
     "receiptsOf",

@@ -29,6 +29,9 @@ POLICY_TYPE: Final = "application/vnd.svcbroker.scitt-policy+json"
 ANCHORS_TYPE: Final = "application/vnd.svcbroker.scitt-anchors+json"
 """The content type of a statement with the issuers that the service trusts."""
 
+KEY_TOPIC: Final = "$svc/scitt"
+"""The topic of the records that certify keys of services. Clients cannot publish to it."""
+
 MAX_ISSUERS: Final = 1000
 """The most keys of issuers that a policy trusts."""
 

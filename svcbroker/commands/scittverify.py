@@ -1,0 +1,226 @@
+"""
+C{svcbroker proof scitt verify}: checks a statement and its receipts offline.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from attrs import frozen
+
+from ..files import openFile
+from ..proofs import ProofInvalid
+from .arguments import PATH, jsonOption, makeCommand, options
+from .prooftext import factLine
+from .terminal import CommandError, Console, Exit, quoted, timeText
+
+if TYPE_CHECKING:
+    from ..proofs.scitt import ConsistencyReceipt, CoseKey, SignedStatement, VerifiedReceipt
+
+
+@makeCommand(
+    """\
+    Check a statement of SCITT and its receipts offline, against keys that are trusted.
+
+    STATEMENT is a Transparent Statement, or a Signed Statement whose receipts are given with
+    --receipt. --keys are those of the service that has signed the receipts: a COSE_KeySet, as it
+    has them at /.well-known/scitt-keys, or a key in PEM. Receipts that are signed by other keys are
+    left out. Get the keys from somebody you trust, and keep them.
+
+    A receipt shows that the statement is in the tree of the service, of the size and root that are
+    shown. It does not show that what the statement says is true, nor that the service shows the
+    same tree to others. With --consistency it is shown that the service's later tree has
+    everything that the tree of the receipt has.
+
+    Exit codes: 0 proved, 1 not proved, 2 wrong usage.
+    """
+)
+@options(
+    click.argument("statement", type=PATH),
+    click.option(
+        "--receipt",
+        "receipts",
+        type=PATH,
+        metavar="FILE",
+        multiple=True,
+        help="A receipt of the statement. May come again.",
+    ),
+    click.option(
+        "--consistency",
+        type=PATH,
+        metavar="FILE",
+        help="A receipt that a later tree has all that the tree of a receipt has.",
+    ),
+    click.option(
+        "--keys", type=PATH, metavar="FILE", required=True, help="The keys of the service trusted."
+    ),
+    click.option(
+        "--service", metavar="NAME", help="The name that the service must have in its receipts."
+    ),
+    click.option(
+        "--issuer-keys",
+        "issuerKeys",
+        type=PATH,
+        metavar="FILE",
+        help="The keys of the statement's issuer, by which its signature is checked.",
+    ),
+    jsonOption("Tell what is proved in JSON."),
+)
+def command(
+    console: Console,
+    statement: Path,
+    receipts: tuple[Path, ...],
+    consistency: Path | None,
+    keys: Path,
+    service: str | None,
+    issuerKeys: Path | None,
+    asJson: bool,
+) -> int:
+    """Check the receipts, and tell what they prove."""
+    scitt = importScitt()
+    trusted = readKeyFile(keys)
+    ofIssuer = [] if issuerKeys is None else readKeyFile(issuerKeys)
+    try:
+        said = scitt.SignedStatement.decode(readMessage(statement))
+        given = [*scitt.receiptsOf(said), *map(readMessage, receipts)]
+        if not given:
+            raise ProofInvalid("the statement has no receipts: give --receipt")
+        if ofIssuer:
+            said.verify(ofIssuer)
+        found = scitt.verifyReceipts(said, given, trusted, service)
+        grown = None
+        if consistency is not None:
+            grown = scitt.verifyGrowth(found, readMessage(consistency), trusted, service)
+    except ProofInvalid as error:
+        return notProved(console, error, asJson)
+    proved = ProvedStatement(said, found, len(given), bool(ofIssuer), grown)
+    return proved.show(console, asJson)
+
+
+def importScitt() -> Any:
+    """
+    The package with what verifies.
+
+    @raise CommandError: the extra is not installed.
+    """
+    try:
+        from ..proofs import scitt
+    except ImportError:
+        raise CommandError("SCITT needs cbor2: pip install 'svcbroker[scitt]'") from None
+    return scitt
+
+
+def readMessage(path: Path) -> bytes:
+    """The content of a file with a message, which is too long where the file is."""
+    from ..proofs.scitt import MAX_MESSAGE
+
+    return _read(path, MAX_MESSAGE)
+
+
+def _read(path: Path, most: int) -> bytes:
+    with openFile(path) as file:
+        # One byte more shows that it is too long.
+        return file.read(most + 1)
+
+
+def readKeyFile(path: Path) -> Sequence[CoseKey]:
+    """
+    Read a file with keys.
+
+    @raise CommandError: it is none.
+    """
+    from ..proofs.scitt import MAX_HEADER, readKeys
+
+    try:
+        return readKeys(_read(path, MAX_HEADER))
+    except ProofInvalid as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def notProved(console: Console, error: ProofInvalid, asJson: bool) -> int:
+    """Tell why something is not proved."""
+    if asJson:
+        console.say(json.dumps({"proved": False, "reason": str(error)}))
+    else:
+        console.say(f"NOT PROVED: {quoted(str(error))}")
+    return Exit.BAD
+
+
+@frozen
+class ProvedStatement:
+    """
+    A statement that is in the tree of a service.
+
+    @ivar found: the receipts that prove it.
+    @ivar given: the number of its receipts.
+    @ivar isSigned: whether the signature of its issuer was checked.
+    @ivar grown: the consistency receipt from one of them, and the root of the later tree.
+    """
+
+    said: SignedStatement
+    found: Sequence[VerifiedReceipt]
+    given: int
+    isSigned: bool
+    grown: tuple[ConsistencyReceipt, bytes] | None = None
+
+    def show(self, console: Console, asJson: bool) -> int:
+        """Tell what is proved."""
+        if asJson:
+            console.say(json.dumps(self._fields()))
+        else:
+            for line in self._lines():
+                console.say(line)
+        return Exit.GOOD
+
+    def _fields(self) -> Mapping[str, Any]:
+        """What is proved, as JSON has it."""
+        claims, grown = self.said.claims, self.grown
+        later = {} if grown is None else {"size": grown[0].newer, "root": grown[1].hex()}
+        return {
+            "proved": True,
+            "issuer": claims.issuer,
+            "subject": claims.subject,
+            "signatureChecked": self.isSigned,
+            "receipts": [
+                {
+                    "service": None if each.receipt.claims is None else each.receipt.claims.issuer,
+                    "index": each.receipt.index,
+                    "size": each.receipt.size,
+                    "root": each.root.hex(),
+                    "leaf": "sha256" if each.isHashed else "entry",
+                    "key": each.key.kid.hex(),
+                }
+                for each in self.found
+            ],
+            "receiptsLeftOut": self.given - len(self.found),
+            **({"laterTree": later} if later else {}),
+        }
+
+    def _lines(self) -> Iterator[str]:
+        """What is proved, for people."""
+        yield "PROVED: the statement is in the tree of the service"
+        yield factLine("issuer", quoted(self.said.claims.issuer))
+        yield factLine("subject", quoted(self.said.claims.subject))
+        for each in self.found:
+            receipt = each.receipt
+            yield factLine("entry", f"{receipt.index} of a tree of {receipt.size}")
+            yield factLine("root", each.root.hex())
+            if receipt.claims is not None:
+                yield factLine("service", quoted(receipt.claims.issuer))
+                if receipt.claims.issuedAt is not None:
+                    yield factLine("signed at", timeText(receipt.claims.issuedAt * 1000))
+            yield factLine("key", each.key.kid.hex())
+        if self.grown is not None:
+            later, root = self.grown
+            yield factLine("later tree", f"of {later.newer}, has all of the tree of {later.older}")
+            yield factLine("its root", root.hex())
+        if self.given > len(self.found):
+            count = self.given - len(self.found)
+            yield factLine("left out", f"{count} receipts by keys that are not given")
+        if not self.isSigned:
+            yield factLine("not checked", "the signature of the issuer: give --issuer-keys")
+        yield factLine("not proved", "that the service shows the same tree to others")

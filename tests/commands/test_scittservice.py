@@ -1,0 +1,248 @@
+"""
+Tests for the commands of C{svcbroker proof scitt} that ask a service: one on a chain, in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import httpx
+
+from svcbroker.commands import scittclient
+from svcbroker.commands.scittclient import ScittClient, serviceUrl
+from svcbroker.proofs.scitt import ServiceKey, SignedStatement, readKeys, receiptsOf
+from tests.carriers.scitt.support import TOPIC, ScittServiceTestCase, statement
+from tests.commands.support import CommandTestCase
+
+BASE = "https://broker.example"
+KEYS_WARNING = "the keys are what the service shows: give --keys with those that you trust\n"
+PROBLEM = "application/concise-problem-details+cbor"
+
+
+class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
+    """
+    Commands whose requests a service in memory answers.
+
+    @ivar change: changes an answer before the command gets it.
+    @ivar waited: the seconds that commands have waited.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.change: Callable[[httpx.Request, httpx.Response], httpx.Response] = lambda _, it: it
+        self.asked: list[str] = []
+        self.waited: list[float] = []
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        self.statement = self.save("report.cose", statement(1))
+        self.output = self.directory / "report.scitt"
+        self.keys = self.save("keys", self.answer("GET", "/.well-known/scitt-keys").body)
+
+        @contextmanager
+        def asked(given: Mapping[str, Any], topic: str | None) -> Iterator[ScittClient]:
+            http = httpx.Client(transport=httpx.MockTransport(self.handle))
+            yield ScittClient(
+                *(serviceUrl(f"{BASE}/svcbroker", topic), http, given["timeout"]),
+                *(lambda: sum(self.waited), self.wait),
+            )
+
+        self.patch(scittclient, "askedService", asked)
+
+    def save(self, name: str, data: bytes) -> Path:
+        path = self.directory / name
+        path.write_bytes(data)
+        return path
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(f"{request.method} {request.url.path}")
+        answer = self.answer(request.method, request.url.path, request.content)
+        response = httpx.Response(answer.status, headers=answer.headers, content=answer.body)
+        return self.change(request, response)
+
+    def wait(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        self.clock.advance(seconds)
+        self.settle()
+
+    def scitt(self, *words: object, code: int = 0) -> tuple[str, str]:
+        """What a command writes to standard output and standard error."""
+        found, output, errors = self.run_("proof", "scitt", *words)
+        self.assertEqual(found, code, output + errors)
+        return output, errors
+
+    def registerFile(self, *words: object, code: int = 0) -> tuple[str, str]:
+        """The same of the command that registers the statement."""
+        return self.scitt("register", self.statement, "--output", self.output, *words, code=code)
+
+    def receipts(self, path: Path) -> int:
+        """The number of receipts of a file, all of which verify offline."""
+        output, _ = self.scitt("verify", path, "--keys", self.keys, "--service", "service")
+        self.assertNotIn("left out", output)
+        return len(receiptsOf(SignedStatement.decode(path.read_bytes())))
+
+    def test_registeredStatementIsWrittenWithItsReceipt(self) -> None:
+        output, errors = self.registerFile("--keys", self.keys, "--service", "service")
+        self.assertTrue(output.startswith("PROVED: the statement is in the tree of the service\n"))
+        self.assertEqual((errors, self.receipts(self.output)), ("", 1))
+        self.assertEqual(self.asked, ["POST /entries"])
+        self.output.unlink()
+        _, errors = self.registerFile("--json")
+        self.assertEqual((errors, self.receipts(self.output)), (KEYS_WARNING, 1))
+        self.assertEqual(self.tree.state.size, 3)
+
+    def test_newReceiptIsPutBehindTheOthers(self) -> None:
+        self.registerFile("--keys", self.keys)
+        newer = self.directory / "newer.scitt"
+        words = ("--output", newer, "--keys", self.keys)
+        output, _ = self.scitt("receipt", self.output, *words)
+        self.assertIn("  entry        2 of a tree of 3\n", output)
+        self.assertEqual(self.receipts(newer), 2)
+
+    def test_statementUnderWayIsWaitedFor(self) -> None:
+        self.rig.disk.isHeld = True
+        late = self.ask("POST", "/entries", self.statement.read_bytes())
+        self.clock.advance(60)
+        [answer] = late.answers()
+        self.assertEqual(answer.status, 202)
+        _, errors = self.registerFile("--keys", self.keys, "--timeout", "3", code=1)
+        self.assertIn("not registered within 3 seconds; ask later", errors)
+        self.assertEqual(self.waited, [1.0, 1.0, 1.0])
+        self.rig.disk.isHeld = False
+        self.rig.disk.release()
+        self.registerFile("--keys", self.keys)
+        self.assertEqual(self.receipts(self.output), 1)
+
+    def test_busyServiceIsAskedAgain(self) -> None:
+        answers = [503, 429]
+
+        def change(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+            if not answers:
+                return response
+            return httpx.Response(answers.pop(), headers={"Retry-After": "7"})
+
+        self.change = change
+        self.registerFile("--keys", self.keys)
+        self.assertEqual(self.waited, [7.0, 7.0])
+
+    def test_redirectsOfEarlierDraftsAreFollowed(self) -> None:
+        """303 and 302, until the receipt is there."""
+        location = f"/entries/{sha256(self.statement.read_bytes()).hexdigest()}"
+        redirects = [(302, location), (303, location)]
+
+        def change(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+            if not redirects:
+                return response
+            code, place = redirects.pop()
+            return httpx.Response(code, headers={"Location": place})
+
+        self.change = change
+        self.registerFile("--keys", self.keys)
+        self.assertEqual(self.asked, ["POST /entries", f"GET {location}", f"GET {location}"])
+        for place in ("https://other.example/entries/1", "", "//"):
+            path = self.directory / "other.scitt"
+            redirects.append((303, place))
+            words = ("--output", path, "--keys", self.keys)
+            _, errors = self.scitt("register", self.statement, *words, code=2)
+            self.assertIn("the service names no place of its own", errors)
+            self.assertFalse(path.exists())
+
+    def test_refusalOfServiceIsTold(self) -> None:
+        other = self.save("other.cose", statement(1)[:-64] + bytes(64))
+        words = ("--output", self.output, "--keys", self.keys)
+        _, errors = self.scitt("register", other, *words, code=1)
+        self.assertIn(
+            "svcbroker proof scitt register: the service refused (400): Rejected: the signature of "
+            "the statement is wrong",
+            errors,
+        )
+        _, errors = self.scitt("receipt", self.statement, *words, code=1)
+        self.assertIn("the service refused (404): Not Found: there is no such entry", errors)
+        for headers, body, line in (
+            ({}, b"<html>", "there is no transparency service at https://broker.example (HTTP "),
+            ({"Content-Type": PROBLEM}, b"\xff", "there is no transparency service"),
+            (
+                {"Content-Type": PROBLEM},
+                cbor2.dumps({-1: "No\x1b[31m", -2: "x" * 2000}),
+                "refused (400): No\\x1b[31m: xxx",
+            ),
+            ({}, b'{"code": 100106, "message": "who?"}', "refused (400): who?"),
+        ):
+            response = httpx.Response(400, headers=headers, content=body)
+            self.change = lambda _, it, answer=response: answer  # type: ignore[misc]
+            code, _, errors = self.run_("proof", "scitt", "register", self.statement, *words)
+            self.assertIn(line, errors)
+            self.assertEqual((code, len(errors.splitlines())), (1 if "refused" in line else 2, 1))
+        self.assertFalse(self.output.exists())
+
+    def test_receiptThatDoesNotVerifyIsNotKept(self) -> None:
+        """Of another key, of another name, changed, or of another statement; nor a long answer."""
+        stranger = self.save("stranger", ServiceKey.derive(b"x").public.encode())
+        self.assertIn("NOT PROVED", self.registerFile("--keys", stranger, code=1)[0])
+        words = ("--keys", self.keys, "--service", "other")
+        self.assertIn("not issued in the name", self.registerFile(*words, code=1)[0])
+        other = self.answer("POST", "/entries", statement(2)).body
+        for body in (other, other[:-1] + b"\0", b""):
+            response = httpx.Response(201, content=body)
+            self.change = lambda _, it, answer=response: answer  # type: ignore[misc]
+            output, _ = self.registerFile("--keys", self.keys, code=1)
+            self.assertTrue(output.startswith("NOT PROVED: "))
+        self.change = lambda _, it: httpx.Response(201, content=bytes(3 << 20))
+        self.assertIn("has more than", self.registerFile("--keys", self.keys, code=2)[1])
+        self.assertFalse(self.output.exists())
+
+    def test_filesAreLookedAtBeforeAnythingIsRegistered(self) -> None:
+        self.output.write_bytes(b"")
+        _, errors = self.registerFile("--keys", self.keys, code=2)
+        self.assertIn("report.scitt is there already", errors)
+        words = ("--output", self.directory / "new", "--keys")
+        for path, keys, line in (
+            (self.keys, self.keys, "the statement is no COSE_Sign1"),
+            (self.statement, self.statement, f"{self.statement}: "),
+            (self.directory / "none", self.keys, "No such file"),
+        ):
+            _, errors = self.scitt("register", path, *words, keys, code=2)
+            self.assertIn(line, errors)
+        self.assertEqual(self.asked, [])
+
+    def test_keysAreShownAndKept(self) -> None:
+        path = self.directory / "kept"
+        output, errors = self.scitt("keys", "--output", path, "--topic", TOPIC, code=2)
+        self.assertIn("there is no transparency service", errors)
+        self.assertEqual(self.asked, [f"GET /svcbroker/scitt/{TOPIC}/.well-known/scitt-keys"])
+        output, errors = self.scitt("keys", "--output", path)
+        [key] = readKeys(path.read_bytes())
+        self.assertEqual(output, f"{key.kid.hex()}\n")
+        self.assertIn("give --genesis", errors)
+        self.change = lambda _, it: httpx.Response(200, content=b"\x80")
+        _, errors = self.scitt("keys", code=1)
+        self.assertIn("what the service shows: there is no key", errors)
+
+    def test_growthIsProvedFromTheNewestReceipt(self) -> None:
+        self.registerFile("--keys", self.keys)
+        grown = self.directory / "grown"
+        words = ("consistency", self.output, "--keys", self.keys, "--output", grown)
+        output, errors = self.scitt(*words)
+        self.assertIn("the tree has not grown: it has the 3 entries of the receipt", errors)
+        self.assertFalse(grown.exists())
+        for number in range(2, 6):
+            self.answer("POST", "/entries", statement(number))
+        output, errors = self.scitt(*words)
+        self.assertIn("  later tree   of 7, has all of the tree of 3\n", output)
+        self.assertEqual(errors, "")
+        checked, _ = self.scitt(
+            *("verify", self.output, "--keys", self.keys, "--consistency", grown)
+        )
+        self.assertEqual(checked, output)
+        data = grown.read_bytes()
+        for body in (data[:-1] + bytes([data[-1] ^ 1]), b"", self.keys.read_bytes()):
+            response = httpx.Response(200, content=body)
+            self.change = lambda _, it, answer=response: answer  # type: ignore[misc]
+            output, _ = self.scitt(*words[:-2], code=1)
+            self.assertTrue(output.startswith("NOT PROVED: "))
+        output, _ = self.scitt("consistency", self.statement, "--keys", self.keys, code=1)
+        self.assertIn("no receipt", output)
