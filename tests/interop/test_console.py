@@ -198,6 +198,7 @@ class PagesTests(ConsoleTestCase):
             await browser.press("Enter")
             await browser.waitForText("3 of 4 run, not: ")
             await self.judge("alarm")
+            await self.unfold()
             await browser.tabTo("中文")
             await browser.press("Enter")
             await browser.waitForText("有节点未运行 · 群组 1 · 始于")
@@ -205,6 +206,31 @@ class PagesTests(ConsoleTestCase):
         await browser.waitFor(
             "!document.querySelector('.alarms') && !document.querySelector('.count')"
         )
+
+    async def unfold(self) -> None:
+        """On a phone, pages and alarms are a line each, and are opened by keyboard."""
+        browser = self.browser
+        await browser.resize(360, 740)
+        seen = (
+            "[...document.querySelectorAll('nav a, .alarms li')].some((e) => e.checkVisibility())"
+        )
+        self.assertFalse(await browser.evaluate(seen))
+        height = "document.querySelector('header').getBoundingClientRect().height"
+        self.assertLess(await browser.evaluate(height), 180)
+        await browser.evaluate("document.querySelector('.skip').focus()")
+        await browser.tabTo("☰\nOverview")
+        await browser.press("Enter")
+        await browser.tabTo("Topics")
+        await browser.press("Enter")
+        await browser.waitForText("Open a topic")
+        self.assertFalse(await browser.evaluate(seen))
+        await browser.evaluate("document.querySelector('.alarms .fold').focus()")
+        await browser.press("Enter")
+        self.assertTrue(await browser.evaluate(seen))
+        self.assertLessEqual(
+            await browser.evaluate("document.documentElement.scrollWidth - innerWidth"), 0
+        )
+        await browser.resize(WIDTHS[1])
 
     async def test_languageIsKept(self) -> None:
         """The reader chooses it, and finds it again with the page."""

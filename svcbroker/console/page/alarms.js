@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
-import { announce, may, Time, useCall } from "./parts.js";
+import { announce, Fold, may, Time, useCall } from "./parts.js";
 import { alarmTexts, formatNumber, t } from "./texts.js";
 
 const EVERY = 5000;
@@ -36,9 +36,15 @@ export function AlarmList({ alarms }) {
     known.current = new Set(keys.keys());
   }, [alarms]);
   if (!alarms.length) return null;
-  return html`<section class="alarms" aria-label=${t("alarms.title")}><ul class="plain-list">
-    ${alarms.map((each) => html`<${Alarm} key=${`${each.name} ${each.groupId}`} alarm=${each} />`)}
-  </ul></section>`;
+  const worst = alarms.find(({ level }) => level === "problem") ?? alarms[0];
+  const [title] = alarmTexts(worst);
+  const label = html`<span class="count">${formatNumber(alarms.length)}<span class="hidden"> ${t("alarms.title")}</span></span>
+    <strong>${title}</strong>`;
+  return html`<section class="alarms" aria-label=${t("alarms.title")}>
+    <${Fold} id="alarms" kind=${worst.level === "problem" ? "bad" : "warn"} label=${label}><ul class="plain-list">
+      ${alarms.map((each) => html`<${Alarm} key=${`${each.name} ${each.groupId}`} alarm=${each} />`)}
+    </ul><//>
+  </section>`;
 }
 
 /** How many alarms a page tells more of. */

@@ -3,7 +3,7 @@
 import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { AlarmCount, AlarmList, useAlarms } from "./alarms.js";
 import { session } from "./api.js";
-import { ErrorText, explain, may } from "./parts.js";
+import { ErrorText, explain, Fold, may } from "./parts.js";
 import { language, setLanguage, t } from "./texts.js";
 
 // In the order of the navigation. A page is loaded when it is first shown.
@@ -191,8 +191,10 @@ function Frame({ user, onLogIn, onLogOut, onLanguage }) {
         </span>
       </div>
       <nav aria-label=${t("navigation")}>
-        ${Object.keys(PAGES).filter((name) => !(name in BELOW) && hasUse(name, user, group)).map((name) => html`
-          <a href=${`#${name}`} aria-current=${currentOf(name, address.name)}>${t(`page.${name}`)}<${AlarmCount} alarms=${alarms} page=${name} /></a>`)}
+        <${Fold} key=${address.name} id="menu" label=${html`<span aria-hidden="true">☰ </span>${t(`page.${address.name}`)}`}>
+          ${Object.keys(PAGES).filter((name) => !(name in BELOW) && hasUse(name, user, group)).map((name) => html`
+            <a href=${`#${name}`} aria-current=${currentOf(name, address.name)}>${t(`page.${name}`)}<${AlarmCount} alarms=${alarms} page=${name} /></a>`)}
+        <//>
       </nav>
       <${Notices} />
       <${AlarmList} alarms=${alarms} />

@@ -65,6 +65,15 @@ export function may(user, group, action) {
   return user.actions[group]?.includes(action) ?? false;
 }
 
+/** What a narrow window shows only once its button is pressed. A wide one shows it without a button. */
+export function Fold({ label, kind = "", id, children }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`
+    <button type="button" class=${`fold ${kind}`} aria-expanded=${String(isOpen)} aria-controls=${id}
+      onClick=${() => setOpen(!isOpen)}>${label}</button>
+    <div id=${id} class=${isOpen ? "unfolded" : "folded"}>${children}</div>`;
+}
+
 /** Tell a screen reader of something that has changed elsewhere on the page. */
 export function announce(text) {
   const region = document.getElementById("announcements");
